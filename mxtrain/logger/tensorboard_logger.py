@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+_MARKDOWN_SIGNS = {**{ord(sign): f"&#{ord(sign)};" for sign in "&|`\\*_[]<"}, ord("\n"): " "}
+"""Signs that Markdown would take for its own: in bold, `__future__` would lose them."""
 _FLUSH_TIMEOUT_S = 5.0
 
 
@@ -174,11 +176,8 @@ def histograms_of(parameters: Mapping[str, np.ndarray]) -> Iterator[Summary]:
 
 def table_as_markdown(table: Table, max_rows: int) -> str:
     """A table as TensorBoard's text tab shows it."""
-    lines = ["| " + " | ".join(table.header) + " |", "| --- " * len(table.header) + "|"]
-    for row in table.rows[:max_rows]:
-        cells = (str(cell).replace("|", "&#124;").replace("`", "&#96;") for cell in row)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    rows = [table.header, ["---"] * len(table.header), *table.rows[:max_rows]]
+    return "\n".join("| " + " | ".join(str(cell).translate(_MARKDOWN_SIGNS) for cell in row) + " |" for row in rows)
 
 
 def config_as_markdown(config: Config) -> str:

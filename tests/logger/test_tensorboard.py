@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import html
 import io
+import re
 
 import numpy as np
 import pytest
+from markdown import markdown
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
@@ -148,8 +151,9 @@ def test_the_picture_is_stored_as_png(fake_run):
 
 
 def test_tables_and_texts_of_a_task_stand_in_the_text_tab(fake_run):
-    table = Table("samples", ["text", "class"], [["a | `b`", "x"], ["c", "y"], ["d", "z"]])
-    logger = TensorBoard(max_images=2).build()
+    cells = ["a | `b`", "__future__", "*x* <b>", "[y](z)", "\\_ &lt;"]
+    table = Table("samples", ["text", "a|b"], [*([cell, "x"] for cell in cells), ["e\nf", "y"], ["d", "z"]])
+    logger = TensorBoard(max_images=6).build()
     logger.on_start(fake_run.info())
     for artifact in (table, TextLines("said", ["one", "two"])):
         logger._add_artifact(artifact, 10)
@@ -158,7 +162,9 @@ def test_tables_and_texts_of_a_task_stand_in_the_text_tab(fake_run):
         read(fake_run.run_dir).Tensors(f"val/{name}/text_summary")[0].tensor_proto.string_val[0].decode()
         for name in ("samples", "said")
     )
-    assert shown.splitlines() == ["| text | class |", "| --- | --- |", "| a &#124; &#96;b&#96; | x |", "| c | y |"]
+    drawn = html.unescape(re.sub("</?(table|thead|tbody|tr|th|td)>", "", markdown(shown, extensions=["tables"])))
+    expected = ["text", "a|b", *(word for cell in cells for word in (cell, "x")), "e f", "y"]
+    assert [line for line in drawn.splitlines() if line] == expected
     assert said.split() == ["one", "two"]
 
 

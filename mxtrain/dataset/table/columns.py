@@ -216,7 +216,7 @@ def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]
     cells = sum(isinstance(key, int) for key in row)
     if cells and (column in names or not isinstance(column, str)):
         named = repr(column) if isinstance(column, str) else f"number {column}, counted from 0"
-        return f"it has {cells} columns, so there is none for {named}."
+        return f"it has {cells} column{'s' * (cells > 1)}, so there is none for {named}."
     hint = did_you_mean(str(column), names)
     has = f"It has {', '.join(names) or 'no names of columns'}.{hint_at_separator(names)}"
     return f"there is no column '{column}'.{hint} {has}"
