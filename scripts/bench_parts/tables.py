@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from bench_parts import network
 from bench_parts.clock import StepClock
@@ -42,13 +42,16 @@ class Found:
     """What a run told.
 
     Attributes:
-        samples_per_s: of worker 0's steps after the first ones; batches are those of all workers.
+        samples_per_s: of worker 0's steps after the first ones, without what is between epochs; batches are those of
+            all workers.
+        wall_s: of the training with its validations and checkpoints.
         metrics: of status.json.
         steps: that were made.
         peak_MiB: resident set of each kind of process.
     """
 
     samples_per_s: float
+    wall_s: float
     metrics: Dict[str, float]
     steps: int
     peak_MiB: Dict[str, float]
@@ -62,7 +65,8 @@ def measure(options: Options) -> Measured:
         "group where that can be (it says so); peaks are the kernel's VmHWM.",
         "links: four workers and two servers on four hosts (network namespaces); a packet between two of them is on "
         "its way for so many milliseconds (a process in user space holds it back); the same number of epochs, three "
-        "seeds. AUC is that of the validation rows.",
+        "seeds. samples/s without validations and checkpoints; s from the first step to the last with them. AUC is "
+        "that of the validation rows.",
     ])  # fmt: skip
     if options.only.lower() in "memory":
         _memory(options, found)
@@ -111,16 +115,17 @@ def _memory(options: Options, found: Measured) -> None:
 
 
 def _links(options: Options, found: Measured) -> None:
-    file = write_skewed(options.work / "skewed.csv", 4000 if options.quick else 60_000)
+    file = write_skewed(options.work / "skewed.csv", 12_000 if options.quick else 60_000)
     columns = ",".join(f"c{number}: {{kind: hashed, buckets: 20000}}" for number in range(4))
     given = [*COMMON, *SPARSE, f"dataset.train={file}", f"dataset.columns={{{columns}}}", "dataset.batch_size=512",
-             "optimizer.lr=0.003", f"trainer.max_epochs={6 if options.quick else 4}", "cluster.workers=4",
+             "optimizer.lr=0.003", f"trainer.max_epochs={3 if options.quick else 4}", "cluster.workers=4",
              "cluster.servers=2", "kvstore.tables=servers"]  # fmt: skip
     for delay_ms in DELAYS_MS[-1:] if options.quick else DELAYS_MS:
         _over_link(delay_ms, given, options, found)
 
 
 def _over_link(delay_ms: int, given: Sequence[str], options: Options, found: Measured) -> None:
+    link = f"{delay_ms} ms"
     found_by: Dict[str, List[Found]] = {"dist_sync": [], "dist_async": []}
     with ExitStack() as stack:
         folder = options.work / f"network-{delay_ms}"
@@ -133,13 +138,14 @@ def _over_link(delay_ms: int, given: Sequence[str], options: Options, found: Mea
                 settings = [f"kvstore={store}", f"trainer.seed={seed}", *hosts.over_ssh(options.work)]
                 one = run(hosts.on(1), [*given, *settings], options.work)
                 those.append(one)
-                say(f"  {delay_ms} ms, {store}: {one.samples_per_s:.0f} samples/s, {one.metrics['val/roc_auc']:.4f}")
+                say(f"  {link}, {store}: {one.samples_per_s:.0f} samples/s, {one.metrics['val/roc_auc']:.4f}")
     for store, those in found_by.items():
-        what = f"{delay_ms} ms: {store}"
+        what = f"{link}: {store}"
         found.series.append(Series(what, "samples/s", [one.samples_per_s for one in those]))
+        found.series.append(Series(f"{what}, all of it", "s", [one.wall_s for one in those]))
         found.series.append(Series(f"{what}, AUC", "AUC", [one.metrics["val/roc_auc"] for one in those]))
     staleness = [one.metrics.get("perf/staleness_mean", 0.0) for one in found_by["dist_async"]]
-    found.details[f"{delay_ms} ms: dist_async: mean staleness"] = round(statistics.median(staleness), 2)
+    found.details[f"{link}: dist_async: mean staleness"] = round(statistics.median(staleness), 2)
 
 
 def write_uniform(path: Path, rows: int, samples: int) -> Path:
@@ -181,10 +187,21 @@ def run(before: Sequence[str], overrides: Sequence[str], folder: Path) -> Found:
     if done.returncode not in (EXIT_FINISHED, EXIT_BUDGET):
         raise ProcessFailed("\n".join((done.stdout + done.stderr).splitlines()[-15:]))
     status = json.loads((work / "status.json").read_text())
-    told = [entry for entry in json.loads(clock.read_text()) if entry[0] >= WARM_UP]
-    (begin, began_s), (end, ended_s) = told[0], told[-1]
+    told = json.loads(clock.read_text())
+    rows = [json.loads(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
+    epoch_of = {row["step"]: row["epoch"] for row in rows if row.get("split") == "train"}
     size = next(int(word.partition("=")[2]) for word in overrides if word.startswith("dataset.batch_size="))
-    return Found((end - begin) * size / (ended_s - began_s), status["metrics"], status["step"], dict(peak_MiB))
+    wall_s = told[-1][1] - told[0][1]
+    return Found(size / seconds_per_step(told, epoch_of), wall_s, status["metrics"], status["step"], dict(peak_MiB))
+
+
+def seconds_per_step(told: Sequence[Tuple[int, float]], epoch_of: Mapping[int, int]) -> float:
+    """Of (step, seconds), after the warm-up, without what is between two epochs: their last steps are told together."""
+    from mxtrain.trainer.recorder import STEPS_AHEAD  # imports MXNet, after which no part could set what it reads
+
+    pairs = [(later - earlier, later_s - earlier_s) for (earlier, earlier_s), (later, later_s) in zip(told, told[1:])
+             if earlier >= WARM_UP and epoch_of[earlier] == epoch_of.get(later + STEPS_AHEAD)]  # fmt: skip
+    return sum(seconds for _, seconds in pairs) / sum(steps for steps, _ in pairs)
 
 
 @contextmanager
