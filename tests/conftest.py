@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import threading
+from collections import Counter
 from pathlib import Path
 
 # Before anything imports MXNet: it reads them once.
@@ -165,7 +166,10 @@ SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text(encoding="utf-8"
 
 
 def pytest_collection_modifyitems(items):
-    """Marks them, so that `-m "not slow"` leaves them out."""
+    """Marks them, so that `-m "not slow"` leaves them out, and puts files with many of them first: at the end of a run
+    of several processes each takes a file that is over soon."""
+    count = Counter(item.path for item in items if item.nodeid in SLOW)
+    items.sort(key=lambda item: -count[item.path])
     for item in items:
         if item.nodeid in SLOW:
             item.add_marker(pytest.mark.slow)
