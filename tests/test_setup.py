@@ -161,7 +161,8 @@ def test_the_test_script_runs_pytest_from_the_top(checkout: Path, tmp_path: Path
     done = _run(checkout, "test", "-k", "x y", path=_tools(tmp_path / "bin"), cwd=tmp_path)
     assert done.stdout.splitlines() == [str(checkout), "-m", "pytest", "-k", "x y"], done.stderr
     _program(tmp_path / "bin" / "nproc", "#!/bin/sh\necho 3\n")
-    for words, parallel in ((["-k", "x y"], ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]), (["tests/cli"], []), (["-n", "0"], [])):
+    each = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+    for words, parallel in ((["-k", "x y"], each), (["tests/cli"], []), (["-n", "0"], [])):
         done = _run(checkout, "test", *words, path=tmp_path / "bin", cwd=tmp_path)
         assert done.stdout.splitlines() == [str(checkout), "-m", "pytest", *parallel, *words], done.stderr
 
