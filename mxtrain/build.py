@@ -32,7 +32,8 @@ from mxtrain.metric.host import HostMetric
 from mxtrain.metric.meter import Meter
 from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.graph.summary import graph_nodes, has_random_layers, summarize
-from mxtrain.model.prepare import Prepared, distinct_parameters, parameter_multipliers, prepare_network
+from mxtrain.model.parameters import distinct_parameters, parameter_multipliers
+from mxtrain.model.prepare import Prepared, prepare_network
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Layout, Objective, Strategy
@@ -73,17 +74,13 @@ def build_network(
     description: Description, signature: Signature, device: Context, elsewhere: bool = False
 ) -> gluon.Block:  # fmt: skip
     """The initialised, hybridized network. `elsewhere`: servers hold the rows of its large tables."""
+    task = description.task
     prepared = prepare_network(
-        description.model, num_classes=description.task.num_classes(signature), input_shape=signature.shape,
-        seed=description.trainer.seed, device=device, vocab_size=signature.vocab_size,
-        output_shapes=[*description.task.output_shapes(description, signature), *description.model.state_shapes],
-        output_names=description.task.output_names(signature), is_joint=signature.is_joint,
-        field_sizes=signature.field_sizes, num_numbers=signature.num_numbers,
-        num_indices=signature.num_indices, sparse_from=sparse_from(description),
-        sparse_samples=sparse_samples(description),
-        recommender_fields=signature.recommender_fields,
-        mean_rating=signature.mean[0] if signature.has_ratings else 0.0,
-        actions=signature.actions, elsewhere=elsewhere,
+        description.model, num_classes=task.num_classes(signature), input_shape=signature.shape,
+        seed=description.trainer.seed, device=device, network=task.build_network(description, signature),
+        output_shapes=[*task.output_shapes(description, signature), *description.model.state_shapes],
+        output_names=task.output_names(signature), sparse_from=sparse_from(description),
+        sparse_samples=sparse_samples(description), elsewhere=elsewhere,
     )  # fmt: skip
     say_dense_tables(description, prepared)
     if elsewhere:

@@ -16,9 +16,7 @@ from typing import (
     Any,
     Callable,
     ClassVar,
-    Dict,
     Mapping,
-    NamedTuple,
     Optional,
     Protocol,
     Sequence,
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mxtrain.annotations import Best, Config, GraphRow, Json, JsonObject, MetricRow, UsageReport
+    from mxtrain.runtime.gpu_memory import GpuMemory
 
 LARGEST_COUNT = 2**31 - 1
 """MXNet 1.9.1 counts in 32 bits: elements of an array, seeds, steps of a schedule."""
@@ -47,7 +46,6 @@ Positive = Annotated[int, pydantic.Field(gt=0, le=LARGEST_COUNT)]
 NonNegative = Annotated[int, pydantic.Field(ge=0, le=LARGEST_COUNT)]
 PositiveFloat = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
-FileName = Annotated[str, pydantic.AfterValidator(lambda name: inside_run_directory(name))]
 Fraction = Annotated[float, pydantic.Field(ge=0, le=1)]
 ProperFraction = Annotated[float, pydantic.Field(gt=0, lt=1)]
 OpenFraction = Annotated[float, pydantic.Field(ge=0, lt=1)]
@@ -60,26 +58,6 @@ def expand_path(text: str) -> str:
 
 PathText = Annotated[str, pydantic.AfterValidator(expand_path)]
 """A path that a user gives, of a file or a folder."""
-OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", "status.json", "meta.json", "train.log",
-             "timeline.json", "eval", "averaged")  # fmt: skip
-"""Names of the files and folders that every run directory has."""
-
-
-def inside_run_directory(name: str) -> str:
-    """A file's name, where it stays inside the run directory and is nobody else's there.
-
-    Raises:
-        ValueError: it does not, or is.
-    """
-    if not name.strip() or name in (".", "..") or "/" in name or "\0" in name:
-        raise ValueError("should be a file's name inside the run directory, without '/'")
-    if name in OWN_FILES or name.startswith("events.out."):
-        raise ValueError("is the name of something else in the run directory")
-    if len(name.encode("utf-8", "surrogateescape")) > 200:
-        raise ValueError("should have at most 200 bytes")
-    return name
-
-
 Shape = Tuple[int, ...]
 Shapes = Union[Shape, Tuple[Shape, ...]]
 """Shapes of one sample, without the batch: of the only input, or of each of several in the network's order."""
@@ -196,58 +174,6 @@ class Stateful(Protocol):
         Raises:
             CheckpointError: it is of another network or setting.
         """
-
-
-class RecommenderFields(NamedTuple):
-    """Users and items as rows of features, of whose ids one table is joined: fields of users, then of items; ids of a
-    field begin at the sum of the sizes of those before it.
-
-    Attributes:
-        user_sizes: ids of each field of a user, of which the first is the user itself.
-        item_sizes: the same of items.
-        user_numbers, item_numbers: how many numbers each has.
-    """
-
-    user_sizes: Tuple[int, ...]
-    item_sizes: Tuple[int, ...]
-    user_numbers: int = 0
-    item_numbers: int = 0
-
-    @property
-    def sizes(self) -> Tuple[int, ...]:
-        """Of all fields."""
-        return self.user_sizes + self.item_sizes
-
-    @property
-    def num_numbers(self) -> int:
-        """Of a user and an item together."""
-        return self.user_numbers + self.item_numbers
-
-    def shapes(self, num_candidates: int) -> Tuple[Shape, ...]:
-        """Of what enters a network of one sample: ids, and numbers where there are any."""
-        ids = len(self.user_sizes) + num_candidates * len(self.item_sizes)
-        return ((ids,), (num_candidates * self.num_numbers,))[: 1 + bool(self.num_numbers)]
-
-
-class GpuMemory(NamedTuple):
-    """The memory of a GPU, in megabytes.
-
-    Attributes:
-        device: e.g. "gpu:0".
-        used_mb: now.
-        peak_mb: the most that was seen since the run began; it is looked at as often as rows are written.
-        is_own: whether it is what this process has in use; else that of all processes.
-    """
-
-    device: str
-    used_mb: float
-    peak_mb: float
-    is_own: bool
-
-    def scalars(self) -> Dict[str, float]:
-        """By TensorBoard tag."""
-        name = self.device.replace(":", "")
-        return {f"perf/{name}_memory_mb": self.used_mb, f"perf/{name}_memory_peak_mb": self.peak_mb}
 
 
 @dataclass(frozen=True)
@@ -409,21 +335,6 @@ class Result:
     weights_sha256: str = ""
     samples_per_s: float = 0.0
     wall_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The highest speed of a device.
-
-    Attributes:
-        flops: multiplications and additions per second, in float32.
-        low_flops: the same with shorter numbers, where the run uses them.
-        moved: bytes read and written per second.
-    """
-
-    flops: float
-    low_flops: float
-    moved: float
 
 
 OF_EPOCH = "_epoch"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -24,7 +24,9 @@ from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.model.graph.summary import has_random_layers
 from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.parallel.differences import Difference, Verification, differences_of
 from mxtrain.parallel.reference import Reference
+from mxtrain.parallel.strategies import Parallel
 from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.trainer import Trainer, snapshot
 from mxtrain.trainer.loaders import build_data
@@ -32,91 +34,73 @@ from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import Batch, Shapes
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import EpochLoader, Json
+    from mxnet import Context
 
-# A tensor whose largest value is smaller than this share of the largest of all is compared with that share: a bias
-# before a batch norm has a gradient of exactly 0, of which both sides compute only noise.
-FLOOR = 1e-3
-# A rounding to bfloat16 is 0.4 % of a value (2 ** -8), and now and then puts a ReLU's input on the other side of 0, of
-# which a gradient feels percents. Two sides that compute in it, in other sums, are held to this share of the
-# length (Euclidean norm) of all gradients together: what is wrong by a factor or a sign is far beyond it.
-LOW_TOLERANCE = 0.2
+    from mxtrain.annotations import EpochLoader
+    from mxtrain.dataset.signature import Signature
+
 QUIET_S = 2.0
 """Seconds after which progress is shown."""
 STEPS = "steps of both sides:"
 
 
-@dataclass
-class Difference:
-    """The largest differences of one layer so far, over all its parameters and all steps.
+@dataclass(frozen=True)
+class Sides:
+    """Builds what is compared: steps of the placement, and of one device.
 
     Attributes:
-        layer: structural name.
-        gradient_abs, parameter_abs: largest absolute difference.
-        gradient_rel, parameter_rel: the same, over the largest absolute value of the tensor on one device.
+        description: of the run.
+        signature: what enters the network.
+        devices: [replica][stage] of this worker.
+        parallel: the placement, which may be told later where it is cut.
+        world: of this worker.
+        joined: the store by which several workers agree; None where there is one.
+        steps_per_epoch: of training.
+        remarks: gets what was done to networks so that they compare.
     """
 
-    layer: str
-    gradient_abs: float = 0.0
-    gradient_rel: float = 0.0
-    parameter_abs: float = 0.0
-    parameter_rel: float = 0.0
+    description: Description
+    signature: Signature
+    devices: Sequence[Sequence[Context]]
+    parallel: Parallel
+    world: World
+    joined: Optional[Store]
+    steps_per_epoch: int
+    remarks: List[str]
 
-    @property
-    def worst(self) -> float:
-        """The larger relative one; not a number counts as infinite."""
-        return max(self.gradient_rel, self.parameter_rel)
+    def placement(self, dtype: str) -> TrainingStep:
+        """The placement, in "float32" (or what amp makes of it) or "float64"."""
+        description = self.description
+        parts = description.trainer.grad_accumulation
+        return self._build(
+            dtype, lambda objective, store: self.parallel.build(objective, parts, store),
+            self.joined or description.kvstore.build(), description.trainer, description.kvstore.serves_tables,
+        )  # fmt: skip
 
+    def reference(self, dtype: str, cut_before: Sequence[str] = ()) -> TrainingStep:
+        """One device, with the same shards of a batch; it may be cut as the placement is."""
+        description, size = self.description, self.world.size
+        parts, replicas = description.trainer.grad_accumulation, len(self.devices)
 
-@dataclass
-class Verification:
-    """The result of `verify`.
+        def build(objective: Objective, store: Store) -> Strategy:
+            return Reference(objective, self.devices[0][0], self.parallel, replicas, parts, cut_before, size)
 
-    Attributes:
-        layers: the placement against the whole network on one device, both in float64, in the network's order.
-        tolerance: largest relative difference that passes.
-        steps: how many were compared.
-        bits: in float32, or with amp, the placement against one device that makes the same sums in the same order,
-            where there is such an order: every bit must agree. Else empty.
-        remarks: what was changed for the comparison.
-        low: with amp, both sides in the low precision: the length of the difference of all gradients of the first step
-            together, over their length. None without amp.
-        dtype: that precision, in which `bits` is compared, too.
-        low_tolerance: of `low`.
-    """
+        return self._build(dtype, build, MXNetStore("local"), with_whole_gradients(description))
 
-    layers: List[Difference]
-    tolerance: float
-    steps: int
-    bits: List[Difference] = field(default_factory=list)
-    remarks: List[str] = field(default_factory=list)
-    low: Optional[float] = None
-    dtype: str = FULL.dtype
-    low_tolerance: float = LOW_TOLERANCE
-
-    @property
-    def worst(self) -> Difference:
-        """The layer that differs most."""
-        return max(self.layers, key=lambda layer: layer.worst)
-
-    @property
-    def unequal(self) -> List[str]:
-        """Layers some of whose bits differ that must not."""
-        return [layer.layer for layer in self.bits if layer.worst]
-
-    @property
-    def passed(self) -> bool:
-        """Whether all is within the tolerance, and equal where it must be."""
-        return self.worst.worst <= self.tolerance and not self.unequal and not self.low_is_off
-
-    @property
-    def low_is_off(self) -> bool:
-        """Whether the low precision differs by more than its rounding explains."""
-        return self.low is not None and not self.low <= self.low_tolerance
-
-    def to_json(self) -> Mapping[str, Json]:
-        """The findings as plain values."""
-        return {**asdict(self), "passed": self.passed}
+    def _build(
+        self, dtype: str, build_strategy: Callable[[Objective, Store], Strategy], store: Store, settings: Trainer,
+        elsewhere: bool = False,
+    ) -> TrainingStep:  # fmt: skip
+        amp = FULL if dtype == "float64" else self.description.amp
+        described = replace(self.description, amp=amp, trainer=settings)
+        network = build_network(described, self.signature, self.devices[0][0], elsewhere)
+        refuse_float32_only(network)
+        network.cast(dtype)
+        if dtype == "float64":
+            multiply_in_float64(network)
+        self.remarks[:] = silence(network, self.signature.shape)
+        strategy = build_strategy(build_objective(described, network, self.signature, self.world), store)
+        return build_step(described, network, self.signature, self.steps_per_epoch, strategy, store)
 
 
 def verify(description: Description, steps: int, tolerance: float, world: World = ALONE) -> Verification:
@@ -141,68 +125,39 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     splits = open_splits(description.dataset)
     signature = description.dataset.sign(splits, description.model)
     devices = description.parallel.place()
-    first, parts, parallel = devices[0][0], description.trainer.grad_accumulation, description.parallel
-    data = build_data(description, splits, signature, first)
+    data = build_data(description, splits, signature, devices[0][0])
     joined = description.kvstore.build(world) if description.kvstore.distributed else None
-    remarks: List[str] = []
-    lr, exact = description.rates.lr, replace(description, amp=FULL)
-
-    def side(
-        dtype: str, build_strategy: Callable[[Objective, Store], Strategy], store: Store, settings: Trainer,
-        elsewhere: bool = False,
-    ) -> TrainingStep:  # fmt: skip
-        described = replace(exact if dtype == "float64" else description, trainer=settings)
-        network = build_network(described, signature, first, elsewhere)
-        refuse_float32_only(network)
-        network.cast(dtype)
-        if dtype == "float64":
-            multiply_in_float64(network)
-        remarks[:] = silence(network, signature.shape)
-        strategy = build_strategy(build_objective(described, network, signature, world), store)
-        return build_step(described, network, signature, len(data.train), strategy, store)
-
-    def placement(dtype: str) -> TrainingStep:
-        store = joined or description.kvstore.build()
-        return side(
-            dtype, lambda objective, store: parallel.build(objective, parts, store), store, description.trainer,
-            description.kvstore.serves_tables,
-        )  # fmt: skip
-
-    def reference(dtype: str, cut_before: Sequence[str] = ()) -> TrainingStep:
-        def build(objective: Objective, store: Store) -> Strategy:
-            return Reference(objective, first, parallel, len(devices), parts, cut_before, world.size)
-
-        return side(dtype, build, MXNetStore("local"), with_whole_gradients(description))
-
+    sides = Sides(description, signature, devices, description.parallel, world, joined, len(data.train), [])
+    lr = description.rates.lr
+    bits: List[Difference] = []
+    low: Optional[float] = None
     with ProgressDisplay(quiet_s=QUIET_S if world.rank == 0 else threading.TIMEOUT_MAX) as display:
 
-        def compared(dtype: str, build_other: Callable[[], TrainingStep], placed: TrainingStep) -> List[Difference]:
-            sides = (placed, build_other())
-            data.train.follow([side.strategy for side in sides])
+        def compared(dtype: str, placed: TrainingStep, other: TrainingStep) -> List[Difference]:
+            data.train.follow([placed.strategy, other.strategy])
             stream = (batch.cast(dtype) for batch in batches(data.train, steps))
-            return compare(sides, stream, lr, display.advance)
+            return compare((placed, other), stream, lr, display.advance)
 
         display.begin("building the placement", 0)
-        placed = placement("float32")
+        placed = sides.placement("float32")
         cut_before = placed.strategy.layout.cut_before
-        bits: List[Difference] = []
         if sums_in_order(description, len(devices) * world.size):
             display.begin(f"comparing bits, {STEPS}", 2 * steps)
-            bits = compared("float32", lambda: reference("float32", cut_before), placed)
-        low: Optional[float] = None
+            bits = compared("float32", placed, sides.reference("float32", cut_before))
         if description.amp.dtype != FULL.dtype:
             display.begin(f"comparing in {description.amp.dtype}, {STEPS}", 2)
-            sides = (placement("float32"), reference("float32"))
-            data.train.follow([side.strategy for side in sides])
+            pair = (sides.placement("float32"), sides.reference("float32"))
+            data.train.follow([side.strategy for side in pair])
             first_batch = itertools.islice(batches(data.train, 2), 1)
-            low = compare_lengths(sides, first_batch, lr, display.advance)
+            low = compare_lengths(pair, first_batch, lr, display.advance)
         if cut_before:  # in float64 other blocks take other times
-            parallel = parallel.model_copy(update={"cut_before": cut_before})
+            sides = replace(sides, parallel=sides.parallel.model_copy(update={"cut_before": cut_before}))
         display.begin(f"comparing in float64, {STEPS}", 2 * steps)
-        layers = compared("float64", lambda: reference("float64"), placement("float64"))
+        placed = sides.placement("float64")
+        layers = compared("float64", placed, sides.reference("float64"))
     if joined is not None:
         joined.close()
-    return Verification(layers, tolerance, steps, bits, remarks, low, description.amp.dtype)
+    return Verification(layers, tolerance, steps, bits, sides.remarks, low, description.amp.dtype)
 
 
 def with_whole_gradients(description: Description) -> Trainer:
@@ -296,11 +251,11 @@ def compare(
     side advances by one."""
     layers: Dict[str, Difference] = {}
     for values, gradients in trained(sides, stream, lr, advance):
-        for name, absolute, relative in _differences(values[1], values[0]):
+        for name, absolute, relative in differences_of(values[1], values[0]):
             layer = _layer(layers, name)
             layer.parameter_abs = max(layer.parameter_abs, absolute)
             layer.parameter_rel = max(layer.parameter_rel, relative)
-        for name, absolute, relative in _differences(gradients[1], gradients[0]):
+        for name, absolute, relative in differences_of(gradients[1], gradients[0]):
             layer = _layer(layers, name)
             layer.gradient_abs = max(layer.gradient_abs, absolute)
             layer.gradient_rel = max(layer.gradient_rel, relative)
@@ -350,19 +305,3 @@ def _state(side: TrainingStep) -> Tuple[Dict[str, np.ndarray], Dict[str, np.ndar
 def _layer(layers: Dict[str, Difference], parameter: str) -> Difference:
     name = parameter.rpartition(".")[0]
     return layers.setdefault(name, Difference(name))
-
-
-def _differences(
-    wanted: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]
-) -> Iterator[Tuple[str, float, float]]:
-    """(name, largest absolute difference, the same over the largest value), infinite where not a number."""
-    finite = [np.abs(array[np.isfinite(array)]) for array in wanted.values()]
-    floor = FLOOR * max((float(array.max()) for array in finite if array.size), default=0.0)
-    for name, array in wanted.items():
-        same = (array == found[name]) | (np.isnan(array) & np.isnan(found[name]))
-        if same.all():
-            yield name, 0.0, 0.0
-            continue
-        absolute = float(np.max(np.abs(found[name][~same].astype(np.float64) - array[~same])))
-        absolute = absolute if np.isfinite(absolute) else float("inf")
-        yield name, absolute, absolute / max(float(np.abs(array).max()), floor, 1e-30)

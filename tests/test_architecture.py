@@ -20,6 +20,7 @@ LAYERS = [
         "annotations", "errors", "types", "files", "cluster.network", "process",
         "dataset.image.box_arithmetic", "dataset.image.box_geometry", "dataset.image.boxes", "dataset.image.key_points",
         "dataset.acting.policy",
+        "dataset.recommendation.fields",
         "dataset.image.class_lists", "dataset.image.mask_arithmetic", "dataset.image.mask_rows",
         "dataset.language.answer_scores", "dataset.language.answer_window", "dataset.language.tags",
         "dataset.speech.alphabet",
@@ -84,7 +85,7 @@ WITH_MXNET = {
     "mxtrain.parallel.chain", "mxtrain.parallel.cost",
     "mxtrain.parallel.executor",
     "mxtrain.parallel.fence", "mxtrain.parallel.grid", "mxtrain.parallel.joined", "mxtrain.parallel.lockstep",
-    "mxtrain.parallel.norm",
+    "mxtrain.parallel.norm", "mxtrain.parallel.on_host", "mxtrain.parallel.statistics",
     "mxtrain.parallel.row_tables", "mxtrain.parallel.served_tables",
     "mxtrain.parallel.reference", "mxtrain.parallel.stage", "mxtrain.parallel.tape", "mxtrain.trainer.elastic",
     "mxtrain.trainer.attribution", "mxtrain.trainer.ending", "mxtrain.trainer.loaders", "mxtrain.trainer.evaluate",
@@ -98,33 +99,47 @@ WITH_MXNET = {
 KNOW_SAMPLES = ("task", "dataset", "model", "loss", "metric")
 SAMPLE_WORDS = re.compile(
     r"(?<![a-z])(class names?|num class(?:es)?|classes|labels?|tokens?|images?|pixels?|box(?:es)?|confusions?|"
-    r"vocab[a-z]*|sentences|texts)(?![a-z])"
+    r"vocab[a-z]*|sentences|texts|masks?|photos?|scenes?|key points?|detections?|segmentation|"
+    r"speech|audio|sounds?|utterances?|transcripts?|phonemes?|spectrograms?|"
+    r"classification|regression|tabular|recommend[a-z]*|ratings?|"
+    r"reinforcement|episodes?|rewards?|observations?|agents?|policies|rollouts?)(?![a-z])"
 )
 OTHER_MEANINGS = {
-    "classes of Python's": (
-        "classes", "mxtrain.cli.arguments", "mxtrain.cli.compose", "mxtrain.cli.restored", "mxtrain.cli.trust",
-        "mxtrain.description.override_text",
-    ),
-    "options of networks, which users' own have": ("num classes, vocab", "mxtrain.build", "mxtrain.trainer.loaders"),
-    "names of options and settings": ("image, token", "mxtrain.cli.choices", "mxtrain.cli.mistakes"),
-    "a feature that MXNet was built with": ("image", "mxtrain.cli.diagnosis"),
-    "the frame of a table on the terminal": (
-        "box", "mxtrain.cli.artifacts", "mxtrain.cli.sweep", "mxtrain.cli.verify", "mxtrain.kvstore.times",
-        "mxtrain.logger.console_logger", "mxtrain.logger.report", "mxtrain.logger.terminal",
-    ),
-    "what a branch of a tree is headed by": ("label", "mxtrain.logger.config_tree"),
-    "an image summary of TensorBoard's, an image of Pillow's": (
-        "image, images", "mxtrain.logger.tensorboard", "mxtrain.logger.tensorboard_logger",
-        "mxtrain.trainer.robustness", "mxtrain.types",
-    ),
-    "secrets.token_hex, and what such a secret is called": (
-        "token", "mxtrain.cluster.ranked", "mxtrain.kvstore.table_link", "mxtrain.kvstore.table_wire",
-        "mxtrain.private_sockets.folder",
-    ),
-    "lines of output": ("texts", "mxtrain.cli.artifacts", "mxtrain.cluster.frames"),
-    "a library in memory, and its strings": ("image, texts", "mxtrain.private_sockets.calls"),
+    "classes of Python's": {
+        "mxtrain.cli.arguments": "classes", "mxtrain.cli.compose": "classes", "mxtrain.cli.restored": "classes",
+        "mxtrain.cli.trust": "classes", "mxtrain.description.override_text": "classes",
+    },
+    "options of networks, which users' own have": {
+        "mxtrain.build": "num classes", "mxtrain.trainer.loaders": "num classes",
+    },
+    "names of options and settings": {"mxtrain.cli.mistakes": "image"},
+    "a feature that MXNet was built with": {"mxtrain.cli.diagnosis": "image"},
+    "examples of what is typed, and the task of who types none": {
+        "mxtrain.cli.commands": "photo, photos, tabular", "mxtrain.cli.compose": "classification",
+    },
+    "masks of attention, of dropout and of cores": {
+        "mxtrain.parallel.base": "mask", "mxtrain.runtime.cores": "mask", "mxtrain.trainer.snapshot": "mask",
+        "mxtrain.verify": "masks",
+    },
+    "the frame of a table on the terminal": {
+        "mxtrain.cli.artifacts": "box", "mxtrain.cli.sweep": "box", "mxtrain.cli.verify": "box",
+        "mxtrain.kvstore.times": "box", "mxtrain.logger.console_logger": "box", "mxtrain.logger.report": "box",
+        "mxtrain.logger.terminal": "box",
+    },
+    "what a branch of a tree is headed by": {"mxtrain.logger.config_tree": "label"},
+    "the kinds of artifacts, an image summary of TensorBoard's, an image of Pillow's": {
+        "mxtrain.cli.artifacts": "audio, sounds", "mxtrain.logger.tensorboard": "images",
+        "mxtrain.logger.tensorboard_logger": "audio, image, images, sound", "mxtrain.trainer.robustness": "image",
+        "mxtrain.types": "audio, image, sound",
+    },
+    "secrets.token_hex, and what such a secret is called": {
+        "mxtrain.cluster.ranked": "token", "mxtrain.kvstore.table_link": "token",
+        "mxtrain.kvstore.table_wire": "token", "mxtrain.private_sockets.folder": "token",
+    },
+    "lines of output": {"mxtrain.cli.artifacts": "texts", "mxtrain.cluster.frames": "texts"},
+    "a library in memory, and its strings": {"mxtrain.private_sockets.calls": "image, texts"},
 }  # fmt: skip
-"""What such words mean elsewhere: the words, and the modules in which they mean that."""
+"""What such words mean elsewhere: the modules in which they mean that, and the words."""
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -247,8 +262,11 @@ def sample_words(tree: ast.AST) -> List[str]:
 
 def test_what_counts_as_a_word_about_samples() -> None:
     """Else the next test would pass whatever the modules say."""
-    code = "def f(class_names, x):\n    'An image.'\n    return x.num_classes, {'label_B': BoxLoss()}, f'{x} tokens'\n"
-    assert sample_words(ast.parse(code)) == ["box", "class names", "image", "label", "num classes", "tokens"]
+    code = (
+        "def play_episode(class_names, x):\n    'An image.'\n"
+        "    return x.num_classes, {'label_B': BoxLoss()}, f'{x} tokens'\n"
+    )
+    assert sample_words(ast.parse(code)) == ["box", "class names", "episode", "image", "label", "num classes", "tokens"]
     assert sample_words(ast.parse("class Text:\n    'A class.'\n    unlabelled = subclasses = read_text\n")) == []
 
 
@@ -257,11 +275,34 @@ def test_only_tasks_and_what_they_join_know_what_a_sample_is() -> None:
         (name_of(path), word) for path in MODULES if path.relative_to(PACKAGE).parts[0] not in KNOW_SAMPLES
         for word in sample_words(ast.parse(path.read_text(encoding="utf-8")))
     }  # fmt: skip
-    meanings = OTHER_MEANINGS.values()
-    allowed = {(module, word) for words, *modules in meanings for module in modules for word in words.split(", ")}
+    allowed = {
+        (module, word) for modules in OTHER_MEANINGS.values() for module, words in modules.items()
+        for word in words.split(", ")
+    }  # fmt: skip
     assert found - allowed == set()
-    # A list of what is there, and no more.
-    assert {module for module, _ in allowed} == {module for module, _ in found}
+    assert allowed - found == set(), "a list of what is there, and no more"
+
+
+ROOMS = ("acting", "image", "language", "recommendation", "speech", "table")
+"""Packages in `mxtrain/dataset/` that are for samples of one kind."""
+BY_NAME = {("mxtrain.cli.compose", "mxtrain.model.gluoncv_segmentation")}
+"""`model.name=` alone means an option, and GluonCV's names say which."""
+
+
+def test_only_tasks_and_what_they_join_import_what_is_for_samples_of_one_kind() -> None:
+    """Neither a room of one kind of samples, nor the module of an option of task/, dataset/ or model/."""
+    files = [file for group in ("task", "dataset", "model") for file in (ROOT / "conf" / group).glob("*.yaml")]
+    options = {
+        module for file in files
+        for module in re.findall(r"_target_: (mxtrain\.[\w.]+)\.\w+", file.read_text(encoding="utf-8"))
+    }  # fmt: skip
+    rooms = tuple(f"mxtrain.dataset.{room}." for room in ROOMS)
+    assert len(options) > 50 and all((PACKAGE / "dataset" / room).is_dir() for room in ROOMS)
+    found = {
+        (name_of(path), module) for path in MODULES if path.relative_to(PACKAGE).parts[0] not in KNOW_SAMPLES
+        for _, module in imports_of(path) if module in options or module.startswith(rooms)
+    }  # fmt: skip
+    assert found == BY_NAME
 
 
 @pytest.mark.parametrize("library, allowed", [("hydra", {"build", "cli"}), ("omegaconf", {"build", "cli"})])
@@ -309,7 +350,7 @@ REPLACED_IN_TEXT = re.compile(
 """Those of them that mean nothing else in this project's sentences, where English has `told` and `letters`."""
 STILL_THERE = {
     "letters of the alphabet": (
-        "letter, letters", "mxtrain.cli.choices", "mxtrain.cli.mistakes", "mxtrain.cli.trust",
+        "letter, letters", "mxtrain.model.networks.gluoncv_names", "mxtrain.cli.mistakes", "mxtrain.cli.trust",
         "mxtrain.cluster.relayed", "mxtrain.dataset.language.tokenizing.wordpiece", "mxtrain.logger.fonts",
     ),
     "a method of Python's files": ("tell", "mxtrain.logger.jsonl"),
@@ -371,9 +412,29 @@ def test_replaced_words_do_not_come_back() -> None:
     assert said == set()
 
 
+RIDDLE = re.compile(r"(Of|That of|Those of|Whose|By which|In which|Likewise)\b")
+"""How docstrings begin that only who reads the code before them understands."""
+
+
+def riddles_in(tree: ast.AST) -> List[str]:
+    """The names of what has such a docstring."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)))
+    return [getattr(node, "name", "module") for node in nodes if RIDDLE.match(ast.get_docstring(node) or "")]
+
+
+def test_docstrings_stand_alone() -> None:
+    """Also that the test sees one that does not."""
+    assert riddles_in(ast.parse("class A:\n    'Of text.'\n    def f(self):\n        'Offers.'\n")) == ["A"]
+    found = {
+        f"{path.relative_to(ROOT)}: {name}" for path in MODULES
+        for name in riddles_in(ast.parse(path.read_text(encoding="utf-8")))
+    }  # fmt: skip
+    assert found == set()
+
+
 NO_OPTIONS = {
     "dataset": {"__init__", "base", "signature", "make_record"},
-    "model": {"__init__", "base", "custom", "params_file", "prepare", "weights"},
+    "model": {"__init__", "base", "custom", "parameters", "params_file", "prepare", "weights"},
 }
 """Modules in a group's folder that no file of conf/ names: what all options share, and commands."""
 

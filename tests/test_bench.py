@@ -248,7 +248,7 @@ def test_what_gluoncvs_scripts_do_trains_on_whole_batches(network, size, devkit,
 @pytest.mark.filterwarnings("ignore")  # GluonCV's
 def test_both_train_the_same_of_the_pyramid_of_a_faster_rcnn(devkit):
     from mxtrain.model.faster_rcnn import FasterRCNN
-    from mxtrain.model.prepare import freeze, is_trained
+    from mxtrain.model.parameters import freeze, is_trained
 
     (case,) = (one for one in detection_race.CASES if one.model == "faster_rcnn")
     recipe = gluoncv_detection.build_recipe(gluoncv_detection.Work(case.name, 96, 2, 0, devkit))

@@ -75,7 +75,7 @@ def _mark(
 
 
 def _precision(node: GraphNode, output: int) -> str:
-    """In which precision an output of a marked operator is."""
+    """The precision of an output of a marked operator."""
     if output and node["op"] not in SPLITS:
         return FLOAT32
     attributes = node.get("attrs", {})

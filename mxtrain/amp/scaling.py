@@ -57,7 +57,7 @@ class DynamicScaling(NoScaling):
     Args:
         scale: to begin with. Powers of two change no bits.
         growth_interval: good steps after which it is doubled.
-        smallest: below it no gradient of a sound network overflows, so it stays there.
+        smallest: below it no gradient of a healthy network overflows, so it stays there.
     """
 
     skips = True

@@ -107,7 +107,7 @@ def receive_checkpoint(broadcast: Broadcast) -> Optional[Checkpoint]:
 
 
 def _lengths(size: int) -> Iterator[int]:
-    """Of the pieces of a file; all workers count them alike."""
+    """The lengths of the pieces of a file; all workers count them alike."""
     for begin in range(0, size, PIECE_BYTES):
         yield min(PIECE_BYTES, size - begin)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Dict, List, Optional, Sequence
 
 from hydra.core.override_parser.types import Override
@@ -11,35 +12,7 @@ from mxtrain.description.config import shown
 from mxtrain.description.groups import NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import did_you_mean
 
-OTHER_OPTIONS: Dict[str, Dict[str, str]] = {
-    "amp": {"fp16": "float16", "half": "float16", "mixed": "bfloat16", "bf16": "bfloat16", "fp32": "off",
-            "float32": "off", "true": "bfloat16", "on": "bfloat16", "auto": "bfloat16"},
-    "dataset": {"imagenet": "image_folder", "folder": "image_folder", "recordio": "image_record", "csv": "text",
-                "pascal_voc": "voc", "voc_detection": "voc", "coco_detection": "coco", "conll2003": "conll",
-                "squad1": "squad", "squad2": "squad"},
-    "kvstore": {"dist": "dist_sync", "hvd": "horovod", "allreduce": "horovod"},
-    "loss": {"cross_entropy": "softmax_cross_entropy", "ce": "softmax_cross_entropy", "mse": "l2", "mae": "l1",
-             "bce": "sigmoid_bce"},
-    "lr_scheduler": {"none": "constant", "null": "constant", "false": "constant", "multi_step": "multistep"},
-    "metric": {"acc": "accuracy", "top_k": "top_k_accuracy", "top5": "top_k_accuracy",
-               "map": "voc_ap", "ap": "coco_ap", "ap50": "coco_ap50", "map50": "voc_ap", "voc_map": "voc_ap",
-               "seqeval": "entity_f1", "em": "exact_match"},
-    "parallel": {"none": "single", "null": "single", "false": "single", "dp": "data", "ddp": "data", "pp": "pipeline"},
-    "early_stopping": {"true": "on"},
-    "debug": {"true": "fast", "on": "fast"},
-    "model": {"mlpnet": "mlp", "transformer": "bert", "bi_lstm": "bilstm", "fastspeech2": "fastspeech"},
-    "task": {"mlm": "masked_language_modeling", "masked_lm": "masked_language_modeling",
-             "pretraining": "masked_language_modeling", "classify": "classification",
-             "image_classification": "classification", "text_classification": "classification",
-             "object_detection": "detection", "ner": "token_classification",
-             "named_entity_recognition": "token_classification", "sequence_labeling": "token_classification",
-             "tagging": "token_classification", "squad": "question_answering", "qa": "question_answering",
-             "asr": "speech_recognition",
-             "speech": "speech_recognition", "speech_to_text": "speech_recognition", "ctc": "speech_recognition",
-             "tts": "speech_synthesis", "text_to_speech": "speech_synthesis"},
-}  # fmt: skip
-"""Names that other programs have for our options."""
-
+ALSO_CALLED = re.compile(r"^# Also called: (.+)\.$", re.MULTILINE)
 NO = ("none", "null", "false", "no", "disabled", "disable", "off")
 """Words by which a group is meant to be switched off."""
 
@@ -82,34 +55,34 @@ def _one_of_a_list(group: str, value: Sequence[object]) -> str:
 def _no_option(group: str, option: object, files: ConfigFiles, options: Sequence[str]) -> str:
     folder = next((f for f in files.search_path if (f / group).is_dir()), None)
     place = f" ({short(folder / group)}/)" if folder else ""
-    hint = hint_for(group, option, options)
+    hint = hint_for(group, option, options, files)
     return f"{group}={shown(option)}: there is no such option.{hint} {group} can be: {', '.join(options)}{place}."
 
 
-def hint_for(group: str, option: object, options: Sequence[str]) -> str:
+def other_names(group: str, options: Sequence[str], files: ConfigFiles) -> Dict[str, str]:
+    """Names that other programs have for a group's options: those in lines `# Also called: NAME, NAME.` of their
+    files, to the option."""
+    found: Dict[str, str] = {}
+    for option in options:
+        file = files.find_file(f"{group}/{option}")
+        for names in ALSO_CALLED.findall(file.read_text(encoding="utf-8", errors="replace")) if file else ():
+            found.update(dict.fromkeys(names.split(", "), option))
+    return found
+
+
+def hint_for(group: str, option: object, options: Sequence[str], files: ConfigFiles) -> str:
     """` Did you mean ...?` for an option that does not exist; an empty string where nothing is near."""
     word = shown(option).lower()
     if word in NO and group in NAMED_GROUPS:
         return f" To have none: {group}=[]."
     if word in NO and group in PRESET_GROUPS:
         return f" To have none, leave {group} out."
-    meant = OTHER_OPTIONS.get(group, {}).get(word) or ("off" if word in NO and "off" in options else "")
+    meant = other_names(group, options, files).get(word) or ("off" if word in NO and "off" in options else "")
     if meant in options:
         return f" Did you mean '{meant}'?"
-    if group == "model" and gluoncv_name(word):
-        return f" It is one of GluonCV's networks: write model.name={gluoncv_name(word)}."
+    if group == "model":
+        from mxtrain.model.networks.gluoncv_names import gluoncv_name
+
+        if gluoncv_name(word):
+            return f" It is one of GluonCV's networks: write model.name={gluoncv_name(word)}."
     return did_you_mean(word, options)
-
-
-def gluoncv_name(word: str) -> str:
-    """GluonCV's name of a classification network, also where only its family and depth are given: `resnet50` is
-    `resnet50_v1b`; an empty string where it has none."""
-    from mxtrain.model.networks.gluoncv_names import CLASSIFICATION_NAMES
-
-    word = word.lower().replace("-", "")
-    if word in CLASSIFICATION_NAMES:
-        return word
-    kin = [name for name in CLASSIFICATION_NAMES if len(word) > 2 and name.startswith(word)]
-    if not any(letter.isdigit() for letter in word):
-        return min(kin, key=len, default="") if word not in ("cifar", "res") else ""
-    return next((name for name in kin if name == word + "_v1b"), min(kin, key=len, default=""))

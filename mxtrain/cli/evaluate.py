@@ -25,16 +25,16 @@ from mxtrain.cli.restored import (
 )
 from mxtrain.cli.settings import split_settings
 from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.image.corruptions import SEVERITIES, STRENGTHS
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.logger.progress_display import ProgressDisplay
-from mxtrain.task.base import Report, require_same_names
+from mxtrain.task.fit import require_same_names
+from mxtrain.task.report import Report
 from mxtrain.types import Artifact, PathText, Positive, Spec
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.base import BaseDataset, Samples
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.task.explained import Attribution
@@ -48,22 +48,35 @@ EXPLAINED_AT_A_TIME = 8
 """Few: all that a network computes on the way is kept until gradients are taken."""
 
 
-def read_corruptions(given: object) -> object:
-    """The names in `noise`, `noise,blur` or `[noise, blur]`, each once; all where `all` is among them.
+def read_names(given: object) -> object:
+    """The names in `noise`, `noise,blur` or `[noise, blur]`, each once.
 
     Raises:
-        ValueError: there is no such corruption.
+        ValueError: there is none.
     """
     if not isinstance(given, str):
         return given
     names = [name.strip() for name in given.strip("[] ").split(",") if name.strip()]
-    for name in names:
-        if name not in (*STRENGTHS, ALL):
-            allowed = f"It can be {ALL}, or one or several of {', '.join(STRENGTHS)}"
-            raise ValueError(f"there is no corruption '{name}'.{did_you_mean(name, [*STRENGTHS, ALL])} {allowed}")
     if not names:
         raise ValueError(f"name a corruption, or {ALL}, or leave corrupt out")
-    return list(STRENGTHS) if ALL in names else list(dict.fromkeys(names))
+    return list(dict.fromkeys(names))
+
+
+def choose_corruptions(names: Sequence[str], dataset: BaseDataset) -> List[Tuple[str, int]]:
+    """The passes over corrupted samples: name and severity; all where `all` is among the names.
+
+    Raises:
+        ConfigError: the dataset has no such corruption.
+    """
+    allowed = dataset.corruptions()
+    for name in names if allowed else ():
+        if name not in (*allowed, ALL):
+            raise ConfigError(
+                f"eval.corrupt={name}: there is no corruption '{name}'.{did_you_mean(name, [*allowed, ALL])} It can be "
+                f"{ALL}, or one or several of {', '.join(allowed)}."
+            )
+    chosen = allowed if allowed and ALL in names else names
+    return [(name, severity) for name in chosen for severity in allowed.get(name, (1,))]
 
 
 class EvalSettings(Spec):
@@ -83,7 +96,7 @@ class EvalSettings(Spec):
     """How many samples to explain: those of the largest loss."""
     explain_layer: str = "auto"
     """For grad_cam: the layer whose output is looked at, by structural name; auto: see `find_layer`."""
-    corrupt: Annotated[Optional[List[str]], pydantic.BeforeValidator(read_corruptions)] = None
+    corrupt: Annotated[Optional[List[str]], pydantic.BeforeValidator(read_names)] = None
     """Measures anew with samples corrupted in these ways, at severities 1 to 5; all: in all ways; null: not."""
 
     @pydantic.model_validator(mode="after")
@@ -107,13 +120,13 @@ def run(arguments: Sequence[str]) -> int:
     checkpoint, description = restore_description(given, "eval", settings.which, overrides, EvalSettings.model_fields)
     if settings.explain is not None:
         description.task.check_explained(description)
+    passes = choose_corruptions(settings.corrupt or (), description.dataset)
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     splits = open_splits(dataset)
     split = settings.split if settings.split != "auto" else ("test" if splits.test is not None else "val")
     source = getattr(splits, split)
     if source is None:
         raise DataError(f"split={split}: this dataset has no such split. Choose split=val or split=train.")
-    passes = [(name, severity) for name in settings.corrupt or () for severity in SEVERITIES]
     corrupted = {one: dataset.corrupted(source, *one) for one in passes}
     folder = Path(settings.output) if settings.output else own_folder(checkpoint, split)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")

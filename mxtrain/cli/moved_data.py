@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Collection, Dict, List
 
-from mxtrain.dataset.language.base import OF_THE_CHECKPOINT
 from mxtrain.dataset.loading.described_paths import leads, lost_paths, with_paths
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.description.groups import Description
@@ -32,7 +31,7 @@ def find_data(
     """
     if "dataset" in typed:
         return description
-    known = {*(f"dataset.{name}" for name in OF_THE_CHECKPOINT), *typed}
+    known = {*(f"dataset.{name}" for name in description.dataset.of_the_checkpoint), *typed}
     lost = {name: paths for name, paths in lost_paths(description.dataset).items()
             if f"dataset.{name}" not in known and not any(map(os.path.isabs, paths))}  # fmt: skip
     folder = _started_in(run_dir)

@@ -1,5 +1,5 @@
-"""`mxtrain predict RUN FILE...`: what a trained network says of files and folders, as JSONL or CSV; where a task
-recommends, of users (a file of their ids, or all), and where it acts, of episodes that it plays."""
+"""`mxtrain predict RUN FILE...`: what a trained network says of files and folders, or of what the task of the run takes
+instead, as JSONL or CSV."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PredictSettings(Spec):
     output: Optional[PathText] = None
     """File for the predictions; default: standard output."""
     folder: Optional[PathText] = None
-    """Folder for files that a task predicts, such as masks; default: predict in the run directory."""
+    """Folder for files that a task predicts; default: predict in the run directory."""
     format: str = "auto"
     """jsonl, csv, or one that a task has of its own; auto: csv where the output's name ends so, else jsonl."""
     top_k: Positive = 3

@@ -26,7 +26,7 @@ from mxtrain.description.config import flatten
 from mxtrain.description.groups import Description
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.runtime import OF_THE_MACHINE
-from mxtrain.trainer import resume
+from mxtrain.task.earlier import task_of_earlier
 from mxtrain.types import expand_path
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def restore_description(
     checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
     require_run_state(checkpoint, SIGNATURE_STATE)
     config = dict(checkpoint.state["run"]["description"])
-    config.setdefault("task", resume.task_of_earlier(config))
+    config.setdefault("task", task_of_earlier(config))
     with Composer(given.config_dirs) as composer:
         # Wherever it was trained, one device measures and predicts, unless the user says where.
         default = composer.compose([]).config

@@ -18,7 +18,7 @@ from mxtrain.files.durable import write_json_atomic
 from mxtrain.types import PathText, Positive, PositiveFloat, Spec
 
 if TYPE_CHECKING:
-    from mxtrain.verify import Verification
+    from mxtrain.parallel.differences import Verification
 
 
 class VerifySettings(Spec):

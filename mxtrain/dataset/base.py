@@ -5,19 +5,19 @@ Shapes are suffixes: C channels, H height, W width.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated, Literal
 
 from mxtrain.dataset.image.settings import Augment, Decoding
+from mxtrain.dataset.image.sizes import ChannelMean, ChannelStd, ImageSize, refuse_large_batch, square
 from mxtrain.dataset.loading.regular_files import explain
 from mxtrain.dataset.loading.samples import Samples as Samples  # whoever writes a dataset finds all of these here
 from mxtrain.dataset.loading.samples import Source as Source
 from mxtrain.dataset.loading.samples import Splits as Splits
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.types import Fraction, NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec, shapes_of
+from mxtrain.types import NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec, shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.dataset.checking.checks import Checks
@@ -28,32 +28,6 @@ if TYPE_CHECKING:
     from mxtrain.dataset.signature import Signature
     from mxtrain.loss.losses import Loss
     from mxtrain.model.base import Model
-
-ChannelMean = Union[Literal["auto"], List[Fraction]]
-ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
-ImageSize = Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)]
-MAX_BATCH_GIB = 64
-
-
-def square(size: object, field: pydantic.ValidationInfo) -> object:
-    """Makes one number a square, and refuses what is neither a number nor a pair in one sentence."""
-    if isinstance(size, int) and not isinstance(size, bool):
-        size = [size, size]
-    if size != "auto" and not (isinstance(size, list) and len(size) == 2):
-        name = field.field_name
-        raise ValueError(f"{name} is auto, one number or [height, width], e.g. [32,32], but {size} was given")
-    return size
-
-
-def refuse_large_batch(field: str, size: Sequence[int], channels: Union[str, int], batch_size: int) -> None:
-    """Raises: ValueError: a batch of images of that (height, width) would not fit into any memory."""
-    gib = batch_size * (3 if channels == "auto" else int(channels)) * math.prod(size) * 4 / 2**30
-    if gib > MAX_BATCH_GIB:
-        raise ValueError(
-            f"{field}={size} with batch_size={batch_size}: a batch would take {gib:,.0f} GiB of memory, and at most "
-            f"{MAX_BATCH_GIB} are allowed. Choose smaller ones"
-        )
-
 
 class BaseDataset(Spec):
     """Base of the descriptions of all datasets."""
@@ -67,6 +41,9 @@ class BaseDataset(Spec):
 
     problem_kinds: ClassVar[Tuple[str, ...]] = ()
     """Kinds of problems that `data check` finds in this dataset alone, beside those of `checking.problems.KINDS`."""
+
+    of_the_checkpoint: ClassVar[Tuple[str, ...]] = ()
+    """Settings that only say how samples become inputs, which a checkpoint holds: with one, they are not needed."""
 
     batch_size: Positive = 128
     """Samples per optimizer step, over all devices and workers together."""
@@ -242,6 +219,10 @@ class BaseDataset(Spec):
         """
         return {}
 
+    def corruptions(self) -> Mapping[str, Sequence[int]]:
+        """The ways in which samples can be corrupted, by name, and at which severities; by default none."""
+        return {}
+
     def corrupted(self, source: Samples, name: str, severity: int) -> Samples:
         """The samples of a split, corrupted as in the world: for `eval`, which measures how metrics fall. Imports no
         MXNet.
@@ -249,7 +230,7 @@ class BaseDataset(Spec):
         Args:
             source: of the samples.
             name: of the corruption.
-            severity: 1 to 5.
+            severity: as `corruptions` says.
 
         Raises:
             ConfigError: such samples cannot be corrupted so.
@@ -352,6 +333,11 @@ class Dataset(BaseDataset):
             num_classes=num_classes, num_workers=self.num_workers,
             **self.loader_options(options.get("train", False)), **options,
         )  # fmt: skip
+
+    def corruptions(self) -> Mapping[str, Sequence[int]]:
+        from mxtrain.dataset.image.corruptions import SEVERITIES, STRENGTHS
+
+        return dict.fromkeys(STRENGTHS, SEVERITIES)
 
     def corrupted(self, source: Samples, name: str, severity: int) -> Samples:
         from mxtrain.dataset.image.corruptions import Corrupted

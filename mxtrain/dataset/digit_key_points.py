@@ -17,7 +17,7 @@ import pydantic
 from PIL import Image
 from typing_extensions import Annotated
 
-from mxtrain.dataset.base import BaseDataset, ImageSize, Splits, square
+from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.digit_scenes import DigitScenes
 from mxtrain.dataset.image.encoded_pictures import fill_of
 from mxtrain.dataset.image.key_point_augment import KeyPointAugment
@@ -25,6 +25,7 @@ from mxtrain.dataset.image.key_point_dataset import KeyPointDataset
 from mxtrain.dataset.image.key_points import Crop, KeyPointSet, Visibility, facts, left_right_pairs
 from mxtrain.dataset.image.scenes import Scenes
 from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.image.sizes import ImageSize, square
 from mxtrain.dataset.signature import Signature
 from mxtrain.types import OpenFraction, Positive
 

@@ -17,7 +17,7 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.dataset.base import BaseDataset, ImageSize, Splits, square
+from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.digits import read_digits
 from mxtrain.dataset.image.boxed import BoxedDataset
 from mxtrain.dataset.image.decoding import known_statistics
@@ -25,6 +25,7 @@ from mxtrain.dataset.image.masked import MaskedDataset
 from mxtrain.dataset.image.pixels import ImageReader
 from mxtrain.dataset.image.scenes import BoxedScenes, InstanceScenes, Scenes
 from mxtrain.dataset.image.settings import Decoding, Range
+from mxtrain.dataset.image.sizes import ImageSize, square
 from mxtrain.dataset.loading.official import sklearn_datasets
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature

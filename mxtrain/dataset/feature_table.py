@@ -51,7 +51,7 @@ class FeatureTable(FeatureFiles):
         return (self.classes[0], self.classes[1])
 
     def wanted(self, path: str) -> Sequence[WantedColumn]:
-        """In the order of the file."""
+        """The columns that are wanted, in the order of the file."""
         specs = self.kinds(path)
         if not specs:
             raise DataError(f"{path}: no column is left to predict '{self.target}' from.")

@@ -81,5 +81,5 @@ class FormantDigits(AlignedDataset):
 
 
 def _seed(one: Aligned) -> int:
-    """Of the noise of an utterance."""
+    """The seed of the noise of an utterance."""
     return one.utterance.place.record or 0

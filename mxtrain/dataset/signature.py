@@ -11,10 +11,11 @@ from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.language.tokenizing.base import TOKENIZER_STATE
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.dataset.recommendation.catalog import CATALOG_STATE, Catalog
+from mxtrain.dataset.recommendation.fields import RecommenderFields
 from mxtrain.dataset.speech.features import Features
 from mxtrain.dataset.table.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
 from mxtrain.errors import DamagedCheckpoint
-from mxtrain.types import RecommenderFields, Shapes, shapes_of
+from mxtrain.types import Shapes, shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject, Wanted
@@ -87,7 +88,7 @@ class Signature:
 
     @property
     def recommender_fields(self) -> Optional[RecommenderFields]:
-        """For recommendation: how many users and items there are, and what their features are."""
+        """How many users and items there are, for recommendation, and what their features are."""
         if self.catalog is None:
             return None
         users, items = self.user_columns, self.item_columns
@@ -99,7 +100,7 @@ class Signature:
 
     @property
     def num_candidates(self) -> int:
-        """For recommendation: how many items a sample has in evaluations."""
+        """How many items a sample has in evaluations, for recommendation."""
         fields, shapes = self.recommender_fields, shapes_of(self.shape)
         assert fields is not None
         if shapes[0] == ():  # users, then candidates
@@ -118,17 +119,17 @@ class Signature:
 
     @property
     def field_sizes(self) -> Optional[Sequence[int]]:
-        """For features of a table: how many ids each field has; None where there are no features."""
+        """How many ids each field of a table of features has; None where there are no features."""
         return None if self.columns is None else self.columns.field_sizes
 
     @property
     def num_indices(self) -> Optional[int]:
-        """For rows of ids and values: how many ids there are; else None."""
+        """How many ids there are, for rows of ids and values; else None."""
         return None if self.columns is None else self.columns.num_indices
 
     @property
     def num_numbers(self) -> int:
-        """For features of a table: how many numbers enter beside the ids."""
+        """How many numbers enter beside the ids, for features of a table."""
         return 0 if self.columns is None else self.columns.num_numbers
 
     @property

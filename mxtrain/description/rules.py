@@ -18,7 +18,7 @@ from mxtrain.description.sparse_tables import (
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore.world import WORKER
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.task.base import CARRIED_ROWS, CARRIED_STATE, FULL_PRECISION, GLOBAL_WEIGHT, NEEDS, WHOLE_BATCH
+from mxtrain.task.needs import CARRIED_ROWS, CARRIED_STATE, FULL_PRECISION, GLOBAL_WEIGHT, NEEDS, WHOLE_BATCH
 
 if TYPE_CHECKING:
     from mxtrain.description.groups import Description

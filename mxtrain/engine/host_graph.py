@@ -1,7 +1,7 @@
 """A graph of dense layers and activations, computed by NumPy. No MXNet here.
 
-MXNet's way into its engine and back costs a small network more than its arithmetic. Whoever waits for each answer, as
-an agent does after each step, is faster without it. Sums are in another order: the last bits are others.
+MXNet's way into its engine and back costs a small network more than its arithmetic. Whoever needs one answer to put
+the next sample together is faster without it. Sums are in another order: the last bits are others.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable, List, Sequence
 import numpy as np
 
 from mxtrain.engine.backend import nd
-from mxtrain.types import Limits
+from mxtrain.engine.device_limits import Limits
 
 if TYPE_CHECKING:
     from mxnet import Context

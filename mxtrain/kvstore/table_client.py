@@ -307,7 +307,7 @@ class ServedArray:
         self._client().write(group, array, begin, np.ascontiguousarray(given, self.dtype))
 
     def asnumpy(self) -> np.ndarray:
-        """All of it."""
+        """All rows, on the host."""
         return self[:].asnumpy()
 
 

@@ -166,7 +166,7 @@ class Connection:
         return Header(*fields)
 
     def read(self, num_bytes: int) -> bytearray:
-        """So many bytes."""
+        """Reads so many bytes."""
         found = bytearray(num_bytes)
         self.read_into(memoryview(found))
         return found

@@ -176,7 +176,7 @@ class GroupServer:
         self._updater.update(gradients, request.lr)
 
     def _updates_made(self) -> int:
-        """Over all resumes."""
+        """The number of updates over all resumes."""
         return max(self._updater.numbers()["update_counts"].values())
 
     def _read(self, offset: int) -> np.ndarray:

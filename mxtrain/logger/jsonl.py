@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Optional
 
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file, to_strict_json
+from mxtrain.files.run_files import FileName
 from mxtrain.logger.base import Logger
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
-from mxtrain.types import FileName, RunInfo
+from mxtrain.types import RunInfo
 
 if TYPE_CHECKING:
     from mxtrain.annotations import MetricRow

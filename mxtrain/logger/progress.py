@@ -12,10 +12,11 @@ from rich.text import Text
 
 from mxtrain.logger.report import format_rate, format_seconds, format_value
 from mxtrain.logger.rows import mean_of_rows
-from mxtrain.types import OF_EPOCH, GpuMemory, Progress, RunInfo, Validation
+from mxtrain.types import OF_EPOCH, Progress, RunInfo, Validation
 
 if TYPE_CHECKING:
     from mxtrain.annotations import MetricRow
+    from mxtrain.runtime.gpu_memory import GpuMemory
 
 
 class RunProgress:

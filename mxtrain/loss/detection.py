@@ -37,8 +37,8 @@ class DetectionLoss(Loss):
 
 
 class HeatmapFocal(DetectionLoss):
-    """Of centres: focal loss of the scores, and absolute differences of size and offset, over the number of things in
-    the global batch.
+    """Loss of centres: focal loss of the scores, and absolute differences of size and offset, over the number of things
+    in the global batch.
 
     Source: Zhou et al., "Objects as Points" (2019), equations 1 to 4.
     """
@@ -58,8 +58,8 @@ class HeatmapFocal(DetectionLoss):
 
 
 class MultiBox(DetectionLoss):
-    """Of scored boxes: cross entropy of things and of the most wrong of the background, and Huber's loss of offsets,
-    over the number of boxes with a thing in the global batch.
+    """Loss of scored boxes: cross entropy of things and of the most wrong of the background, and Huber's loss of
+    offsets, over the number of boxes with a thing in the global batch.
 
     Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2, as GluonCV's SSDMultiBoxLoss.
     """
@@ -84,9 +84,9 @@ class MultiBox(DetectionLoss):
 
 
 class YOLOLoss(DetectionLoss):
-    """Of boxes at places: cross entropy of whether something is there, of where in its place it is, and of each class
-    by itself, and absolute differences of the logarithms of width and height; the sum over a picture, and the mean
-    over pictures.
+    """Loss of boxes at places: cross entropy of whether something is there, of where in its place it is, and of each
+    class by itself, and absolute differences of the logarithms of width and height; the sum over a picture, and the
+    mean over pictures.
 
     Source: Redmon and Farhadi, "YOLOv3: An Incremental Improvement" (2018), section 2, as GluonCV's YOLOV3Loss.
     """
@@ -105,8 +105,8 @@ class YOLOLoss(DetectionLoss):
 
 
 class TwoStage(DetectionLoss):
-    """For two-stage detectors: cross entropy of whether anchors hold a thing and of the classes of regions, and Huber's
-    loss of the offsets of both; means over a sample of the anchors and over the regions of each picture.
+    """Loss of two-stage detectors: cross entropy of whether anchors hold a thing and of the classes of regions, and
+    Huber's loss of the offsets of both; means over a sample of the anchors and over the regions of each picture.
 
     Source: Ren et al., "Faster R-CNN" (2015), equation 1, with the quotas of GluonCV's recipe.
     """
@@ -134,7 +134,7 @@ class TwoStage(DetectionLoss):
 
 
 class MaskTwoStage(TwoStage):
-    """That of regions, and for those that hold a thing the cross entropy of the mask of its class: the mean over a
+    """Loss of regions, and for those that hold a thing the cross entropy of the mask of its class: the mean over a
     picture's.
 
     Source: He et al., "Mask R-CNN" (2017), section 3.
@@ -154,7 +154,7 @@ class MaskTwoStage(TwoStage):
 
 
 class YolactLoss(HeatmapFocal):
-    """That of centres, and for each thing the mean cross entropy of its mask inside its true box, and 1 less Dice's
+    """Loss of centres, and for each thing the mean cross entropy of its mask inside its true box, and 1 less Dice's
     coefficient, over the number of things in the global batch.
 
     Sources: Bolya et al., "YOLACT: Real-time Instance Segmentation" (2019), section 3.2; Milletari et al., "V-Net"

@@ -201,7 +201,7 @@ def _of_centres(
 
 
 def binary_cross_entropy(F, logit, target):
-    """Of a probability before the sigmoid."""
+    """Binary cross entropy of a probability before the sigmoid."""
     return F.Activation(logit, act_type="softrelu") - logit * target
 
 

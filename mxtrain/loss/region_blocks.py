@@ -102,7 +102,7 @@ class TwoStageLoss(gluon.HybridBlock):
 
 
 class MaskedTwoStageLoss(TwoStageLoss):
-    """That of regions, of the outputs of `MaskedRegionCoding` and boxes with masks; and the mean cross entropy of the
+    """Loss of regions, of the outputs of `MaskedRegionCoding` and boxes with masks; and the mean cross entropy of the
     masks of those regions that hold a thing of their class, each against what it sees of the thing.
 
     Args:
@@ -127,7 +127,7 @@ class MaskedTwoStageLoss(TwoStageLoss):
         return loss_B + self._mask_weight * self._of_masks(F, F.BlockGrad(found_BQ6), mask_BQSS, row_BMR)
 
     def _of_masks(self, F: OperatorModule, found_BQ6: Array, mask_BQSS: Array, row_BMR: Array) -> Array:
-        """Of masks, (B,)."""
+        """Loss of masks, (B,)."""
         edge_BQ4 = columns_of(F, found_BQ6, 2, 6)
         found = match_boxes(F, edge_BQ4, columns_of(F, row_BMR, 0, NUM_COLUMNS))
         true_BQR = take_rows(F, row_BMR, found.place_BN)

@@ -32,8 +32,8 @@ class QuestionScores(NamedTuple):
 
 
 class CollectedAnswers(Collected):
-    """Of each window: the question, the score of its best answer, that answer's exact match and F1, the score of no
-    answer, what exact match and F1 would be then, by how much that must be above, and where the answer stands."""
+    """Has for each window: the question, the score of its best answer, that answer's exact match and F1, the score of
+    no answer, what exact match and F1 would be then, by how much that must be above, and where the answer stands."""
 
     width: ClassVar[int] = 10
 

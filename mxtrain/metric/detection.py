@@ -135,7 +135,7 @@ class VocAP(BoxMetric):
     def by_class(
         self, true_G8: np.ndarray, found_N8: np.ndarray
     ) -> Mapping[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
-        """Of each class that has things: average precision, and the curves of recall, precision and score.
+        """For each class that has things: average precision, and the curves of recall, precision and score.
 
         Args:
             true_G8, found_N8: as `CollectedBoxes.boxes` gives them.
@@ -203,7 +203,7 @@ def voc_matches(
 
 
 def box_overlap(true_G8: np.ndarray, found_N8: np.ndarray) -> Overlap:
-    """That of boxes, as `CollectedBoxes.boxes` gives them."""
+    """Overlap of boxes, as `CollectedBoxes.boxes` gives them."""
     return lambda number, others: intersections_over_unions(found_N8[number, None, 3:7], true_G8[others, 3:7])[0]
 
 

@@ -14,7 +14,7 @@ from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 
 
 class WordTags(Collected):
-    """Of each word: its sentence, its true and its predicted tag."""
+    """Has for each word: its sentence, its true and its predicted tag."""
 
     width: ClassVar[int] = 3
 
@@ -65,7 +65,7 @@ class Scores(NamedTuple):
 
     @classmethod
     def of(cls, hits: int, found: int, true: int) -> Scores:
-        """Of counts."""
+        """The scores of counts."""
         precision, recall = (hits / count if count else 0.0 for count in (found, true))
         return cls(precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0)
 

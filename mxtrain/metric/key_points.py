@@ -36,7 +36,7 @@ class Pose:
 
     @classmethod
     def of(cls, prediction: np.ndarray) -> Pose:
-        """Of (J + 2, 3), as the task decodes it."""
+        """The pose of a prediction (J + 2, 3), as the task decodes it."""
         (left, top, score), (right, bottom, _) = prediction[-THING_ROWS:].tolist()
         return cls(prediction[:-THING_ROWS], np.array([left, top, right, bottom]), score)
 
@@ -79,8 +79,8 @@ class Poses:
 
 
 class CollectedPoses(Collected):
-    """Of each thing one row: picture, edges, area, score; and one of each key point: x, y, visibility, predicted x, y
-    and how sure, sigma."""
+    """Has one row for each thing: picture, edges, area, score; and one of each key point: x, y, visibility, predicted
+    x, y and how sure, sigma."""
 
     width: ClassVar[int] = 7
 

@@ -36,7 +36,7 @@ class ReferenceText(Protocol):
 
 
 class CollectedTexts(Collected):
-    """Of each text the counts of all metrics of texts, side by side; a text is read once for all of them.
+    """Has for each text the counts of all metrics of texts, side by side; a text is read once for all of them.
 
     Args:
         metrics: that count.
@@ -78,7 +78,7 @@ class TextMetric(HostMetric):
 
     @property
     def num_counts(self) -> int:
-        """C."""
+        """The number of counts of a text, C."""
         raise NotImplementedError
 
     def count(self, found: str, right: str) -> Sequence[int]:
@@ -167,7 +167,7 @@ class Chrf(SacrebleuMetric):
 
     @property
     def num_counts(self) -> int:
-        """By order: n-grams of the found text, of the right one, and that match."""
+        """Counts, by order: n-grams of the found text, of the right one, and that match."""
         return 3 * (self.char_order + self.word_order)
 
 

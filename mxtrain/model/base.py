@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, List, Literal, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.types import NonNegativeFloat, PathText, RecommenderFields, Shape, Shapes, Spec
+from mxtrain.dataset.recommendation.fields import RecommenderFields
+from mxtrain.types import NonNegativeFloat, PathText, Shape, Shapes, Spec
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -86,8 +87,8 @@ class Model(Spec):
         return tuple(native)
 
     def count_scores(self, frames: int) -> Optional[int]:
-        """Of a network that scores characters along frames, (B, T, F) and numbers of frames (B,) to (B, T', K): T' for
-        a sample of T frames; None where only its code knows. Imports no MXNet."""
+        """The count of scores of a network that scores characters along frames, (B, T, F) and numbers of frames (B,) to
+        (B, T', K): T' for a sample of T frames; None where only its code knows. Imports no MXNet."""
         return None
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.Block:

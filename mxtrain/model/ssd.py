@@ -111,7 +111,7 @@ class SSD(SuppressingDetector):
         return made_of, map_sizes(self._features(made_of), input_shape)
 
     def _with_sizes(self, made_of: SSDParts, num_maps: int) -> SSDParts:
-        """With the sizes of boxes that were typed.
+        """Takes the sizes of boxes that were typed.
 
         Raises:
             ConfigError: there are too few or too many.

@@ -209,7 +209,7 @@ def _adapted(
 
 
 def _rows(rows: ClassRows, ours: int, theirs: int, pairs: Sequence[Tuple[int, int]]) -> Rows:
-    """Of no class, and of classes in both: (here, in the file) each."""
+    """The rows of no class, and of classes in both: (here, in the file) each."""
     lead, width = rows.leading, rows.per_class
     of_classes = [tuple(lead + one * width + place for one in pair) for pair in pairs for place in range(width)]
     kept = [*((one, one) for one in range(lead)), *of_classes]

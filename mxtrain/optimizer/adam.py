@@ -25,7 +25,7 @@ class OwnAdam(OwnUpdate):
 
 
 def correction(optimizer: mx.optimizer.Optimizer, step: int) -> float:
-    """By which a rate is multiplied, because the moments begin with 0."""
+    """The factor of a rate, because the moments begin with 0."""
     return math.sqrt(1 - optimizer.beta2**step) / (1 - optimizer.beta1**step)
 
 

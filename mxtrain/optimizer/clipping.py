@@ -87,7 +87,8 @@ def norm_and_limit(
 
 
 def _sum_of_squares(arrays: Sequence[nd.NDArray]) -> nd.NDArray:
-    """Of all numbers of arrays on one device, (1,). Ours gives the same bits on any number of threads."""
+    """The sum of the squares of all numbers of arrays on one device, (1,). Ours gives the same bits on any number of
+    threads."""
     are_plain = all(array.dtype == np.float32 for array in arrays)
     if are_plain and own_operators().path is not None:
         sizes = [array.size for array in arrays]

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from mxtrain.amp import FULL
-from mxtrain.engine.backend import STATISTICS, gluon, nd, same_device_runs
-from mxtrain.engine.host_graph import HostGraph, NotForHost
-from mxtrain.engine.parameter_names import role_of
+from mxtrain.engine.backend import gluon, nd, same_device_runs
+from mxtrain.engine.host_graph import HostGraph
 from mxtrain.errors import ConfigError
-from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import bounds
-from mxtrain.model.graph.trace import NotTraceable, blocks_by_path, input_names, symbol_of
-from mxtrain.model.prepare import distinct_parameters, is_trained
+from mxtrain.model.graph.trace import blocks_by_path
+from mxtrain.model.parameters import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Layout, Objective, Reduction, Strategy
 from mxtrain.parallel.carried import CarriedState
@@ -33,16 +31,18 @@ from mxtrain.parallel.fence import Fence, written_together
 from mxtrain.parallel.joined import JoinedGraph
 from mxtrain.parallel.lockstep import Division, GroupPiece, Lockstep, Recorded, Shares
 from mxtrain.parallel.norm import JointNorm, obey_placement
+from mxtrain.parallel.on_host import host_graph
+from mxtrain.parallel.parameters import balanced_owners, move
 from mxtrain.parallel.schedule import Action, timetable
 from mxtrain.parallel.served_tables import ServedTables, build_row_tables
 from mxtrain.parallel.stage import Stage, WholeNetwork, bring, on_devices
+from mxtrain.parallel.statistics import MovingStatistics, moving_statistics
 from mxtrain.types import Batch, Shapes, shapes_of
 
 if TYPE_CHECKING:
     import mxnet as mx
     import numpy as np
 
-    from mxtrain.annotations import SymbolGraph
     from mxtrain.parallel.strategies import Parallel, Staged
 
 
@@ -150,11 +150,13 @@ class Grid(Strategy):
                 # On a CPU statistics move in backward passes, which one thread computes behind all that came before.
                 self._fences(of_readers=True) if devices[0][0].device_type == "gpu" else (),
             )  # fmt: skip
-        self._statistics_store = MXNetStore("device" if devices[0][0].device_type == "gpu" else "local")
         has_one_copy = len(devices) == 1 and self._is_alone
         if isinstance(form.stages[0], WholeNetwork) and isinstance(self._executor, Pipelined):
             self._executor.joined = self._join(has_one_copy)
-        self._moving = [] if joint_pieces or has_one_copy else self._moving_statistics()
+        self._statistics = MovingStatistics(
+            [] if joint_pieces or has_one_copy else moving_statistics(self._parameters, self._copies),
+            len(devices), devices[0][0].device_type, self._workers,
+        )  # fmt: skip
 
     # What a step asks for.
 
@@ -171,7 +173,7 @@ class Grid(Strategy):
         self._state.leave(self._executor.states)
         total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
         if whole:
-            self._all_reduce(total, whole)
+            self._statistics.all_reduce(total, whole, self._num_parts)
         # A worker that sums with nobody reports for all: rows count the samples of the whole batch.
         return total if whole in (0, batch.global_size) else total * (batch.global_size / whole)
 
@@ -372,50 +374,12 @@ class Grid(Strategy):
             for replica in range(len(self._devices))
         ]
 
-    def _moving_statistics(self) -> List[List[nd.NDArray]]:
-        """Per batch-norm statistic that moves, its copy on each replica."""
-        # Those of a frozen batch norm don't move. `freeze` marks them by lr_mult=0: no statistic has a gradient.
-        return [
-            self._copies[name] for name, parameter in self._parameters.items()
-            if role_of(name) in STATISTICS and parameter.lr_mult != 0
-        ]  # fmt: skip
-
     # Parts of a step.
 
     def _zero(self, replicas: Sequence[int]) -> None:
         for replica in replicas:
             for run in self._gradient_runs[replica]:
                 nd.reset_arrays(*run, num_arrays=len(run))
-
-    def _all_reduce(self, sums: nd.NDArray, global_size: int) -> None:
-        """The sums become those of all workers, and the moving statistics of every replica the mean over those that saw
-        samples: so there is one canonical value after each step, and it is what a checkpoint holds."""
-        world = self._workers.world
-        num_active = self._num_active(global_size, world.rank)
-        share = 1.0 / sum(self._num_active(global_size, worker) for worker in range(world.size))
-        if world.size == 1 and num_active == len(self._devices) > 1 and self._moving:  # all at once
-            self._statistics_store.sum_everywhere(self._moving)
-            for replicas in self._moving:
-                for array in replicas:
-                    nd._internal._mul_scalar(array, scalar=share, out=array)
-            return
-        for root, *others in self._moving:
-            if num_active == 0:
-                nd.zeros_like(root, out=root)
-            elif num_active > 1:
-                seen = [array.as_in_context(root.context) for array in (root, *others)[:num_active]]
-                nd.add_n(*seen).copyto(root)
-        self._workers.all_reduce([sums, *(replicas[0] for replicas in self._moving)])
-        for root, *others in self._moving:
-            nd._internal._mul_scalar(root, scalar=share, out=root)
-            for array in others:
-                root.copyto(array)
-
-    def _num_active(self, global_size: int, worker: int) -> int:
-        """The number of a worker's replicas that get samples of a batch of that size; its first part is the largest."""
-        begin, end = self._workers.world.share_of(worker, global_size)
-        largest = -(-(end - begin) // min(self._num_parts, max(end - begin, 1)))
-        return min(largest, len(self._devices))
 
     def _predict_on(self, replica: int, batch: Batch) -> List[nd.NDArray]:
         form = self._predicting
@@ -434,38 +398,3 @@ def refuse_carried(objective: Objective, joint: str) -> None:
             f"parallel.batch_norm={joint}: this network carries state from batch to batch and has batch norms, which "
             "is possible only where each device normalises by itself. Type parallel.batch_norm=per_device."
         )
-
-
-def host_graph(network: gluon.Block, names: Mapping[str, str]) -> Optional[HostGraph]:
-    """A network as NumPy computes it; see `Strategy.on_host`.
-
-    Args:
-        names: structural names of its parameters, by `Parameter.name`.
-    """
-    try:
-        symbol, _ = symbol_of(network, training=False)
-        graph: SymbolGraph = json.loads(symbol.tojson())
-        for node in graph["nodes"]:
-            node["name"] = names.get(node["name"], node["name"])
-        return HostGraph(graph, *input_names(1))
-    except (NotTraceable, NotForHost):
-        return None
-
-
-def move(parameter: gluon.Parameter, devices: List[mx.Context]) -> None:
-    """Puts copies of a parameter on these devices instead of where it is, to the bit: `reset_ctx` alone averages."""
-    if parameter.list_ctx() != devices:
-        value = parameter.list_data()[0].copy()
-        parameter.reset_ctx(devices)
-        parameter.set_data(value)
-
-
-def balanced_owners(sizes: Dict[str, int], num_replicas: int) -> Dict[str, int]:
-    """Assigns each parameter to the replica that updates it: in order, each to the one with the fewest elements so far,
-    so that all replicas update at the same time."""
-    load = [0] * num_replicas
-    owners = {}
-    for name, size in sizes.items():
-        owners[name] = load.index(min(load))
-        load[owners[name]] += size
-    return owners

@@ -9,8 +9,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from mxtrain.engine.device_limits import Limits
 from mxtrain.model.graph.work import Work, bare, update_work
-from mxtrain.types import Limits
 
 if TYPE_CHECKING:
     from rich.table import Table

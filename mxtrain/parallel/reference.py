@@ -9,6 +9,7 @@ from mxtrain.engine.backend import nd
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.grid import Grid, split
 from mxtrain.parallel.lockstep import Division
+from mxtrain.parallel.statistics import moving_statistics
 from mxtrain.parallel.strategies import ModelParallel, Parallel, Single
 from mxtrain.types import Batch
 
@@ -51,17 +52,17 @@ class Reference(Grid):
         devices = [[device] * (1 + len(cut_before))]
         super().__init__(objective, devices, stages, grad_accumulation * self._num_micro)
         self._parts, self._num_shares = grad_accumulation, num_workers
-        self._statistics = [replicas[0] for replicas in self._moving_statistics()]
+        self._moving = [replicas[0] for replicas in moving_statistics(self._parameters, self._copies)]
 
     def forward_backward(self, batch: Batch) -> nd.NDArray:
         batch = self._state.enter(self._tables.enter(batch))
         sums: List[Tuple[Turn, nd.NDArray]] = []
         states: List[Tuple[Turn, List[nd.NDArray]]] = []
-        before = [array.copy() for array in self._statistics]
+        before = [array.copy() for array in self._moving]
         gradients: List[List[nd.NDArray]] = []
         statistics: List[List[nd.NDArray]] = []
         for shards in self._copies_of(batch):
-            for array, value in zip(self._statistics, before):
+            for array, value in zip(self._moving, before):
                 value.copyto(array)
             if self._accumulates:
                 self._zero([0])
@@ -69,10 +70,10 @@ class Reference(Grid):
                 sums += [(turn, one) for one in self._executor([[[shard]]], batch.size, self.loss_scale)]
                 states += [(turn, one) for one in self._executor.states]
             gradients.append([reduction.replicas[0].copy() for reduction in self.reductions])
-            statistics.append([array.copy() for array in self._statistics])
+            statistics.append([array.copy() for array in self._moving])
         for reduction, parts in zip(self.reductions, zip(*gradients)):
             nd.add_n(*parts).copyto(reduction.replicas[0])
-        for array, parts in zip(self._statistics, zip(*statistics)):
+        for array, parts in zip(self._moving, zip(*statistics)):
             (nd.add_n(*parts) * (1.0 / len(parts))).copyto(array)
         self._state.leave([one for _, one in sorted(states, key=lambda one: one[0])])
         return _total(sums)

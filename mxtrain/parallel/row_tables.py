@@ -23,7 +23,7 @@ from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import DataError
 from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.graph.trace import blocks_by_path
-from mxtrain.model.prepare import distinct_parameters
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.optimizer.rows import TouchedRows
 from mxtrain.types import Batch, DistinctIds, Shapes, shapes_of
 

@@ -10,9 +10,7 @@ import importlib
 import logging
 import os
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence
-
-from mxtrain.types import GpuMemory
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 _LOG = logging.getLogger(__name__)
 _RUNTIMES = ("libcudart.so.11.0", "libcudart.so.10.2", "libcudart.so.12")
@@ -20,6 +18,27 @@ _RUNTIMES = ("libcudart.so.11.0", "libcudart.so.10.2", "libcudart.so.12")
 INTERVAL_S = 1.0
 """Seconds in which the driver is asked once at most: where every step's row is written, that is not once a step."""
 _MB = 1e6
+
+
+class GpuMemory(NamedTuple):
+    """The memory of a GPU, in megabytes.
+
+    Attributes:
+        device: e.g. "gpu:0".
+        used_mb: now.
+        peak_mb: the most that was seen since the run began; it is looked at as often as rows are written.
+        is_own: whether it is what this process has in use; else that of all processes.
+    """
+
+    device: str
+    used_mb: float
+    peak_mb: float
+    is_own: bool
+
+    def scalars(self) -> Dict[str, float]:
+        """The values by TensorBoard tag."""
+        name = self.device.replace(":", "")
+        return {f"perf/{name}_memory_mb": self.used_mb, f"perf/{name}_memory_peak_mb": self.peak_mb}
 
 
 class GpuMemoryMeter:
@@ -53,7 +72,7 @@ class GpuMemoryMeter:
             self._give_up(error)
 
     def read(self) -> List[GpuMemory]:
-        """Of each GPU, as it was at most `INTERVAL_S` ago; empty where nothing can be read."""
+        """Reads the memory of each GPU, as it was at most `INTERVAL_S` ago; empty where nothing can be read."""
         now = time.monotonic()
         if self._handles and (self._read_at is None or now - self._read_at >= INTERVAL_S):
             self._read_at = now

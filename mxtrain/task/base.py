@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.errors import ConfigError, DataError
+from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
+from mxtrain.task.fit import check_fit
+from mxtrain.task.needs import CARRIED_ROWS
+from mxtrain.task.network import network_for_samples
+from mxtrain.task.report import Report as Report  # whoever writes a task finds both here
 from mxtrain.types import Artifact, Picture, Spec, Stateful
 
 if TYPE_CHECKING:
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
-    from mxtrain.dataset.base import BaseDataset, Samples, Splits
+    from mxtrain.dataset.base import BaseDataset, Samples
     from mxtrain.dataset.loading.loader import Collate
     from mxtrain.dataset.loading.sample_reader import Encode
     from mxtrain.dataset.signature import Signature
@@ -27,61 +31,6 @@ if TYPE_CHECKING:
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.explained import Attribution, Explained
     from mxtrain.types import Batch, Shapes
-
-
-DATASETS = {
-    "text": "dataset=text", "numbers": "dataset=tabular", "frames": "dataset=digit_lines",
-    "symbols": "dataset=formant_digits", "features": "dataset=feature_table",
-    "indexed_features": "dataset=libsvm", "interactions": "dataset=imported_names",
-    "observations": "dataset=gymnasium",
-}  # fmt: skip
-"""A dataset for each kind of input that a model takes."""
-MODELS = {
-    "text": "model=bert", "numbers": "model=mlp", "frames": "model=deep_speech2", "symbols": "model=fastspeech",
-    "features": "model=wide_deep", "indexed_features": "model=factorization_machine", "interactions": "model=fism",
-    "observations": "model=actor_critic",
-}  # fmt: skip
-"""A model for each kind of sample that a dataset gives."""
-
-WHOLE_BATCH = "whole_batch"
-CARRIED_STATE = "carried_state"
-CARRIED_ROWS = "carried_rows"
-GLOBAL_WEIGHT = "global_weight"
-FULL_PRECISION = "full_precision"
-NEEDS = {
-    WHOLE_BATCH: "its loss compares the samples of a batch with each other",
-    CARRIED_STATE: "its state goes from each batch to the next, in order",
-    CARRIED_ROWS: "its network carries the state of each row of a batch to the next",
-    GLOBAL_WEIGHT: "its loss must be divided by the weight of the global batch",
-    FULL_PRECISION: "its numbers do not fit into 16 bits",
-}
-"""What a task may need of where, how and in which precision a batch is computed, and what that means."""
-
-
-class Report:
-    """What one pass over a split is looked at for, besides loss and metrics. This one looks at nothing.
-
-    Call `update` with each batch, then `artifacts`.
-    """
-
-    def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
-        """Notes a batch. It must not wait for the device: that would hold the pass up."""
-
-    def decode_by(self, decode: Decode) -> None:
-        """Is called before the pass with what makes predictions for the metrics: whoever needs the same asks it, so
-        that each batch is decoded once."""
-
-    def values(self) -> Mapping[str, float]:
-        """Further numbers, by name; one that is called like a metric replaces what the pass measured on the device."""
-        return {}
-
-    def artifacts(self, title: str) -> List[Artifact]:
-        """The artifacts to show after the pass; waits for the device.
-
-        Args:
-            title: names split and step.
-        """
-        return []
 
 
 class Task(Spec):
@@ -134,42 +83,7 @@ class Task(Spec):
         Raises:
             ConfigError: they do not; says what to type.
         """
-        dataset, model, loss = description.dataset, description.model, description.loss
-        own = f"task={self.name}" if self.name else f"the task {type(self).__name__}"
-        if self.name and self.name not in dataset.serves:
-            others = " or ".join(f"task={name}" for name in dataset.serves)
-            reads = description.model.reads[:1]
-            instead = f" Or a dataset for {own}, e.g. {DATASETS[reads[0]]}." if reads and reads[0] in DATASETS else ""
-            raise ConfigError(f"{own} and the dataset do not fit: its samples are for {others}. Type that.{instead}")
-        if dataset.sampler != "shuffle" and not self.has_classes:
-            raise ConfigError(
-                f"dataset.sampler={dataset.sampler}: samples of {own} have no single class to choose them by. Type "
-                "dataset.sampler=shuffle."
-            )
-        if model.reads and dataset.gives not in model.reads:
-            takes = " or ".join(model.reads)
-            other = f"a dataset of {takes}, e.g. {DATASETS.get(model.reads[0], 'dataset=digits')}"
-            instead = MODELS.get(dataset.gives, "another model, e.g. model=lenet")
-            raise ConfigError(f"model takes {takes}, and dataset gives {dataset.gives}. Type {instead}, or {other}.")
-        if self.name and model.serves and self.name not in model.serves:
-            both = [f"task={name}, or " for name in model.serves if name in type(dataset).serves]
-            instead = f"model={self.model_option}" if self.model_option else "another model"
-            raise ConfigError(
-                f"task={self.name} and the model {type(model).__name__} do not fit: it is for "
-                f"{', '.join(model.serves)}. Type {''.join(both)}{instead}."
-            )
-        if loss.serves and self.name not in loss.serves:
-            instead = f"loss={self.loss_option}" if self.loss_option else "another loss"
-            raise ConfigError(
-                f"loss: {type(loss).__name__} is for {', '.join(loss.serves)}, not for {own}. Type {instead}."
-            )
-        for name, metric in description.metric.items():
-            if metric.serves and self.name not in metric.serves:
-                instead = f"metric=[{self.metric_option}]" if self.metric_option else "another metric"
-                raise ConfigError(
-                    f"metric.{name}: {type(metric).__name__} is for {', '.join(metric.serves)}, not for {own}. Type "
-                    f"{instead}."
-                )
+        check_fit(self, description)
 
     # What is computed.
 
@@ -191,6 +105,16 @@ class Task(Spec):
         `build_collate` then adds to the inputs of batches that are trained on. Such a network computes another form
         where it gets them."""
         return signature.shape
+
+    def build_network(self, description: Description, signature: Signature) -> gluon.Block:
+        """The network, uninitialised; as the description's model builds it for what the samples are.
+
+        Args:
+            description: holds the model.
+            signature: says what the samples are.
+        """
+        outputs = self.output_shapes(description, signature)
+        return network_for_samples(description.model, signature, self.num_classes(signature), outputs)
 
     def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
         """The last word on a batch: (batch, epoch) -> batch, or None where it stays what the dataset made of it.
@@ -451,21 +375,3 @@ class Task(Spec):
 
         images = images_of(source)  # type: ignore[arg-type]  # of images, as `check_explained` says
         return [heat_table(found), Picture("explain", lambda most: draw_heat(images, found, title))]
-
-
-def require_same_names(signature: Signature, splits: Splits) -> None:
-    """Refuses data whose names are not those of what was learned.
-
-    Raises:
-        DataError: they differ.
-    """
-    learned, found = list(signature.class_names) or list(signature.symbols), list(splits.class_names)
-    if learned != found:
-        raise DataError(
-            f"the dataset's {len(found)} classes are not those the model was trained on ({len(learned)}): "
-            f"{_some(found)} against {_some(learned)}. Name the right data with dataset=... or dataset.root=FOLDER."
-        )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(list(names)[:3]) + (", ..." if len(names) > 3 else "")

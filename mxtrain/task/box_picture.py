@@ -139,7 +139,7 @@ def readable_scale(image_HWC: np.ndarray) -> int:
 
 
 def true_colours(sample: BoxedSample) -> List[Colour]:
-    """That of each true box."""
+    """The colour of each true box."""
     return [colour_of(number) for number in sample.true_MD[:, 4].astype(int).tolist()]
 
 

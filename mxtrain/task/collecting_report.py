@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
-from mxtrain.task.base import Report
+from mxtrain.task.report import Report
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray

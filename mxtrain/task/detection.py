@@ -197,7 +197,8 @@ class Detection(Task):
         return {"count": len(row["found"]), "class": first["class"], "score": first["score"], **edges}
 
     def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """In COCO's results: those of the dataset's own files, else the number that a file is called, or its name."""
+        """Picture ids in COCO's results: those of the dataset's own files, else the number that a file is called, or
+        its name."""
         return coco_ids(places, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:

@@ -86,7 +86,7 @@ class DetectionReport(CollectingReport):
         return [[name, value] for name, value in zip(FIGURE_NAMES, coco_figures(self._collected.coco()))]
 
     def overlap(self, true_G8: np.ndarray, found_N8: np.ndarray) -> Overlap:
-        """By which detections are mistakes."""
+        """Overlaps of true and found boxes, by which detections are mistakes."""
         return box_overlap(true_G8, found_N8)
 
     def samples(self, found_N8: np.ndarray, numbers: Sequence[int]) -> List[BoxedSample]:

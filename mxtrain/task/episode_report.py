@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple, Union
 import numpy as np
 
 from mxtrain.dataset.acting.policy import FACTS
-from mxtrain.task.base import Report
+from mxtrain.task.report import Report
 from mxtrain.types import Artifact, Table
 
 if TYPE_CHECKING:

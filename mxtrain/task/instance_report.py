@@ -78,7 +78,7 @@ class InstanceReport(DetectionReport):
 
 
 def curves_of(coco: CocoResult) -> Dict[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
-    """Of each class that has things: average precision at an intersection over union of 0.5, recalls, precisions, and
+    """For each class that has things: average precision at an intersection over union of 0.5, recalls, precisions, and
     recalls once more, in the place of scores."""
     precision_RK = coco.precision_TRKAM[0, :, :, AREA_NAMES.index("all"), coco.max_detections.index(100)]
     return {

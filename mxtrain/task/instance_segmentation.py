@@ -11,8 +11,8 @@ from mxtrain.dataset.image.mask_arithmetic import cut_to
 from mxtrain.dataset.image.mask_rows import codes_of, found_masks
 from mxtrain.errors import ConfigError
 from mxtrain.model.detection.base import InstanceDetector
-from mxtrain.task.base import Report
 from mxtrain.task.detection import Detection
+from mxtrain.task.report import Report
 from mxtrain.types import shapes_of
 
 if TYPE_CHECKING:

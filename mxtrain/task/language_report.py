@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple, Union
 import numpy as np
 
 from mxtrain.errors import DataError
-from mxtrain.task.base import Report
 from mxtrain.task.ngrams import KneserNey
+from mxtrain.task.report import Report
 from mxtrain.types import Artifact, Table
 
 if TYPE_CHECKING:

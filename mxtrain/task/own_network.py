@@ -25,7 +25,7 @@ class OwnNetwork:
     """
 
     def __init__(self, build: Callable[[], Any], strategy: Strategy) -> None:
-        from mxtrain.model.prepare import distinct_parameters
+        from mxtrain.model.parameters import distinct_parameters
 
         self._strategy = strategy
         self.device: Context = strategy.layout.devices[0][0]

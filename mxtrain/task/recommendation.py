@@ -19,6 +19,7 @@ from mxtrain.task.base import Report, Task
 from mxtrain.types import Artifact, Table
 
 if TYPE_CHECKING:
+    from mxnet import gluon
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
@@ -83,6 +84,14 @@ class Recommendation(Task):
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
         return [(signature.num_candidates,)]
+
+    def build_network(self, description: Description, signature: Signature) -> gluon.Block:
+        model, fields = description.model, signature.recommender_fields
+        assert fields is not None
+        if model.recommends_by_features:
+            return model.build_feature_recommender(fields)
+        mean = signature.mean[0] if signature.has_ratings else 0.0
+        return model.build_recommender(fields.user_sizes[0], fields.item_sizes[0], mean)
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         if signature.has_ratings:

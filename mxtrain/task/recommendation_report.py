@@ -12,8 +12,8 @@ import numpy as np
 from mxtrain.metric.host import Collected, HostPredictions
 from mxtrain.metric.ranking import NDCG, HitRate, ranks_in
 from mxtrain.task import recommendation_baselines as baselines
-from mxtrain.task.base import Report
 from mxtrain.task.collecting_report import CollectingReport
+from mxtrain.task.report import Report
 from mxtrain.types import Artifact, Table
 
 if TYPE_CHECKING:

@@ -13,11 +13,13 @@ from mxtrain.dataset.gymnasium import Gymnasium
 from mxtrain.errors import ConfigError, LoaderError, MxtrainError
 from mxtrain.loss.policy import PolicyLoss
 from mxtrain.metric.episodes import ApproximateDivergence, ExplainedVariance, PolicyEntropy
-from mxtrain.task.base import FULL_PRECISION, Report, Task
-from mxtrain.types import Artifact, NonNegative, Picture, PositiveFloat
+from mxtrain.task.base import Report, Task
+from mxtrain.task.needs import FULL_PRECISION
+from mxtrain.types import Artifact, NonNegative, Picture, PositiveFloat, shapes_of
 
 if TYPE_CHECKING:
     import numpy as np
+    from mxnet import gluon
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import Json, LossBlock
@@ -107,6 +109,9 @@ class ReinforcementLearning(Task):
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
         return [(actions_of(signature).num_outputs,)]
+
+    def build_network(self, description: Description, signature: Signature) -> gluon.Block:
+        return description.model.build_policy(actions_of(signature), shapes_of(signature.shape)[0])
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         from mxtrain.loss.policy_blocks import EpisodeLossBlock

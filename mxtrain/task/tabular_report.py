@@ -18,7 +18,7 @@ from mxtrain.metric.binary import (
     roc_auc,
     sigmoid,
 )
-from mxtrain.task.base import Report
+from mxtrain.task.report import Report
 from mxtrain.types import Artifact, Picture, Table
 
 if TYPE_CHECKING:

@@ -15,12 +15,13 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.metrics import OfTokens
 from mxtrain.metric.texts import TextMetric
-from mxtrain.task.base import Report
 from mxtrain.task.beam_searching import BeamSearchTask, hypotheses_of
 from mxtrain.task.own_network import OwnNetwork
+from mxtrain.task.report import Report
 from mxtrain.types import Artifact, Table, shapes_of
 
 if TYPE_CHECKING:
+    from mxnet import gluon
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
@@ -64,6 +65,12 @@ class Translation(BeamSearchTask):
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
         return [shapes_of(signature.shape)[2]] * 2
+
+    def build_network(self, description: Description, signature: Signature) -> gluon.Block:
+        assert signature.vocab_size is not None and signature.is_joint is not None
+        return description.model.build_translator(
+            self.num_classes(signature), signature.shape, signature.vocab_size, signature.is_joint
+        )
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         return description.loss.build(self.num_classes(signature), training)

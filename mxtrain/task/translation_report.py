@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, Optional, Tuple
 
-from mxtrain.task.base import Report
+from mxtrain.task.report import Report
 from mxtrain.types import Artifact, Table
 
 if TYPE_CHECKING:

@@ -75,7 +75,8 @@ class Diagnosis:
         return f"the weights became non-finite in step {last} or before; the first is '{name}'"
 
     def _explain_together(self, said: str, bad_step: int) -> str:
-        """Whose gradients were non-finite first. Collective: all workers have the same numbers, so all come here."""
+        """Finds whose gradients were non-finite first. Collective: all workers have the same numbers, so all come
+        here."""
         if self._workers.updates:
             return NAMED_BY_ONE  # no step is the same again
         with suppress(PeersLost):

@@ -12,7 +12,7 @@ from mxtrain.engine.trace import EngineTrace, Operation
 from mxtrain.files.durable import replace_file
 from mxtrain.model.graph.trace import NotTraceable, trace
 from mxtrain.model.graph.work import Work, work_by_operator
-from mxtrain.model.prepare import is_trained
+from mxtrain.model.parameters import is_trained
 from mxtrain.parallel.base import Layout
 from mxtrain.parallel.operator_times import OperatorTimes, measure_operators
 from mxtrain.parallel.usage import chrome_trace, measure_usage

@@ -8,7 +8,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from mxtrain.checkpoint import (
     Checkpoint,
@@ -24,6 +24,7 @@ from mxtrain.dataset.signature import SIGNATURE_STATE
 from mxtrain.description.config import flatten, shown
 from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import open_file
+from mxtrain.task.earlier import task_of_earlier
 from mxtrain.types import Result, expand_path
 
 if TYPE_CHECKING:
@@ -64,14 +65,6 @@ RUN_FILES = (
 )
 LOG_FILE = "train.log"
 STATUS_FILE = "status.json"
-
-
-def task_of_earlier(config: Config) -> Dict[str, str]:
-    """The task of a description that was made before there were tasks: then the data said what was learned."""
-    dataset = config.get("dataset")
-    if isinstance(dataset, Mapping) and dataset.get("mask_fraction"):
-        return {"_target_": "mxtrain.task.masked_language_modeling.MaskedLanguageModeling"}
-    return {"_target_": "mxtrain.task.classification.Classification"}
 
 
 def settings_of(config: Config) -> Dict[str, object]:

@@ -169,12 +169,12 @@ FAULTS = [
         "loss_B.backward(self._pipeline.head_gradient(loss_B, size, size * len(self._pipeline.devices)))",
     ),
     Fault(
-        "replicas without samples count in moving statistics", "mxtrain/parallel/grid.py",
-        "return min(largest, len(self._devices))", "return len(self._devices)",
+        "replicas without samples count in moving statistics", "mxtrain/parallel/statistics.py",
+        "return min(largest, self._num_replicas)", "return self._num_replicas",
     ),
     Fault(
-        "workers without samples count in moving statistics", "mxtrain/parallel/grid.py",
-        "share = 1.0 / sum(self._num_active(global_size, worker) for worker in range(world.size))",
+        "workers without samples count in moving statistics", "mxtrain/parallel/statistics.py",
+        "share = 1.0 / sum(self._num_active(global_size, worker, num_parts) for worker in range(world.size))",
         "share = 1.0 / world.size",
     ),
     Fault(

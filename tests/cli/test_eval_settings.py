@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
-from mxtrain.cli.evaluate import EvalSettings, read_corruptions
+from mxtrain.cli.evaluate import EvalSettings, choose_corruptions
 from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.image.corruptions import STRENGTHS, Corrupted
+from mxtrain.dataset.image.corruptions import SEVERITIES, STRENGTHS, Corrupted
 from mxtrain.errors import ConfigError
 from mxtrain.trainer.loaders import build_loader
 from mxtrain.trainer.trained import load_network
@@ -156,12 +156,14 @@ def test_wrong_settings_are_refused_by_name(
     "given, expected",
     [
         ("noise", ["noise"]), ("blur,noise,blur", ["blur", "noise"]), ("[fog, jpeg]", ["fog", "jpeg"]),
-        ("all", list(STRENGTHS)), ("noise,all", list(STRENGTHS)), (None, None),
+        ("all", list(STRENGTHS)), ("noise,all", list(STRENGTHS)),
     ],
 )  # fmt: skip
-def test_how_corruptions_are_named(given: Any, expected: Any) -> None:
-    assert read_corruptions(given) == expected
-    assert EvalSettings(corrupt=given).corrupt == expected
+def test_how_corruptions_are_named(describe_run: Any, given: str, expected: List[str]) -> None:
+    names = EvalSettings(corrupt=given).corrupt
+    assert names is not None and EvalSettings(corrupt=None).corrupt is None
+    passes = choose_corruptions(names, describe_run("dataset=digits").dataset)
+    assert passes == [(name, severity) for name in expected for severity in SEVERITIES]
 
 
 def test_the_network_that_explains_is_on_one_device(train_run: Any, describe_run: Any, tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ MISTAKES = [
     ("logger=none", ["To have none: logger=[]"]),
     ("debug=none", ["leave debug out"]),
     ("amp=fp16", ["'float16'"]),
+    ("task=rl", ["'reinforcement_learning'"]),
+    ("model=ncf", ["'neumf'"]),
     ("amp=none", ["'off'"]),
     ("checkpoint=none", ["'off'"]),
     ("lr_scheduler=none", ["'constant'"]),
@@ -271,6 +273,14 @@ def test_presets_can_be_taken_back(tmp_path: Path) -> None:
 def test_a_file_with_the_name_of_one_of_ours_is_refused(refused, tmp_path: Path) -> None:
     folder = write(tmp_path / "own", {"model/lenet.yaml": "_target_: x.Y\n"})
     assert "model/lenet.yaml" in refused("--config-dir", folder)
+
+
+def test_a_file_says_what_else_its_option_is_called(refused, tmp_path: Path) -> None:
+    text = b"# A network.\n# Also called: vgg_like, convnet.\n# \xfc\n_target_: x.Y\n"
+    folder = write(tmp_path / "own", {"model/zz_mine.yaml": ""})
+    (tmp_path / "own/model/zz_mine.yaml").write_bytes(text)
+    assert "Did you mean 'zz_mine'?" in refused("--config-dir", folder, "model=convnet")
+    assert "'zz_mine'" not in refused("--config-dir", folder, "model=_target_")
 
 
 OWN_CODE = "def network(num_classes, depth, width=8):\n    raise RuntimeError('never built')\n"

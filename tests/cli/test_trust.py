@@ -49,7 +49,7 @@ HOSTILE = (
     ("model/_target_", "bomb.network"),
     ("dataset/_target_", "bomb.network"),
     ("task/_target_", "bomb.network"),
-    ("task/_target_", "mxtrain.task.base.require_same_names"),
+    ("task/_target_", "mxtrain.task.fit.require_same_names"),
     ("task/_target_", "mxtrain.dataset.digits.Digits"),
     ("loss/_target_", "subprocess.call"),
     ("optimizer/_target_", "builtins.exec"),

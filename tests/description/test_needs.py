@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Tuple
 import pytest
 
 from mxtrain.errors import ConfigError
-from mxtrain.task.base import NEEDS
 from mxtrain.task.classification import Classification
+from mxtrain.task.needs import NEEDS
 
 DIVIDED = {
     "2 replicas": ("parallel=data",),

@@ -11,7 +11,7 @@ from mxtrain.dataset.acting.policy import Actions
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.engine.host_graph import HostGraph
 from mxtrain.model.networks.actor_critic import ActorCriticNetwork, ActorCriticSizes
-from mxtrain.parallel.grid import host_graph
+from mxtrain.parallel.on_host import host_graph
 
 nn = gluon.nn
 

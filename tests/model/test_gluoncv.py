@@ -6,8 +6,8 @@ import pytest
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.gluoncv import GluonCV
+from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.networks.gluoncv_names import CLASSIFICATION_NAMES, sizes_of
-from mxtrain.model.prepare import infer_shapes
 
 RUN = [
     ("resnet18_v1", {}, 64),

@@ -11,10 +11,13 @@ import pytest
 from mxtrain.dataset.image.class_lists import COCO_CLASSES, VOC_CLASSES
 from mxtrain.errors import ConfigError, WeightsError
 from mxtrain.model.center_net import GluonCVCenterNet as CenterNet
+from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import blocks_by_path, trace
 from mxtrain.model.networks import gluoncv_detectors
-from mxtrain.model.prepare import infer_shapes, load_weights, parameter_multipliers, prepare_network
+from mxtrain.model.parameters import parameter_multipliers
+from mxtrain.model.prepare import prepare_network
 from mxtrain.model.ssd import SSD
+from mxtrain.model.weights import load_weights
 from mxtrain.model.yolo3 import YOLO3
 
 SMALL_SSD = {"name": "ssd_custom", "backbone": "cifar_resnet20_v1", "filters": [16]}

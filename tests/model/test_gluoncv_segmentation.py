@@ -9,8 +9,11 @@ import pytest
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.gluoncv_segmentation import ARCHITECTURES, NUM_AUXILIARY, GluonCVSegmentation, without_dataset
+from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import trace
-from mxtrain.model.prepare import infer_shapes, load_weights, parameter_multipliers, prepare_network
+from mxtrain.model.parameters import parameter_multipliers
+from mxtrain.model.prepare import prepare_network
+from mxtrain.model.weights import load_weights
 
 SIZE, ODD = (3, 64, 96), (3, 70, 101)
 SMALLEST = [name for name in NUM_AUXILIARY if name.endswith("_resnet50") or name.partition("_")[0] not in ARCHITECTURES]

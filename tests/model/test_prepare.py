@@ -12,16 +12,12 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model, ParamGroup
 from mxtrain.model.custom import CustomModel
 from mxtrain.model.gluoncv import GluonCV
+from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import trace
 from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
-from mxtrain.model.prepare import (
-    distinct_parameters,
-    infer_shapes,
-    initialize,
-    parameter_multipliers,
-    prepare_network,
-)
+from mxtrain.model.parameters import distinct_parameters, parameter_multipliers
+from mxtrain.model.prepare import initialize, prepare_network
 from mxtrain.model.resnet import ResNet
 
 ROOT = Path(__file__).resolve().parents[2]

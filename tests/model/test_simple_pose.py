@@ -15,9 +15,11 @@ import pytest
 from mxtrain.cli.dispatch import run
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
+from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import trace
-from mxtrain.model.prepare import infer_shapes, load_weights, prepare_network
+from mxtrain.model.prepare import prepare_network
 from mxtrain.model.simple_pose import NAMES, SimplePose, plain_name
+from mxtrain.model.weights import load_weights
 from mxtrain.verify import verify
 
 SIZE = (3, 64, 96)

@@ -8,8 +8,9 @@ from mxtrain.errors import WeightsError
 from mxtrain.model.gluoncv import GluonCV
 from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
-from mxtrain.model.prepare import load_weights, prepare_network
+from mxtrain.model.prepare import prepare_network
 from mxtrain.model.resnet import ResNet
+from mxtrain.model.weights import load_weights
 
 SHAPE = (3, 32, 32)
 

@@ -100,7 +100,7 @@ def check_values(coding, ours, theirs, path, side=SIDE, least=60, least_classes=
 
 def check_names(ours, theirs):
     """Whether names and shapes of all arrays are the same, and the boxes that they begin with."""
-    from mxtrain.model.prepare import infer_shapes
+    from mxtrain.model.graph.shapes import infer_shapes
 
     infer_shapes(ours, (3, 96, 96))
     found, wanted = (one._collect_params_with_prefix() for one in (ours, theirs))

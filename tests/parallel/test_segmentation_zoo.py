@@ -8,7 +8,8 @@ from mxtrain.build import hybridize
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.metric.meter import Meter
 from mxtrain.model.gluoncv_segmentation import GluonCVSegmentation
-from mxtrain.model.prepare import infer_shapes, prepare_network
+from mxtrain.model.graph.shapes import infer_shapes
+from mxtrain.model.prepare import prepare_network
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph
 from mxtrain.parallel.strategies import ModelParallel, Single

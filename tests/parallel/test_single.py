@@ -75,7 +75,7 @@ def test_frozen_parameters_get_no_gradient():
 
 def test_bias_of_a_frozen_dense_layer_still_learns():
     """MXNet leaves its gradient at 0 when the weight has none."""
-    from mxtrain.model.prepare import freeze
+    from mxtrain.model.parameters import freeze
 
     free, frozen = strategy(1), strategy(1)
     freeze(frozen.network, ["*.weight"])

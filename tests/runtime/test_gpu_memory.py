@@ -19,8 +19,8 @@ from mxtrain.cli.dispatch import run
 from mxtrain.logger.progress import RunProgress
 from mxtrain.parallel.base import Layout
 from mxtrain.runtime import gpu_memory
-from mxtrain.runtime.gpu_memory import INTERVAL_S, GpuMemoryMeter
-from mxtrain.types import GpuMemory, Progress
+from mxtrain.runtime.gpu_memory import INTERVAL_S, GpuMemory, GpuMemoryMeter
+from mxtrain.types import Progress
 
 OTHER = 1
 

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from mxtrain.engine.backend import gluon, host_view, mx, nd
-from mxtrain.model.prepare import distinct_parameters
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.task.base import Task
 from mxtrain.task.beam_searching import BeamSearching, BeamSearchTask, Hypothesis, LengthLimits, hypotheses_of
 from mxtrain.task.own_network import OwnNetwork

@@ -16,8 +16,8 @@ from mxtrain.dataset.loading.sources import MemorySource
 from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import nd
 from mxtrain.errors import DataError
-from mxtrain.task.base import require_same_names
 from mxtrain.task.classification import Classification, ConfusionReport, texts_of
+from mxtrain.task.fit import require_same_names
 from mxtrain.types import Batch, Picture, Table
 
 TASK = Classification()

@@ -19,8 +19,10 @@ from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.dispatch import run
+from mxtrain.cli.predict import predict_samples
 from mxtrain.cli.restored import restore_inputs
 from mxtrain.dataset.base import open_splits
+from mxtrain.engine.predictions import to_host
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.stage import as_list
 from mxtrain.task.base import Task
@@ -203,6 +205,7 @@ def test_a_task_trains_and_its_parts_fit(
         assert explained.score(outputs).shape == (5,)
         assert len(explained.true) == len(explained.predicted) == len(explained.probability_B) == 5
     if task.predicts:
+        require_equal_predictions(trained, splits.val, loader)
         row = task.row(signature, decode(outputs, batch)[0].asnumpy(), 2)
         assert json.loads(json.dumps(row)) == row and "file" not in row
         assert all(not isinstance(cell, (dict, list)) for cell in task.cells(row).values())
@@ -211,6 +214,39 @@ def test_a_task_trains_and_its_parts_fit(
     if samples is not None:
         write_artifacts(samples.artifacts(trained.evaluator), tmp_path / "samples")
         assert len(list((tmp_path / "samples").iterdir())) > 0
+
+
+def require_equal_predictions(trained: Any, source: Any, loader: Any) -> None:
+    """What `eval` measures of a sample is what `predict` says of it, in the order of its files and in other batches."""
+    decode, evaluator = trained.evaluator.decode, trained.evaluator
+    measured = {
+        int(index): prediction for batch, outputs in evaluator.predict(loader)
+        for index, prediction in zip(batch.index_B, to_host(decode(outputs, batch)))
+    }  # fmt: skip
+    in_order = build_loader(
+        trained.description, source, trained.signature, trained.device, batch_size=3, in_order=True, limit_batches=4,
+        prefetch=0,
+    )  # fmt: skip
+    predicted = dict(predict_samples(trained, in_order, source, (), ()))
+    assert len(predicted) >= 5 and len(set(measured) & set(predicted)) >= 3
+    for index in set(measured) & set(predicted):
+        rows = [trained.description.task.row(trained.signature, one[index], 2) for one in (measured, predicted)]
+        require_close(*rows)
+
+
+def require_close(one: Any, other: Any) -> None:
+    """The same, but for the last digits of numbers."""
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for name in one:
+            require_close(one[name], other[name])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for pair in zip(one, other):
+            require_close(*pair)
+    else:
+        assert one == (pytest.approx(other, rel=1e-3, abs=1e-4) if isinstance(one, float) else other)
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -35,7 +35,8 @@ from mxtrain.cli.arguments import parse
 from mxtrain.cli.restored import restore_description
 from mxtrain.engine.native import library
 from mxtrain.errors import CheckpointError
-from mxtrain.trainer.resume import BOUND, differences, task_of_earlier
+from mxtrain.task.earlier import task_of_earlier
+from mxtrain.trainer.resume import BOUND, differences
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,7 @@ class Spaces:
 
     @classmethod
     def of(cls, environment: Any, name: str) -> Spaces:
-        """Those of an environment.
+        """The spaces of an environment.
 
         Raises:
             DataError: its actions are of a kind that no policy is for, or its observations have no fixed size.

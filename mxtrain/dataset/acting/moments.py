@@ -29,7 +29,7 @@ class RunningMoments:
 
     @property
     def variance(self) -> np.ndarray:
-        """Of the population; 1 where nothing was seen."""
+        """The variance of the population; 1 where nothing was seen."""
         return self._squares / self.count if self.count else np.ones(self.shape)
 
     def update(self, rows: np.ndarray, total: Total = np.asarray) -> None:

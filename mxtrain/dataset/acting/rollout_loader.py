@@ -43,7 +43,7 @@ class RolloutLoader(BatchLoader):
 
     @property
     def world(self) -> World:
-        """Of which this worker plays its share of the environments."""
+        """The workers, of whom this one plays its share of the environments."""
         return self._world
 
     @world.setter

@@ -125,7 +125,7 @@ class DataPlaces:
         return self._number_N
 
     def take(self, index_N: ArrayLike) -> DataPlaces:
-        """Those of some of the samples."""
+        """The places of some of the samples."""
         index_N = np.asarray(index_N, np.int64)
         file_N = None if self._file_N is None else self._file_N[index_N]
         return DataPlaces(self._files, self._number_N[index_N], file_N, self._are_records)

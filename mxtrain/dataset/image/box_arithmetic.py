@@ -91,7 +91,7 @@ def match_boxes(F: OperatorModule, edge_BN4: Array, box_BMD: Array) -> Matches:
 
 
 def at_least_tiny(F: OperatorModule, array: Array) -> Array:
-    """Of sizes: a box without any covers nothing."""
+    """The sizes, none below `TINY`: a box without any covers nothing."""
     return F.broadcast_maximum(array, F.ones_like(array) * TINY)
 
 

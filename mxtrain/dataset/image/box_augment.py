@@ -99,7 +99,7 @@ class BoxAugment(Spec):
 
     @property
     def capacity(self) -> int:
-        """Of how many pictures a sample has the boxes at most."""
+        """The largest number of pictures whose boxes one sample has."""
         return 4 if self.mosaic else 2 if self.mixup else 1
 
     def mixes_pictures(self, epoch: int) -> bool:

@@ -39,7 +39,7 @@ class BoxNotes(Protocol):
 
 
 def find_faults(edge_R4: np.ndarray, size_R2: np.ndarray, tolerance: float = TOLERANCE) -> Dict[str, np.ndarray]:
-    """By kind: which boxes are wrong, (R,); none is in two.
+    """Which boxes are wrong, (R,), by kind; none is in two.
 
     Args:
         edge_R4: left, top, right, bottom.

@@ -37,7 +37,7 @@ class BoxTable:
         cls, picture_R: np.ndarray, row_RD: np.ndarray, num_pictures: int, size_P2: Optional[np.ndarray] = None,
         is_normalized: bool = False,
     ) -> BoxTable:  # fmt: skip
-        """Of boxes in any order; those of a picture keep theirs.
+        """The table of boxes in any order; those of a picture keep theirs.
 
         Args:
             picture_R: the picture of each, from 0.
@@ -55,7 +55,7 @@ class BoxTable:
 
     @classmethod
     def empty(cls, num_pictures: int) -> BoxTable:
-        """Of pictures without boxes."""
+        """The table of pictures without boxes."""
         return cls.grouped(np.zeros(0, np.int64), np.zeros((0, NUM_COLUMNS)), num_pictures)
 
     def __len__(self) -> int:

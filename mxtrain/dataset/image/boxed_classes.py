@@ -43,7 +43,7 @@ def first_twice(names: Sequence[str]) -> Optional[str]:
 
 
 def choose_class_names(given: Sequence[str], root: Path, default: Sequence[str] = ()) -> List[str]:
-    """Those of the description, else the lines of `classes.txt`, else the default.
+    """The class names of the description, else the lines of `classes.txt`, else the default.
 
     Raises:
         DataError: the file names none, or one twice.

@@ -13,7 +13,7 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.dataset.base import ImageSize, Samples, Splits, refuse_large_batch
+from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.checking.problems import LISTED_TWICE, STRICT, Findings, NothingLeft, Problem
 from mxtrain.dataset.image.box_augment import BoxAugment
 from mxtrain.dataset.image.box_table import BoxTable
@@ -24,6 +24,7 @@ from mxtrain.dataset.image.files import EXTENSIONS
 from mxtrain.dataset.image.mask_pairs import refuse_shared_pictures
 from mxtrain.dataset.image.picture_files import PictureFiles
 from mxtrain.dataset.image.settings import Decoding, as_window, window_setting
+from mxtrain.dataset.image.sizes import ImageSize, refuse_large_batch
 from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, walk
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature

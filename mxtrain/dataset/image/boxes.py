@@ -81,7 +81,7 @@ class Fitted:
 
     @property
     def scale_y(self) -> float:
-        """Likewise, downwards."""
+        """The same, downwards."""
         return self.fitted_height / self.height
 
     def row(self) -> Tuple[int, ...]:

@@ -70,7 +70,7 @@ class EncodedPictures:
         return self.decode(index, self.read(index))
 
     def decode(self, index: int, content: bytes) -> ImageReader:
-        """Likewise, from what `read` gave."""
+        """Decodes what `read` gave."""
         try:
             return ImageReader(content, self._window)
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own

@@ -74,7 +74,7 @@ class JsonFile:
         return next(self.elements_at([(begin, end)]))
 
     def elements_at(self, spans: Iterable[Sequence[int]]) -> Iterator[Any]:
-        """Likewise each of several, of a file that is opened once."""
+        """Reads each of several elements, of a file that is opened once."""
         with self.path.open("rb") as file:
             for begin, end in spans:
                 file.seek(begin)

@@ -10,7 +10,7 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated, Literal
 
-from mxtrain.dataset.base import MAX_BATCH_GIB, BaseDataset, ImageSize, Splits, square
+from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.checking.problems import STRICT, Findings
 from mxtrain.dataset.image.decoding import known_statistics
 from mxtrain.dataset.image.mask_pairs import MaskPairs, refuse_shared_pictures
@@ -18,6 +18,7 @@ from mxtrain.dataset.image.masked import MaskedDataset
 from mxtrain.dataset.image.masked_pictures import JointAugment, MaskCoding, MaskedPictures
 from mxtrain.dataset.image.picture_files import PictureFiles
 from mxtrain.dataset.image.settings import Decoding, as_window, window_setting
+from mxtrain.dataset.image.sizes import MAX_BATCH_GIB, ImageSize, square
 from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature

@@ -51,12 +51,16 @@ if TYPE_CHECKING:
     from mxtrain.model.base import Model
 
 SHOWN_CLASSES = 12
-OF_THE_CHECKPOINT = ("vocab", "target_vocab", "vocab_size", "lowercase", "individual_digits")
-"""Settings of the tokenizer, which a checkpoint holds. `tokenizer` also says how a text is divided."""
+
 
 
 class TextDataset(BaseDataset):
     """Base of the descriptions of text datasets."""
+
+    # `tokenizer` also says how a text is divided.
+    of_the_checkpoint: ClassVar[Tuple[str, ...]] = (
+        "vocab", "target_vocab", "vocab_size", "lowercase", "individual_digits",
+    )  # fmt: skip
 
     gives: ClassVar[str] = "text"
 
@@ -118,7 +122,7 @@ class TextDataset(BaseDataset):
 
     @property
     def vocabularies(self) -> List[TokenizerSettings]:
-        """Of the tokenizers of the texts of a sample; the last one is that of all further."""
+        """Vocabularies of the tokenizers of the texts of a sample; the last one is that of all further."""
         return [self.tokenizer_settings]
 
     def further_checks(self, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
@@ -146,7 +150,7 @@ class TextDataset(BaseDataset):
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`: texts become tokens as they did."""
-        for name in OF_THE_CHECKPOINT:
+        for name in self.of_the_checkpoint:
             if f"dataset.{name}" in typed:
                 raise ConfigError(
                     f"dataset.{name}: how texts become tokens is part of what was trained, and {source} holds it. "

@@ -174,7 +174,7 @@ def detect_scheme(tag_W: Sequence[str], code_W: np.ndarray, sentence_W: np.ndarr
 def count_entities(
     true_W: np.ndarray, found_W: np.ndarray, sentence_W: np.ndarray
 ) -> Dict[int, Tuple[int, int, int]]:  # fmt: skip
-    """By type: entities that are both true and found, that are found, and that are true."""
+    """Entities by type: those that are both true and found, that are found, and that are true."""
     true, found = find_entities(true_W, sentence_W), find_entities(found_W, sentence_W)
     count = len(true_W)
     is_hit_E = np.isin(found.keys(count), true.keys(count))

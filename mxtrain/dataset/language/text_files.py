@@ -142,7 +142,7 @@ def list_text_files(
 def readable_records(
     file: Path, records: Iterator[Tuple[int, str]], findings: Findings
 ) -> Iterator[Tuple[int, str]]:  # fmt: skip
-    """Those of a file that can be read; what cannot is a problem."""
+    """The records of a file that can be read; what cannot is a problem."""
     place, is_empty = DataPlace(str(file)), True
     try:
         for found in records:

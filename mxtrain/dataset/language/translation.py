@@ -62,7 +62,7 @@ class TranslationDataset(TextDataset):
 
     @property
     def vocabularies(self) -> List[TokenizerSettings]:
-        """Of the tokenizers of sources and of targets, or of their joint one."""
+        """Vocabularies of the tokenizers of sources and of targets, or of their joint one."""
         own = self.tokenizer_settings
         return [own] if self.joint_vocabulary else [own, own._replace(vocab=self.target_vocab)]
 

@@ -24,7 +24,7 @@ class Samples(Protocol):
     `Source` says it, of texts `mxtrain.dataset.language.sources.TextSource`."""
 
     def __len__(self) -> int:
-        """Their number."""
+        """The number of samples."""
 
 
 class Source(Protocol):

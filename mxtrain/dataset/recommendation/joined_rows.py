@@ -9,7 +9,7 @@ from typing import List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.types import RecommenderFields
+from mxtrain.dataset.recommendation.fields import RecommenderFields
 
 Features = Tuple[np.ndarray, np.ndarray]
 """Ids (E, F) from 0 on, and numbers (E, M) of all users or items."""

@@ -63,7 +63,7 @@ def kept_pairs(
 
 
 def _forms(columns: Columns) -> Dict[str, ArrayForm]:
-    """Of what is kept."""
+    """The forms of what is kept."""
     found = {"user": "int32", "item": "int32", "rating": "float32", "place": "int64"}
     found.update({"time": "float64"} if columns.has_time else {})
     return {name: ArrayForm(dtype) for name, dtype in found.items()}

@@ -46,7 +46,7 @@ class InteractionLoader(BatchLoader):
         self._num_others, self._max_history, self._split_seed = num_others, max_history, split_seed
 
     def _meta(self, index_B: np.ndarray) -> np.ndarray:
-        """Of each sample the items of its user in all splits but its own one: (B,) of arrays."""
+        """For each sample, the items of its user in all splits but its own one: (B,) of arrays."""
         found, source = np.empty(len(index_B), object), self._source
         for row, (user, item) in enumerate(zip(source.user_N[index_B].tolist(), source.item_N[index_B].tolist())):
             found[row] = source.seen.without(user, item)

@@ -45,7 +45,7 @@ class Columns(NamedTuple):
 
     @property
     def names(self) -> List[str]:
-        """Of all cells, for messages."""
+        """Names of all cells, for messages."""
         return ["user", "item", *(["rating"] if self.has_rating else []), *(["timestamp"] if self.has_time else [])]
 
 

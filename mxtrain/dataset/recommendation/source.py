@@ -41,7 +41,7 @@ class InteractionRows(NamedTuple):
     places: DataPlaces
 
     def take(self, kept: np.ndarray) -> InteractionRows:
-        """Some of them."""
+        """Some of the interactions."""
         time_P = None if self.time_P is None else self.time_P[kept]
         return InteractionRows(
             self.catalog, self.user_P[kept], self.item_P[kept], self.rating_P[kept], time_P, self.places.take(kept)

@@ -47,7 +47,7 @@ class UsableUtterances(Protocol):
         """Where an utterance stands."""
 
     def take(self: Source, indices: Sequence[int]) -> Source:
-        """Some of them."""
+        """Some of the utterances."""
 
 
 Source = TypeVar("Source", bound=UsableUtterances)

@@ -105,7 +105,7 @@ class FeatureColumns:
 
     @property
     def num_numbers(self) -> int:
-        """N."""
+        """The count of columns of numbers, N."""
         return sum(column.num_numbers for column in self.numbers)
 
     @property
@@ -115,7 +115,8 @@ class FeatureColumns:
 
     @property
     def shapes(self) -> Tuple[Shape, ...]:
-        """Of what enters the network of one sample: (F,), (N,), or one of them; of ids and values (L,) and (L,)."""
+        """Shapes of what enters the network of one sample: (F,), (N,), or one of them; of ids and values (L,) and
+        (L,)."""
         if self.num_indices is not None:
             return ((self.columns[0].length,),) * 2
         return tuple((size,) for size in (len(self.fields), self.num_numbers) if size)

@@ -59,7 +59,7 @@ class FeatureFiles(FeatureDataset):
         raise NotImplementedError
 
     def class_names(self) -> Tuple[str, str]:
-        """Of the targets 0 and 1."""
+        """Names of the targets 0 and 1."""
         return ("0", "1")
 
     def open(self) -> Splits:

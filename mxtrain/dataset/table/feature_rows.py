@@ -151,7 +151,7 @@ class FeatureEncoder:
         return np.stack(found, axis=1)
 
     def _lookups_of(self, store: FeatureStore) -> List[Optional[np.ndarray]]:
-        """Of each field: the id within it of each code; None where codes are hashes."""
+        """The id of each code within its field, for each field; None where codes are hashes."""
         found = self._lookups.get(id(store))
         if found is None:
             found = []

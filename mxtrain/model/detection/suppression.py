@@ -37,7 +37,7 @@ class Suppression:
     least_score: float = LEAST_SCORE
 
     def count(self, num_classes: int, num_boxes: int) -> int:
-        """M."""
+        """The rows of a sample's detections, M."""
         return min(self.max_detections, self._most(num_classes * num_boxes))
 
     def __call__(self, score_BKN: NDArray, box_BN4: NDArray) -> NDArray:

@@ -49,7 +49,7 @@ def average(arguments: Mapping[str, Any]) -> Callable[[OperatorModule, Array], A
 
 
 def dropout(F: OperatorModule, x: Array, rate: float, axes: Tuple[int, ...] = ()) -> Array:
-    """Dropout.
+    """Drops numbers at random, and scales up those that stay.
 
     Args:
         F: `nd` or `sym`.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from mxtrain.model.graph.trace import Node, NotTraceable, recorded_calls, trace
 from mxtrain.model.graph.work import node_flops
-from mxtrain.model.prepare import is_trained
+from mxtrain.model.parameters import is_trained
 from mxtrain.types import Shape, Shapes, shapes_of
 
 if TYPE_CHECKING:

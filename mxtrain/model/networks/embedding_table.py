@@ -43,7 +43,8 @@ class EmbeddingTable(gluon.HybridBlock):
         self.weight.grad_req = "null"
 
     def leave_elsewhere(self, device: mx.Context) -> None:
-        """In the place of an initialisation: others hold the rows, here is one that stands for them."""
+        """Is left without its rows, instead of an initialisation: others hold the rows, here is one that stands for
+        them."""
         self.elsewhere = True
         exchange(self.weight, nd.zeros((1, self.units), ctx=device), "null")
         self.weight.whole_shape = (self.num_rows, self.units)

@@ -42,7 +42,7 @@ def map_sizes(features: gluon.HybridBlock, input_shape: Shape) -> List[Tuple[int
     Raises:
         ConfigError: pictures are too small for the network.
     """
-    from mxtrain.model.prepare import infer_shapes
+    from mxtrain.model.graph.shapes import infer_shapes
 
     infer_shapes(features, input_shape)
     return [(shape[2], shape[3]) for shape in trace(features, input_shape).output_shapes if shape is not None]

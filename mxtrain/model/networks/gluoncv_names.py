@@ -68,3 +68,15 @@ SIZES = {
 def sizes_of(name: str) -> InputSizes:
     """The sizes that the network called `name` takes."""
     return next(sizes for beginning, sizes in SIZES.items() if name.startswith(beginning))
+
+
+def gluoncv_name(word: str) -> str:
+    """GluonCV's name of a classification network, also where only its family and depth are given: `resnet50` is
+    `resnet50_v1b`; an empty string where it has none."""
+    word = word.lower().replace("-", "")
+    if word in CLASSIFICATION_NAMES:
+        return word
+    kin = [name for name in CLASSIFICATION_NAMES if len(word) > 2 and name.startswith(word)]
+    if not any(letter.isdigit() for letter in word):
+        return min(kin, key=len, default="") if word not in ("cifar", "res") else ""
+    return next((name for name in kin if name == word + "_v1b"), min(kin, key=len, default=""))

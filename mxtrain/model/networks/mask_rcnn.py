@@ -93,7 +93,7 @@ class MaskedTwoStageNetwork(TwoStageNetwork):
         return found_BQ6, self._masks(F, F.reshape(seen, shape=(-3, -2)), found_BQ6, most)
 
     def _masks(self, F: OperatorModule, seen: Array, found_BQ6: Array, count: int) -> Array:
-        """Of the class of each, before the sigmoid, (B, Q, S, S); of class -1 any."""
+        """Masks of the class of each, before the sigmoid, (B, Q, S, S); of class -1 any."""
         mask_TKSS = self.mask(seen)
         class_T11 = F.reshape(F.relu(columns_of(F, found_BQ6, 0, 1)), shape=(-1, 1, 1))
         class_TSS = F.broadcast_like(class_T11, mask_TKSS, lhs_axes=(1, 2), rhs_axes=(2, 3))

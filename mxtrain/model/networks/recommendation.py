@@ -14,7 +14,7 @@ from mxtrain.model.networks.embedding_table import EmbeddingTable
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
-    from mxtrain.types import RecommenderFields
+    from mxtrain.dataset.recommendation.fields import RecommenderFields
 
 nn = gluon.nn
 Values = Mapping[str, "nd.NDArray"]

@@ -76,7 +76,7 @@ def _read_each(
     F: OperatorModule, maps: Sequence[Array], places: Sequence[RegionAnchors], edge_BR4: Array, level_Q: Array,
     count: int, side: int,
 ) -> Array:  # fmt: skip
-    """By MXNet's operator, which is given all regions for each map.
+    """Reads regions by MXNet's operator, which is given all regions for each map.
 
     Args:
         level_Q: place in `maps` of the map of each region.

@@ -40,7 +40,7 @@ class TranslatingModel(Model):
         return self.tied
 
     def chunks(self, input_shape: Shapes, vocab_size: int) -> int:
-        """In how many parts scores are computed.
+        """The number of parts in which scores are computed.
 
         Args:
             input_shape: of each input of one sample; the third is the target's.

@@ -76,8 +76,9 @@ def test_the_network_is_the_formula_over_all_values(units: int) -> None:
     from mxtrain.model.factorization_machine import FactorizationMachine
     from mxtrain.model.prepare import prepare_network
 
+    model = FactorizationMachine(units=units)
     network = prepare_network(
-        FactorizationMachine(units=units), num_classes=1, input_shape=((8,), (8,)), seed=0, num_indices=30
+        model, num_classes=1, input_shape=((8,), (8,)), seed=0, network=model.build_indexed(1, 30)
     ).network
     draw = np.random.RandomState(0)
     weights = {}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mxtrain.model.graph.symbol_block import keep_statistics, norms_of
-from mxtrain.model.prepare import freeze, parameter_multipliers
+from mxtrain.model.parameters import freeze, parameter_multipliers
 from mxtrain.parallel.fence import can_be_fenced, written_together
 
 

@@ -12,7 +12,8 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.bert import Bert
 from mxtrain.model.graph.summary import summarize
 from mxtrain.model.networks import bert as bert_network
-from mxtrain.model.prepare import parameter_multipliers, prepare_network
+from mxtrain.model.parameters import parameter_multipliers
+from mxtrain.model.prepare import prepare_network
 from mxtrain.parallel.cut import Graph
 from mxtrain.trainer.nonfinite import first_nonfinite_layer
 
@@ -37,8 +38,9 @@ def build(masked=False, weights=None, **options):
     classes = VOCAB if masked else CLASSES
     outputs = [(*shape[3], classes)] if len(shape) > 3 else None  # a score for each hidden token
     return prepare_network(
-        model, num_classes=classes, input_shape=shape, seed=0, vocab_size=VOCAB, output_shapes=outputs
-    ).network
+        model, num_classes=classes, input_shape=shape, seed=0, network=model.build_text(classes, shape, VOCAB),
+        output_shapes=outputs,
+    ).network  # fmt: skip
 
 
 def inputs(masked=False):
@@ -181,14 +183,17 @@ def test_bias_and_norms_do_not_decay():
 
 
 def test_base_has_the_published_number_of_parameters():
-    network = prepare_network(Bert(size="base"), num_classes=2, input_shape=((8,), (8,), ()), seed=0, vocab_size=30522)
-    found = summarize(network.network, ((8,), (8,), ()))
+    model, shape = Bert(size="base"), ((8,), (8,), ())
+    network = prepare_network(
+        model, num_classes=2, input_shape=shape, seed=0, network=model.build_text(2, shape, 30522)
+    )  # fmt: skip
+    found = summarize(network.network, shape)
     assert found.parameters == 109_482_240 + 2 * 768 + 2  # BERT-base with its pooler, and the classifier
 
 
 def test_a_longer_text_than_fits_is_refused():
     with pytest.raises(ConfigError, match="dataset.max_length=24, or model.max_length=30"):
-        prepare_network(Bert(**SIZES), num_classes=2, input_shape=((30,), (30,), ()), seed=0, vocab_size=VOCAB)
+        Bert(**SIZES).build_text(2, ((30,), (30,), ()), VOCAB)
 
 
 def test_weights_of_hidden_tokens_start_a_classifier(tmp_path):
@@ -236,7 +241,8 @@ def test_a_score_for_each_token_starts_from_weights_with_a_pooler(tmp_path):
     model = Bert(**SIZES, dropout=0.0, weights=path)
     shapes = [(TOKENS, CLASSES)]
     made = prepare_network(
-        model, num_classes=CLASSES, input_shape=SHAPE, seed=0, vocab_size=VOCAB, output_shapes=shapes
+        model, num_classes=CLASSES, input_shape=SHAPE, seed=0, network=model.build_tagger(CLASSES, SHAPE, VOCAB),
+        output_shapes=shapes,
     ).network  # fmt: skip
     found = made(*inputs())
     assert found.shape == (3, TOKENS, CLASSES)

@@ -28,7 +28,7 @@ def prepared(model: Model, sizes: Tuple[int, ...], numbers: int, outputs: int = 
     """The network with weights large enough to matter, and these by structural name."""
     shapes = tuple((size,) for size in (len(sizes), numbers) if size)
     network = prepare_network(
-        model, num_classes=outputs, input_shape=shapes, seed=3, field_sizes=sizes, num_numbers=numbers
+        model, num_classes=outputs, input_shape=shapes, seed=3, network=model.build_features(outputs, sizes, numbers)
     ).network
     draw = np.random.RandomState(0)
     found = {}

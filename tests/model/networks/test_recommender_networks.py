@@ -7,6 +7,7 @@ from typing import Any, Dict, Tuple
 import numpy as np
 import pytest
 
+from mxtrain.dataset.recommendation.fields import RecommenderFields
 from mxtrain.engine.backend import nd
 from mxtrain.model.base import Model
 from mxtrain.model.deepfm import DeepFM
@@ -17,7 +18,6 @@ from mxtrain.model.matrix_factorization import MatrixFactorization
 from mxtrain.model.neumf import NeuMF
 from mxtrain.model.prepare import prepare_network
 from mxtrain.model.wide_deep import WideDeep
-from mxtrain.types import RecommenderFields
 
 USERS, ITEMS, BATCH, CANDIDATES, HISTORY = 5, 7, 4, 3, 3
 DRAW = np.random.RandomState(0)
@@ -32,10 +32,11 @@ def prepared(model: Model) -> Tuple[Any, Values]:
     shapes: Any = ((), (CANDIDATES,), *(((HISTORY,), ()) if model.reads_history else ()))
     if model.recommends_by_features:
         shapes = fields.shapes(CANDIDATES)
+    built = model.build_feature_recommender(fields) if model.recommends_by_features else \
+        model.build_recommender(USERS, ITEMS, 3.5)  # fmt: skip
     network = prepare_network(
-        model, num_classes=1, input_shape=shapes, seed=1, output_shapes=[(CANDIDATES,)], recommender_fields=fields,
-        mean_rating=3.5,
-    ).network  # fmt: skip
+        model, num_classes=1, input_shape=shapes, seed=1, network=built, output_shapes=[(CANDIDATES,)]
+    ).network
     found = {}
     for name, parameter in network._collect_params_with_prefix().items():
         if name in ("bias", "output.bias") and not isinstance(model, (DeepFM, FactorizationMachine, WideDeep)):
@@ -138,8 +139,8 @@ def test_further_features_stand_beside_user_and_item_in_each_row(model: Model) -
     shapes = fields.shapes(CANDIDATES)
     assert shapes == ((2 + 3 * CANDIDATES,), (2 * CANDIDATES,))
     prepared = prepare_network(
-        model, num_classes=1, input_shape=shapes, seed=1, output_shapes=[(CANDIDATES,)], recommender_fields=fields,
-        sparse_from=1,
+        model, num_classes=1, input_shape=shapes, seed=1, network=model.build_feature_recommender(fields),
+        output_shapes=[(CANDIDATES,)], sparse_from=1,
     )  # fmt: skip
     network = prepared.network
     assert prepared.dense_tables == [] and all(table.ids_from == 0 for table in tables_of(network))

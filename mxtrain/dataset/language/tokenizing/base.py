@@ -179,7 +179,7 @@ class BaseTokenizer:
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
     def shown(self, tokens: Iterable[int], with_special: bool) -> List[int]:
-        """Those of some tokens that a text shows."""
+        """The tokens, of some, that a text shows."""
         hidden = {self.special.pad} if with_special else set(self.special.ids)
         return [int(token) for token in tokens if int(token) not in hidden]
 

@@ -1,0 +1,28 @@
+"""Names of files in a run directory: its own, and those that a description may choose."""
+
+from __future__ import annotations
+
+import pydantic
+from typing_extensions import Annotated
+
+OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", "status.json", "meta.json", "train.log",
+             "timeline.json", "eval", "averaged")  # fmt: skip
+"""Names of the files and folders that every run directory has."""
+
+
+def inside_run_directory(name: str) -> str:
+    """A file's name, where it stays inside the run directory and is nobody else's there.
+
+    Raises:
+        ValueError: it does not, or is.
+    """
+    if not name.strip() or name in (".", "..") or "/" in name or "\0" in name:
+        raise ValueError("should be a file's name inside the run directory, without '/'")
+    if name in OWN_FILES or name.startswith("events.out."):
+        raise ValueError("is the name of something else in the run directory")
+    if len(name.encode("utf-8", "surrogateescape")) > 200:
+        raise ValueError("should have at most 200 bytes")
+    return name
+
+
+FileName = Annotated[str, pydantic.AfterValidator(inside_run_directory)]

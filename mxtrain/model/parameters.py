@@ -1,0 +1,100 @@
+"""A network's parameters by name: which there are, which stay as they are, and at which pace the others learn."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import TYPE_CHECKING, Dict, Iterable, List, Tuple
+
+from mxtrain.engine.parameter_names import role_of
+from mxtrain.errors import ConfigError, nearest
+from mxtrain.model.base import Model
+from mxtrain.model.graph.symbol_block import keep_statistics
+from mxtrain.model.graph.trace import blocks_by_path
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+NORM_AND_BIAS = ("gamma", "beta", "running_mean", "running_var", "bias")
+
+
+def distinct_parameters(network: gluon.Block) -> Dict[str, gluon.Parameter]:
+    """Every parameter once, by structural name, in the network's order.
+
+    A parameter that several layers share has several names and goes by the alphabetically first (GluonCV's GoogLeNet
+    has its last layer under two). A file with these names opens with `load_parameters`.
+    """
+    parameters = network._collect_params_with_prefix()
+    names: Dict[int, str] = {}
+    for name in sorted(parameters):
+        names.setdefault(id(parameters[name]), name)
+    return {name: parameter for name, parameter in parameters.items() if names[id(parameter)] == name}
+
+
+def freeze(network: gluon.Block, patterns: Iterable[str]) -> List[str]:
+    """Stops matched parameters from changing: no gradient, and no moving statistics for matched BatchNorms.
+
+    Returns:
+        The structural names that are frozen.
+
+    Raises:
+        ConfigError: a pattern matches nothing.
+    """
+    from mxtrain.engine.backend import gluon
+
+    parameters = network._collect_params_with_prefix()
+    frozen = set()
+    for pattern in patterns:
+        frozen.update(_matching(pattern, parameters, "model.freeze"))
+    for name in frozen:
+        parameters[name].lr_mult = 0.0
+        parameters[name].grad_req = "null"
+    for path, block in blocks_by_path(network):
+        if isinstance(block, gluon.nn.Dense) and block.bias is not None and block.weight.lr_mult == 0:
+            if block.bias.grad_req != "null":
+                # oneDNN computes a dense layer's bias gradient only together with its weight's, and leaves 0 otherwise.
+                block.weight.grad_req = "write"
+        statistics = {f"{path}.{name}".lstrip(".") for name in ("running_mean", "running_var")}
+        if isinstance(block, gluon.nn.BatchNorm) and statistics <= frozen:
+            # Else training would go on replacing them: they move without a gradient.
+            block._kwargs["use_global_stats"] = True
+        if isinstance(block, gluon.SymbolBlock):
+            keep_statistics(block, {parameters[name].name for name in frozen})
+    return sorted(frozen)
+
+
+def is_trained(parameter: gluon.Parameter) -> bool:
+    """Whether an optimizer may change a parameter; a frozen one may have a gradient all the same (see `freeze`)."""
+    return parameter.grad_req != "null" and parameter.lr_mult != 0
+
+
+def parameter_multipliers(model: Model, network: gluon.Block) -> Dict[str, Tuple[float, float]]:
+    """The (lr_mult, wd_mult) of every parameter by structural name.
+
+    Norm and bias have no weight decay if the description says so; `param_groups` follow in their order, and what a
+    later one says replaces what an earlier one said.
+
+    Raises:
+        ConfigError: a pattern matches nothing.
+    """
+    multipliers: Dict[str, Tuple[float, float]] = {}
+    parameters = network._collect_params_with_prefix()
+    for name, parameter in parameters.items():
+        exempt = model.no_decay_norm_and_bias and role_of(name) in NORM_AND_BIAS
+        multipliers[name] = (float(parameter.lr_mult), 0.0 if exempt else float(parameter.wd_mult))
+    for group in model.param_groups:
+        for name in _matching(group.pattern, parameters, "model.param_groups"):
+            _, wd_mult = multipliers[name]
+            multipliers[name] = (group.lr_mult, wd_mult if group.wd_mult is None else group.wd_mult)
+    return multipliers
+
+
+def _matching(pattern: str, names: Iterable[str], key: str) -> List[str]:
+    names = list(names)
+    found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+    if not found:
+        near = nearest(pattern.replace("*", ""), names, 3) or names[-2:]
+        raise ConfigError(
+            f"{key}: the pattern '{pattern}' matches no parameter of the network. Names are like "
+            f"{', '.join(near)}; '*' stands for any text, e.g. '{near[0].split('.')[0]}.*'."
+        )
+    return found

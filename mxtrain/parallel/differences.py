@@ -1,0 +1,110 @@
+"""How far a placement is from what it must compute."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Iterator, List, Mapping, Optional, Tuple
+
+import numpy as np
+
+from mxtrain.amp import FULL
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+
+# A tensor whose largest value is smaller than this share of the largest of all is compared with that share: a bias
+# before a batch norm has a gradient of exactly 0, of which both sides compute only noise.
+FLOOR = 1e-3
+# A rounding to bfloat16 is 0.4 % of a value (2 ** -8), and now and then puts a ReLU's input on the other side of 0, of
+# which a gradient feels percents. Two sides that compute in it, in other sums, are held to this share of the
+# length (Euclidean norm) of all gradients together: what is wrong by a factor or a sign is far beyond it.
+LOW_TOLERANCE = 0.2
+
+
+@dataclass
+class Difference:
+    """The largest differences of one layer so far, over all its parameters and all steps.
+
+    Attributes:
+        layer: structural name.
+        gradient_abs, parameter_abs: largest absolute difference.
+        gradient_rel, parameter_rel: the same, over the largest absolute value of the tensor on one device.
+    """
+
+    layer: str
+    gradient_abs: float = 0.0
+    gradient_rel: float = 0.0
+    parameter_abs: float = 0.0
+    parameter_rel: float = 0.0
+
+    @property
+    def worst(self) -> float:
+        """The larger relative one; not a number counts as infinite."""
+        return max(self.gradient_rel, self.parameter_rel)
+
+
+@dataclass
+class Verification:
+    """The result of `verify`.
+
+    Attributes:
+        layers: the placement against the whole network on one device, both in float64, in the network's order.
+        tolerance: largest relative difference that passes.
+        steps: how many were compared.
+        bits: in float32, or with amp, the placement against one device that makes the same sums in the same order,
+            where there is such an order: every bit must agree. Else empty.
+        remarks: what was changed for the comparison.
+        low: with amp, both sides in the low precision: the length of the difference of all gradients of the first step
+            together, over their length. None without amp.
+        dtype: that precision, in which `bits` is compared, too.
+        low_tolerance: of `low`.
+    """
+
+    layers: List[Difference]
+    tolerance: float
+    steps: int
+    bits: List[Difference] = field(default_factory=list)
+    remarks: List[str] = field(default_factory=list)
+    low: Optional[float] = None
+    dtype: str = FULL.dtype
+    low_tolerance: float = LOW_TOLERANCE
+
+    @property
+    def worst(self) -> Difference:
+        """The layer that differs most."""
+        return max(self.layers, key=lambda layer: layer.worst)
+
+    @property
+    def unequal(self) -> List[str]:
+        """Layers some of whose bits differ that must not."""
+        return [layer.layer for layer in self.bits if layer.worst]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all is within the tolerance, and equal where it must be."""
+        return self.worst.worst <= self.tolerance and not self.unequal and not self.low_is_off
+
+    @property
+    def low_is_off(self) -> bool:
+        """Whether the low precision differs by more than its rounding explains."""
+        return self.low is not None and not self.low <= self.low_tolerance
+
+    def to_json(self) -> Mapping[str, Json]:
+        """The findings as plain values."""
+        return {**asdict(self), "passed": self.passed}
+
+
+def differences_of(
+    wanted: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]
+) -> Iterator[Tuple[str, float, float]]:
+    """(name, largest absolute difference, the same over the largest value), infinite where not a number."""
+    finite = [np.abs(array[np.isfinite(array)]) for array in wanted.values()]
+    floor = FLOOR * max((float(array.max()) for array in finite if array.size), default=0.0)
+    for name, array in wanted.items():
+        same = (array == found[name]) | (np.isnan(array) & np.isnan(found[name]))
+        if same.all():
+            yield name, 0.0, 0.0
+            continue
+        absolute = float(np.max(np.abs(found[name][~same].astype(np.float64) - array[~same])))
+        absolute = absolute if np.isfinite(absolute) else float("inf")
+        yield name, absolute, absolute / max(float(np.abs(array).max()), floor, 1e-30)
