@@ -112,7 +112,7 @@ OTHER_MEANINGS = {
     "options of networks, which users' own have": {
         "mxtrain.build": "num classes", "mxtrain.trainer.loaders": "num classes",
     },
-    "names of options and settings": {"mxtrain.cli.mistakes": "image"},
+    "names of options and settings": {"mxtrain.cli.setting_names": "image"},
     "a feature that MXNet was built with": {"mxtrain.cli.diagnosis": "image"},
     "examples of what is typed, and the task of who types none": {
         "mxtrain.cli.commands": "photo, photos, tabular", "mxtrain.cli.compose": "classification",

@@ -18,71 +18,13 @@ from omegaconf import DictConfig, OmegaConf
 from mxtrain.cli.choices import wrong_choice
 from mxtrain.cli.config_files import ConfigFiles, is_change, short
 from mxtrain.cli.hydra_errors import first_line, reasons_of
+from mxtrain.cli.setting_names import OTHER_NAMES
 from mxtrain.description.config import accepted_names, flatten, import_target
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAPPERS
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Spec
 
 _MOST_ELSEWHERE = 3  # options for other tasks that have a setting: of more nobody knows which one was meant
-OTHER_NAMES = {
-    "lr": "optimizer.lr",
-    "learning_rate": "optimizer.lr",
-    "wd": "optimizer.wd",
-    "weight_decay": "optimizer.wd",
-    "epochs": "trainer.max_epochs",
-    "num_epochs": "trainer.max_epochs",
-    "steps": "trainer.max_steps",
-    "gpus": "parallel.devices",
-    "devices": "parallel.devices",
-    "workers": "dataset.num_workers",
-    "resume": "checkpoint.resume",
-    "warmup_epochs": "lr_scheduler.warmup",
-    "pretrained": "model.weights",
-    "checkpoint_path": "checkpoint.resume",
-    "batch": "dataset.batch_size",
-    "batch_size": "dataset.batch_size",
-    "seed": "trainer.seed",
-    "data": "dataset.root",
-    "output": "hydra.run.dir",
-    "output_dir": "hydra.run.dir",
-    "save_prefix": "hydra.run.dir",
-    "network": "model.name",
-    "data_shape": "dataset.image_size",
-    "random_shape": "dataset.image_sizes",
-    "validate_every": "trainer.val_interval",
-    "val_every": "trainer.val_interval",
-    "eval_every": "trainer.val_interval",
-    "eval_interval": "trainer.val_interval",
-    "check_val_every_n_epoch": "trainer.val_interval",
-    "lr_mode": "lr_scheduler",
-    "lr_decay": "lr_scheduler.gamma",
-    "lr_decay_epoch": "lr_scheduler.milestones",
-    "save_interval": "checkpoint.every_epochs",
-    "syncbn": "parallel.batch_norm",
-    "kv_store": "kvstore",
-    "seq_len": "dataset.max_length",
-    "seq_length": "dataset.max_length",
-    "max_seq_len": "dataset.max_length",
-    "max_seq_length": "dataset.max_length",
-    "block_size": "dataset.max_length",
-    "bptt": "dataset.max_length",
-    "num_train_epochs": "trainer.max_epochs",
-    "per_device_train_batch_size": "dataset.batch_size",
-    "gradient_accumulation_steps": "trainer.grad_accumulation",
-    "accumulate_grad_batches": "trainer.grad_accumulation",
-    "update_freq": "trainer.grad_accumulation",
-    "max_grad_norm": "trainer.clip_global_norm",
-    "gradient_clip_val": "trainer.clip_global_norm",
-    "clip_norm": "trainer.clip_global_norm",
-    "warmup_steps": "lr_scheduler.warmup",
-    "warmup_updates": "lr_scheduler.warmup",
-    "max_update": "trainer.max_steps",
-    "source_lang": "dataset.source",
-    "target_lang": "dataset.target",
-}
-"""Names that other programs have for our settings."""
-
-
 class WrongOverrides(ConfigError):
     """Some overrides name nothing that exists.
 

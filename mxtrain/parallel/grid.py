@@ -18,7 +18,6 @@ from mxtrain.engine.backend import gluon, nd, same_device_runs
 from mxtrain.engine.host_graph import HostGraph
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
-from mxtrain.kvstore.world import bounds
 from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.model.parameters import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
@@ -35,6 +34,7 @@ from mxtrain.parallel.on_host import host_graph
 from mxtrain.parallel.parameters import balanced_owners, move
 from mxtrain.parallel.schedule import Action, timetable
 from mxtrain.parallel.served_tables import ServedTables, build_row_tables
+from mxtrain.parallel.shares import split
 from mxtrain.parallel.stage import Stage, WholeNetwork, bring, on_devices
 from mxtrain.parallel.statistics import MovingStatistics, moving_statistics
 from mxtrain.types import Batch, Shapes, shapes_of
@@ -58,17 +58,6 @@ class Form:
     stages: List[Stage]
     inputs: List[Tensor]
     heads: List[Tensor]
-
-
-def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
-    """At most `num_parts` parts whose sizes differ by at most one, as views."""
-    num_parts = min(num_parts, batch.size)
-    if num_parts == 1:
-        yield batch
-        return
-    for part in range(num_parts):
-        begin, end = bounds(batch.size, num_parts, part)
-        yield batch.slice(begin, end)
 
 
 def read_tables_directly(network: gluon.Block) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Iterator, List, Sequence, Tuple
 
 from mxtrain.engine.backend import nd
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.grid import Grid, split
+from mxtrain.parallel.grid import Grid
 from mxtrain.parallel.lockstep import Division
+from mxtrain.parallel.shares import split
 from mxtrain.parallel.statistics import moving_statistics
 from mxtrain.parallel.strategies import ModelParallel, Parallel, Single
 from mxtrain.types import Batch
