@@ -205,7 +205,8 @@ def test_a_task_trains_and_its_parts_fit(
         assert explained.score(outputs).shape == (5,)
         assert len(explained.true) == len(explained.predicted) == len(explained.probability_B) == 5
     if task.predicts:
-        require_equal_predictions(trained, splits.val, loader)
+        if name != "language_modeling":  # `predict` continues texts, of which `eval` measures windows
+            require_equal_predictions(trained, splits.val, loader)
         row = task.row(signature, decode(outputs, batch)[0].asnumpy(), 2)
         assert json.loads(json.dumps(row)) == row and "file" not in row
         assert all(not isinstance(cell, (dict, list)) for cell in task.cells(row).values())
