@@ -104,7 +104,8 @@ class ServedTables(RowTables):
             steps_per_epoch: of each worker.
             seed: of the run.
         """
-        self.client = store.connect_tables()
+        self.client, self._store = store.connect_tables(), store
+        self.wait_for_all()  # until nobody asks for what servers have held before, and are about to forget
         groups = [one.describe(multipliers, seed) for one in self.inputs]
         for number, one in enumerate(self.inputs):
             one.bind(self.client, number)
@@ -113,8 +114,7 @@ class ServedTables(RowTables):
              "steps_per_epoch": steps_per_epoch, "dtype": self.inputs[0].dtype, "groups": groups},
             is_first=store.world.rank == 0,
         )  # fmt: skip
-        self._store = store
-        store.total([0.0])  # until the servers are ready
+        self.wait_for_all()  # until the servers are ready
         self.client.begin()
 
     def look_ahead(self, batch: Batch) -> Batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Dict, Iterator, List
 
 import numpy as np
@@ -118,6 +119,25 @@ def test_several_workers_make_the_bits_of_workers_with_tables_of_their_own(worke
     assert not servers.raised
     for one in found:
         assert_equal(one, wanted[0])
+
+
+def test_servers_forget_tables_only_when_all_workers_have_done_with_them(monkeypatch: Any) -> None:
+    """As in `verify`, which trains twice: worker 1 asks for its last gradients late."""
+    monkeypatch.setattr("in_threads.PATIENCE_S", 5)
+    spec, rendezvous = optimizers.Adam(), Rendezvous(2)
+    servers = Servers(spec, 2, True)
+
+    def work(world: World) -> Any:
+        store = ServedStore(servers, world, rendezvous)
+        step = served_step(servers, store, spec=spec, lazy=True)
+        train_shares(step, world, SIZES[:2])
+        time.sleep(0.3 * world.rank)
+        found = step.strategy.served.gradients_of_all()
+        served_step(servers, store, spec=spec, lazy=True)
+        return found
+
+    own, other = rendezvous.run(work)
+    assert_equal(own, other)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
