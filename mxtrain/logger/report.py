@@ -172,11 +172,13 @@ def _again(result: Result, run_dir: Path, command: CommandLine) -> Tuple[str, st
 def _steadier(config: Config, command: CommandLine) -> Tuple[str, str]:
     """The same command with what keeps a loss finite, as a new run."""
     lr = (config.get("optimizer") or {}).get("lr")
-    changes = ["trainer.clip_global_norm=1"]
+    is_served = (config.get("kvstore") or {}).get("tables") == "servers"  # no worker may know the norm
+    clip = "optimizer.clip_gradient=" if is_served else "trainer.clip_global_norm="
+    changes = [f"{clip}1"]
     if isinstance(lr, (int, float)) and lr:
         changes.insert(0, f"optimizer.lr={lr / 10:g}")
     advice = "the loss diverged: a lower rate, clipped gradients and a warm-up (lr_scheduler.warmup=EPOCHS) help"
-    return advice, _retyped(command, ["optimizer.lr=", "trainer.clip_global_norm="], *changes)
+    return advice, _retyped(command, ["optimizer.lr=", clip], *changes)
 
 
 def _retyped(command: CommandLine, left_out: Sequence[str], *added: str) -> str:

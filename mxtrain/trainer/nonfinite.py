@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from mxtrain.trainer.evaluate import Outputs
     from mxtrain.types import Batch
 
-NAMED_BY_ONE = "the same command with kvstore=local cluster.workers=1 names the step and the layer"
+NAMED_BY_ONE = (
+    "the same command with kvstore=local cluster.workers=1 and no other setting of kvstore names the step and the layer"
+)
 
 
 class Diagnosis:

@@ -8,13 +8,14 @@ import re
 import shutil
 import signal
 from pathlib import Path
-from typing import Dict, Tuple
+from typing import Any, Dict, List, Tuple
 
 import pytest
-from running import Process, checkpoints, has_steps, status, steps, verify
+from running import Process, checkpoints, has_steps, here, rows, status, steps, verify
 from test_workers import nobody_is_left, processes
 
 from mxtrain.checkpoint.contents import read_checkpoint
+from mxtrain.cli.dispatch import run as mxtrain
 
 
 @pytest.fixture(scope="module")
@@ -33,27 +34,43 @@ def settings(table: Path, *further: str) -> Tuple[str, ...]:
     return (
         "task=tabular", "dataset=feature_table", f"dataset.train={table}", "model=deepfm", "model.hidden=[8]",
         "dataset.columns={a: hashed, b: hashed}", "dataset.batch_size=64", "optimizer=adam", "optimizer.lr=0.02",
-        "optimizer.lazy_update=true", "trainer.max_epochs=4", "early_stopping=off",
+        "optimizer.lazy_update=true", "trainer.max_epochs=6", "early_stopping=off", "trainer.log_interval=5",
         "cluster.backoff=0.1", *further,
     )  # fmt: skip
 
 
+def kill(run: Process, victim: str, after: int) -> int:
+    """Kills one of the processes when that many further rows are written, and waits until it was noticed."""
+    run_dir, log = run.run_dir, run.run_dir / "workers" / "supervisor.log"
+    before = log.read_text().count("restart") if log.exists() else 0
+    written = len(rows(run_dir)) if (run_dir / "metrics.jsonl").exists() else 0
+    run.wait_until(lambda: victim in processes(run_dir))
+    pid = processes(run_dir)[victim][0]
+    run.wait_until(has_steps(run_dir, written + after))
+    os.kill(pid, signal.SIGKILL)
+    run.wait_until(lambda: log.exists() and log.read_text().count("restart") > before)
+    name = re.sub(r"(\d)", r" \1", victim)
+    assert re.search(rf"{name}[ \d]* ?\(process {pid}\) was ended by SIGKILL.*restart \d of 3", log.read_text())
+    return pid
+
+
 def test_synchronous_workers_make_the_bits_of_tables_at_the_workers(table: Path, tmp_path: Path) -> None:
-    """Also when another number of servers goes on, and one of them is killed. A process without servers goes on too."""
+    """Also when another number of servers goes on, and one of them, and then a worker, is killed. A process without
+    servers goes on too."""
     common, run_dir = settings(table, "checkpoint.every_steps=10"), tmp_path / "run"
     servers = (*common, "kvstore=dist_sync", "cluster.workers=2", "kvstore.tables=servers")
     Process(tmp_path / "whole", *common, "kvstore=dist_sync", "cluster.workers=2").end()
     Process(run_dir, *servers, "cluster.servers=2", "trainer.max_steps=15").end(75)
     shutil.copytree(run_dir, tmp_path / "alone")
-    run = Process(run_dir, *servers, "cluster.servers=3").wait_until(has_steps(run_dir, 25))
-    os.kill(processes(run_dir)["server"][0], signal.SIGKILL)
+    run = Process(run_dir, *servers, "cluster.servers=3")
+    kill(run, "server", 10)
+    kill(run, "worker1", 10)
     run.end()
-    assert re.search(r"server \d .*was ended by SIGKILL.*restart 1 of 3", run.output), run.output
     found, wanted = status(run_dir), status(tmp_path / "whole")
     assert found["weights_sha256"] == wanted["weights_sha256"] and found["best"] == wanted["best"]
     assert steps(run_dir) == list(range(1, found["step"] + 1)) and found["metrics"]["test/roc_auc"] > 0.8
     assert arrays(run_dir) == arrays(tmp_path / "whole")
-    Process(tmp_path / "alone", *common, "kvstore=local").end()
+    here(tmp_path / "alone", *common, "kvstore=local")
     alone = status(tmp_path / "alone")["metrics"]["test/roc_auc"]
     assert alone == pytest.approx(found["metrics"]["test/roc_auc"], abs=0.01)
     nobody_is_left(tmp_path)
@@ -67,10 +84,66 @@ def arrays(run_dir: Path) -> Dict[str, bytes]:
 
 
 def test_asynchronous_workers_learn_and_one_is_one_device(table: Path, tmp_path: Path) -> None:
+    """Workers go on when one of them is killed."""
     given = settings(table, "kvstore=dist_async", "cluster.servers=2", "kvstore.tables=servers")
-    Process(tmp_path / "run", *given, "cluster.workers=2", "checkpoint.every_steps=10").end()
+    run = Process(tmp_path / "run", *given, "cluster.workers=2", "checkpoint.every_steps=10")
+    kill(run, "worker1", 25)
+    run.end()
     found = status(tmp_path / "run")
     assert found["metrics"]["test/roc_auc"] > 0.8, found["metrics"]
+    assert steps(tmp_path / "run") == list(range(1, found["step"] + 1)) and found["epoch"] == 6
+    assert re.search(r"the servers go on from step [1-9]\d*: what they had applied after it", run.output), run.output
     done = verify(*given, "cluster.workers=1", "trainer.sparse_grad=true", "optimizer.lazy_update=false")
     assert done.returncode == 0 and "linear.table" in done.stdout, done.stdout + done.stderr
     nobody_is_left(tmp_path)
+
+
+def ratings(folder: Path) -> Path:
+    """As MovieLens has them: users have films of their own group alone."""
+    draw, lines = random.Random(0), ["userId,movieId,rating,timestamp"]
+    for user in range(120):
+        for film in draw.sample(range(user % 4, 60, 4), 9):
+            lines.append(f"{user},{film},{draw.randrange(1, 6)},{draw.randrange(10**6)}")
+    (folder / "ratings.csv").write_text("\n".join(lines) + "\n")
+    return folder / "ratings.csv"
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_recommender_under_p3_is_stopped_early_as_without_servers(tmp_path: Path, capfd: Any) -> None:
+    """Worker 0 is killed; two replicas in one process with tables of their own make the same bits, ranks and lists."""
+    given = (
+        "task=recommendation", "dataset=movielens", f"dataset.root={ratings(tmp_path)}", "dataset.sampled_negatives=15",
+        "dataset.batch_size=32", "model=neumf", "model.units=8", "model.hidden=[16,8]", "optimizer.lr=0.02",
+        "trainer.sparse_grad=true", "trainer.log_interval=5", "early_stopping=on", "early_stopping.patience=2",
+        "checkpoint.every_steps=10", "cluster.backoff=0.1",
+    )  # fmt: skip
+    wanted_dir, run_dir = tmp_path / "wanted", tmp_path / "run"
+    here(wanted_dir, *given, "parallel=data", "parallel.devices=cpu:2")
+    run = Process(
+        run_dir, *given, "kvstore=p3", "cluster.workers=2", "cluster.servers=2", "kvstore.tables=servers"
+    )  # fmt: skip
+    kill(run, "worker0", 40)
+    run.end()
+    found, wanted = status(run_dir), status(wanted_dir)
+    assert wanted["state"] == found["state"] == "stopped_early" and found["step"] == wanted["step"] > 60
+    assert found["weights_sha256"] == wanted["weights_sha256"] and found["best"]["step"] == wanted["best"]["step"]
+    assert arrays(run_dir) == arrays(wanted_dir) and steps(run_dir) == list(range(1, found["step"] + 1))
+    for name, value in wanted["metrics"].items():
+        assert found["metrics"][name] == pytest.approx(value, abs=1e-6), name
+    assert found["metrics"]["test/hr_at_k"] > 0.8 and found["metrics"]["val/ndcg_at_k"] < 0.9
+    said = [used(one, capfd) for one in (run_dir, wanted_dir)]
+    assert said[0] == said[1] and len(said[0]) == 121
+    nobody_is_left(tmp_path)
+
+
+def used(run_dir: Path, capfd: Any) -> List[str]:
+    """What `eval` measures and `predict` recommends to 120 users."""
+    capfd.readouterr()
+    assert mxtrain(["eval", str(run_dir), "task.baselines=false"]) == 0
+    measured = re.findall(r"(\w+_at_k\w*) (\d\.\d+)", capfd.readouterr().out)
+    expected = status(run_dir)["metrics"]
+    assert sorted(f"test/{name}" for name, _ in measured) == sorted(n for n in expected if re.match("test/.*_at_", n))
+    for name, value in measured:
+        assert float(value) == pytest.approx(expected[f"test/{name}"], abs=1e-4)
+    assert mxtrain(["predict", str(run_dir), "all", "top_k=3"]) == 0
+    return [str(measured), *[line for line in capfd.readouterr().out.splitlines() if line.startswith("{")]]

@@ -272,6 +272,9 @@ def test_after_divergence_the_advice_is_about_rate_warm_up_and_clipping():
         "warm-up" in advice and "lower rate" in advice and [purpose for purpose, _ in others] == ["evaluate", "predict"]
     )
     assert text == "scripts/train model=mlp optimizer.lr=0.09 trainer.clip_global_norm=1"
+    config["kvstore"] = {"tables": "servers"}
+    (_, text), *_ = next_commands(ENDED["diverged"], Path("a"), config, command)
+    assert text == "scripts/train model=mlp optimizer.lr=0.09 optimizer.clip_gradient=1"
 
 
 @pytest.mark.parametrize("name", ["plain-1.0", "a b", "it's", 'say "x"', "a,b", "x=1", "back\\", 'b\\"s', "{k}", "[1]"])
