@@ -71,16 +71,21 @@ class Run:
 
 
 def build_network(
-    description: Description, signature: Signature, device: Context, elsewhere: bool = False
+    description: Description, signature: Signature, device: Context, elsewhere: bool = False, learns: bool = True
 ) -> gluon.Block:  # fmt: skip
-    """The initialised, hybridized network. `elsewhere`: servers hold the rows of its large tables."""
+    """The initialised, hybridized network.
+
+    Args:
+        elsewhere: servers hold the rows of its large tables.
+        learns: else there is no memory for gradients.
+    """
     task = description.task
     prepared = prepare_network(
         description.model, num_classes=task.num_classes(signature), input_shape=signature.shape,
         seed=description.trainer.seed, device=device, network=task.build_network(description, signature),
         output_shapes=[*task.output_shapes(description, signature), *description.model.state_shapes],
         output_names=task.output_names(signature), sparse_from=sparse_from(description),
-        sparse_samples=sparse_samples(description), elsewhere=elsewhere,
+        sparse_samples=sparse_samples(description), elsewhere=elsewhere, learns=learns,
     )  # fmt: skip
     say_dense_tables(description, prepared)
     if elsewhere:

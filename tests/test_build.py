@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxtrain.build import build_run
+from mxtrain.build import build_network, build_run
+from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.dataset.language.tokenizing.wordpiece import WordPiece
 from mxtrain.dataset.signature import Signature
+from mxtrain.engine.backend import mx
+from mxtrain.parallel.fence import can_be_fenced, written_together
 from mxtrain.task.classification import Classification
 from mxtrain.task.masked_language_modeling import MaskedLanguageModeling
 
@@ -52,6 +55,18 @@ def test_splits_are_measured_as_the_description_says(made: Any) -> None:
     assert data.test is None and (len(data.train), len(data.val)) == (3, 3)
     assert made("dataset.test_fraction=0")._data.test is None
     assert made()._data.test.num_samples == 270
+
+
+def test_what_only_predicts_has_no_memory_for_large_gradients(describe_run: Any) -> None:
+    """Its graph is that of a network that learns, batch norms' statistics included."""
+    description = describe_run("model=resnet", "model.depth=8", "model.width=0.25")
+    signature = description.dataset.sign(open_splits(description.dataset), description.model)
+    learning, trained = (build_network(description, signature, mx.cpu(), learns=learns) for learns in (True, False))
+    for parameter, other in zip(trained.collect_params().values(), learning.collect_params().values()):
+        is_vector = len(parameter.shape) == 1
+        assert (parameter._grad is None) == (other._grad is None or not is_vector)
+        np.testing.assert_array_equal(parameter.data().asnumpy(), other.data().asnumpy())
+    assert len(written_together(trained)) == len(written_together(learning)) > 0 and can_be_fenced(trained)
 
 
 def test_the_networks_input_is_the_users_choice_or_the_images_own(made: Any) -> None:

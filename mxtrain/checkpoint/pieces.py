@@ -74,10 +74,10 @@ def write_rows(given: np.ndarray, array: NDArray) -> None:
     for begin, end in row_ranges(given.shape, given.nbytes):
         piece = given[begin:end]
         array[begin:end] = piece
-        _forget(piece)
+        forget(piece)
 
 
-def _forget(array: np.ndarray) -> None:
+def forget(array: np.ndarray) -> None:
     """Gives the memory of a mapped file back, as far as it has been read; the file is read again where it is needed."""
     mapped = _mapping(array)
     if mapped is not None:

@@ -44,7 +44,7 @@ def prepare_network(
     model: Model, *, num_classes: int, input_shape: Shapes, seed: int,
     device: Union[None, Context, List[Context]] = None, network: Optional[gluon.Block] = None,
     output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
-    sparse_from: Optional[int] = None, sparse_samples: int = 0, elsewhere: bool = False,
+    sparse_from: Optional[int] = None, sparse_samples: int = 0, elsewhere: bool = False, learns: bool = True,
 ) -> Prepared:  # fmt: skip
     """Gives every parameter of the network of a description its first value.
 
@@ -65,6 +65,7 @@ def prepare_network(
             a batch reads alone; None: never.
         sparse_samples: of a batch, whose ids must be few beside a table's rows for that; 0: they need not.
         elsewhere: whether others hold the rows of such tables, so that there is no room for them here.
+        learns: whether parameters get gradients.
 
     Returns:
         The network and the report on its weights.
@@ -84,6 +85,8 @@ def prepare_network(
     if sparse_from is not None:
         dense_tables = make_sparse(network, input_shape, sparse_from, sparse_samples)
     apart = [table for table in tables_of(network) if table.ids_from is not None] if elsewhere else []
+    if not learns:
+        forgo_gradients(network)
     refuse_too_large(network, [table.weight for table in apart])
     average_by_mean(network, input_shape)
     initialize(network, model.init, seed, device if device is not None else mx.cpu(), apart)
@@ -179,3 +182,11 @@ def initialize(
                 ) from error
     finally:
         np.random.set_state(numpy_state)
+
+
+def forgo_gradients(network: gluon.Block) -> None:
+    """Takes gradients from all but vectors, before there are arrays. Vectors are small, and those of batch norms tell
+    which statistics move."""
+    for parameter in network.collect_params().values():
+        if len(parameter.shape) > 1:
+            parameter.grad_req = "null"

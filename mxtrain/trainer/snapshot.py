@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Dict, Mapping, Optional, Union
 import numpy as np
 
 from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256, require_same_arrays
-from mxtrain.checkpoint.pieces import ArrayInPieces, HostArray, write_rows
+from mxtrain.checkpoint.pieces import ArrayInPieces, HostArray, forget, write_rows
 from mxtrain.engine.backend import all_finite, has_asked_for_operators, host_view, nd, operators_in_use, own_operators
 from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.parallel.base import Strategy
@@ -206,4 +206,5 @@ def set_parameters(strategy: Strategy, arrays: Mapping[str, np.ndarray], source:
             continue
         # Not `value[:] = ...`: after inference oneDNN may hold it in a layout of its own, which host copies refuse.
         nd.array(arrays[name], ctx=value.context, dtype=arrays[name].dtype).copyto(value)
+        forget(arrays[name])
     strategy.publish()

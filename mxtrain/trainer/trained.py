@@ -43,7 +43,7 @@ def load_trained(checkpoint: Checkpoint, description: Description, signature: Si
     """
     description = replace(description, model=description.model.model_copy(update={"weights": None, "freeze": []}))
     ((device, *_), *_) = description.parallel.place()
-    network = build_network(description, signature, device)
+    network = build_network(description, signature, device, learns=False)
     objective = Objective(
         network, None, None, signature.shape, description.dataset.batch_size, description.amp,  # type: ignore[arg-type]  # it only predicts
         state_shapes=description.model.state_shapes, global_batch_size=description.dataset.eval_batch_size,

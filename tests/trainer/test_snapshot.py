@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, List
 
@@ -13,7 +15,8 @@ from in_threads import Rendezvous, ThreadStore
 from test_step import build_step, values, whole_batch
 
 from mxtrain.amp.scaling import DynamicScaling
-from mxtrain.checkpoint.contents import read_checkpoint, write_contents
+from mxtrain.checkpoint import contents
+from mxtrain.checkpoint.contents import Snapshot, read_checkpoint, write_contents
 from mxtrain.checkpoint.pieces import ArrayInPieces
 from mxtrain.engine.backend import host_view, mx, nd
 from mxtrain.errors import CheckpointError, DivergenceError
@@ -93,6 +96,20 @@ def test_everything_of_a_step_comes_back_from_a_checkpoint(
     weights = snapshot.weights_to_use(checkpoint)
     assert all((weights[name] == array.asnumpy()).all() for name, array in before.average.arrays.items())
     assert any((weights[name] != array).any() for name, array in values(before).items())
+
+
+def test_files_do_not_stay_in_memory_once_they_have_been_read(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "MAPPED_FROM_BYTES", 1)
+    values_ = {"table": nd.zeros((1 << 20, 4)), "bias": nd.ones((3,))}
+    given = {name: array.asnumpy() + 5 for name, array in values_.items()}
+    write_contents(Snapshot(1, 0, {"model": given}, {}), tmp_path / "c")
+    arrays = read_checkpoint(tmp_path / "c").arrays("model")
+    strategy: Any = SimpleNamespace(values=values_, served=None, rows=(), publish=lambda: None)
+    snapshot.set_parameters(strategy, arrays, "it")
+    maps = Path("/proc/self/smaps").read_text().partition("/model.params\n")[2]
+    assert int(re.findall(r"^Rss: +(\d+) kB", maps, re.M)[0]) < 1024  # of 16 MiB
+    for name, array in values_.items():
+        np.testing.assert_array_equal(array.asnumpy(), given[name])
 
 
 def test_a_checkpoint_of_another_network_is_refused() -> None:
