@@ -44,7 +44,7 @@ def kill(run: Process, victim: str, after: int) -> int:
     run_dir, log = run.run_dir, run.run_dir / "workers" / "supervisor.log"
     before = log.read_text().count("restart") if log.exists() else 0
     written = len(rows(run_dir)) if (run_dir / "metrics.jsonl").exists() else 0
-    run.wait_until(lambda: victim in processes(run_dir))
+    run.wait_until(has_steps(run_dir, written + 1))
     pid = processes(run_dir)[victim][0]
     run.wait_until(has_steps(run_dir, written + after))
     os.kill(pid, signal.SIGKILL)
@@ -60,9 +60,9 @@ def test_synchronous_workers_make_the_bits_of_tables_at_the_workers(table: Path,
     common, run_dir = settings(table, "checkpoint.every_steps=10"), tmp_path / "run"
     servers = (*common, "kvstore=dist_sync", "cluster.workers=2", "kvstore.tables=servers")
     Process(tmp_path / "whole", *common, "kvstore=dist_sync", "cluster.workers=2").end()
-    Process(run_dir, *servers, "cluster.servers=2", "trainer.max_steps=15").end(75)
+    Process(run_dir, *servers, "cluster.servers=3", "trainer.max_steps=15").end(75)
     shutil.copytree(run_dir, tmp_path / "alone")
-    run = Process(run_dir, *servers, "cluster.servers=3")
+    run = Process(run_dir, *servers, "cluster.servers=2")
     kill(run, "server", 10)
     kill(run, "worker1", 10)
     run.end()
