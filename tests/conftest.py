@@ -161,15 +161,24 @@ def train_run(describe_run, tmp_path):
     return train
 
 
-SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines())
-"""Tests that took more than two seconds in a run of all; `scripts/slow_tests` makes the list anew."""
+SLOW = {
+    test: float(seconds)
+    for seconds, _, test in (
+        line.partition(" ") for line in Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines()
+    )
+}
+"""Seconds of the tests that took more than half of one in a run of all; `scripts/slow_tests` makes the list anew."""
+LONG_S = 2.0
 
 
 def pytest_collection_modifyitems(items):
-    """Marks them, so that `-m "not slow"` leaves them out, and puts files with many of them first: at the end of a run
-    of several processes each takes a file that is over soon."""
-    count = Counter(item.path for item in items if item.nodeid in SLOW)
-    items.sort(key=lambda item: -count[item.path])
+    """Marks them, so that `-m "not slow"` leaves them out, and puts files that take long first: at the end of a run of
+    several processes each takes a file that is over soon."""
+    took = Counter()
     for item in items:
-        if item.nodeid in SLOW:
-            item.add_marker(pytest.mark.slow)
+        seconds = SLOW.get(item.nodeid, 0.0)
+        took[item.path] += seconds
+        for mark, least in ((pytest.mark.slow, 0.0), (pytest.mark.long, LONG_S)):
+            if seconds > least:
+                item.add_marker(mark)
+    items.sort(key=lambda item: -took[item.path])

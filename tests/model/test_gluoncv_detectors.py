@@ -34,7 +34,6 @@ LARGE = [
     (SSD, "ssd_512_resnet18_v1", "_voc", 512),
     (SSD, "ssd_512_resnet50_v1_coco", "", 512),
     (SSD, "ssd_512_resnet101_v2", "_voc", 512),
-    (SSD, "ssd_512_resnet152_v2", "_voc", 512),
     (SSD, "ssd_512_mobilenet1.0", "_voc", 512),
     (SSD, "ssd_300_mobilenet1.0_lite_coco", "", 300),
     (YOLO3, "yolo3_darknet53", "_voc", 96),

@@ -165,7 +165,8 @@ class Removing(Callback):
 
     def on_steps(self, rows, progress):
         if rows[-1]["step"] >= self.step and self.run_dir.exists() and not (self.run_dir / "other").exists():
-            shutil.rmtree(self.run_dir)
+            while self.run_dir.exists():
+                shutil.rmtree(self.run_dir, ignore_errors=True)  # a save may remove files of its own meanwhile
             if self.replaced:
                 (self.run_dir / "other").mkdir(parents=True)
 
