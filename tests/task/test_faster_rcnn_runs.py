@@ -43,7 +43,7 @@ def test_placements_compute_what_one_device_does(describe_run, placement):
     ],
 )  # fmt: skip
 def test_placements_of_one_with_a_single_map_compute_what_one_device_does(describe_run, placement):
-    assert verify(describe_run(*STAGED, *placement), 2, 1e-5).passed
+    assert verify(describe_run(*STAGED, *placement), 1, 1e-5).passed
 
 
 def test_a_picture_without_things_teaches_that_nothing_is_there(describe_run):
