@@ -1,0 +1,96 @@
+"""Strict parsing of JSON that comes from files of users and strangers.
+
+`json.loads` accepts what later code cannot hold: numbers that become infinity, integers beyond int64, `NaN`, objects
+that name a key twice (the last one wins), and nesting that exhausts the stack of whatever walks the value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Dict, List, Tuple, Union
+
+MAX_DEPTH = 100
+"""Levels of nested arrays and objects."""
+
+_LARGE_NUMBER = re.compile(r"[0-9]{19}|[eE]\+?[0-9]{3}")
+"""Occurs in every text that holds a number which may be out of range; checking numbers one by one is slow."""
+
+
+class JsonTextError(ValueError):
+    """A text is not JSON that mxtrain reads. The message completes the sentence "The file ..."."""
+
+
+def parse_json(content: Union[str, bytes], allow_nan: bool = False) -> Any:
+    """Parses one JSON value.
+
+    Args:
+        content: text, or bytes in UTF-8 (a byte order mark is skipped).
+        allow_nan: accept `NaN`, `Infinity` and `-Infinity`, as Python's writer produces them.
+
+    Raises:
+        JsonTextError: it is not UTF-8 or JSON, is nested deeper than `MAX_DEPTH`, holds a number beyond the range of
+            float64 or int64, or an object with a repeated key.
+    """
+    if isinstance(content, bytes):
+        try:
+            content = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise JsonTextError(f"is not UTF-8: it holds the byte 0x{content[error.start]:02x}") from error
+    options: Dict[str, Any] = {"object_pairs_hook": _object}
+    if not allow_nan:
+        options["parse_constant"] = _refuse_constant
+    if _LARGE_NUMBER.search(content):
+        options.update(parse_float=_float, parse_int=_int)
+    try:
+        value = json.loads(content, **options)
+    except json.JSONDecodeError as error:
+        raise JsonTextError(f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
+    except RecursionError as error:
+        raise JsonTextError(f"is nested deeper than {MAX_DEPTH} levels") from error
+    if content.count("[") + content.count("{") > MAX_DEPTH:
+        _check_depth(value)
+    return value
+
+
+def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen = set()
+        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise JsonTextError(f"has an object that holds the key {json.dumps(_shortened(repeated))} twice")
+    return found
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise JsonTextError(f"holds the number {_shortened(text)}, which is beyond the range of float64")
+    return value
+
+
+def _int(text: str) -> int:
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+        raise JsonTextError(f"holds the number {_shortened(text)}, which is beyond the range of 64-bit integers")
+    return int(text)
+
+
+def _refuse_constant(text: str) -> float:
+    raise JsonTextError(f"holds {text}, which is not JSON")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:20]}...{text[-8:]}"
+
+
+def _check_depth(value: Any) -> None:
+    """Walks the value level by level, because a recursive walk of a hostile value exhausts the stack."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return
+        members = (member for one in level for member in (one.values() if isinstance(one, dict) else one))
+        level = [member for member in members if isinstance(member, (dict, list))]
+    if level:
+        raise JsonTextError(f"is nested deeper than {MAX_DEPTH} levels")

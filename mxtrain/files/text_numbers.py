@@ -1,0 +1,58 @@
+"""Strict parsing of numbers in text files.
+
+`float()` and `int()` accept more than data files mean by a number: underscores (`1_0` is 10), digits of any
+script, surrounding Unicode space, `infinity`. Readers of text formats parse numbers with these functions instead.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Optional
+
+MAX_DIGITS = 400
+"""Longest text that is parsed as a number. A float64 written in full has at most 326 characters before the exponent."""
+
+_NUMBER = re.compile(r"[ \t]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t]*", re.ASCII)
+_INTEGER = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*", re.ASCII)
+_SPECIAL = re.compile(r"[ \t]*[+-]?(?:nan|inf|infinity)[ \t]*", re.ASCII | re.IGNORECASE)
+
+
+def parse_number(text: str, allow_special: bool = False) -> Optional[float]:
+    """Parses a decimal number: optional sign, ASCII digits, optional point, optional exponent.
+
+    Args:
+        text: the number; spaces and tabs around it are ignored.
+        allow_special: also accept `nan`, `inf` and `infinity`, in any case.
+
+    Returns:
+        The number, or None if the text is none or is longer than `MAX_DIGITS`. A number beyond the range of float64 is
+        returned as infinity, so callers that need a finite number check that.
+    """
+    if len(text) > MAX_DIGITS:
+        return None
+    if _NUMBER.fullmatch(text) or (allow_special and _SPECIAL.fullmatch(text)):
+        return float(text)
+    return None
+
+
+def parse_finite(text: str) -> Optional[float]:
+    """Parses a number as `parse_number` does; None if it is beyond the range of float64."""
+    value = parse_number(text)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def parse_integer(text: str, low: int = -(2**63), high: int = 2**63 - 1) -> Optional[int]:
+    """Parses a decimal integer: optional sign and ASCII digits.
+
+    Args:
+        text: the number; spaces and tabs around it are ignored.
+        low, high: the range that is accepted, both ends included; by default that of int64.
+
+    Returns:
+        The integer, or None if the text is none or is out of range.
+    """
+    if len(text) > MAX_DIGITS or not _INTEGER.fullmatch(text):
+        return None
+    value = int(text)
+    return value if low <= value <= high else None
