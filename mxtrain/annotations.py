@@ -53,7 +53,12 @@ GraphRow = Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional["Shape"]
 """A node of a network for people: name, operator, names of inputs, attributes, output shape."""
 
 
-class Best(TypedDict):
+class _LossOfBest(TypedDict, total=False):
+    loss: Optional[float]
+    """val/loss of the same validation; missing in what earlier versions wrote."""
+
+
+class Best(_LossOfBest):
     """The best validation of a run."""
 
     metric: str

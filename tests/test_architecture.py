@@ -17,7 +17,7 @@ PACKAGE = ROOT / "mxtrain"
 # Each layer may import those before it, and of its own only its own package, or modules that are listed by themselves.
 LAYERS = [
     {
-        "annotations", "errors", "types", "files", "cluster.network", "process",
+        "annotations", "errors", "ranking", "types", "files", "cluster.network", "process",
         "dataset.image.box_arithmetic", "dataset.image.box_geometry", "dataset.image.boxes", "dataset.image.key_points",
         "dataset.acting.policy",
         "dataset.recommendation.fields",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Optional, Union
 
 from mxtrain.checkpoint.contents import STATE, Checkpoint
 from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint
+from mxtrain.ranking import VAL_LOSS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +29,7 @@ def _run_state(input_state: Wanted) -> Wanted:
             "step": int, "epoch": int, "epoch_step": int, "epoch_sums": [_NUMBER], "window_sums?": [_NUMBER],
             "validated_step": int,
             "validation_due": bool, "values": {"*": (*_NUMBER, type(None))}, "early_stopping": {"*": object},
-            "best": (dict, type(None)),
+            "best": (dict, type(None)), "unmoved?": {"*": (*_NUMBER, type(None))},
             "elapsed_s?": object, "finished?": object,  # written by early versions, read by none
         },
         "optimizer": {"update_counts": {"*": int}, "attributes": {"*": _NUMBER}, "cum_counts": {"*": int}},
@@ -64,6 +65,14 @@ def require_run_state(checkpoint: Checkpoint, input_state: Wanted) -> None:
             f"The checkpoint {checkpoint.path} cannot be used: {STATE} holds {', '.join(unknown)}, which this version "
             "of mxtrain does not know. A later one made it: use that one."
         )
+
+
+def validation_loss(checkpoint: Checkpoint) -> Optional[float]:
+    """The loss of the validation at a checkpoint's step; None where it says none. Nothing else of its state is read."""
+    train = checkpoint.state.get("train")
+    values = train.get("values") if isinstance(train, dict) and train.get("validated_step") == checkpoint.step else None
+    loss = values.get(VAL_LOSS) if isinstance(values, dict) else None
+    return float(loss) if isinstance(loss, _NUMBER) and not isinstance(loss, bool) else None
 
 
 def require_same_arrays(

@@ -24,8 +24,10 @@ from mxtrain.checkpoint.folder import (
     remove_leftovers,
     scan,
 )
+from mxtrain.checkpoint.run_state import validation_loss
 from mxtrain.errors import CheckpointError, UnreadableCheckpoint, did_you_mean
 from mxtrain.files.durable import PathLike, fsync_directory
+from mxtrain.ranking import rank
 
 if TYPE_CHECKING:
     from mxtrain.checkpoint.run_directory import RunDirectoryLock
@@ -142,7 +144,7 @@ class CheckpointStore:
         return self._first_whole([place.path for place in reversed(scan(self.directory))], "The one before it is used.")
 
     def best(self) -> Optional[Checkpoint]:
-        """The checkpoint with the best metric, the earliest of equals; None where no checkpoint has one.
+        """The checkpoint with the best metric, in the order of `ranking.rank`; None where no checkpoint has one.
 
         Raises:
             UnreadableCheckpoint: the folder cannot be read.
@@ -277,7 +279,7 @@ def choose_kept(checkpoints: Sequence[Checkpoint], *, keep_last: int, keep_top: 
     Args:
         checkpoints: by age, oldest first.
         keep_last: newest steps to keep.
-        keep_top: best to keep besides; of equals the earlier.
+        keep_top: best to keep besides, in the order of `ranking.rank`.
     """
     newest_copy = {checkpoint.step: checkpoint for checkpoint in checkpoints}
     steps = sorted(newest_copy)
@@ -354,9 +356,8 @@ def _rank(checkpoints: Sequence[Checkpoint], keep_top: Optional[int]) -> List[Ch
     if not measured:
         return []
     newest = max(measured, key=lambda checkpoint: checkpoint.step)
-    sign = -1.0 if newest.direction == "max" else 1.0
     same = [c for c in measured if (c.monitor, c.direction) == (newest.monitor, newest.direction)]
-    return sorted(same, key=lambda c: (sign * (c.metric or 0.0), c.step))[:keep_top]
+    return sorted(same, key=lambda c: rank(c.metric or 0.0, validation_loss(c), c.step, c.direction))[:keep_top]
 
 
 def _same_and_whole(existing: Path, written: Path) -> bool:

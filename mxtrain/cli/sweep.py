@@ -31,6 +31,7 @@ from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
 from mxtrain.process.stopping import Terminated
+from mxtrain.ranking import rank
 from mxtrain.trainer.resume import find_finished
 from mxtrain.types import CommandLine, Result
 
@@ -281,15 +282,17 @@ def overrides_of(swept: Sequence[str], overrides: Sequence[str]) -> List[str]:
 
 
 def by_rank(outcomes: Sequence[Outcome], direction: str) -> List[Outcome]:
-    """Sorts jobs by their best value, the best first; those without a value last, by their numbers."""
-    sign = -1 if direction == "max" else 1
+    """Sorts jobs by their best value, the best first, equal ones by their validation loss; those without a value last.
+    What is equal after that is ordered by its number."""
 
-    def rank(outcome: Outcome) -> Tuple[bool, float, int]:
-        value = float(outcome.best["value"]) if outcome.best else math.nan
-        is_known = math.isfinite(value)
-        return not is_known, sign * value if is_known else 0.0, outcome.number or 0
+    def key(outcome: Outcome) -> Tuple[bool, Tuple[float, float, int]]:
+        best = outcome.best
+        number = outcome.number or 0
+        if best is None or not math.isfinite(best["value"]):
+            return True, (0.0, 0.0, number)
+        return False, rank(float(best["value"]), best.get("loss"), -number, direction)
 
-    return sorted(outcomes, key=rank)
+    return sorted(outcomes, key=key)
 
 
 def _next_steps(best: Outcome, folder: Path, description: Description) -> List[Tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Callable, Mapping, Optional
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.ranking import VAL_LOSS, is_perfect
 from mxtrain.types import NonNegativeFloat, Positive, Spec
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ class StoppingRule(Spec):
 class EarlyStopping(StoppingRule):
     """Stop after `patience` validations without an improvement of more than `min_delta`.
 
+    While the value is still that of the first validation, a validation with the lowest val/loss so far is an
+    improvement too: a score of exact hits stays at 0 while the network learns what leads to the first hit.
+
     The direction is the metric's own. The state lives in `TrainState.early_stopping`, so that it survives a resume.
     """
 
@@ -58,13 +62,17 @@ class EarlyStopping(StoppingRule):
     ) -> Mapping[str, Json]:
         """See `StoppingRule.check`."""
         value = values[self.monitor]
-        sign = 1.0 if direction_of(self.monitor.split("/", 1)[1]) == "max" else -1.0
+        direction = direction_of(self.monitor.split("/", 1)[1])
+        sign = 1.0 if direction == "max" else -1.0
+        unmoved = {} if is_perfect(value, direction) else _note_first(value, values.get(VAL_LOSS), state)
         best = state.get("best", self.baseline)
         reached = {"reached": True} if self.threshold is not None and sign * value >= sign * self.threshold else {}
         if math.isfinite(value) and (best is None or sign * value > sign * best + self.min_delta):
-            return {"best": value, "waited": 0, "last": value, **reached}
+            return {"best": value, "waited": 0, "last": value, **reached, **unmoved}
         kept = {"best": state["best"]} if "best" in state else {}
-        return {**kept, "waited": int(state.get("waited", 0)) + 1, "last": value, **reached}
+        loss_fell = bool(unmoved) and unmoved["loss"] != state.get("loss")
+        waited = 0 if loss_fell else int(state.get("waited", 0)) + 1
+        return {**kept, "waited": waited, "last": value, **reached, **unmoved}
 
     def reason(self, state: JsonObject) -> str:
         """See `StoppingRule.reason`."""
@@ -76,6 +84,17 @@ class EarlyStopping(StoppingRule):
         kind, best = ("best", state["best"]) if "best" in state else ("baseline", self.baseline)
         shown = "none" if best is None else f"{best:.6g}"
         return f"{self.monitor} has not improved for {waited} validations ({kind} {shown}, last {state['last']:.6g})"
+
+
+def _note_first(value: float, loss: Optional[float], state: JsonObject) -> Mapping[str, Json]:
+    """The first value and the lowest loss, while all values are the first; else nothing."""
+    is_first = not state
+    if not math.isfinite(value) or not (is_first or state.get("first") == value):
+        return {}
+    lowest = state.get("loss")
+    if loss is not None and math.isfinite(loss) and (lowest is None or loss < lowest):
+        lowest = loss
+    return {"first": value, "loss": lowest}
 
 
 class NoEarlyStopping(StoppingRule):

@@ -11,9 +11,10 @@ from mxtrain.checkpoint import Checkpoint, canonical_sha256
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
 from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.process.stopping import BreakableLoader, BrokenOff, SignalStop, Stop
+from mxtrain.ranking import unmoved_remark
 from mxtrain.trainer import resume, snapshot
 from mxtrain.trainer.evaluate import Evaluator
-from mxtrain.trainer.plan import RunData
+from mxtrain.trainer.plan import Plan, RunData
 from mxtrain.trainer.recorder import Recorder
 from mxtrain.trainer.saving import Saving
 from mxtrain.trainer.state import TrainState
@@ -32,6 +33,7 @@ class Ending:
 
     Args:
         step: one optimizer update.
+        plan: what is monitored.
         data: loaders.
         evaluator: measures the test split.
         saving: where checkpoints go.
@@ -40,16 +42,19 @@ class Ending:
     """
 
     def __init__(
-        self, step: TrainingStep, data: RunData, evaluator: Evaluator, saving: Saving, signals: SignalStop,
+        self, step: TrainingStep, plan: Plan, data: RunData, evaluator: Evaluator, saving: Saving, signals: SignalStop,
         watchers: Watchers,
     ):  # fmt: skip
-        self._step, self._data, self._evaluator = step, data, evaluator
+        self._step, self._plan, self._data, self._evaluator = step, plan, data, evaluator
         self._saving, self._signals, self._watchers = saving, signals, watchers
         self._workers = step.store
 
     def finish(self, stop: Stop, state: TrainState, recorder: Recorder) -> Result:
         """Called when this process has trained all: waits for the last save, and measures the test split."""
         saving = self._saving
+        remark = unmoved_remark(self._plan.monitor, self._plan.direction, state.unmoved)
+        if remark:
+            self._watchers.notify("on_message", f"{remark}.")
         saving.synchronize()
         saving.require_in_place()
         self._step.synchronize()

@@ -85,7 +85,7 @@ class Runner:
             step, plan, data, evaluator, meter.direction, early_stopping, self._signals, self._watchers
         )
         self._diagnosis = Diagnosis(step, self._repeat, self._train_again, lambda: self.state.step)
-        self._ending = Ending(step, data, evaluator, self._saving, self._signals, self._watchers)
+        self._ending = Ending(step, plan, data, evaluator, self._saving, self._signals, self._watchers)
         self._remarks: List[str] = []
 
     # Public: what a command asks for.

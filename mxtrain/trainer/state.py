@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Best, Json, JsonObject
+    from mxtrain.ranking import Unmoved
 
 
 @dataclass
@@ -30,7 +31,9 @@ class TrainState:
     values: Dict[str, float] = field(default_factory=dict)
     """Loss and metrics by tag, as the last validation found them."""
     best: Optional[Best] = None
-    """{"metric", "value", "step"} of the best validation."""
+    """{"metric", "value", "step", "loss"} of the best validation."""
+    unmoved: Unmoved = field(default_factory=dict)
+    """Whether the monitored value has ever changed: what `ranking.note_unmoved` returned last."""
     early_stopping: Mapping[str, Json] = field(default_factory=dict)
     """What `EarlyStopping.check` returned last."""
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Callable, List, Optional
 
 from mxtrain.process.stopping import Agreement, BreakableLoader, BrokenOff, SignalStop, Stop
+from mxtrain.ranking import MANY, VAL_LOSS, note_unmoved, rank, unmoved_remark
 from mxtrain.trainer import snapshot
 from mxtrain.trainer.evaluate import Evaluator
 from mxtrain.trainer.plan import Plan, RunData
@@ -89,6 +90,10 @@ class Validator:
             self._watchers.notify(
                 "on_validation", validation, Progress(state.step, state.epoch, self._plan.total_steps)
             )
+        if state.unmoved.get("validations") == MANY and state.step != self._plan.total_steps:
+            remark = unmoved_remark(self._plan.monitor, self._plan.direction, state.unmoved)
+            if remark:
+                self._watchers.notify("on_message", f"{remark}.")
         return True
 
     def _show_samples(self) -> List[Artifact]:
@@ -96,8 +101,17 @@ class Validator:
 
     def _note_best(self, state: TrainState) -> None:
         plan = self._plan
-        value = state.values[plan.monitor]
-        sign = 1 if plan.direction == "max" else -1
-        if math.isfinite(value) and (state.best is None or sign * value > sign * state.best["value"]):
-            state.best = {"metric": plan.monitor, "value": value, "step": state.step}
+        value, loss = state.values[plan.monitor], state.values.get(VAL_LOSS)
+        if loss is not None and not math.isfinite(loss):
+            loss = None
+        best = state.best
+        if best is not None and best["metric"] != plan.monitor:
+            best, state.unmoved = None, {}
+        if math.isfinite(value) and (
+            best is None
+            or rank(value, loss, state.step, plan.direction)
+            < rank(best["value"], best.get("loss"), best["step"], plan.direction)
+        ):
+            best = {"metric": plan.monitor, "value": value, "step": state.step, "loss": loss}
+        state.best, state.unmoved = best, note_unmoved(state.unmoved, value, loss)
         state.early_stopping = self._early_stopping.check(state.values, state.early_stopping, self._direction)

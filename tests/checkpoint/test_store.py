@@ -17,9 +17,11 @@ from mxtrain.checkpoint import CheckpointStore, Snapshot, lock_run_directory, ve
 from mxtrain.errors import CheckpointError
 
 
-def snapshot(step: int, metric=None, value=None, direction: str = "max", monitor: str = "val/accuracy") -> Snapshot:
+def snapshot(
+    step: int, metric=None, value=None, direction: str = "max", monitor: str = "val/accuracy", state=None
+) -> Snapshot:
     arrays = {"model": {"0.weight": np.full((3, 4), step if value is None else value, "float32")}}
-    return Snapshot(step, step // 10, arrays, {"step": step}, metric, direction, monitor)
+    return Snapshot(step, step // 10, arrays, state or {"step": step}, metric, direction, monitor)
 
 
 def names(store: CheckpointStore) -> list[str]:
@@ -52,7 +54,33 @@ def test_last_and_best_are_kept(tmp_path):
     save(store, 9, metric=math.nan)
     assert names(store) == [f"step-{step:08d}" for step in (2, 6, 8, 9)]
     best, latest = store.best(), store.latest()
-    assert best is not None and best.step == 2 and latest is not None and latest.step == 9 and latest.metric is None
+    assert best is not None and best.step == 6 and latest is not None and latest.step == 9 and latest.metric is None
+
+
+@pytest.mark.parametrize("losses, expected", [
+    ({1: 5.0, 2: 4.0, 3: 4.5}, 2),
+    ({1: 4.0, 2: 4.0, 3: 4.5}, 2),
+    ({1: 4.0, 2: math.nan, 3: math.inf}, 1),
+    ({1: 4.0, 2: None, 3: None}, 1),
+    ({1: None, 2: None, 3: None}, 3),
+])  # fmt: skip
+def test_ties_are_broken_by_the_validation_loss_then_by_recency(tmp_path, losses, expected):
+    store = CheckpointStore(tmp_path, keep_last=1, keep_top=1)
+    for step, loss in losses.items():
+        values = {"val/bleu": 0.0, **({} if loss is None else {"val/loss": loss})}
+        save(store, step, metric=0.0, state={"train": {"validated_step": step, "values": values}})
+    save(store, 4)
+    best = store.best()
+    assert best is not None and best.step == expected
+    assert names(store) == [f"step-{expected:08d}", "step-00000004"]
+
+
+def test_the_loss_of_another_step_breaks_no_tie(tmp_path):
+    store = CheckpointStore(tmp_path, keep_last=2, keep_top=1)
+    for step, state in ((1, {"train": {"validated_step": 0, "values": {"val/loss": 0.1}}}), (2, {"train": [1]})):
+        save(store, step, metric=0.5, state=state)
+    best = store.best()
+    assert best is not None and best.step == 2
 
 
 @pytest.mark.parametrize("keep_last, keep_top, direction", [(1, 0, "max"), (1, 1, "min"), (3, 2, "max"), (2, 5, "min")])
@@ -64,12 +92,12 @@ def test_retention_against_a_plain_rule(tmp_path, keep_last, keep_top, direction
         metrics[step] = generator.choice([None, 0.1, 0.2, 0.3, 0.4])
         save(store, step, metric=metrics[step], direction=direction)
         sign = 1 if direction == "min" else -1
-        measured = sorted((sign * metric, s) for s, metric in metrics.items() if metric is not None)
-        kept = {s for _, s in measured[:keep_top]} | set(sorted(metrics)[-keep_last:])
+        measured = sorted((sign * metric, -s) for s, metric in metrics.items() if metric is not None)
+        kept = {-s for _, s in measured[:keep_top]} | set(sorted(metrics)[-keep_last:])
         assert names(store) == [f"step-{s:08d}" for s in sorted(kept)]
         best = store.best()
         if measured and keep_top:
-            assert best is not None and best.step == measured[0][1]
+            assert best is not None and best.step == -measured[0][1]
 
 
 def test_only_the_same_metric_is_compared(tmp_path):

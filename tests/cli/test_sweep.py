@@ -173,6 +173,14 @@ def test_jobs_are_ranked_by_what_is_monitored() -> None:
     assert [one.number for one in by_rank(jobs, "max")] == [0, 2, 1, 3]
 
 
+def test_equal_jobs_are_ranked_by_their_validation_loss() -> None:
+    def job(number: int, loss: object) -> Outcome:
+        return Outcome(number, [], "r", "finished", 0, "", 1, {"metric": "val/bleu", "value": 0.0, "step": 9, **loss})
+
+    jobs = [job(0, {}), job(1, {"loss": 3.0}), job(2, {"loss": 2.0}), job(3, {"loss": None}), job(4, {"loss": 2.0})]
+    assert [one.number for one in by_rank(jobs, "max")] == [2, 4, 1, 0, 3]
+
+
 def test_workers_of_a_job_are_told_that_they_are_of_a_sweep() -> None:
     command = CommandLine(job=3, swept=["model", "optimizer.lr"])
     with sweep.exported_job(command):

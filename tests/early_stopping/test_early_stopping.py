@@ -46,6 +46,43 @@ def test_a_value_that_is_not_a_number_is_no_improvement():
     assert feed(EarlyStopping(patience=2), [float("nan"), float("nan")])[1] == 2
 
 
+def feed_losses(spec, values, losses, state=None):
+    """As `feed`, with validation losses."""
+    state = state or {}
+    for number, (value, loss) in enumerate(zip(values, losses), start=1):
+        state = spec.check({"val/accuracy": value, "val/loss": loss}, state, lambda name: "max")
+        state = json.loads(json.dumps(state))
+        if spec.reason(state):
+            return state, number
+    return state, None
+
+
+def test_a_value_that_never_moved_does_not_stop_a_run_whose_loss_falls():
+    falling = [9.0 - number for number in range(9)]
+    assert feed_losses(EarlyStopping(patience=2), [0.0] * 9, falling)[1] is None
+    assert feed_losses(EarlyStopping(patience=2, baseline=0.5), [0.0] * 9, falling)[1] is None
+    assert feed_losses(EarlyStopping(patience=2), [0.0] * 9, [9.0, 8.0, 8.0, 7.0, 7.0, 7.0, 6.0, 5.0, 4.0])[1] == 6
+    assert feed_losses(EarlyStopping(patience=2), [0.0] * 9, [float("nan")] * 9)[1] == 3
+
+
+def test_a_value_that_has_moved_counts_alone():
+    falling = [9.0 - number for number in range(9)]
+    assert feed_losses(EarlyStopping(patience=2), [0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0], falling)[1] == 5
+    assert feed_losses(EarlyStopping(patience=2), [0.5, 0.1, 0.5, 0.5], falling)[1] == 3
+
+
+def test_a_perfect_value_waits_for_no_loss():
+    assert feed_losses(EarlyStopping(patience=2), [1.0] * 9, [9.0 - number for number in range(9)])[1] == 3
+
+
+def test_an_unmoved_value_continues_after_a_resume():
+    spec = EarlyStopping(patience=2)
+    state, _ = feed_losses(spec, [0.0, 0.0], [9.0, 8.0])
+    assert feed_losses(spec, [0.0, 0.0, 0.0], [7.0, 6.0, 5.0], state)[1] is None
+    assert feed_losses(spec, [0.0, 0.0], [8.0, 8.0], state)[1] == 2
+    assert feed_losses(spec, [0.0], [7.0], {"best": 0.0, "waited": 1, "last": 0.0})[1] == 1, "of an earlier version"
+
+
 def test_state_continues_where_it_was():
     spec = EarlyStopping(patience=3)
     state, _ = feed(spec, [0.5, 0.4, 0.4])

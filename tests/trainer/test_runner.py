@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
 from mxtrain.logger.report import render_result
+from mxtrain.metric.metrics import Accuracy
 from mxtrain.trainer.loaders import build_loader
 from mxtrain.trainer.trained import load_trained
 from mxtrain.types import Callback, CommandLine
@@ -312,6 +314,49 @@ def test_a_best_that_is_found_at_the_start_of_a_continued_run_is_kept(train_run,
     _, result = train_run(*options, "trainer.max_steps=13", "trainer.max_epochs=null", "lr_scheduler=constant")
     assert (result.exit_code, result.best["step"], result.measured["test"]["step"]) == (0, 13, 13), result
     assert result.best_checkpoint == result.checkpoint and "step-00000013" in result.checkpoint
+
+
+class Messages(Callback):
+    def __init__(self):
+        self.said = []
+
+    def on_message(self, text):
+        self.said.append(text)
+
+
+@pytest.fixture
+def messages(monkeypatch):
+    """What runs say from here on."""
+    found, real = Messages(), build.build_callbacks
+    monkeypatch.setattr(build, "build_callbacks", lambda *values: [*real(*values), found])
+    return found.said
+
+
+@pytest.mark.parametrize("lr, stops", [(0.001, False), (0.5, True)])
+def test_best_and_early_stopping_of_a_value_that_never_moves(train_run, tmp_path, messages, monkeypatch, lr, stops):
+    """With a small rate the loss falls in every epoch, with a large one it soon rises."""
+    monkeypatch.setattr(Accuracy, "value", lambda self, sums, count: 0.0)
+    overrides = (*SMALL, f"optimizer.lr={lr}", "trainer.max_epochs=6", "early_stopping.patience=1",
+                 "checkpoint.keep_last=1", "lr_scheduler=constant", "optimizer.clip_gradient=null")  # fmt: skip
+    _, whole = train_run(*overrides, run_dir=tmp_path / "whole")
+    said = [text.partition(" so far")[0] for text in messages]
+    losses = {row["step"]: row["loss"] for row in rows(tmp_path / "whole") if row["split"] == "val"}
+    lowest = min(losses, key=losses.get)
+    assert (whole.state, len(losses) < 6, lowest < whole.step) == (
+        ("stopped_early", True, True) if stops else ("finished", False, False)
+    ), losses
+    assert whole.best == {"metric": "val/accuracy", "value": 0.0, "step": lowest, "loss": losses[lowest]}
+    assert status(tmp_path / "whole")["best"] == whole.best and whole.measured["test"]["step"] == lowest
+    assert open_checkpoint(tmp_path / "whole").step == lowest
+    if not stops:
+        assert said == [f"val/accuracy was 0 at each of the {count} validations" for count in (3, 6)]
+        messages.clear()
+        train_run(*overrides, "trainer.max_steps=20", run_dir=tmp_path / "parts")
+        train_run(*overrides, "trainer.max_steps=45", run_dir=tmp_path / "parts")
+        _, last = train_run(*overrides, run_dir=tmp_path / "parts")
+        assert (last.best, last.weights_sha256) == (whole.best, whole.weights_sha256)
+        found = [re.search(r"val/accuracy was 0 at .*?(only|[0-9]+) validation", text) for text in messages]
+        assert [match[1] for match in found if match] == ["only", "3", "3", "6"]
 
 
 def test_a_limit_of_validation_is_named_and_limits_nothing_else(train_run, describe_run, tmp_path, capsys):

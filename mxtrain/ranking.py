@@ -1,0 +1,75 @@
+"""The order of validations: the better monitored value first; of equal ones the lower validation loss, then the later.
+
+Tasks that are scored by exact hits (BLEU, average precision, exact match) measure 0 until the network has learned a
+good deal. Without the second rule the first checkpoint of such a run, the least trained one, counts as its best.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Dict, Mapping, Optional, Tuple, Union
+
+VAL_LOSS = "val/loss"
+"""The tag of the value that decides between equal values of another one."""
+MANY = 3
+"""Validations with the same value, from the first on, after which a run says so."""
+
+Unmoved = Dict[str, Union[int, float, None]]
+"""{"value", "validations", "first_loss", "loss"} while all validations gave the same value; {"moved": 1} ever after."""
+
+
+def rank(value: float, loss: Optional[float], step: int, direction: str) -> Tuple[float, float, int]:
+    """A key to sort by: the smaller, the better.
+
+    Args:
+        value: of what is monitored; finite.
+        loss: of the same validation; None or not finite counts as worse than any.
+        step: of the validation.
+        direction: "max" or "min", of the value.
+    """
+    is_known = loss is not None and math.isfinite(loss)
+    return (-value if direction == "max" else value), (float(loss or 0.0) if is_known else math.inf), -step
+
+
+def is_perfect(value: float, direction: str) -> bool:
+    """Whether no better value is to be expected: an error of 0, a rate of 1 or a score of 100 in percent."""
+    return value == 0.0 if direction == "min" else value in (1.0, 100.0)
+
+
+def note_unmoved(before: Mapping[str, Union[int, float, None]], value: float, loss: Optional[float]) -> Unmoved:
+    """What is known after one more validation of whether the value has ever changed.
+
+    Args:
+        before: what this returned last; empty at first.
+        value: of this validation.
+        loss: of this validation, or None.
+    """
+    if before and before.get("value") != value or not math.isfinite(value):
+        return {"moved": 1}
+    count = int(before.get("validations") or 0) + 1
+    first_loss = before["first_loss"] if before else loss
+    return {"value": value, "validations": count, "first_loss": first_loss, "loss": loss}
+
+
+def unmoved_remark(monitor: str, direction: str, unmoved: Mapping[str, Union[int, float, None]]) -> str:
+    """The warning that the monitored value has not changed since training began; empty where it has.
+
+    A single validation is no reason for it, unless its value is 0 and higher values are better.
+    """
+    value, count = unmoved.get("value"), int(unmoved.get("validations") or 0)
+    if value is None or is_perfect(value, direction) or not (count > 1 or (direction == "max" and value == 0.0)):
+        return ""
+    times = f"each of the {count} validations" if count > 1 else "the only validation"
+    said = f"{monitor} was {value:.6g} at {times} so far, so it says nothing of which weights are better"
+    if monitor == VAL_LOSS:
+        return f"{said}: nothing is learned. Check the data (data check) and the learning rate (optimizer.lr)"
+    first, last = unmoved.get("first_loss"), unmoved.get("loss")
+    if first is None or last is None or not (math.isfinite(first) and math.isfinite(last)):
+        return f"{said}. The last checkpoint counts as the best"
+    said += f". The checkpoint with the lowest {VAL_LOSS} counts as the best"
+    if count == 1:
+        return f"{said}. Train longer, or monitor the loss: trainer.monitor={VAL_LOSS}"
+    change = f"{VAL_LOSS} went from {first:.6g} to {last:.6g}"
+    if last < first:
+        return f"{said}. {change}: train longer, or monitor the loss (trainer.monitor={VAL_LOSS})"
+    return f"{said}. {change}: check the data (data check) and the learning rate (optimizer.lr)"
