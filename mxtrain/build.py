@@ -305,7 +305,7 @@ def build_run(
     for line in warnings_of(description, data.train.total, len(data.train), meter, workers) if is_first else ():
         log.warning("%s", line)
     callbacks = build_callbacks(description, run_dir) if is_first else []
-    profiling = build_profiling(description, network, strategy.layout, run_dir) if is_first else None
+    profiling = build_profiling(description, network, strategy.layout, run_dir, len(data.train)) if is_first else None
     measured = replace(description, task=description.task.in_training())
     runner = Runner(
         step, plan, data, build_evaluator(measured, step.strategy, signature), meter, checkpoints,
@@ -383,14 +383,14 @@ def find_checkpoint(
 
 
 def build_profiling(
-    description: Description, network: gluon.Block, layout: Layout, run_dir: Path
+    description: Description, network: gluon.Block, layout: Layout, run_dir: Path, steps_per_epoch: int
 ) -> Optional[Profiling]:
     """Builds the profiling of several devices, which wait for each other; of a single one only if it is asked for."""
     timeline = run_dir / TIMELINE if description.trainer.profile else None
     if layout.num_devices == 1 and timeline is None:
         return None
     computation = Computation(network, description.amp.dtype, description.amp.listed)
-    return Profiling(layout, computation, timeline, log.warning)
+    return Profiling(layout, computation, timeline, log.warning, steps_per_epoch)
 
 
 def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:

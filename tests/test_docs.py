@@ -30,7 +30,10 @@ from mxtrain.errors import ConfigError
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ("benchmarks.md", "damaged-input.md", "mutation.md")
 """Pages that scripts write: what stands there was run."""
+EXAMPLES = sorted((ROOT / "examples").glob("*/README.md"))
+"""Pages whose commands are typed in their folder."""
 GUIDES = [
+    *EXAMPLES,
     *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
     *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in MEASURED),
 ]
@@ -137,14 +140,15 @@ def test_every_command_composes(
 ) -> None:
     write_files(page, tmp_path)
     folders = {"cd examples/own_code && ": ROOT / "examples/own_code", "cd odd_digits && ": tmp_path}
-    for folder in folders.values():
+    home = page.parent if page in EXAMPLES else ROOT
+    for folder in (*folders.values(), home):
         monkeypatch.syspath_prepend(str(folder))
     # What is asked of the machine: the commands are for others, too.
     monkeypatch.setattr("mxtrain.runtime.amx.computes_bfloat16", lambda flags: True)
     monkeypatch.setattr("mxtrain.description.rules.usable_cores", lambda: 8)
     wrong = []
     for before, text, following in commands(page):
-        monkeypatch.chdir(folders.get(before, ROOT))
+        monkeypatch.chdir(folders.get(before, home))
         text = re.sub(r'"\$[A-Z]+"', "1", text)  # numbers that the manifest of a Job sets
         arguments = [word for word in shlex.split(text, comments=True) if not PLACEHOLDERS.fullmatch(word)]
         if (os.getcwd(), *arguments) in composed:

@@ -33,6 +33,15 @@ def small_network(num_classes: int, channels: int = 16, dropout: float = 0.0):
     return network
 
 
+def dense_network(num_classes: int, hidden: int = 64, **unused: object):
+    """A network to try without a YAML file: `**unused` takes the fields of the option that it replaces."""
+    from mxnet.gluon import nn
+
+    network = nn.HybridSequential()
+    network.add(nn.Flatten(), nn.Dense(hidden, activation="relu"), nn.Dense(num_classes))
+    return network
+
+
 class Shapes(Dataset):
     """Discs and squares. The fields are checked like mxtrain's own: `dataset.sise=8` is refused by name."""
 

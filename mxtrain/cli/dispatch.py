@@ -109,7 +109,11 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
         return functools.partial(answer, help_of(name))
     if name == "train" and sys.stdout.isatty() and not only_prints(arguments):
         print("mxtrain: reading the configuration ...", flush=True)  # Hydra alone takes half a second to import
-    role = enter_role() if name in GROUP_COMMANDS else None
+    role = None
+    if name in GROUP_COMMANDS:
+        role = enter_role()
+    else:
+        leave_role(name)
     if role is None:
         return functools.partial(importlib.import_module(command.module).run, arguments)
     from mxtrain.cli.serve import serve
@@ -124,7 +128,16 @@ def answer(text: str) -> int:
 
 
 def enter_role() -> Optional[str]:
-    """Starts the heartbeat of a process that is one of several; returns its role if it only serves, else None."""
+    """Starts the heartbeat of a process that is one of several.
+
+    Returns:
+        The role of a process that only serves and that a supervisor of ours watches; it starts without the description.
+        None for every other process. A role that comes from somewhere else, or is left over from an earlier command, is
+        checked against the description first.
+
+    Raises:
+        ConfigError: the environment describes the role incompletely.
+    """
     from mxtrain.cluster.member import HEARTBEAT_FD as VARIABLE
     from mxtrain.cluster.member import find_member
 
@@ -132,7 +145,17 @@ def enter_role() -> Optional[str]:
     if member is None:
         return None
     HEARTBEAT.begin(VARIABLE)
-    return None if member.role == "worker" else member.role
+    return member.role if member.role != "worker" and HEARTBEAT.has_listener else None
+
+
+def leave_role(command: str) -> None:
+    """Removes DMLC_ROLE from the environment of a command that is always one process.
+
+    With that variable, `import mxnet` becomes a scheduler or server of ps-lite, which waits for workers for ever.
+    """
+    role = os.environ.pop("DMLC_ROLE", None)
+    if role is not None:
+        print(f"mxtrain: {command} runs in one process: DMLC_ROLE={role} is ignored", file=sys.stderr)
 
 
 def find_command(arguments: List[str]) -> Optional[int]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mxtrain.types import Artifact
 
 METRICS = "metrics.json"
-ENDINGS = (".csv", ".png")
+ENDINGS = (".csv", ".png", ".wav")
 """Of the files that artifacts become."""
 
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import pydantic
 from typing_extensions import Annotated
@@ -34,6 +34,7 @@ from mxtrain.types import Artifact, PathText, Positive, Spec
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
+    from mxtrain.annotations import Json
     from mxtrain.dataset.base import BaseDataset, Samples
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
@@ -77,6 +78,11 @@ def choose_corruptions(names: Sequence[str], dataset: BaseDataset) -> List[Tuple
             )
     chosen = allowed if allowed and ALL in names else names
     return [(name, severity) for name in chosen for severity in allowed.get(name, (1,))]
+
+
+METHODS = ("grad_cam", "integrated_gradients")
+EXPLAINED, CORRUPTED = "explain_{}", "corrupt"
+"""Folders, inside that of an evaluation, for the results of further analyses."""
 
 
 class EvalSettings(Spec):
@@ -141,15 +147,18 @@ def run(arguments: Sequence[str]) -> int:
     title = f"{split}, step {checkpoint.step}"
     try:
         measured = measure(trained, source, source, settings.limit_batches, hardest)
-        results = EvaluationFolder(folder)
-        write_measured(measured, split, checkpoint.step, results)
+        facts: Dict[str, Json] = {
+            "split": split, "part": measured.coverage, "step": checkpoint.step, "samples": measured.num_samples,
+        }  # fmt: skip
+        write_measured(measured, facts, split, EvaluationFolder(folder))
         if corrupted:
-            write_and_show(measure_corruptions(measured, trained, corrupted, source, settings, title), results)
+            artifacts = measure_corruptions(measured, trained, corrupted, source, settings, title)
+            write_and_show(artifacts, facts, EvaluationFolder(folder / CORRUPTED))
         if method is not None and hardest is not None:
             indices = hardest.indices(settings.explain_samples)
             artifacts = explain_samples(trained, method, source, indices, title)
             print(f"\n{method.title}, the samples of the largest loss", end="")
-            write_and_show(artifacts, results)
+            write_and_show(artifacts, facts, EvaluationFolder(folder / EXPLAINED.format(settings.explain)))
     except LoaderError as error:
         raise DataError(str(error)) from error  # nothing was trained
     print(f"written to {folder}")
@@ -165,7 +174,9 @@ def own_folder(checkpoint: Checkpoint, split: str) -> Path:
     is_average = "averaged_steps" in checkpoint.state
     parts = ["eval", *([AVERAGED, checkpoint.path.name] if is_average else []), split]
     run_dir = run_dir_of(checkpoint)
-    refuse_links(run_dir, ["/".join(parts[:end]) for end in range(1, len(parts) + 1)])
+    below = [CORRUPTED, *(EXPLAINED.format(method) for method in METHODS)]
+    folders = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
+    refuse_links(run_dir, [*folders, *(f"{folders[-1]}/{name}" for name in below)])
     return run_dir.joinpath(*parts)
 
 
@@ -210,22 +221,25 @@ def measure(
     return Measured({**values, **report.values()}, report, loader.coverage, loader.num_samples)
 
 
-def write_measured(measured: Measured, split: str, step: int, results: EvaluationFolder) -> None:
+def write_measured(measured: Measured, facts: Mapping[str, Json], split: str, results: EvaluationFolder) -> None:
     """Writes and prints what was measured of a split as it is."""
-    values, part, count = measured.values, measured.coverage, measured.num_samples
+    values, part, count, step = measured.values, measured.coverage, measured.num_samples, facts["step"]
     artifacts = measured.report.artifacts(f"{split}, step {step}")
     results.begin()
     results.write(artifacts)
-    results.write_values({"split": split, "part": part, "step": step, "samples": count, **values})
+    results.write_values({**facts, **values})
     show_artifacts(artifacts)
     shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items() if name != "samples_per_s")
     of_part = f"{part} only, " if part else ""
     print(f"{split}: {shown}  ({of_part}{count} samples, step {step}, {values['samples_per_s']:.0f} samples/s)")
 
 
-def write_and_show(artifacts: Sequence[Artifact], results: EvaluationFolder) -> None:
-    """Writes and prints what came of a further setting."""
+def write_and_show(artifacts: Sequence[Artifact], facts: Mapping[str, Json], results: EvaluationFolder) -> None:
+    """Writes and prints the results of a further analysis, in a folder of its own: a later evaluation without it keeps
+    them, and `metrics.json` in it names the step that they belong to."""
+    results.begin()
     results.write(artifacts)
+    results.write_values(facts)
     print()
     show_artifacts(artifacts)
 

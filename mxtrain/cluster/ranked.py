@@ -28,6 +28,11 @@ LAUNCH_SPECS = "MXTRAIN_LAUNCH_SPECS"
 """The environment variable in which mpirun's relays find their specs."""
 
 
+AS_ROOT = "--allow-run-as-root"
+ROOT_ALLOWED = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+"""An option of mpirun, and two environment variables that must both be 1 instead."""
+
+
 class RankedLauncher(Launcher):
     """One command that starts as many relays as there are workers and servers, the workers first. The scheduler runs
     here."""
@@ -108,6 +113,12 @@ class MPILauncher(RankedLauncher):
         if "Open MPI" not in version:
             first = version.splitlines()[0] if version else "no version"
             raise ConfigError(f"cluster.launcher=mpi: mpirun is not Open MPI's ({first}). {self.what}")
+        allows_root = AS_ROOT in cluster.launcher_options or all(os.environ.get(name) == "1" for name in ROOT_ALLOWED)
+        if os.geteuid() == 0 and not allows_root:
+            raise ConfigError(
+                f"cluster.launcher=mpi: Open MPI does not run as root unless it is told to. Run as another user, type "
+                f"cluster.launcher_options=[{AS_ROOT}], or set {'=1 '.join(ROOT_ALLOWED)}=1."
+            )
 
     def _stays_here(self) -> bool:
         managed = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE")  # mpirun asks them for hosts

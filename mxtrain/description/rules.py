@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 THREADS_PER_CORE = 4
 """A CPU device with more threads than this for each usable core is refused."""
 
+HOROVOD_RANK = "HOROVOD_RANK"
+ROLE_VARIABLES = ("DMLC_ROLE", HOROVOD_RANK)
+"""Environment variables that make a process one of several."""
+
 GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")
 """There is one of them where a process can reach an NVIDIA GPU: Linux's driver's, WSL's."""
 
@@ -115,6 +119,18 @@ def the_devices_must_compute_in_the_precision(description: Description) -> None:
     reason = kind and description.amp.reason_against(kind)
     if reason:
         raise ConfigError(reason)
+
+
+def the_environments_role_needs_a_distributed_store(description: Description) -> None:
+    """Refuses a role or rank that a launcher has set, or that is left over from one, where the store is within one
+    process: a server would wait for ever, and a worker of rank 1 would train without writing anything."""
+    found = next((name for name in ROLE_VARIABLES if name in os.environ), None)
+    if found is not None and not description.kvstore.distributed:
+        store = "horovod" if found == HOROVOD_RANK else "dist_sync"
+        raise ConfigError(
+            f"{found}={os.environ[found]} is set in the environment, which makes this process one of several, but this "
+            f"kvstore stays within one process. Unset it (env -u {found} ...), or type kvstore={store}."
+        )
 
 
 def the_environments_threads_must_be_a_number(description: Description) -> None:
@@ -257,6 +273,7 @@ RULES = (
     the_batch_must_be_divisible,
     the_store_must_suit_the_devices,
     the_devices_must_compute_in_the_precision,
+    the_environments_role_needs_a_distributed_store,
     the_environments_threads_must_be_a_number,
     there_must_be_cores_for_the_threads,
     a_loss_scale_needs_exact_sums,

@@ -1,4 +1,5 @@
-"""Looks at what the engine does in a few steps now and then: after 10, 100, 1000, ... steps of this process."""
+"""Looks at what the engine does in a few steps now and then: after 10, 100, 1000, ... steps of this process, or earlier
+where a timeline is wanted of a run whose epochs are shorter."""
 
 from __future__ import annotations
 
@@ -65,15 +66,19 @@ class Profiling:
         computation: the network in it.
         timeline: where to write the first look as a chrome trace, or None; operators are looked at one by one then.
         say: is told in a sentence what could not be done.
+        steps_per_epoch: the first look for a timeline is early enough to end within an epoch.
     """
 
     def __init__(
-        self, layout: Layout, computation: Computation, timeline: Optional[Path], say: Callable[[str], None]
+        self, layout: Layout, computation: Computation, timeline: Optional[Path], say: Callable[[str], None],
+        steps_per_epoch: int,
     ):  # fmt: skip
         self._layout, self._computation, self._timeline, self._say = layout, computation, timeline, say
         self._devices = [device for stages in layout.devices for device in stages]
         self._steps_done = 0
-        self._next, self._attempts = FIRST_STEP, 0
+        # The look ends when the step after it begins, and a validation breaks it off.
+        latest = max(1, steps_per_epoch - NUM_STEPS - 1)
+        self._next, self._attempts = FIRST_STEP if timeline is None else min(FIRST_STEP, latest), 0
         self._trace: Optional[EngineTrace] = None
         self._steps: List[Seen] = []
 
@@ -106,8 +111,8 @@ class Profiling:
         self.break_off()
         if self._timeline is not None:
             self._say(
-                f"trainer.profile=true: no timeline was written, for {NUM_STEPS} steps are looked at after the first "
-                f"{FIRST_STEP}, without a validation or a checkpoint between them"
+                f"trainer.profile=true: no timeline was written: it takes {NUM_STEPS + 2} steps without a validation "
+                "or a checkpoint between them"
             )
 
     def _look(self, first_step: int) -> List[UsageReport]:

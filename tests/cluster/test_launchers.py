@@ -19,6 +19,9 @@ from bench_parts.network import SEARCH, Network, hostfile
 from bench_parts.network import reason_against as reason_against_hosts
 from running import SMALL, Process, assert_same, checkpoints, has_steps, role_of, rows, running_processes, status
 
+from mxtrain.cluster.ranked import MPILauncher
+from mxtrain.cluster.spec import Cluster
+from mxtrain.errors import ConfigError
 from mxtrain.kvstore import has_horovod
 
 DIST = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
@@ -218,6 +221,19 @@ needs_mpi = pytest.mark.skipif(
     shutil.which("mpirun") is None, reason="mpirun not installed (apt-get install openmpi-bin)"
 )
 MPI = ("cluster.launcher=mpi", "cluster.launcher_options=[--oversubscribe]")
+
+
+@needs_mpi
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is refused")
+def test_mpi_as_root_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in AS_ROOT:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match=r"does not run as root.*launcher_options=\[--allow-run-as-root\].*CONFIRM=1"):
+        MPILauncher(Cluster(workers=2, launcher="mpi"), "zmq")
+    MPILauncher(Cluster(workers=2, launcher="mpi", launcher_options=["--allow-run-as-root"]), "zmq")
+    monkeypatch.setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
+    with pytest.raises(ConfigError):  # the second variable confirms the first
+        MPILauncher(Cluster(workers=2, launcher="mpi"), "zmq")
 
 
 @needs_mpi

@@ -101,6 +101,22 @@ def test_a_dump_that_is_cut_off_is_refused():
     assert parse_dump(',\n\n {"ph": "B"}\n,\n {"ph": "E"}\n') == [{"ph": "B"}, {"ph": "E"}]
 
 
+@pytest.mark.parametrize("num_steps, written", [(5, True), (4, False)])
+def test_a_short_run_writes_a_timeline(tmp_path, capsys, monkeypatch, num_steps, written):
+    from mxtrain.cli import main
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, size in (("SIDE", 64), ("ELEMENTS", 1 << 16)):
+        monkeypatch.setattr(f"mxtrain.engine.limits.{name}", size)
+    run_dir = tmp_path / "run"
+    settings = ["model=mlp", "trainer.profile=true", "debug=fast", f"trainer.limit_train_batches={num_steps}"]
+    assert main([f"hydra.run.dir={run_dir}", *settings]) == 0
+    shown = capsys.readouterr()
+    assert (run_dir / "timeline.json").exists() is written
+    assert ("operators in steps 2 to 4" in shown.out) is written
+    assert ("no timeline was written: it takes 5 steps" in shown.out + shown.err) is not written
+
+
 def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
     """About ten seconds: the table on the console, the scalars in TensorBoard's file and the timeline."""
     from mxtrain.cli import main

@@ -62,7 +62,7 @@ def test_a_run_ends_is_evaluated_and_gluoncv_opens_its_file(train_run, describe_
     assert result.exit_code == 0 and math.isfinite(result.metrics["val/loss"]) and "val/voc_ap" in result.metrics
     asked = ["split=val", "limit_batches=1", "explain=grad_cam", "explain_samples=2"]
     assert run(["eval", str(tmp_path / "run"), *asked]) == 0
-    with (tmp_path / "run" / "eval" / "val" / "explain.csv").open() as lines:
+    with (tmp_path / "run" / "eval" / "val" / "explain_grad_cam" / "explain.csv").open() as lines:
         assert len(list(lines)) == 3
     assert (tmp_path / "run" / "eval" / "val" / "metrics.json").exists()
     *_, file = sorted((tmp_path / "run" / "checkpoints").glob("step-*/model.params"))
