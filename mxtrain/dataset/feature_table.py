@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Collection, Dict, Literal, Sequence, Tuple
+from typing import Collection, Dict, Literal, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import BaseDataset
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.table.cells import CellTexts
-from mxtrain.dataset.table.column_kinds import (
-    MISSING_CELLS,
-    ColumnSpec,
-    as_column_specs,
-    kinds_of,
-)
+from mxtrain.dataset.table.cells import MISSING_CELLS, CellTexts, Decimal
+from mxtrain.dataset.table.column_kinds import ColumnSpec, as_column_specs, header_of, kinds_of
 from mxtrain.dataset.table.feature_columns import Kind
 from mxtrain.dataset.table.feature_files import FeatureFiles
 from mxtrain.dataset.table.feature_statistics import WantedColumn
 from mxtrain.dataset.table.feature_store import FeatureLayout, ReadColumn
+from mxtrain.dataset.table.target_classes import find_classes
 from mxtrain.errors import DataError
 
 
@@ -28,9 +24,9 @@ class FeatureTable(FeatureFiles):
 
     target: str = "target"
     """Column to predict."""
-    classes: Annotated[CellTexts, pydantic.Field(min_length=2, max_length=2)] = ["0", "1"]
+    classes: Union[Literal["auto"], Annotated[CellTexts, pydantic.Field(min_length=2, max_length=2)]] = "auto"
     """The two values of the target as they are written; the second is the positive one, whose probability is
-    predicted."""
+    predicted. auto = 0 and 1, or the two texts that the target has, in alphabetical order, which is said."""
     columns: Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)] = {}
     """What columns are, by name: number, count (a number that enters as log(1 + x)), category, hashed or ignore, e.g.
     {age: number, town: hashed}; or with settings of its own, {town: {kind: hashed, buckets: 5000}}."""
@@ -38,17 +34,25 @@ class FeatureTable(FeatureFiles):
     """Columns that `columns` does not name: guessed from the first rows, which is said, or ignored."""
     missing: CellTexts = list(MISSING_CELLS)
     """Cells that mean that there is no value."""
+    decimal: Decimal = "."
+    """Decimal sign of numbers: "." or ","."""
 
     @pydantic.model_validator(mode="after")
     def _check_target(self) -> FeatureTable:
         if self.target in self.columns:
             raise ValueError(f"columns names the target '{self.target}', which cannot be predicted from itself")
-        if len(set(self.classes)) < 2:
+        if self.classes != "auto" and len(set(self.classes)) < 2:
             raise ValueError(f"classes={self.classes} must differ")
         return self
 
     def class_names(self) -> Tuple[str, str]:
-        return (self.classes[0], self.classes[1])
+        return ("0", "1") if self.classes == "auto" else (self.classes[0], self.classes[1])
+
+    def described(self, path: str) -> FeatureTable:
+        """See `FeatureFiles.described`: the classes of the target are looked up."""
+        header_of(path, [self.target], "dataset.target")
+        given = None if self.classes == "auto" else self.class_names()
+        return self.model_copy(update={"classes": list(find_classes(path, self.target, self.missing, given))})
 
     def wanted(self, path: str) -> Sequence[WantedColumn]:
         """The columns that are wanted, in the order of the file."""
@@ -66,13 +70,14 @@ class FeatureTable(FeatureFiles):
         """
         guesses = self.others == "guess"
         return kinds_of(
-            path, self.columns, self.target, "dataset.target", "dataset.columns", guesses, self.missing
+            path, self.columns, self.target, "dataset.target", "dataset.columns", guesses, self.missing, self.decimal
         )  # fmt: skip
 
     def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
         read = tuple(ReadColumn(name, kind, name) for name, kind in columns)
         target = self.target if with_target else None
-        return FeatureLayout(read, target, self.class_names(), tuple(self.missing), is_described=True)
+        return FeatureLayout(read, target, self.class_names(), tuple(self.missing), is_described=True,
+                             decimal=self.decimal)  # fmt: skip
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         super().restored(given, typed, source)
@@ -80,4 +85,5 @@ class FeatureTable(FeatureFiles):
         # As trained: nothing is guessed anew of files that may have changed, or are not there.
         columns = {column.name: ColumnSpec(kind="count" if column.log else column.kind)  # type: ignore[arg-type]
                    for column in given.columns.columns}  # none is indexed  # fmt: skip
-        return self.model_copy(update={"columns": columns, "others": "ignore"}), given
+        update = {"columns": columns, "others": "ignore", "classes": list(given.class_names)}
+        return self.model_copy(update=update), given

@@ -29,6 +29,7 @@ from mxtrain.dataset.loading.regular_files import exists, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty
 from mxtrain.dataset.table.columns import Column
 from mxtrain.errors import DataError
+from mxtrain.files.text_numbers import parse_finite
 from mxtrain.types import OpenFraction, PathText
 
 
@@ -124,17 +125,13 @@ class Glue(TextDataset):
 def _scored(table: TextTable, name: str, findings: Findings) -> AnyTexts:
     """Texts with the number that is their name."""
     assert table.places is not None
-    scores, reasons = np.zeros(len(table.names), np.float32), {}
-    for number, said in enumerate(table.names):
-        try:
-            scores[number] = float(said)
-        except ValueError as error:
-            reasons[number] = str(error)
-    is_wrong_N = np.isin(table.name_N, list(reasons))
+    read = [parse_finite(said) for said in table.names]
+    scores = np.array([0.0 if score is None else score for score in read], np.float32)
+    is_wrong_N = np.isin(table.name_N, [number for number, score in enumerate(read) if score is None])
     for index in np.flatnonzero(is_wrong_N).tolist():
         place, number = table.places[index], int(table.name_N[index])
         fact = f"{place}: the score is '{table.names[number]}', no number."
         problem = Problem(NOT_A_NUMBER, place, fact, "Correct or remove it.")
-        findings.refuse(problem, sentence=f"{name}: a score is no number ({reasons[number]}).")
+        findings.refuse(problem, sentence=f"{name}: a score is no number: '{table.names[number]}'.")
     kept = np.flatnonzero(~is_wrong_N)
     return table.build(scores[table.name_N[kept]], kept)

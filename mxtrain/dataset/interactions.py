@@ -15,8 +15,8 @@ from mxtrain.dataset.recommendation.kept import kept_pairs
 from mxtrain.dataset.recommendation.rows import Columns, read_pairs
 from mxtrain.dataset.recommendation.side_features import SideFile
 from mxtrain.dataset.recommendation.source import InteractionRows
-from mxtrain.dataset.table.cells import CellTexts
-from mxtrain.dataset.table.column_kinds import MISSING_CELLS, ColumnSpec, as_column_specs, header_of
+from mxtrain.dataset.table.cells import MISSING_CELLS, CellTexts, Decimal
+from mxtrain.dataset.table.column_kinds import ColumnSpec, as_column_specs, header_of
 from mxtrain.dataset.table.columns import Column, require_table, stream_rows
 from mxtrain.types import PathText, Positive
 
@@ -56,6 +56,8 @@ class InteractionTable(InteractionDataset):
     """Columns of both that are not named: guessed from the first rows, which is said, or ignored."""
     missing: CellTexts = list(MISSING_CELLS)
     """Cells of both that mean that there is no value."""
+    decimal: Decimal = "."
+    """Decimal sign of the numbers in both, "." or ","."""
     buckets: Positive = 1000
     """Of a hashed column of both: each value has the id of crc32(value) modulo this."""
     min_count: Positive = 1
@@ -92,7 +94,7 @@ class InteractionTable(InteractionDataset):
         id_, columns = (self.user_id or self.user, self.user_columns) if side == "user" else \
             (self.item_id or self.item, self.item_columns)  # fmt: skip
         return SideFile(side, path, str(id_), columns, self.others == "guess", tuple(self.missing), self.buckets,
-                        self.min_count)  # fmt: skip
+                        self.min_count, self.decimal)  # fmt: skip
 
     def _columns(self) -> List[str]:
         """The settings that name a column, in the order in which rows are read."""

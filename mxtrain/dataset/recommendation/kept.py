@@ -21,6 +21,9 @@ from mxtrain.dataset.table.columns import PARQUET, require_file
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
 
+_NUMBERS = "plain"
+"""The form of numbers that is read; earlier versions took `4_5` for 45 and kept that."""
+
 
 def kept_pairs(
     path: Path, read_as: Json, columns: Columns, read: Callable[[], InteractionRows], findings: Findings
@@ -51,7 +54,7 @@ def kept_pairs(
         return {"users": list(pairs.catalog.users), "items": list(pairs.catalog.items)}
 
     (content,) = contents_of([path], f"content of {path}")
-    made_of: Json = [content.sha256, ending_of(path), read_as, list(columns)]
+    made_of: Json = [content.sha256, ending_of(path), read_as, list(columns), _NUMBERS]
     shards = prepare("interactions", made_of, _forms(columns), write, what=f"interactions of {path}")
     content.require_unchanged()
     facts = shards.facts

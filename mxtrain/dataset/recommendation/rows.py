@@ -24,8 +24,10 @@ from mxtrain.dataset.checking.problems import (
 from mxtrain.dataset.loading.text_stream import open_text
 from mxtrain.dataset.recommendation.catalog import Catalog
 from mxtrain.dataset.recommendation.source import InteractionRows
+from mxtrain.dataset.table.cells import number_of
 from mxtrain.dataset.table.columns import PARQUET, place_of
 from mxtrain.errors import DataError
+from mxtrain.files.text_numbers import parse_number
 
 NumberedRows = Iterable[Tuple[int, Sequence[str]]]
 """Where each row stands, and its cells: user, item, then rating and time where there are."""
@@ -72,7 +74,7 @@ def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findi
             place = place_of(path, number)
             findings.refuse(Problem(kind, place, f"{place}: {said}", "Correct or remove the row."))
             continue
-        values = [float(one) for one in numbers]
+        values = [number_of(one) for one in numbers]
         if columns.least is not None and values[0] < columns.least:
             continue
         user_P.append(users.setdefault(user, len(users)))
@@ -94,9 +96,8 @@ def _what_is_wrong(user: str, item: str, numbers: Sequence[str], columns: Column
     if not user or not item:
         return UNREADABLE_ROW, f"its {'item' if user else 'user'} is empty."
     for name, text in zip(columns.names[2:], numbers):
-        try:
-            value = float(text)
-        except ValueError:
+        value = parse_number(text, allow_special=True)
+        if value is None:
             return NOT_A_NUMBER, f"its {name} '{text}' is no number."
         if not math.isfinite(value) or abs(value) > 1e38:
             return NOT_A_NUMBER, f"its {name} {text} is no finite number that a 32-bit float can be."

@@ -17,12 +17,12 @@ from mxtrain.dataset.table.feature_rows import FeatureEncoder, FeatureRows
 from mxtrain.dataset.table.feature_statistics import WantedColumn, measure_columns
 from mxtrain.dataset.table.feature_store import (
     MISSING_CODE,
-    UNKNOWN,
     FeatureLayout,
     FeatureStore,
     ReadColumn,
     open_store,
 )
+from mxtrain.dataset.table.target_classes import UNKNOWN
 from mxtrain.errors import DataError
 
 
@@ -38,6 +38,7 @@ class SideFile(NamedTuple):
         missing: cells that mean that there is no value.
         buckets: of a hashed column.
         min_count: how often a value of a category must come, to have an id of its own.
+        decimal: the decimal sign of numbers.
     """
 
     side: str
@@ -48,6 +49,7 @@ class SideFile(NamedTuple):
     missing: Tuple[str, ...]
     buckets: int
     min_count: int
+    decimal: str = "."
 
     def wanted(self) -> List[WantedColumn]:
         """Its columns but the one of ids, in the order of the file.
@@ -58,7 +60,8 @@ class SideFile(NamedTuple):
         require_file(self.path)
         setting = f"dataset.{self.side}_columns"
         specs = kinds_of(
-            self.path, self.columns, self.id, f"dataset.{self.side}_id", setting, self.guesses, self.missing
+            self.path, self.columns, self.id, f"dataset.{self.side}_id", setting, self.guesses, self.missing,
+            self.decimal,
         )  # fmt: skip
         if not specs:
             raise DataError(f"{self.path}: it has no column beside '{self.id}' that is not ignored.")
@@ -77,7 +80,7 @@ class SideFile(NamedTuple):
             DataError: the file cannot be read, or has two rows of one id.
         """
         read = (ReadColumn(self.id, "category", self.id), *(ReadColumn(name, kind, name) for name, kind in columns))
-        layout = FeatureLayout(read, None, ("0", "1"), self.missing, is_described=False)
+        layout = FeatureLayout(read, None, ("0", "1"), self.missing, is_described=False, decimal=self.decimal)
         store = open_store(self.path, layout, findings)
         row_E = self._rows_of(store, ids, findings)
         is_there_E = row_E >= 0

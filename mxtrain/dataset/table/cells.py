@@ -1,15 +1,55 @@
-"""Numbers in cells of tables."""
+"""Numbers in cells of tables, in plain and in written form.
+
+A plain number is `1234.5`. A written number has signs for people: `$1,234.50`, `12.5%`, `(1,234)`, U+2212 as a minus.
+`12.5%` means 12.5. A column has one decimal sign, `dataset.decimal`: a point by default, and then a comma groups
+thousands; with a decimal comma, points, spaces and apostrophes do.
+
+Legend: R rows.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any, List
+import re
+from typing import Any, Collection, Dict, List, Literal, NamedTuple, Optional, Sequence
 
 import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.files.text_numbers import MAX_DIGITS, parse_number
+
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
+PERCENT = "%"
+Decimal = Literal[".", ","]
+"""Decimal signs."""
+MISSING_CELLS = (
+    "", "NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>", "#N/A", "#N/A N/A", "#NA",
+    "1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN", "\\N", "?",
+)  # fmt: skip
+"""Cells without a value, unless a description names others: those of pandas, SQL's \\N and UCI's question mark."""
+MISSING_NUMBERS = ("-", "--", "\u2013", "\u2014", ".")
+"""Further cells without a value, in columns of numbers alone."""
+
+_PLAIN = re.compile(r"[0-9+\-.eE\n]*", re.ASCII)
+_CURRENCY = r"[$€£¥₹₩₽₺]|USD|EUR|GBP|JPY|CNY|RMB|INR|CHF"
+_SPACE = r"[ \u00a0\u2009\u202f]"
+
+
+def _written(group: str, decimal: str) -> re.Pattern[str]:
+    digits = rf"(?:[1-9][0-9]{{0,2}}(?:(?P<group>{group})[0-9]{{3}})(?:(?P=group)[0-9]{{3}})*|[0-9]+)"
+    number = rf"(?:{digits}(?:{decimal}[0-9]*)?|{decimal}[0-9]+)(?:[eE][+-]?[0-9]+)?"
+    return re.compile(
+        rf"(?P<open>\()?(?P<sign>[+-])?(?P<before>{_CURRENCY})?{_SPACE}?(?P<sign2>[+-])?{_SPACE}?(?P<number>{number})"
+        rf"{_SPACE}?(?P<after>%|{_CURRENCY})?(?P<close>\))?",
+        re.ASCII,
+    )
+
+
+_WRITTEN: Dict[str, re.Pattern[str]] = {
+    ".": _written("[,'\u2019\u00a0\u2009\u202f]", r"\."), ",": _written("[. '\u2019\u00a0\u2009\u202f]", ","),
+}  # fmt: skip
+_MINUS = str.maketrans("\u2212\u2013\ufe63\uff0d", "----")
 
 
 def _as_written(cells: Any) -> Any:
@@ -27,20 +67,100 @@ CellTexts = Annotated[List[str], pydantic.BeforeValidator(_as_written)]
 """Cells as they are written in a file; [0, 1] in a description means ["0", "1"]."""
 
 
+class WrittenNumber(NamedTuple):
+    """A number with the signs around it.
+
+    Attributes:
+        value: the number, without what the unit means: 12.5 of `12.5%`.
+        unit: `%`, a sign of currency, or empty.
+        is_plain: whether nothing but a plain number is there.
+    """
+
+    value: float
+    unit: str = ""
+    is_plain: bool = True
+
+
+class ParsedNumbers(NamedTuple):
+    """Numbers of cells.
+
+    Attributes:
+        value_R: NaN where a cell is missing or is no number.
+        is_missing_R: whether a cell is missing.
+        written: by the place of each cell that is no plain number: how it was read.
+    """
+
+    value_R: np.ndarray
+    is_missing_R: np.ndarray
+    written: Dict[int, WrittenNumber]
+
+
 def number_of(text: str) -> float:
-    """The number in a cell; NaN where there is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+    """The plain number in a cell; NaN where there is none."""
+    value = parse_number(text, allow_special=True)
+    return math.nan if value is None else value
 
 
-def why_no_number(text: str) -> str:
+def read_number(text: str, decimal: str = ".") -> Optional[WrittenNumber]:
+    """The number in a cell, plain or written; None where there is none."""
+    plain = parse_number(text, allow_special=True) if decimal == "." else None
+    if plain is not None:
+        return WrittenNumber(plain)
+    found = _WRITTEN[decimal].fullmatch(text.strip().translate(_MINUS)) if len(text) <= MAX_DIGITS else None
+    if found is None or (found["open"] is None) != (found["close"] is None):
+        return None
+    signs = [sign for sign in (found["sign"], found["sign2"], found["open"]) if sign]
+    if len(signs) > 1 or (found["before"] and found["after"]):
+        return None
+    digits = found["number"].replace(found["group"] or "\0", "").replace(decimal, ".")
+    value = float(digits) * (-1 if signs and signs[0] in "-(" else 1)
+    unit = found["before"] or found["after"] or ""
+    return WrittenNumber(value, unit, not unit and digits == text)
+
+
+def read_numbers(texts: Sequence[str], missing: Collection[str], decimal: str = ".") -> ParsedNumbers:
+    """The numbers of the cells of a column.
+
+    Args:
+        texts: without space around them.
+        missing: cells without a value, besides `MISSING_NUMBERS`.
+        decimal: the decimal sign.
+    """
+    is_missing_R = np.array([text in missing or text in MISSING_NUMBERS for text in texts], bool)
+    value_R = np.full(len(texts), math.nan)
+    there = np.flatnonzero(~is_missing_R).tolist()
+    written: Dict[int, WrittenNumber] = {}
+    cells = [texts[index] for index in there]
+    if decimal == "." and _PLAIN.fullmatch("\n".join(cells)):
+        try:
+            value_R[there] = [float(cell) for cell in cells]  # of these characters alone, float() takes nothing else
+            return ParsedNumbers(value_R, is_missing_R, written)
+        except ValueError:
+            pass
+    for index, cell in zip(there, cells):
+        found = read_number(cell, decimal)
+        if found is not None:
+            value_R[index] = found.value
+            if not found.is_plain:
+                written[index] = found
+    return ParsedNumbers(value_R, is_missing_R, written)
+
+
+def mixed_unit(units: Collection[str]) -> str:
+    """Why cells of these units do not belong into one column of numbers; empty where they do."""
+    named = sorted(unit for unit in units if unit)
+    if len(named) > 1:
+        return f"its cells have the signs {' and '.join(named)}"
+    return "some of its cells have a percent sign, and others have none" if PERCENT in units and "" in units else ""
+
+
+def why_no_number(text: str, decimal: str = ".") -> str:
     """What a cell is that holds no finite number that a 32-bit float can be."""
-    try:
-        value = float(text)
-    except ValueError:
-        return f"'{text}', no number"
-    if not math.isfinite(value):
-        return f"{value}, no finite number"
-    return f"{value}, and the largest number that is read is {LARGEST_NUMBER:.1e}"
+    found = read_number(text, decimal)
+    if found is None:
+        comma = read_number(text, ",") if decimal == "." else None
+        hint = f" (with a decimal comma, dataset.decimal=',', it is {comma.value:g})" if comma is not None else ""
+        return f"'{text}', no number{hint}"
+    if not math.isfinite(found.value):
+        return f"{found.value}, no finite number"
+    return f"{found.value}, and the largest number that is read is {LARGEST_NUMBER:.1e}"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from itertools import islice
-from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
 
-import numpy as np
 import yaml
 
 from mxtrain.dataset.checking.problems import Findings, Problem
-from mxtrain.dataset.table.cells import number_of
+from mxtrain.dataset.table.cells import MISSING_NUMBERS, mixed_unit, read_number
 from mxtrain.dataset.table.columns import hint_at_separator, names_of_columns, stream_rows
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import Positive, Spec
@@ -22,11 +22,19 @@ GUESSED_ROWS = 1000
 MOST_CATEGORIES = 100
 """Different texts in these rows, above which a column is hashed."""
 SHARE_OF_NUMBERS = 0.9
+ROW_NUMBERS = "Unnamed: 0"
+"""The name that pandas gives a column without a name, which holds the row numbers that it wrote."""
 _PLAIN, _WORDS = re.compile(r"[A-Za-z_][\w ./%+-]*(?<! )", re.ASCII), ("true", "false", "null", "nan", "inf")
 """Names that Hydra's overrides take as keys, and words that mean something there. All else stands in a text."""
 Guess = Literal["number", "category", "hashed", "ignore"]
-MISSING_CELLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
-"""Cells that mean that there is no value, unless a description says otherwise."""
+_ROW_ID = re.compile(r"(?:.*[\W_])?(?i:id|uuid|guid)|.*[a-z](?:Id|ID)")
+"""Names of columns that hold the id of a row where all of their cells differ."""
+_CODE = re.compile(r"[+-]?0[0-9]+", re.ASCII)
+"""Digits that are a code, such as a postal code: no number is written with zeros in front."""
+_TIME_LIKE = re.compile(
+    r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}(?:[T ][0-9]{1,2}:[0-9]{2}.*)?|[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}.*)?",
+)
+_NUMBER_LIKE = re.compile(r"[^\w\s]{0,3}\s?[0-9][0-9.,'\s]*\s?[^\W\d_]{0,4}[^\w\s]{0,2}")
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +92,8 @@ def refuse_unknown_columns(path: str, named: Sequence[str], names: Sequence[str]
                 f"{setting}: {path} has no column '{name}'.{did_you_mean(name, names)} It has {', '.join(names)}."
                 f"{hint_at_separator(names)}"
             )
-    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    # Spreadsheets write columns without a name behind the last one; nobody asks for these.
+    twice = next((name for number, name in enumerate(names) if name and name in names[:number]), None)
     if twice is not None:
         raise DataError(f"{path}: two columns are called '{twice}'. Give each a name of its own.")
 
@@ -102,7 +111,7 @@ def header_of(path: str, named: Sequence[str], setting: str) -> List[str]:
 
 def kinds_of(
     path: str, given: Mapping[str, ColumnSpec], apart: str, apart_setting: str, setting: str, guesses: bool,
-    missing: Sequence[str],
+    missing: Sequence[str], decimal: str = ".",
 ) -> Dict[str, ColumnSpec]:  # fmt: skip
     """What each column of a file is that is not ignored, in the order of the file; says what was guessed.
 
@@ -113,16 +122,17 @@ def kinds_of(
         apart_setting, setting: which name it and `given`, for messages.
         guesses: whether columns of which nothing is said are guessed; else they are ignored.
         missing: cells that mean that there is no value.
+        decimal: the decimal sign of numbers.
 
     Raises:
-        DataError: the file lacks a column that the description names.
+        DataError: the file lacks a column that the description names, or numbers have another decimal sign.
     """
     names = header_of(path, [apart], apart_setting)
     refuse_unknown_columns(path, list(given), names, setting)
     open_names = [name for name in names if name not in given and name != apart]
     guessed: Dict[str, ColumnSpec] = {}
     if open_names and guesses:
-        found = guess_kinds(path, open_names, missing)
+        found = guess_kinds(path, open_names, missing, decimal, setting)
         guessed = {name: ColumnSpec(kind=kind) for name, kind in found.items()}
         rows = f"{GUESSED_ROWS:,}"
         log.info("%s, guessed from the first %s rows of %s: %s", setting, rows, path, as_typed(found))
@@ -130,28 +140,76 @@ def kinds_of(
     return {name: known[name] for name in names if name in known and known[name].kind != "ignore"}
 
 
-def guess_kinds(path: str, names: Sequence[str], missing: Sequence[str]) -> Dict[str, Guess]:
+def guess_kinds(
+    path: str, names: Sequence[str], missing: Sequence[str], decimal: str = ".", setting: str = "dataset.columns"
+) -> Dict[str, Guess]:
     """What columns seem to be by the first rows of a file.
 
-    A column of numbers is one with `SHARE_OF_NUMBERS` of its cells numbers, so that a wrong cell is found; of others
-    those with few different texts are categories, and the rest are hashed. One without a value is ignored, and so is
-    one without a name, as the numbers of rows that pandas writes. Rows that cannot be used are passed over: whoever
+    A column is of numbers if `SHARE_OF_NUMBERS` of its cells are, so that a wrong cell is found. Of the others, those
+    with few different texts are categories, and the rest are hashed. A column without a value, without a name (as the
+    row numbers that pandas writes), or of ids of rows is ignored. Rows that cannot be used are passed over: whoever
     reads all rows says what is wrong with them.
 
     Raises:
-        DataError: no row can be used.
+        DataError: no row can be used, or the numbers of a column have the other decimal sign.
     """
-    null = missing[0] if missing else None
-    rows = [row for _, row in islice(stream_rows(path, list(names), True, True, _Silent(), null=null), GUESSED_ROWS)]
+    rows = [row for _, row in islice(silent_rows(path, names, missing), GUESSED_ROWS)]
     if not rows:
         raise DataError(f"{path}: behind its header there is no row with all columns.")
     found: Dict[str, Guess] = {}
     for number, name in enumerate(names):
-        texts = [text for row in rows if (text := row[number].strip()) not in missing]
-        if not texts or not name:
-            found[name] = "ignore"
-        elif np.isfinite([number_of(text) for text in texts]).mean() >= SHARE_OF_NUMBERS:
-            found[name] = "number"
-        else:
-            found[name] = "category" if len(set(texts)) <= MOST_CATEGORIES else "hashed"
+        cells = [row[number].strip() for row in rows]
+        found[name] = _guess(path, name, [cell for cell in cells if cell not in missing], len(rows), decimal, setting)
     return found
+
+
+def silent_rows(path: str, names: Sequence[str], missing: Sequence[str]) -> Iterator[Tuple[int, Sequence[str]]]:
+    """The rows of a file with a header that can be used, with these columns; the others are passed over."""
+    return stream_rows(path, list(names), True, True, _Silent(), null=missing[0] if missing else None)
+
+
+def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, setting: str) -> Guess:
+    """What a column is that has these cells besides missing ones."""
+    if not texts or not name or name == ROW_NUMBERS:
+        return "ignore"
+    distinct = set(texts)
+    if num_rows > 1 and len(distinct) == num_rows and _ROW_ID.fullmatch(name):
+        log.info("%s: all cells of '%s' differ, so it is taken for the id of rows, and not learned from.", path, name)
+        return "ignore"
+    cells = [text for text in texts if text not in MISSING_NUMBERS]
+    read = [read_number(text, decimal) for text in cells]
+    share = sum(one is not None and math.isfinite(one.value) for one in read) / max(len(cells), 1)
+    kind: Guess = "category" if len(distinct) <= MOST_CATEGORIES else "hashed"
+    if share >= SHARE_OF_NUMBERS:
+        reason = mixed_unit({one.unit for one in read if one is not None})
+        if not reason and any(_CODE.fullmatch(text) for text in cells):
+            reason = "some of its cells begin with 0, as codes do"
+        if not reason:
+            return "number"
+        log.warning("%s: '%s' is read as texts, not as numbers: %s. %s", path, name, reason, _instead(name, setting))
+        return kind
+    other = "," if decimal == "." else "."
+    if sum(read_number(text, other) is not None for text in cells) >= SHARE_OF_NUMBERS * max(len(cells), 1) > 0:
+        example = next(text for text in cells if read_number(text, decimal) is None)
+        value = read_number(example, other)
+        if value is not None:
+            as_texts = f"{setting}={as_typed({name: 'category'})}"
+            raise DataError(
+                f"{path}: '{name}' has numbers with the decimal sign '{other}', such as '{example}' for "
+                f"{value.value:g}. Type \"dataset.decimal='{other}'\", or {as_texts} to read it as texts."
+            )
+    if sum(map(bool, map(_TIME_LIKE.fullmatch, cells))) >= SHARE_OF_NUMBERS * max(len(cells), 1) > 0:
+        log.warning(
+            "%s: '%s' has dates or times, such as '%s', and is read as texts, which have no order. Write numbers, such "
+            "as days, to learn from their order.", path, name, cells[0],
+        )  # fmt: skip
+    elif kind == "hashed" and sum(map(bool, map(_NUMBER_LIKE.fullmatch, cells))) >= SHARE_OF_NUMBERS * len(cells):
+        log.warning(
+            "%s: '%s' is read as texts, and its cells look like numbers written otherwise, such as '%s'. Write them as "
+            "plain numbers to learn from their size.", path, name, cells[0],
+        )  # fmt: skip
+    return kind
+
+
+def _instead(name: str, setting: str) -> str:
+    return f"Type {setting}={as_typed({name: 'number'})} to read it as numbers."

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import decimal
+import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, TextIO, Tuple, Union
 
@@ -29,7 +32,10 @@ NamedRow = Tuple[int, List[str], Mapping[Column, Any]]
 PARQUET = ".parquet"
 TABLES = (".tsv", ".csv", ".jsonl", PARQUET)
 """Endings of names; .gz may stand behind those of texts."""
-SEPARATORS = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "vertical bars"}
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_EXCEL = re.compile(r"sep=(.)\r?\n?")
+"""A first line of Excel's that says the separator."""
 
 
 class RowsOfText(NamedTuple):
@@ -90,7 +96,7 @@ def stream_rows(
         if ending == ".jsonl":
             yield from _usable(path, _read_jsonl(path, lines, findings), columns, skip_short, findings, ending, null)
             return
-        rows = _name_cells(_read_cells(path, lines, ending), header)
+        rows = _name_cells(_read_cells(path, lines, ending, header), header)
         if findings.goes_on:
             rows = _remark_lengths(str(path), rows, findings)
         yield from _usable(path, rows, columns, skip_short, findings, ending, null, header)
@@ -203,7 +209,8 @@ def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> 
 def _no_text(value: object) -> str:
     """Why a value is no text; empty where it is."""
     if not isinstance(value, str):
-        return f"is {'null' if value is None else 'a list or an object'}, which is no text"
+        what = "null" if value is None else "a list or an object" if isinstance(value, (list, dict)) else "bytes"
+        return f"is {what}, which is no text"
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -255,7 +262,16 @@ def _read_jsonl(path: Path, lines: TextIO, findings: Findings) -> Iterator[Named
 
 
 def _as_written(value: object) -> object:
-    return json.dumps(value) if isinstance(value, (bool, int, float)) else value
+    """Numbers and truth as texts; what is no text stays what it is."""
+    if isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    return str(value) if isinstance(value, decimal.Decimal) else value
+
+
+def _separator_of(header: str) -> str:
+    """The first of `SEPARATORS` that a header has outside of quotes; a comma where it has none."""
+    plain = _QUOTED.sub("", header)
+    return next((mark for mark in SEPARATORS if mark in plain), ",")
 
 
 def _name_cells(
@@ -272,8 +288,9 @@ def _name_cells(
         yield line, names, {**dict(zip(names, cells)), **dict(enumerate(cells))}
 
 
-def _read_cells(path: Path, lines: TextIO, ending: str) -> Iterator[Tuple[int, List[str]]]:
-    """The line that each row ends in, and its cells."""
+def _read_cells(path: Path, lines: TextIO, ending: str, header: bool = True) -> Iterator[Tuple[int, List[str]]]:
+    """The line that each row ends in, and its cells. A `.csv` has the separator of its header: commas, or where it has
+    none semicolons, tabs or vertical bars."""
     if ending == ".tsv":  # no quoting: a line is a row
         for number, line in enumerate(lines, start=1):
             line = line.rstrip("\n")
@@ -281,11 +298,19 @@ def _read_cells(path: Path, lines: TextIO, ending: str) -> Iterator[Tuple[int, L
             yield number, line.split("\t") if line else []
         return
     csv.field_size_limit(1 << 27)
-    rows = csv.reader(lines, strict=True)
-    first = 1
+    before: List[str] = []
+    for line in lines:
+        before.append(line)
+        if line.strip():
+            break
+    said = _EXCEL.fullmatch(before[-1]) if before else None
+    skipped = len(before) if said else 0
+    separator = said[1] if said else _separator_of(before[-1]) if before and header else ","
+    rows = csv.reader(itertools.chain([] if said else before, lines), delimiter=separator, strict=True)
+    first = 1 + skipped
     try:
         for cells in rows:
-            yield rows.line_num, cells
-            first = rows.line_num + 1
+            yield rows.line_num + skipped, cells
+            first = rows.line_num + skipped + 1
     except csv.Error as error:
         raise DataError(f"{path}, line {first} begins a row that cannot be read: {error}.") from error

@@ -58,6 +58,14 @@ class FeatureFiles(FeatureDataset):
         """
         raise NotImplementedError
 
+    def described(self, path: str) -> FeatureFiles:
+        """This dataset with what it leaves open looked up in the first training file.
+
+        Raises:
+            DataError: the file does not say it.
+        """
+        return self
+
     def class_names(self) -> Tuple[str, str]:
         """Names of the targets 0 and 1."""
         return ("0", "1")
@@ -69,11 +77,12 @@ class FeatureFiles(FeatureDataset):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         files = files_of(self.train, self.val, self.test, findings)
-        wanted = self.wanted(files["train"][0])
+        own = self.described(files["train"][0])
+        wanted = own.wanted(files["train"][0])
         columns = [(column.name, column.read_kind) for column in wanted]
-        stores = open_all(files, lambda path: self._open(path, columns, findings), findings)
+        stores = open_all(files, lambda path: own._open(path, columns, findings), findings)
         return self.split(
-            f"dataset.train={files['train'][0]}", self.class_names(),
+            f"dataset.train={files['train'][0]}", own.class_names(),
             lambda rows: build_columns(rows.stores, rows.row_N, wanted),
             **{name: FeatureRows(some) for name, some in stores.items()},
         )  # fmt: skip
@@ -90,7 +99,7 @@ class FeatureFiles(FeatureDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """All rows of the files; a place is `file:row`."""
+        """All rows of the files; a place is `file:line`, or `file:record` of Parquet."""
         assert signature.columns is not None
         columns = [(column.name, column.kind) for column in signature.columns.columns]
         stores, places = open_inputs(

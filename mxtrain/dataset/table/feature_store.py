@@ -8,6 +8,7 @@ Legend: R rows of a file, N columns of numbers, F columns with codes.
 
 from __future__ import annotations
 
+import logging
 import math
 import zlib
 from dataclasses import dataclass, field
@@ -22,8 +23,8 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
+    Protocol,
     Sequence,
-    Sized,
     Tuple,
     TypeVar,
 )
@@ -43,19 +44,38 @@ from mxtrain.dataset.corpus.preparing import Advance, prepare, prepare_for_now
 from mxtrain.dataset.corpus.shards import ArrayForm, Shards, ShardWriter
 from mxtrain.dataset.loading.input_files import read_each
 from mxtrain.dataset.loading.text_stream import ending_of
-from mxtrain.dataset.table.cells import LARGEST_NUMBER, number_of, why_no_number
+from mxtrain.dataset.table.cells import (
+    LARGEST_NUMBER,
+    ParsedNumbers,
+    mixed_unit,
+    read_numbers,
+    why_no_number,
+)
 from mxtrain.dataset.table.column_kinds import as_typed
 from mxtrain.dataset.table.columns import PARQUET, Column, place_of, stream_rows
+from mxtrain.dataset.table.target_classes import UNKNOWN, label_of_text
 from mxtrain.errors import DataError
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
     from mxtrain.dataset.table.feature_columns import Kind
 
-Store = TypeVar("Store", bound=Sized)
+log = logging.getLogger(__name__)
+
+
+
+class PlacedRows(Protocol):
+    """Rows of a file, each of which stands somewhere."""
+
+    def __len__(self) -> int:
+        """The number of rows."""
+
+    def places(self, row_N: np.ndarray) -> DataPlaces:
+        """Where rows stand."""
+
+
+Store = TypeVar("Store", bound=PlacedRows)
 MISSING_CODE = 0
-UNKNOWN = 255
-"""The target of a row whose target is not known."""
 MOST_VALUES = 4_000_000
 """Different values of all columns of categories together: they are counted in memory."""
 _ROWS_AT_ONCE = 4096
@@ -86,6 +106,7 @@ class FeatureLayout(NamedTuple):
         header: whether the first row of a TSV or CSV names its columns.
         form: see `stream_rows`.
         is_described: whether columns, classes and missing cells are settings of the dataset, for messages.
+        decimal: the decimal sign of numbers.
     """
 
     columns: Tuple[ReadColumn, ...]
@@ -95,6 +116,7 @@ class FeatureLayout(NamedTuple):
     header: bool = True
     form: Optional[str] = None
     is_described: bool = False
+    decimal: str = "."
 
 
 @dataclass
@@ -168,6 +190,8 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
         made_of = [content.sha256, ending_of(path), *layout]
         shards = prepare("features", made_of, forms, write, what=f"rows of {path}", total=0)
         content.require_unchanged()
+    for said in shards.facts["said"]:
+        log.info("%s: %s", path, said)
     count = len(shards)
     return FeatureStore(
         shards.key, numbers, codes,
@@ -188,6 +212,8 @@ class _Writing:
         }
         no, yes = layout.classes
         self._label_of = {no: 0, yes: 1}
+        self._units: Dict[str, Dict[str, None]] = {}
+        self._said: Dict[str, str] = {}
 
     def write(self, writer: ShardWriter, advance: Advance) -> JsonObject:
         """All rows; nothing is made sure of before the end, since codes are known only to who read the rows before."""
@@ -199,7 +225,8 @@ class _Writing:
         while some := list(islice(rows, _ROWS_AT_ONCE)):
             self._append(some, writer)
             advance(len(some))
-        return {"texts": {name: list(code_of) for name, code_of in self._code_of.items()}}
+        texts = {name: list(code_of) for name, code_of in self._code_of.items()}
+        return {"texts": texts, "said": list(self._said.values())}
 
     def _append(self, rows: List[Tuple[int, Tuple[str, ...]]], writer: ShardWriter) -> None:
         lines = [line for line, _ in rows]
@@ -220,19 +247,49 @@ class _Writing:
 
     def _numbers(self, column: ReadColumn, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
         """Numbers of cells, NaN where missing; a row with a cell that is none is not kept."""
-        is_missing_R = np.array([text in self._missing for text in texts], bool)
-        try:
-            value_R = np.array([math.nan if text in self._missing else float(text) for text in texts])
-        except ValueError:
-            value_R = np.array([math.nan if text in self._missing else number_of(text) for text in texts])
-        wrong_R = ~is_missing_R & ~(np.abs(value_R) <= LARGEST_NUMBER)
+        parsed = read_numbers(texts, self._missing, self._layout.decimal)
+        value_R = parsed.value_R
+        wrong_R = ~parsed.is_missing_R & ~(np.abs(value_R) <= LARGEST_NUMBER)
         for index in np.flatnonzero(wrong_R).tolist():
             typed = as_typed({column.name: "category"})
             also = f", name such cells in dataset.missing, or type dataset.columns={typed}"
-            self._refuse(NOT_A_NUMBER, lines[index], f"'{column.name}' is {why_no_number(texts[index])}.",
+            what = why_no_number(texts[index], self._layout.decimal)
+            self._refuse(NOT_A_NUMBER, lines[index], f"'{column.name}' is {what}.",
                          f"Correct the cell{also if self._layout.is_described else ''}.")  # fmt: skip
+        self._note_units(column.name, texts, lines, parsed)
         kept_R &= ~wrong_R
         return np.where(wrong_R, math.nan, value_R).astype(np.float32)
+
+    def _note_units(self, name: str, texts: List[str], lines: List[int], parsed: ParsedNumbers) -> None:
+        """Notes how cells are read that are no plain numbers; refuses units that do not belong into one column."""
+        units, said = self._units.setdefault(name, {}), self._said
+        is_plain_R = ~np.isnan(parsed.value_R)
+        for index, one in parsed.written.items():
+            is_plain_R[index] = False
+            self._add_unit(units, one.unit, name, texts[index], lines[index])
+            if name not in said:
+                is_group = self._layout.decimal == "." and "," in texts[index] and "." not in texts[index]
+                also = " If the comma is a decimal sign, type \"dataset.decimal=','\"." if is_group else ""
+                said[name] = (
+                    f"numbers of '{name}' are read without their signs and groups: '{texts[index]}' as {one.value:g}."
+                    f"{also}"
+                )
+        if "" not in units and is_plain_R.any():
+            index = int(np.argmax(is_plain_R))
+            self._add_unit(units, "", name, texts[index], lines[index])
+        key = f"{name} missing"
+        dash = next((texts[index] for index in np.flatnonzero(parsed.is_missing_R).tolist()
+                     if texts[index] not in self._missing), None) if key not in said else None  # fmt: skip
+        if dash is not None:
+            said[key] = f"'{dash}' in '{name}' is read as a missing number."
+
+    def _add_unit(self, units: Dict[str, None], unit: str, name: str, text: str, line: int) -> None:
+        if unit not in units:
+            reason = mixed_unit([*units, unit])
+            units[unit] = None
+            if reason:
+                remedy = "Write all cells of the column in one way."
+                self._refuse(NOT_A_NUMBER, line, f"'{name}' is '{text}': {reason}.", remedy)
 
     def _codes(self, column: ReadColumn, texts: List[str]) -> np.ndarray:
         code_of = self._code_of.get(column.name)
@@ -251,8 +308,7 @@ class _Writing:
         return np.array([codes[text] for text in texts], np.uint32)
 
     def _labels(self, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
-        label_of = {text: self._label_of[text] if text in self._label_of else _as_label(text, self._label_of)
-                    for text in set(texts)}  # fmt: skip
+        label_of = {text: label_of_text(text, self._label_of) for text in set(texts)}
         for index, text in enumerate(texts):
             if label_of[text] == UNKNOWN:
                 no, yes = self._layout.classes
@@ -266,19 +322,6 @@ class _Writing:
     def _refuse(self, kind: str, line: int, fact: str, remedy: str) -> None:
         place = place_of(self._path, line)
         self._findings.refuse(Problem(kind, place, f"{place}: {fact}", remedy))
-
-
-def _as_label(text: str, label_of: Mapping[str, int]) -> int:
-    """The target that is the same otherwise written: 1.0 for 1; and true for 1, or 1 for true, where the other is 0 or
-    false."""
-    value_of = _truth_of if {_truth_of(name) for name in label_of} == {0.0, 1.0} else number_of
-    value = value_of(text)
-    return next((label for name, label in label_of.items() if value_of(name) == value), UNKNOWN)
-
-
-def _truth_of(text: str) -> float:
-    """0 for false, 1 for true, in any case; else the number in a cell."""
-    return {"false": 0.0, "true": 1.0}.get(text.lower(), number_of(text))
 
 
 def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], size: int = 65536) -> Iterator[Any]:
@@ -295,7 +338,7 @@ def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], si
 def open_inputs(
     paths: Sequence[str], open_one: Callable[[str], Store], skip_unreadable: bool, unreadable: Dict[int, str]
 ) -> Tuple[List[Store], List[str]]:
-    """Files to predict for, and where each of their rows stands, as `file:row`.
+    """Files to predict for, and where each of their rows stands, as `file:line`, or `file:record` of Parquet.
 
     Args:
         paths: of the files.
@@ -308,5 +351,5 @@ def open_inputs(
     stores, places = [], []
     for path, store in read_each(paths, open_one, skip_unreadable, unreadable):
         stores.append(store)
-        places += [f"{path}:{row}" for row in range(1, len(store) + 1)]
+        places += [f"{path}:{number}" for number in store.places(np.arange(len(store))).number_N.tolist()]
     return stores, places

@@ -5,6 +5,7 @@ Legend: R rows of a file, B batch, L ids of a row.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -25,13 +26,14 @@ from mxtrain.dataset.corpus.content import contents_of
 from mxtrain.dataset.corpus.preparing import Advance, prepare, prepare_for_now
 from mxtrain.dataset.corpus.shards import ArrayForm, Ragged, Shards, ShardWriter
 from mxtrain.dataset.loading.text_stream import open_text
-from mxtrain.dataset.table.cells import LARGEST_NUMBER
+from mxtrain.dataset.table.cells import LARGEST_NUMBER, number_of
 from mxtrain.dataset.table.feature_rows import FeatureRows
-from mxtrain.dataset.table.feature_store import UNKNOWN
+from mxtrain.dataset.table.target_classes import UNKNOWN
+from mxtrain.files.text_numbers import parse_integer, parse_number
 from mxtrain.types import LARGEST_COUNT
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import JsonObject
+    from mxtrain.annotations import Json, JsonObject
     from mxtrain.dataset.table.feature_columns import FeatureColumns
 
 LABELS = {0.0: 0, -1.0: 0, 1.0: 1}
@@ -39,6 +41,7 @@ _FORMS = {
     "id": ArrayForm("int32", (), True), "value": ArrayForm("float32", (), True), "label": ArrayForm("uint8"),
     "place": ArrayForm("int64"),
 }  # fmt: skip
+_PLAIN_PAIRS = re.compile(r"(?:(?:[^ :]*:)?[0-9+\-]+:[0-9+\-.eE]+(?: |$))*", re.ASCII)
 _ROWS_AT_ONCE = 4096
 
 
@@ -108,7 +111,8 @@ def open_indexed(path: str, with_target: bool, findings: Findings = STRICT) -> I
         shards = prepare_for_now("indexed", _FORMS, write)
     else:
         (content,) = contents_of([path], f"content of {path}")
-        shards = prepare("indexed", [content.sha256, with_target], _FORMS, write, what=f"rows of {path}")
+        made_of: Json = [content.sha256, with_target, "plain numbers"]  # earlier versions took 1_0 for 10
+        shards = prepare("indexed", made_of, _FORMS, write, what=f"rows of {path}")
         content.require_unchanged()
     return IndexedStore(
         shards.ragged("id"), shards.ragged("value"), shards.array("label"), path, shards.array("place"), shards
@@ -146,11 +150,12 @@ def _row_of(line: int, cells: Sequence[str], with_target: bool) -> IndexedRow:
         raise _WrongLine(f"the target is '{cells[0]}'; allowed are 0 or -1, and 1.", LABEL_RANGE)
     pairs = [cell.split(":") for cell in cells[begins:]]
     try:
-        if max(map(len, pairs), default=0) > len(("field", "index", "value")):
+        if not _PLAIN_PAIRS.fullmatch(" ".join(cells[begins:])):
             raise ValueError
+        # Of these characters alone, int() and float() take nothing but plain numbers.
         ids, values = [int(pair[-2]) for pair in pairs], [float(pair[-1]) for pair in pairs]
     except (ValueError, IndexError):
-        wrong = next(":".join(pair) for pair in pairs if not _is_pair(pair))
+        wrong = next((":".join(pair) for pair in pairs if not _is_pair(pair)), cells[begins])
         raise _WrongLine(f"'{wrong}' is no index:value, and no field:index:value.") from None
     if ids and not 0 <= min(ids) <= max(ids) < LARGEST_COUNT:
         wrong_id = next(one for one in ids if not 0 <= one < LARGEST_COUNT)
@@ -161,17 +166,13 @@ def _row_of(line: int, cells: Sequence[str], with_target: bool) -> IndexedRow:
 
 
 def _label_of(text: str) -> int:
-    try:
-        return LABELS.get(float(text), UNKNOWN)
-    except ValueError:
-        return UNKNOWN
+    return LABELS.get(number_of(text), UNKNOWN)
 
 
 def _is_pair(pair: Sequence[str]) -> bool:
-    try:
-        return len(pair) in (2, 3) and int(pair[-2]) is not None and float(pair[-1]) is not None
-    except ValueError:
+    if len(pair) not in (2, 3):
         return False
+    return parse_integer(pair[-2]) is not None and parse_number(pair[-1]) is not None
 
 
 class IndexedRows(FeatureRows):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Iterator, List, Mapping, Tuple
 
-from mxtrain.dataset.loading.libraries import require_library
+from mxtrain.dataset.loading.libraries import installing, require_library
 from mxtrain.dataset.loading.regular_files import open_regular
 from mxtrain.errors import DataError
 
+SAFE_VERSION = (14, 0, 1)
+"""The first version of pyarrow that runs no code of a file's: https://nvd.nist.gov/vuln/detail/CVE-2023-47248."""
 _ROWS_AT_ONCE = 4096
+_OUT_OF_RANGE = "<value out of range"
+"""What pyarrow writes for a time that no calendar has."""
 
 
 def read_parquet(path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:
@@ -22,10 +27,13 @@ def read_parquet(path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str
     with _opened(path) as table:
         names = list(table.schema_arrow.names)
         wanted = [name for name in columns if name in names]
+        for name in wanted:
+            _refuse_nested(path, name, table.schema_arrow.field(name).type)
         number = 0
         for batch in table.iter_batches(_ROWS_AT_ONCE, columns=wanted, use_threads=False):
-            for row in batch.to_pylist():
-                yield number, names, row
+            cells = [_cells(path, name, batch.column(name), number) for name in wanted]
+            for row in zip(*cells) if cells else [()] * batch.num_rows:
+                yield number, names, dict(zip(wanted, row))
                 number += 1
 
 
@@ -37,6 +45,7 @@ def parquet_names(path: Path) -> List[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
+    _require_safe(path)
     parquet = require_library("pyarrow.parquet", "parquet", f"{path}: Parquet")
     damaged = require_library("pyarrow", "parquet", "Parquet").ArrowException
     with open_regular(path) as (file, _):
@@ -44,3 +53,52 @@ def _opened(path: Path) -> Iterator[Any]:
             yield parquet.ParquetFile(file)
         except (damaged, OSError) as error:
             raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def _require_safe(path: Path) -> None:
+    """Refuses versions of pyarrow that run code which a file holds.
+
+    Raises:
+        DataError: names the version, and what to install.
+    """
+    version = str(require_library("pyarrow", "parquet", f"{path}: Parquet").__version__)
+    numbers = tuple(int(part) for part in re.findall(r"[0-9]+", version)[:3])
+    if numbers < SAFE_VERSION:
+        raise DataError(
+            f"{path}: pyarrow {version} can run code that a Parquet file holds (CVE-2023-47248), so it opens no file. "
+            f"Type {installing('parquet')}."
+        )
+
+
+def _refuse_nested(path: Path, name: str, kind: Any) -> None:
+    types = require_library("pyarrow.types", "parquet", "Parquet")
+    if types.is_nested(kind):
+        raise DataError(
+            f"{path}: the column '{name}' is of the type {kind}, and a cell must be a number or a text. Leave it out, "
+            "for example as ignore in dataset.columns."
+        )
+
+
+def _cells(path: Path, name: str, column: Any, first: int) -> List[Any]:
+    """The cells of a column as Python values; times as texts.
+
+    Raises:
+        DataError: a cell is no UTF-8, or no time that there can be; names the column.
+    """
+    pyarrow, kind = require_library("pyarrow", "parquet", "Parquet"), column.type
+    try:
+        if pyarrow.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pyarrow.types.is_temporal(column.type):
+            column = column.cast(pyarrow.string())
+            wrong = next((text for text in column.to_pylist() if text and text.startswith(_OUT_OF_RANGE)), None)
+            if wrong is not None:
+                raise OverflowError(wrong.strip("<>"))
+        found: List[Any] = column.to_pylist()
+        return found
+    except UnicodeDecodeError as error:
+        reason = f"is no UTF-8: it holds the byte 0x{error.object[error.start]:02x}"
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
+        reason = f"is no {kind}: {error}"
+    last = first + len(column) - 1
+    raise DataError(f"{path}: a cell of the column '{name}', in records {first} to {last}, {reason}.")

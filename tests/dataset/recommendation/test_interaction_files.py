@@ -111,7 +111,7 @@ def test_without_movielens_it_says_what_it_looks_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name, content, said", [
     ("x.csv", "usr,item\n1,2\n", "dataset.user=user: .*no column 'user'. Did you mean 'usr'?"),
     ("x.csv", "user,item,item\n1,2,3\n", "two columns are called 'item'"),
-    ("x.csv", "user;item\n1;2\n", "It has user;item. It seems to be separated by semicolons"),
+    ("x.csv", "user;item\n1;2\n", "no user has 3 items, so none can be held out"),
     ("x.tsv", "user,item\n1,2\n", "It seems to be separated by commas"),
     ("x.jsonl", '{"usr": 1, "item": 2}\n', "x.jsonl, line 1: there is no column 'user'. Did you mean 'usr'?"),
     ("x.jsonl", '\n{"user": 1, \n', "line 2 is no JSON object: Expecting property name enclosed in double quotes."),
@@ -169,6 +169,8 @@ def test_users_of_few_items_only_train_and_are_listed(tmp_path: Path) -> None:
 
 WRONG: List[Tuple[str, str, str]] = [
     ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,good,3\n", "line 2: its rating 'good' is no number."),
+    ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,4_5,3\n", "line 2: its rating '4_5' is no number."),
+    ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,4,1_0\n", "line 2: its timestamp '1_0' is no number."),
     ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,nan,3\n", "line 2: its rating nan is no finite number"),
     ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,3,noon\n", "line 2: its timestamp 'noon' is no number."),
     ("ratings.csv", "userId,movieId,rating,timestamp\n1,,3,4\n", "line 2: its item is empty."),

@@ -235,7 +235,7 @@ def test_rows_of_one_class_are_said(tmp_path: Path) -> None:
         (lambda lines: lines.clear(), {}, "t.csv is empty: there are no columns"),
         (lambda lines: lines.__delitem__(slice(1, None)), {"columns": {}}, "t.csv: behind its header there is no row"),
         (lambda lines: None, {"train": str(Path(__file__).parent)}, "is a folder, and a file is needed: test_"),
-        (at(1, "age;town;page;visits;note;target"), {}, "separated by semicolons: a .csv has commas, a .tsv tabs"),
+        (at(1, "age;town;page;visits;note;target"), {}, "line 2: it has 1 column, so there is none for 'town'"),
         (lambda lines: None, {"columns": {}, "others": "ignore"}, "no column is left to predict 'target' from"),
     ],
 )  # fmt: skip
@@ -288,7 +288,7 @@ def test_false_and_true_are_0_and_1_in_any_case(tmp_path: Path, classes: Any) ->
     rows = [{**row, "target": ("False", "TRUE")[number % 3 == 0]} for number, row in enumerate(rows_of(60, 0))]
     share = table(train=write_csv(tmp_path / "t.csv", rows), classes=classes).open().train.read_labels().mean()
     assert share == pytest.approx(2 / 3 if classes[0] == "True" else 1 / 3, abs=0.05)
-    with pytest.raises(DataError, match="the target is 'TRUE'; allowed are '1' and '2'"):
+    with pytest.raises(DataError, match=r"no row has the target '1' or '2'.* Type dataset.classes=\[False,TRUE\]"):
         table(train=str(tmp_path / "t.csv"), classes=[1, 2]).open()
 
 
@@ -393,3 +393,134 @@ def test_criteos_lines_that_cannot_be_used(tmp_path: Path, check: Any) -> None:
     (tmp_path / "train.txt").write_text("\n".join(lines[:7]) + "\n")
     with pytest.raises(DataError, match="line 4: 'I1' is 'many', no number. Correct the cell.$"):
         dataset.open()
+
+
+def small_table(tmp_path: Path, header: str, rows: Sequence[str], name: str = "t.csv") -> str:
+    (tmp_path / name).write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return str(tmp_path / name)
+
+
+def numbers_of(path: str, **given: Any) -> Dict[str, List[float]]:
+    store = FeatureTable(train=path, val_fraction=0.2, test_fraction=0.0, **given).open().train.stores[0]
+    return {name: store.number_RN[:, place].tolist() for place, name in enumerate(store.numbers)}
+
+
+@pytest.mark.parametrize(
+    "missing", ["None", "#N/A", "\\N", "-", "NaN", "null", "N/A", "<NA>", "", "n/a", "?", "NULL", "#NA"]
+)
+def test_missing_spellings_leave_a_column_of_numbers(tmp_path: Path, missing: str) -> None:
+    rows = [f"{missing if number % 4 == 3 else number + 0.5},{number % 2}" for number in range(40)]
+    found = numbers_of(small_table(tmp_path, "age,target", rows))["age"]
+    assert np.isnan(found[3::4]).all() and found[:3] == [0.5, 1.5, 2.5]
+
+
+@pytest.mark.parametrize("text, value", [
+    ('"$1,013.15"', 1013.15), ("12.5%", 12.5), ('"1,234"', 1234.0), ("\u22123.5", -3.5), ('"(1,200)"', -1200.0),
+    ("€5", 5.0), ("-$5.5", -5.5), ("1'234.5", 1234.5), ("1\u00a0234", 1234.0),
+])  # fmt: skip
+def test_written_numbers_are_read_and_said(tmp_path: Path, text: str, value: float, caplog: Any) -> None:
+    rows = [f"{text},{number % 2}" for number in range(30)]
+    for _ in range(2):  # the second time from what was prepared
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            found = numbers_of(small_table(tmp_path, "fare,target", rows))["fare"]
+        assert found == pytest.approx([value] * 30)
+        assert any("numbers of 'fare' are read without their signs" in said for said in caplog.messages)
+    assert ("If the comma is a decimal sign" in caplog.text) == (text in ('"1,234"', '"(1,200)"'))
+
+
+@pytest.mark.parametrize("texts, kind", [
+    (["10_2", "11_3", "12_1"], "category"), (["1_0", "2_0"], "category"), (["02134", "10001"], "category"),
+    (["12", "12%"], "category"), (["$5", "€5"], "category"), (["１２", "３４"], "category"),
+    (["infinity", "1"], "category"),
+    (["1e5", "2E-3", "+.5", "7."], "number"), (["0x1F", "0x2A"], "category"),
+])  # fmt: skip
+def test_texts_that_only_python_takes_for_numbers_are_no_numbers(tmp_path: Path, texts: List[str], kind: str) -> None:
+    rows = [f"{texts[number % len(texts)]},{number % 2}" for number in range(24)]
+    found = FeatureTable(train=small_table(tmp_path, "code,target", rows)).kinds(str(tmp_path / "t.csv"))
+    assert found["code"].kind == kind
+
+
+def test_decimal_commas_are_named_and_read(tmp_path: Path) -> None:
+    rows = [f"{1 + number % 9}.234,5;{number % 2}" for number in range(30)]
+    path = small_table(tmp_path, "preis;target", rows)
+    with pytest.raises(DataError, match=r"'preis' has numbers with the decimal sign ','.*\"dataset.decimal=','\""):
+        FeatureTable(train=path).open()
+    assert numbers_of(path, decimal=",")["preis"][:3] == [1234.5, 2234.5, 3234.5]
+    with pytest.raises(DataError, match=r"line 2: 'preis' is '1.234,5', no number \(with a decimal comma"):
+        FeatureTable(train=path, columns={"preis": ColumnSpec(kind="number")}).open()
+
+
+def test_percent_signs_in_some_cells_are_one_problem(tmp_path: Path, check: Any) -> None:
+    rows = [f"{number}{'%' * (number > 9)},{number % 2}" for number in range(40)]
+    columns = {"share": ColumnSpec(kind="number")}
+    dataset = FeatureTable(train=small_table(tmp_path, "share,target", rows), columns=columns)
+    assert check(dataset) == [("not_a_number", "t.csv", 2)]
+
+
+def test_ids_of_rows_are_not_learned_from(tmp_path: Path) -> None:
+    rows = [f"{number},{number * 7},{number % 5},{number},{number % 2}" for number in range(30)]
+    path = small_table(tmp_path, "Unnamed: 0,PassengerId,shop_id,grid,target", rows)
+    assert list(FeatureTable(train=path).kinds(path)) == ["shop_id", "grid"]
+
+
+def test_dates_and_numbers_with_words_are_warned_of(tmp_path: Path, caplog: Any) -> None:
+    rows = [f"2020-01-{1 + number % 28:02d},{number} kg,{number % 2}" for number in range(150)]
+    path = small_table(tmp_path, "day,weight,target", rows)
+    FeatureTable(train=path).kinds(path)
+    assert [record.levelname for record in caplog.records if "read as texts" in record.getMessage()] == ["WARNING"] * 2
+
+
+@pytest.mark.parametrize("texts, classes", [
+    (["no", "yes"], ["no", "yes"]), (["Yes", "no", "NO"], ["no", "Yes"]), (["2", "1"], ["1", "2"]),
+    (["-1", "1"], ["-1", "1"]),
+    (["0.0", "1"], ["0", "1"]), (["TRUE", "false"], ["0", "1"]), (["stay", "leave"], ["leave", "stay"]),
+])  # fmt: skip
+def test_two_texts_are_the_classes_of_a_target(
+    tmp_path: Path, texts: List[str], classes: List[str], caplog: Any
+) -> None:
+    rows = [f"{number},{texts[number % len(texts)]}" for number in range(42)]
+    path = small_table(tmp_path, "age,target", rows)
+    with caplog.at_level("INFO"):
+        splits = FeatureTable(train=path).open()
+    assert splits.class_names == classes and ("is the positive class" in caplog.text) == (classes != ["0", "1"])
+    positive = {text for text in texts if text.casefold() in (classes[1].casefold(), "true")}
+    wanted = [texts[number % len(texts)] in positive for number in splits.train.row_N]  # type: ignore[attr-defined]
+    assert splits.train.read_labels().tolist() == wanted  # type: ignore[attr-defined]
+
+
+def test_classes_are_found_where_rows_are_sorted_by_them(tmp_path: Path) -> None:
+    rows = [f"{number},{'no' if number < 1500 else 'yes'}" for number in range(1600)]
+    assert FeatureTable(train=small_table(tmp_path, "age,target", rows)).open().class_names == ["no", "yes"]
+
+
+@pytest.mark.parametrize("texts, given, words", [
+    (["no", "yes", "maybe"], {}, "'target' has 3 values in the first rows: 'maybe', 'no', 'yes'. A target has two"),
+    (["no"], {}, "'target' has 1 value in the first rows: 'no'"),
+    (["no", "yes"], {"classes": [0, 1]}, r"no row has the target '0' or '1'.*Type dataset.classes=\[no,yes\]"),
+    (["1.5", "2.5", "3.5"], {}, "A number is predicted by task=regression"),
+])  # fmt: skip
+def test_targets_that_have_not_two_classes_are_one_problem(
+    tmp_path: Path, check: Any, texts: List[str], given: Any, words: str
+) -> None:
+    rows = [f"{number},{texts[number % len(texts)]}" for number in range(900)]
+    dataset = FeatureTable(train=small_table(tmp_path, "age,target", rows), **given)
+    with pytest.raises(DataError, match=words):
+        dataset.open()
+    assert [kind for kind, *_ in check(dataset)] == ["cannot_open"]
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_the_separator_of_a_csv_is_that_of_its_header(tmp_path: Path, mark: str) -> None:
+    rows = [mark.join((str(number), f'"a{mark}b,c"', str(number % 2))) for number in range(30)]
+    path = small_table(tmp_path, mark.join(("age", "town", "target")), rows)
+    store = FeatureTable(train=path).open().train.stores[0]  # type: ignore[attr-defined]
+    assert list(store.texts["town"]) == [f"a{mark}b,c"] and store.number_RN[:3, 0].tolist() == [0, 1, 2]
+    lines = [mark.join(("age", "target")), *(f"{number}{mark}{number % 2}" for number in range(30))]
+    path = small_table(tmp_path, f"sep={mark}", lines)
+    assert FeatureTable(train=path).open().train.stores[0].number_R[:2].tolist() == [3, 4]  # type: ignore[attr-defined]
+
+
+def test_columns_without_a_name_at_the_end_are_left_out(tmp_path: Path) -> None:
+    path = small_table(tmp_path, "age,target,,", [f"{number},{number % 2},," for number in range(30)])
+    assert list(FeatureTable(train=path).kinds(path)) == ["age"]

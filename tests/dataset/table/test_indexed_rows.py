@@ -110,7 +110,11 @@ def test_the_network_is_the_formula_over_all_values(units: int) -> None:
         ("1 1:2:3:4", "line 5: '1:2:3:4' is no index:value"),
         ("1 2147483648:1", "line 5: the index 2147483648 is not from 0 to 2,147,483,646."),
         ("1 -3:1", "line 5: the index -3 is not from 0"),
-        ("1 3:nan", "line 5: a value is no finite number of 32 bits."),
+        ("1 3:nan", "line 5: '3:nan' is no index:value"),
+        ("1 3:1_0", "line 5: '3:1_0' is no index:value"),
+        ("1 1_0:2", "line 5: '1_0:2' is no index:value"),
+        ("1_0 3:1", "line 5: the target is '1_0'"),
+        ("1 \u0663:1", "line 5: '\u0663:1' is no index:value"),
         ("1 3:1e39", "line 5: a value is no finite number of 32 bits."),
     ],
 )
@@ -133,7 +137,7 @@ def test_lines_to_predict_for_need_no_target(tmp_path: Path, train_run: Any, cap
     train_run("task=tabular", "dataset=libsvm", f"dataset.train={write(tmp_path / 'a.txt', rows)}",
               "model=factorization_machine", "trainer.max_epochs=1")  # fmt: skip
     bare = "\n".join(" ".join(f"{one}:{value}" for one, value in pairs) for _, pairs in rows[:5])
-    (tmp_path / "bare.txt").write_text(bare + "\n")
+    (tmp_path / "bare.txt").write_text("# a remark\n\n" + bare + "\n")
     write(tmp_path / "whole.txt", rows[:5])
     outputs = []
     for name in ("bare.txt", "whole.txt"):
@@ -141,3 +145,4 @@ def test_lines_to_predict_for_need_no_target(tmp_path: Path, train_run: Any, cap
         assert main(["predict", str(tmp_path / "run"), f"{tmp_path}/{name}"]) == 0
         outputs.append(capsys.readouterr().out.replace(name, ""))
     assert outputs[0] == outputs[1] and len(outputs[0].splitlines()) == 5
+    assert outputs[0].startswith(f'{{"file": "{tmp_path}/:3", ')  # the line that messages name
