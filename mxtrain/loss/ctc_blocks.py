@@ -1,8 +1,9 @@
 """The CTC loss as a Gluon block. Imports MXNet.
 
 MXNet's operator gives a loss of 0 and a gradient of uninitialised memory where a transcript does not fit its frames,
-corrupts the heap where a length exceeds the array, takes any number for a label, and knows float32 only. So lengths are
-cut to the array here, a transcript that does not fit has an infinite loss and no gradient, and float64, in which
+corrupts the heap where a length exceeds the array, takes any number for a label, writes nothing where no transcript of
+the batch has a character, and knows float32 only. So lengths are cut to the array here, a transcript that does not fit
+has an infinite loss and no gradient, an empty first transcript is computed without the operator, and float64, in which
 `verify` compares, is computed by the recursion itself. Loaders refuse transcripts that do not fit before that.
 
 Legend: B batch, T scores of a sample, K classes, the last of which is the blank, L characters of a transcript,
@@ -41,11 +42,27 @@ class CTCLoss(gluon.Block):
         if is_exact:
             loss_B = -log_likelihood(score_BTK, label_BL, length_B, count_B)
         else:
-            loss_B = nd.CTCLoss(
-                score_BTK.transpose((1, 0, 2)), label_BL, count_B, length_B, use_data_lengths=True,
-                use_label_lengths=True, blank_label="last",
-            )  # fmt: skip
+            loss_B = _loss(score_BTK, label_BL, length_B, count_B)
         return nd.where(fits_B, loss_B, nd.full(loss_B.shape, np.inf, ctx=loss_B.context, dtype=loss_B.dtype))
+
+
+def _loss(score_BTK: nd.NDArray, label_BL: nd.NDArray, length_B: nd.NDArray, count_B: nd.NDArray) -> nd.NDArray:
+    """-log p of transcripts that fit, (B,), by MXNet's operator in float32.
+
+    The operator leaves its outputs unwritten if all transcripts are empty. So where the first one is empty it is told
+    of one character, whose loss is then replaced by that of blanks only.
+    """
+    is_empty_B = nd.broadcast_logical_and(
+        length_B == 0, nd.arange(len(length_B), ctx=length_B.context) == 0
+    )  # fmt: skip
+    loss_B = nd.CTCLoss(
+        score_BTK.transpose((1, 0, 2)), nd.relu(label_BL), count_B, length_B + is_empty_B, use_data_lengths=True,
+        use_label_lengths=True, blank_label="last",
+    )  # fmt: skip
+    blank_1T = nd.log_softmax(score_BTK[:1])[:, :, -1]
+    counts_1T = nd.arange(blank_1T.shape[1], ctx=count_B.context).expand_dims(0) < count_B[0]
+    blanks_1 = -(blank_1T * counts_1T).sum(axis=1)
+    return nd.where(is_empty_B, nd.broadcast_to(blanks_1, loss_B.shape), loss_B)
 
 
 def _lengths(

@@ -78,22 +78,27 @@ def norm_and_limit(
     gluon.utils.clip_global_norm this never waits for the device."""
     runs = [[gradients[index] for index in run] for run in same_device_runs(gradients)]
     first = gradients[0].context
-    sums = [_sum_of_squares(run).as_in_context(first) for run in runs]
-    norm = nd.sqrt(nd.add_n(*sums))
+    norms = [_norm(run).as_in_context(first) for run in runs]
+    # In float64, where squares of float32 are exact and do not overflow.
+    total = nd.sqrt(nd.add_n(*(nd.square(norm.astype("float64")) for norm in norms)))
+    norm = total.astype(norms[0].dtype, copy=False)
     if factor is not None:
         norm = norm * factor.as_in_context(first).astype(norm.dtype, copy=False)
-    limit = nd.minimum(max_norm / (norm + 1e-6), 1.0)  # 1e-6 as in PyTorch's clip_grad_norm_
+    # Finite gradients whose norm is no finite number are multiplied by the smallest limit there is, not by 0.
+    bounded = nd.minimum(norm, float(np.finfo(norm.dtype).max))
+    limit = nd.minimum(max_norm / (bounded + 1e-6), 1.0)  # 1e-6 as in PyTorch's clip_grad_norm_
     return norm, limit if factor is None else limit * factor.as_in_context(first).astype(norm.dtype, copy=False)
 
 
-def _sum_of_squares(arrays: Sequence[nd.NDArray]) -> nd.NDArray:
-    """The sum of the squares of all numbers of arrays on one device, (1,). Ours gives the same bits on any number of
-    threads."""
+def _norm(arrays: Sequence[nd.NDArray]) -> nd.NDArray:
+    """The L2 norm of all numbers of arrays on one device, (1,). Ours gives the same bits on any number of threads;
+    neither overflows before the norm does, as `multi_sum_sq` does."""
     are_plain = all(array.dtype == np.float32 for array in arrays)
     if are_plain and own_operators().path is not None:
         sizes = [array.size for array in arrays]
-        return nd._internal._mxtrain_sum_of_squares(*arrays, size=len(arrays), sizes=sizes)
-    return nd.sum(nd.multi_sum_sq(*arrays, num_arrays=len(arrays))).reshape((1,))
+        return nd._internal._mxtrain_array_norm(*arrays, size=len(arrays), sizes=sizes)
+    wide = [array.astype("float64" if array.dtype == np.float64 else "float32", copy=False) for array in arrays]
+    return nd.norm(nd.concat(*(nd.norm(array).reshape((1,)) for array in wide), dim=0)).reshape((1,))
 
 
 def multiply(gradients: List[nd.NDArray], factor: nd.NDArray) -> None:

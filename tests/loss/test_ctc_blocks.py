@@ -119,3 +119,25 @@ def test_scores_of_half_precision_have_the_loss_in_single_precision() -> None:
     loss = CTCLoss()(nd.array(half, dtype="float16"), nd.array(LABEL), nd.array(COUNT))
     assert loss.dtype == np.float32
     np.testing.assert_allclose(loss.asnumpy(), wanted(half.astype(np.float64)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype, digits", [("float32", 1e-5), ("float64", 1e-12)])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_batch_without_a_character_has_the_loss_of_blanks(dtype: str, digits: float, size: int) -> None:
+    """MXNet's operator leaves loss and gradient unwritten there."""
+    label, count = np.full((size, 2), -1, np.float32), np.array([4, 7, 1], np.float32)[:size]
+    for _ in range(20):  # memory that is used again holds these
+        nd.full((size,), -1e36).wait_to_read()
+        nd.full((size, 7, 4), -1e36).wait_to_read()
+        loss, gradient = loss_and_gradient(SCORE[:size], dtype, label, count)
+        for row, steps in enumerate(count.astype(int)):
+            assert loss[row] == pytest.approx(by_forward_algorithm(SCORE[row, :steps], ()), rel=digits)
+            p = np.exp(SCORE[row]) / np.exp(SCORE[row]).sum(axis=1, keepdims=True)
+            p[:, -1] -= 1
+            p[steps:] = 0
+            np.testing.assert_allclose(gradient[row], p, rtol=1e-4, atol=1e-6)
+
+
+def test_transcripts_of_which_none_fits_have_infinite_losses() -> None:
+    loss, gradient = loss_and_gradient(SCORE[:2], "float32", np.full((2, 3), 1, np.float32), np.array([3, 2]))
+    assert np.isinf(loss).all() and not gradient.any()

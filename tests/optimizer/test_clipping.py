@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import mx, nd, own_operators
-from mxtrain.optimizer.clipping import GradientLimit, norm_and_limit
+from mxtrain.engine.native import Library
+from mxtrain.optimizer import clipping
+from mxtrain.optimizer.clipping import GradientLimit, multiply, norm_and_limit
 
 needs_own = pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
 
@@ -33,6 +35,37 @@ def test_norm_and_limit_have_the_bits_of_several_operators(count: int, max_norm:
     norm = scale * squares**0.5
     assert found[0].asscalar() == pytest.approx(norm, rel=1e-4)
     assert found[1].asscalar() == pytest.approx(scale * min(1.0, max_norm / (norm + 1e-6)), rel=1e-4)
+
+
+@pytest.mark.parametrize("own", [pytest.param(True, marks=needs_own), False])
+@pytest.mark.parametrize("num_devices", [1, 2])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1.8e19, 1e25, 8e37])
+def test_large_and_small_gradients_are_scaled_to_the_limit(
+    monkeypatch: pytest.MonkeyPatch, own: bool, num_devices: int, size: float
+) -> None:
+    """The sum of their squares is no number of float32."""
+    if not own:
+        monkeypatch.setattr(clipping, "own_operators", lambda: Library(None, "none"))
+    values = [np.array([3.0, -1.0]) * size, np.array([[1.0], [2.0]]) * size]
+    gradients = [nd.array(value, ctx=mx.cpu(n % num_devices), dtype="float32") for n, value in enumerate(values)]
+    norm, factor = GradientLimit(0.5)(gradients)
+    expected = np.sqrt(sum((value**2).sum() for value in values))
+    assert norm.asscalar() == pytest.approx(expected, rel=1e-6)
+    multiply(gradients, factor)
+    length = min(0.5, expected)
+    for gradient, value in zip(gradients, values):
+        np.testing.assert_allclose(gradient.asnumpy(), value * (length / expected), rtol=2e-6)
+
+
+@pytest.mark.parametrize("own", [pytest.param(True, marks=needs_own), False])
+def test_finite_gradients_whose_norm_is_infinite_do_not_become_0(monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+    if not own:
+        monkeypatch.setattr(clipping, "own_operators", lambda: Library(None, "none"))
+    gradients = [nd.array([3e38, -3e38, 1.5e38])]
+    norm, factor = GradientLimit(1.0)(gradients)
+    multiply(gradients, factor)
+    assert np.isinf(norm.asscalar())
+    np.testing.assert_allclose(gradients[0].asnumpy(), np.array([3.0, -3.0, 1.5]) / 3.4028, rtol=1e-4)
 
 
 @needs_own

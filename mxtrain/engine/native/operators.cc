@@ -5,10 +5,10 @@
 namespace mxtrain {
 
 extern const Operator kAttention, kCrossAttention, kNorm, kDropoutSum, kCrossEntropy, kAdamW, kSgd,
-    kSumOfSquares, kGradientNorm, kRoiAlign, kSuppression, kAttentionStep, kSourceAttentionStep;
+    kArrayNorm, kGradientNorm, kRoiAlign, kSuppression, kAttentionStep, kSourceAttentionStep;
 
 const Operator* const kOperators[] = {&kAttention,    &kCrossAttention, &kNorm,          &kDropoutSum, &kCrossEntropy,
-                                     &kAdamW,        &kSgd,            &kSumOfSquares,  &kGradientNorm, &kRoiAlign,
+                                     &kAdamW,        &kSgd,            &kArrayNorm,  &kGradientNorm, &kRoiAlign,
                                      &kSuppression,  &kAttentionStep,  &kSourceAttentionStep};
 const int kNumOperators = sizeof kOperators / sizeof kOperators[0];
 

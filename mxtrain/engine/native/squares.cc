@@ -1,4 +1,7 @@
-// The sum of the squares of several arrays in one pass: float32, and float64 to check it by.
+// The common L2 norm of several arrays in one pass: float32, and float64 to check it by. The sum of the squares stays in
+// float64: in float32 it overflows from a norm of 1.8e19 on.
+
+#include <limits>
 
 #include "common.h"
 
@@ -61,8 +64,8 @@ double sum_of_squares(const Call& call) {
 }
 
 template <typename T>
-void squares_forward_of(const Call& call) {
-  call.outputs[0].data<T>()[0] = static_cast<T>(sum_of_squares<T>(call));
+void array_norm_forward_of(const Call& call) {
+  call.outputs[0].data<T>()[0] = static_cast<T>(std::sqrt(sum_of_squares<T>(call)));
 }
 
 // The common norm of gradients, and what to multiply them by so that it is within `max_norm`, in the place of seven of
@@ -84,18 +87,20 @@ template <typename T>
 void norm_forward_of(const Call& call) {
   const Attributes& given = call.attributes;
   const T factor = is_scaled(given) ? call.inputs.back().template data<T>()[0] : T(1);
-  const T norm = std::sqrt(static_cast<T>(sum_of_squares<T>(call))) * factor;
-  const T limit = std::min(static_cast<T>(given.number("max_norm", 1)) / (norm + T(1e-6)), T(1));
+  const T norm = static_cast<T>(std::sqrt(sum_of_squares<T>(call))) * factor;
+  // Finite gradients whose norm is no finite number are multiplied by the smallest limit there is, not by 0.
+  const T bounded = norm > std::numeric_limits<T>::max() ? std::numeric_limits<T>::max() : norm;
+  const T limit = std::min(static_cast<T>(given.number("max_norm", 1)) / (bounded + T(1e-6)), T(1));
   call.outputs[0].data<T>()[0] = norm;
   call.outputs[1].data<T>()[0] = limit * factor;
 }
 
 }  // namespace
 
-extern const Operator kSumOfSquares, kGradientNorm;
-const Operator kSumOfSquares = {
-    "_mxtrain_sum_of_squares", squares_count, squares_shapes, squares_loose, {0, 0},
-    by_type<squares_forward_of<float>, squares_forward_of<double>>, nullptr};
+extern const Operator kArrayNorm, kGradientNorm;
+const Operator kArrayNorm = {
+    "_mxtrain_array_norm", squares_count, squares_shapes, squares_loose, {0, 0},
+    by_type<array_norm_forward_of<float>, array_norm_forward_of<double>>, nullptr};
 const Operator kGradientNorm = {
     "_mxtrain_gradient_norm", norm_count, norm_shapes, squares_loose, {0, 0},
     by_type<norm_forward_of<float>, norm_forward_of<double>>, nullptr};
