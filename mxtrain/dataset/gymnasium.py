@@ -9,6 +9,7 @@ from typing_extensions import Literal
 
 from mxtrain.dataset.acting.environments import Maker, Spaces, close
 from mxtrain.dataset.acting.episodes import EpisodeLoader, Episodes
+from mxtrain.dataset.acting.image_layout import Channels
 from mxtrain.dataset.acting.rollout_loader import RolloutLoader
 from mxtrain.dataset.acting.rollouts import Environments, RolloutSettings
 from mxtrain.dataset.base import BaseDataset, Samples, Splits
@@ -38,6 +39,9 @@ class Gymnasium(BaseDataset):
     """Environment, as gymnasium has it registered."""
     kwargs: Dict[str, Any] = {}
     """Arguments of the environment."""
+    channels: Channels = "auto"
+    """The axis of an image that holds its channels; auto = the last one, or the first one if that is the shortest, as
+    in stacks of frames."""
     max_episode_steps: Optional[Positive] = None
     """Steps after which an episode is cut off; null = as the environment is registered."""
     num_envs: Positive = 8
@@ -116,13 +120,17 @@ class Gymnasium(BaseDataset):
         maker = self.maker()
         environment = maker.make()
         try:
-            return maker, Spaces.of(environment, self.id)
+            return maker, Spaces.of(environment, self.id, self.channels)
         finally:
             close(environment)
 
     def sign(self, splits: Splits, model: Model) -> Signature:
         train: Environments = splits.train  # type: ignore[assignment]  # its own
         return Signature(splits.shape, actions=train.spaces.actions)
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        train: Environments = splits.train  # type: ignore[assignment]  # its own
+        return f"dataset.id={self.id}: {train.spaces.remark}" if train.spaces.remark else ""
 
     def require_same(self, signature: Signature, before: Signature, source: str) -> None:
         if (before.shape, before.actions) != (signature.shape, signature.actions):

@@ -53,7 +53,7 @@ def _loss(score_BTK: nd.NDArray, label_BL: nd.NDArray, length_B: nd.NDArray, cou
     of one character, whose loss is then replaced by that of blanks only.
     """
     is_empty_B = nd.broadcast_logical_and(
-        length_B == 0, nd.arange(len(length_B), ctx=length_B.context) == 0
+        length_B < 1, nd.arange(len(length_B), ctx=length_B.context) < 1
     )  # fmt: skip
     loss_B = nd.CTCLoss(
         score_BTK.transpose((1, 0, 2)), nd.relu(label_BL), count_B, length_B + is_empty_B, use_data_lengths=True,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.dataset.acting.image_layout import Channels, ImageLayout, find_images, holds_images
 from mxtrain.dataset.acting.policy import Actions
 from mxtrain.dataset.loading.libraries import require_library
 from mxtrain.errors import DataError, LoaderError, did_you_mean
@@ -85,11 +86,13 @@ class Spaces:
     """What enters the network and what it may do.
 
     Attributes:
-        shape: of an observation as it enters the network: pictures (height, width, channels) as (C, H, W).
-        dtype: in which observations are kept: uint8 of pictures, else float32.
+        shape: of an observation as it enters the network: images as (C, H, W), all else as one axis.
+        dtype: in which observations are kept: uint8 of images in bytes, else float32.
         actions: what the agent may do.
         start: the number of the first action, where it chooses one of some.
         space: gymnasium's space of observations, where they have to be flattened.
+        images: the layout of observations that are images.
+        remark: a sentence on how observations enter the network, or an empty string.
         low, high: limits of each number of an action.
         action_shape, action_dtype: as the environment takes it.
     """
@@ -99,37 +102,55 @@ class Spaces:
     actions: Actions
     start: int = 0
     space: Optional[Any] = None
+    images: Optional[ImageLayout] = None
+    remark: str = ""
     low: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
     high: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
     action_shape: Shape = ()
     action_dtype: str = "int64"
 
     @classmethod
-    def of(cls, environment: Any, name: str) -> Spaces:
+    def of(cls, environment: Any, name: str, channels: Channels = "auto") -> Spaces:
         """The spaces of an environment.
 
         Raises:
-            DataError: its actions are of a kind that no policy is for, or its observations have no fixed size.
+            DataError: its actions are of a kind that no policy is for, its observations have no fixed size, or it is
+                not known how images in them lie.
         """
         spaces = require_gymnasium().spaces
-        space, dtype, flattened = environment.observation_space, "float32", None
+        space, dtype, flattened, images, remark = environment.observation_space, "float32", None, None, ""
         shape: Shape
+        if not getattr(space, "is_np_flattenable", False):
+            raise DataError(
+                f"dataset.id={name}: its observations, {_short(space)}, have no fixed size. Wrap the environment in "
+                "one that gives a Box of numbers."
+            )
         if isinstance(space, spaces.Box):
-            is_picture = len(space.shape) == 3 and space.dtype == np.uint8
-            dtype = "uint8" if is_picture else "float32"
-            shape = space.shape[2:] + space.shape[:2] if is_picture else space.shape or (1,)
+            images = find_images(space, channels, name)
+        elif channels != "auto":
+            raise DataError(
+                f"dataset.channels={channels}: observations of {name} are {_short(space)}, and no images. Type "
+                "dataset.channels=auto."
+            )
+        if images is not None:
+            shape, dtype, remark = images.shape, "uint8" if space.dtype == np.uint8 else "float32", images.remark
+        elif isinstance(space, spaces.Box) and len(space.shape) <= 1:
+            shape = space.shape or (1,)
         else:
-            if not getattr(space, "is_np_flattenable", False):
-                raise DataError(f"dataset.id={name}: its observations, {_short(space)}, have no fixed size.")
             shape, flattened = (spaces.flatdim(space),), space
+            remark = f"observations, {_short(space)}, enter as {shape[0]} numbers" * (not _is_choice(space, spaces))
+            if holds_images(space):
+                remark += ": images in them go through no convolutions. To have them, wrap the environment in one that "
+                remark += "gives the image alone"
         action = environment.action_space
         if isinstance(action, spaces.Discrete):
-            return cls(shape, dtype, Actions(int(action.n)), int(action.start), flattened)
+            return cls(shape, dtype, Actions(int(action.n)), int(action.start), flattened, images, remark)
         if isinstance(action, spaces.Box) and np.issubdtype(action.dtype, np.floating):
             low, high = (np.asarray(limit, np.float32).reshape(-1) for limit in (action.low, action.high))
             size = math.prod(action.shape)
             return cls(
-                shape, dtype, Actions(size=size), 0, flattened, low, high, tuple(action.shape), action.dtype.name
+                shape, dtype, Actions(size=size), 0, flattened, images, remark, low, high, tuple(action.shape),
+                action.dtype.name,
             )  # fmt: skip
         raise DataError(
             f"dataset.id={name}: its actions are {_short(action)}, and policies are for Discrete (one of some) and Box "
@@ -137,20 +158,20 @@ class Spaces:
         )
 
     @property
-    def is_picture(self) -> bool:
-        """Whether observations are pictures, which the environment gives with channels last."""
-        return self.dtype == "uint8"
-
-    @property
     def is_plain(self) -> bool:
         """Whether an observation enters the network as the environment gives it."""
-        return self.space is None and not self.is_picture
+        return self.space is None and self.images is None
 
     def observed(self, observation: Any) -> Any:
         """An observation of the environment as it enters the network."""
-        if self.space is not None:
-            return require_gymnasium().spaces.flatten(self.space, observation)
-        return np.moveaxis(observation, 2, 0) if self.is_picture else observation
+        if self.images is not None:
+            return self.images.read(observation)
+        if self.space is None:
+            return observation
+        wanted = self.space.shape
+        if wanted is not None and np.shape(observation) != wanted:
+            raise ValueError(f"its observation has the shape {np.shape(observation)}, and not {wanted}")
+        return require_gymnasium().spaces.flatten(self.space, observation)
 
     def actions_for(self, action_EA: np.ndarray) -> Sequence[Any]:
         """Actions of the policy as environments take them: numbers within their limits."""
@@ -257,7 +278,7 @@ class VectorEnvironment:
 
     def require_finite(self) -> None:
         """Raises: LoaderError: an observation is infinite or not a number."""
-        if self._spaces.is_picture or np.isfinite(self.observation_E).all():
+        if self._spaces.dtype == "uint8" or np.isfinite(self.observation_E).all():
             return
         number = int(np.argmin(np.isfinite(self.observation_E.reshape((len(self._names), -1))).all(axis=1)))
         raise self._failure(number, f"its observation is not finite: {self.observation_E[number]!s:.100}")
@@ -304,6 +325,10 @@ def _lacks_package(error: BaseException) -> bool:
 def _said(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+def _is_choice(space: Any, spaces: Any) -> bool:
+    return isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
 
 
 def _short(space: Any) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LOG_STD_LIMITS = (-20.0, 2.0)
 """Of a Gaussian policy; beyond them a standard deviation stays what it is there."""
+LEAST_IMAGE_SIDE = 36
+"""Of images that the convolutions of `model=actor_critic` can take; the pixels of smaller ones enter dense layers."""
 _LOG_2_PI = math.log(2 * math.pi)
 
 FACTS = ("log_probability", "advantage", "value_target", "value", "return", "length", "ended")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Sequence
 
-from mxtrain.dataset.acting.policy import Actions
+from mxtrain.dataset.acting.policy import LEAST_IMAGE_SIDE, Actions
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.networks.classifier import build_activation
 from mxtrain.types import Shape
@@ -18,8 +18,6 @@ EPSILON = 1e-8
 LARGEST_OBSERVATION = 10.0
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, side and stride. Source: Mnih et al., "Human-level control through deep reinforcement learning" (2015)."""
-LEAST_SIDE = 36
-"""Of pictures that these convolutions can take; smaller ones enter the dense layers as they are."""
 
 
 class ActorCriticSizes(NamedTuple):
@@ -82,7 +80,7 @@ class ActorCriticNetwork(gluon.HybridBlock):
                 self.features.add(Normalize(tuple(input_shape)))
             elif len(input_shape) == 3:
                 self.features.add(nn.HybridLambda(lambda F, x: x / 255.0))
-            if len(input_shape) == 3 and min(input_shape[1:]) >= LEAST_SIDE:
+            if len(input_shape) == 3 and min(input_shape[1:]) >= LEAST_IMAGE_SIDE:
                 for channels, side, stride in CONVOLUTIONS:
                     weights = mx.init.Orthogonal(math.sqrt(2))
                     self.features.add(nn.Conv2D(channels, side, stride, weight_initializer=weights),

@@ -156,4 +156,4 @@ def test_further_features_stand_beside_user_and_item_in_each_row(model: Model) -
         for place in range(CANDIDATES):
             ids = np.concatenate([user_BV[row], item_BCW[row, place]])[None]
             score = network.network(nd.array(ids, dtype="int32"), nd.array(number_BCN[row, place][None]))
-            assert found[row, place] == pytest.approx(score.asscalar(), abs=1e-4)
+            assert found[row, place] == pytest.approx(score.asscalar(), rel=1e-5, abs=1e-4)
