@@ -23,7 +23,8 @@ from mxtrain.dataset.checking.problems import (
 )
 from mxtrain.dataset.image.decoded import DecodedDataset
 from mxtrain.dataset.image.files import EXTENSIONS, ImageFiles, find_images
-from mxtrain.dataset.loading.regular_files import FileId, exists, id_of
+from mxtrain.dataset.loading.regular_files import FileId, exists, files_in, id_of
+from mxtrain.dataset.loading.split_folders import find_splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 
@@ -31,8 +32,9 @@ from mxtrain.types import PathText
 class ImageFolder(DecodedDataset):
     """Image files in `root/train/CLASS/` with `root/val/` and `root/test/` beside, or all in `root/CLASS/`.
 
-    The classes are the folder names in alphabetical order. Splits that are missing are carved out of the training
-    images by `val_fraction` and `test_fraction`, seeded and stratified.
+    Other usual names of splits are understood (`training_set`, `Valid`, `dev`; see `split_folders`). The classes are
+    the folder names in alphabetical order. Splits that are missing are carved out of the training images by
+    `val_fraction` and `test_fraction`, seeded and stratified.
     """
 
     root: PathText = "data/image_folder"
@@ -50,16 +52,41 @@ class ImageFolder(DecodedDataset):
                 f"dataset=image_folder: there is no folder '{root}'. It must hold one folder per class with images, or "
                 f"train/CLASS/ with val/CLASS/ beside. Name yours with dataset.root=FOLDER."
             )
-        train_root = root / "train" if (root / "train").is_dir() else root
-        class_names = _list_classes(train_root, findings)
-        roots = {"train": train_root}
-        if train_root != root:
-            roots.update({name: root / name for name in ("val", "test") if os.path.lexists(root / name)})
+        roots = find_roots(root, "dataset=image_folder")
+        class_names = _list_classes(roots["train"], findings)
         finder = _ClassFinder(root, roots.values(), class_names, findings)
         found = {name: finder.list_split(folder) for name, folder in roots.items()}
         return self.make_splits(
             (found["train"], found["train"].label_N), found.get("val"), found.get("test"), class_names, findings
         )
+
+
+def find_roots(root: Path, option: str) -> Dict[str, Path]:
+    """The folder with the class folders of each split; only "train", the root itself, where there are no splits.
+
+    A folder called `train` with images, beside other folders, is a class (a vehicle) and no split.
+    """
+    splits = find_splits(root, option)
+    others = set(_folders_in(root)) - {path.name for path in splits.values()}
+    return {"train": root} if not splits or (others and _holds_images(splits["train"])) else splits
+
+
+def _holds_images(folder: Path) -> bool:
+    """Whether a folder holds images itself, not only in folders below."""
+    return any(name.lower().endswith(EXTENSIONS) for name in files_in(folder))
+
+
+def _refuse_folders_of_classes(folder: Path, names: Sequence[str]) -> None:
+    """Refuses a root whose folders all hold the same folders and no images: classes are one level below."""
+    inside = [set(_folders_in(folder / name)) for name in names]
+    if len(names) > 1 and len(inside[0]) > 1 and all(one == inside[0] for one in inside):
+        if not any(_holds_images(folder / name) for name in names):
+            held = ", ".join(f"{name}/" for name in sorted(inside[0])[:5])
+            raise DataError(
+                f"dataset=image_folder: the folders {', '.join(f'{name}/' for name in names[:5])} in '{folder}' hold "
+                f"no images, but all the same folders ({held}), so these seem to be the classes. Type "
+                f"dataset.root={folder / names[0]}, or rename the folders train/, val/ and test/ if they are splits."
+            )
 
 
 def _list_classes(folder: Path, findings: Findings) -> List[str]:
@@ -70,6 +97,7 @@ def _list_classes(folder: Path, findings: Findings) -> List[str]:
             f"dataset=image_folder: '{folder}' must hold one folder for each of at least two classes, but holds {held}"
             ". Sort the images into CLASS folders, or name another folder with dataset.root=FOLDER."
         )
+    _refuse_folders_of_classes(folder, names)
     for name in names:
         place = DataPlace(str(folder / name))
         attempt(findings, place, partial(require_utf8, name, f"The class folder in '{folder}'"), UNDECODABLE_TEXT)

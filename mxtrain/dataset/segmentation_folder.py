@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import ClassVar, Dict, List, Tuple, Union
+from typing import ClassVar, Dict, List, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated, Literal
@@ -16,10 +16,14 @@ from mxtrain.dataset.image.mask_pairs import MaskPairs, list_masks, list_picture
 from mxtrain.dataset.image.masked_files import MaskedFiles
 from mxtrain.dataset.image.masked_pictures import MaskCoding
 from mxtrain.dataset.loading.regular_files import exists, read_text
+from mxtrain.dataset.loading.split_folders import find_splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 
 MaskValue = Annotated[int, pydantic.Field(ge=0, le=LARGEST_VALUE)]
+IMAGES = ("images", "image", "imgs", "img")
+MASKS = ("masks", "mask", "labels", "label", "annotations")
+"""Names of the folders of pictures and of masks, in lower case."""
 _LAYOUT = (
     "It must hold images/ and masks/ with files of the same names, e.g. images/a.jpg and masks/a.png; with splits of "
     "your own train/images/, train/masks/, val/images/ ... or images/train/, masks/train/, images/val/ ..."
@@ -108,21 +112,44 @@ def read_class_names(path: Path) -> List[str]:
 
 
 def _find_folders(root: Path) -> Dict[str, Tuple[Path, Path]]:
-    """The folders of pictures and masks of each split; only "train" where there are no splits."""
-    for of_split in (lambda split: (root / split / "images", root / split / "masks"),
-                     lambda split: (root / "images" / split, root / "masks" / split)):  # fmt: skip
-        found = {split: of_split(split) for split in ("train", "val", "test") if any(map(_is_there, of_split(split)))}
-        if "train" in found:
-            return found
-    folders = root / "images", root / "masks"
-    missing = next((folder for folder in folders if not folder.is_dir()), None)
-    if missing is not None:
-        raise DataError(f"dataset=segmentation_folder: there is no folder '{missing}'. '{root}' is read. {_LAYOUT}")
-    return {"train": folders}
+    """The folders of pictures and masks of each split; only "train" where there are no splits.
+
+    Raises:
+        DataError: a folder is missing, or two mean the same.
+    """
+    option = SegmentationFolder.option
+    splits = find_splits(root, option)
+    pairs = {split: (_kind_in(folder, IMAGES), _kind_in(folder, MASKS)) for split, folder in splits.items()}
+    found = {split: pair for split, pair in pairs.items() if any(os.path.lexists(folder) for folder in pair)}
+    if "train" in found:
+        return found
+    pictures, masks = _kind_in(root, IMAGES), _kind_in(root, MASKS)
+    for folder in (pictures, masks):
+        if not folder.is_dir():
+            raise DataError(f"{option}: there is no folder '{folder}'. '{root}' is read. {_LAYOUT}")
+    of_pictures, of_masks = find_splits(pictures, option), find_splits(masks, option)
+    if not of_pictures and not of_masks:
+        return {"train": (pictures, masks)}
+    return {
+        split: (of_pictures.get(split, pictures / split), of_masks.get(split, masks / split))
+        for split in ("train", "val", "test") if split in of_pictures or split in of_masks
+    }  # fmt: skip
 
 
-def _is_there(folder: Path) -> bool:
-    return os.path.lexists(folder)
+def _kind_in(folder: Path, names: Sequence[str]) -> Path:
+    """The folder of pictures, or that of masks, in a folder: the first of the names where there is none.
+
+    Raises:
+        DataError: there are two.
+    """
+    there = os.listdir(folder) if folder.is_dir() else []
+    found = sorted(name for name in there if name.lower() in names)
+    if len(found) > 1:
+        raise DataError(
+            f"{SegmentationFolder.option}: '{folder}' holds {' and '.join(f'{name}/' for name in found)}. Only one of "
+            f"them can be read as {names[0]}/: move the others elsewhere."
+        )
+    return folder / (found[0] if found else names[0])
 
 
 def _pair(pictures: Path, masks: Path, findings: Findings) -> MaskPairs:

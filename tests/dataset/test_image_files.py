@@ -54,6 +54,33 @@ def test_folder_with_its_own_splits(write_images, tmp_path):
     assert len(ImageFolder(root=str(tmp_path / "data")).open().test) == 6
 
 
+@pytest.mark.parametrize("train, val, test", [
+    ("training_set", None, "test_set"), ("Train", "Val", "Test"), ("Training", None, "Testing"),
+    ("seg_train/seg_train", None, "seg_test/seg_test"), ("train", "valid", "test"), ("train", "validation", None),
+    ("train", "dev", None),
+])  # fmt: skip
+def test_usual_names_of_splits(write_images, tmp_path, train, val, test):
+    for name, count in ((train, 6), (val, 2), (test, 3)):
+        if name is not None:
+            write_images(f"data/{name}", count=count)
+    splits = ImageFolder(root=str(tmp_path / "data"), image_size=[16, 16], val_fraction=0.25).open()
+    assert splits.class_names == ["blue", "red"]
+    assert len(splits.train) == (12 if val else 9 if test else 12) and len(splits.val) == (4 if val else 3)
+    assert test is None or len(splits.test) == 6
+
+
+def test_a_class_called_train(write_images, tmp_path):
+    write_images("data", classes=["bus", "train"], count=4)
+    assert ImageFolder(root=str(tmp_path / "data")).open().class_names == ["bus", "train"]
+
+
+def test_folders_of_class_folders_are_refused(write_images, tmp_path):
+    for part in ("part1", "part2"):
+        write_images(f"data/{part}", classes=["cat", "dog"])
+    with pytest.raises(DataError, match=r"all the same folders \(cat/, dog/\).*Type dataset.root=.*data/part1"):
+        ImageFolder(root=str(tmp_path / "data")).open()
+
+
 def test_folder_refusals(write_images, tmp_path):
     with pytest.raises(DataError, match="there is no folder '.*none'"):
         ImageFolder(root=str(tmp_path / "none")).open()

@@ -151,6 +151,25 @@ def test_a_folder_is_split_by_fraction_or_by_its_own_folders(tmp_path):
         assert [len(part) for part in (splits.train, splits.val, splits.test)] == [2, 1, 1]
 
 
+@pytest.mark.parametrize("pictures, masks", [
+    ("{}/images", "{}/masks"), ("images/{}", "masks/{}"), ("{}/Images", "{}/Labels"), ("imgs/{}", "annotations/{}"),
+])  # fmt: skip
+def test_usual_names_of_splits(tmp_path, pictures, masks):
+    for split, names in (("Training", "abc"), ("valid", "de"), ("Test", "f")):
+        write_folder(tmp_path, names, pictures.format(split), masks.format(split))
+    splits = opened(tmp_path).open()
+    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [3, 2, 1]
+    write_folder(tmp_path, "g", pictures.format("dev"), masks.format("dev"))
+    with pytest.raises(DataError, match="dev/ and valid/, and each of these names means the split val"):
+        opened(tmp_path).open()
+
+
+def test_two_folders_of_masks_are_refused(tmp_path):
+    write_folder(write_folder(tmp_path), masks="labels")
+    with pytest.raises(DataError, match="holds labels/ and masks/"):
+        opened(tmp_path).open()
+
+
 def test_pictures_may_lie_in_folders_below_and_share_a_mask(tmp_path):
     root = write_folder(tmp_path, ["x/a", "y/a", "b"])
     (root / "masks" / "y" / "a.png").unlink()
