@@ -207,7 +207,7 @@ class BaseDataset(Spec):
         """
         raise DataError(f"{type(self).__name__} does not say how to read files to predict for.")
 
-    def picture_ids(self, places: Sequence[str]) -> Dict[str, int]:
+    def picture_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
         """The numbers that the dataset's own files give pictures, by where these stand; without those of which no file
         says one.
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Dict, List, Optional, Sequence, Set, Tuple
+from typing import ClassVar, Dict, List, Literal, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from mxtrain.dataset.checking.problems import (
     Problem,
     attempt,
 )
-from mxtrain.dataset.image.box_faults import refuse_all, refuse_wrong_boxes
+from mxtrain.dataset.image.box_faults import are_corners, refuse_all, refuse_wrong_boxes
 from mxtrain.dataset.image.box_table import BoxTable
 from mxtrain.dataset.image.boxed_classes import ClassIndex, ClassNames
 from mxtrain.dataset.image.boxed_files import BoxedFiles, BoxedSplit, find_ids
@@ -64,6 +65,13 @@ class Coco(BoxedFiles):
     classes: ClassNames = []
     """Names of the categories that are learned; empty = all. What is of others is left out."""
 
+    crowds: Literal["regions", "objects"] = "regions"
+    """What an annotation with iscrowd=1 is: regions = many objects in one, which are neither trained on nor measured;
+    objects = an object as any other. Some tools, such as CVAT, write iscrowd=1 for each mask."""
+    box_format: Literal["auto", "xywh", "xyxy"] = "auto"
+    """The four numbers of a bbox: xywh = left, top, width, height, as COCO has them; xyxy = left, top, right, bottom;
+    auto = xywh, but boxes that can only be xyxy are refused."""
+
     @property
     def leaves_out(self) -> bool:
         """Whether a file may have categories that are not learned."""
@@ -96,19 +104,43 @@ class Coco(BoxedFiles):
             contents = attempt(findings, DataPlace(str(path)), functools.partial(_read, path, root, setting, findings))
             if contents is None:
                 continue
+            contents = self._understood(contents)
             if not names:
                 names, category_ids = self._choose_classes(contents)
             found[split] = self._split(contents, root / images, f"dataset.{split}_images", names, findings)
         return self.make_splits(found, names, category_ids, findings)
 
-    def picture_ids(self, places: Sequence[str]) -> Dict[str, int]:
+    def crowd_remedy(self) -> str:
+        """See `BoxedFiles.crowd_remedy`."""
+        return "If they are objects as any other (CVAT writes iscrowd=1 for masks), type dataset.crowds=objects."
+
+    def _understood(self, contents: CocoContents) -> CocoContents:
+        """What a file holds, with crowds and boxes as the settings say they are.
+
+        Raises:
+            DataError: boxes are corners, and no setting says so.
+        """
+        if self.crowds == "objects":
+            contents = replace(contents, is_crowd_R=np.zeros_like(contents.is_crowd_R))
+        if self.box_format == "xyxy":
+            left_top_R2, side_R2 = contents.edge_R4[:, :2], contents.edge_R4[:, 2:] - contents.edge_R4[:, :2]
+            return replace(contents, edge_R4=np.concatenate([left_top_R2, side_R2], axis=1))
+        if self.box_format == "auto" and are_corners(contents.edge_R4, contents.size_P2[contents.picture_R]):
+            raise DataError(
+                f"'{contents.path}': the boxes seem to be [left, top, right, bottom]: so read, all of them lie in "
+                "their images, and read as COCO's [left, top, width, height], many do not. Type "
+                "dataset.box_format=xyxy, or dataset.box_format=xywh if they are COCO's."
+            )
+        return contents
+
+    def picture_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
         """See `BaseDataset.picture_ids`: ids in the annotations that are there, of the picture in their folder, or else
         of the one that is called so."""
         root = Path(self.root)
         parts = ((self.val_annotations, self.val_images), (self.test_annotations, self.test_images),
                  (self.train_annotations, self.train_images))  # fmt: skip
-        of_path: Dict[str, int] = {}
-        of_name: Dict[str, Set[int]] = {}
+        of_path: Dict[str, Union[int, str]] = {}
+        of_name: Dict[str, Set[Union[int, str]]] = {}
         for file, images in parts:
             if file is None or not exists(root / file):
                 continue
@@ -116,7 +148,7 @@ class Coco(BoxedFiles):
             for number, name in read_picture_ids(root / file):
                 of_path.setdefault(os.path.normpath(os.path.join(folder, name)), number)
                 of_name.setdefault(os.path.basename(name), set()).add(number)
-        found: Dict[str, int] = {}
+        found: Dict[str, Union[int, str]] = {}
         for place in places:
             folder, name = os.path.split(os.path.abspath(place))
             path, called = os.path.join(os.path.realpath(folder), name), of_name.get(name, set())

@@ -120,7 +120,10 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
         is_thing_R &= (edge_R4[:, 2:] > edge_R4[:, :2]).all(axis=1)  # of others nothing is in the picture
         kept, points = self._read_points(contents, np.flatnonzero(is_thing_R), len(point_names), findings)
         if found is None or not len(kept):
-            raise NothingLeft(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.")
+            is_crowd_R = contents.is_crowd_R[contents.category_R == category]
+            are_crowds = len(is_crowd_R) > 0 and is_crowd_R.all()
+            why = f" All annotations have iscrowd=1. {self.crowd_remedy()}" if are_crowds else ""
+            raise NothingLeft(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.{why}")
         things = Things(picture_R[kept], edge_R4[kept], points, contents.area_R[kept], np.ones(len(kept)))
         is_person = tuple(point_names) == PERSON_NAMES
         sigmas = PERSON_SIGMAS if is_person else (OTHER_SIGMA,) * len(point_names)

@@ -74,6 +74,13 @@ class SegmentationFolder(MaskedFiles):
         val, test = found.get("val"), found.get("test")
         return self.make_splits(found["train"], val, test, names, coding, findings=findings)
 
+    def remedy_if_ignored(self, coding: MaskCoding) -> str:
+        """See `MaskedFiles.remedy_if_ignored`."""
+        if len(coding.values) == 2 and len(coding.ignored) == 1:
+            values = f"[{coding.values[0]},{coding.ignored[0]}]"
+            return f"If {coding.ignored[0]} is the second class, type dataset.mask_values={values} dataset.ignored=[]."
+        return "Say which value each class has, and which count nowhere: dataset.mask_values=[...] dataset.ignored=[]."
+
     def _coding(self, names: List[str]) -> MaskCoding:
         values = list(range(len(names))) if self.mask_values == "auto" else self.mask_values
         if len(values) != len(names):

@@ -36,9 +36,12 @@ from mxtrain.dataset.image.voc_layout import find_years, read_names
 from mxtrain.dataset.image.voc_masks import VocFound, VocOutlines
 from mxtrain.dataset.loading.regular_files import FileId, exists, read_bytes, walk
 from mxtrain.errors import DataError, did_you_mean
+from mxtrain.files.text_numbers import parse_boolean, parse_number
 from mxtrain.types import PathText
 
 MAX_XML_BYTES = 16 << 20
+UNSPECIFIED = ("", "unspecified", "none", "null")
+"""Texts of <difficult> that say nothing: such an object counts as usual."""
 _LAYOUT = (
     "It must be VOCdevkit, VOCdevkit/VOC2007 or another folder that holds JPEGImages/, Annotations/ and "
     "ImageSets/Main/."
@@ -229,9 +232,9 @@ class _VocBoxes:
             return
         if size is not None:
             self._sizes[index] = size
-        self._counts[index] = len(objects)
-        for number, one in enumerate(objects):
-            self._add_object(index, path, one, number)
+        self._counts[index] = objects[-1].number + 1 if objects else 0
+        for one in objects:
+            self._add_object(index, path, one, one.number)
 
     def _add_object(self, index: int, path: Path, one: VocObject, of_picture: int) -> None:
         place, texts = DataPlace(str(path), one.line), one.texts
@@ -240,14 +243,18 @@ class _VocBoxes:
             if self._dataset.other_classes == "refuse":
                 self._refused.append(self._unknown(place, texts.get("name", "")))
             return
-        try:
-            left, top, right, bottom = (float(texts[edge]) for edge in EDGES)
-        except (KeyError, ValueError):
+        left, top, right, bottom = (parse_number(texts.get(edge, ""), allow_special=True) for edge in EDGES)
+        if left is None or top is None or right is None or bottom is None:
             said = ", ".join(f"{edge} {texts[edge]!r:.40}" if edge in texts else f"no {edge}" for edge in EDGES)
             fact = f"{place}: the box of '{texts['name'][:40]}' has {said}."
             self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Give it four numbers."))
             return
-        is_difficult = texts.get("difficult", "") not in ("", "0")
+        said = texts.get("difficult", "")
+        is_difficult = False if said.lower() in UNSPECIFIED else parse_boolean(said)
+        if is_difficult is None:
+            fact = f"{place}: <difficult> of '{texts['name'][:40]}' is '{said[:40]}', which is neither yes nor no."
+            self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Write 0 or 1."))
+            return
         flags = Flag.DIFFICULT * is_difficult
         self._rows.append((index, left - 1, top - 1, right, bottom, number, flags, of_picture))
         self._stands.append((str(path), one.line))

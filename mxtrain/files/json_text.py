@@ -38,20 +38,29 @@ def parse_json(content: Union[str, bytes], allow_nan: bool = False) -> Any:
             content = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise JsonTextError(f"is not UTF-8: it holds the byte 0x{content[error.start]:02x}") from error
-    options: Dict[str, Any] = {"object_pairs_hook": _object}
-    if not allow_nan:
-        options["parse_constant"] = _refuse_constant
-    if _LARGE_NUMBER.search(content):
-        options.update(parse_float=_float, parse_int=_int)
     try:
-        value = json.loads(content, **options)
+        value = json.loads(content, **decoder_options(content, allow_nan))
     except json.JSONDecodeError as error:
         raise JsonTextError(f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
     except RecursionError as error:
         raise JsonTextError(f"is nested deeper than {MAX_DEPTH} levels") from error
-    if content.count("[") + content.count("{") > MAX_DEPTH:
-        _check_depth(value)
+    check_depth(value, content)
     return value
+
+
+def decoder_options(text: str, allow_nan: bool = False) -> Dict[str, Any]:
+    """Arguments of `json.loads` and `json.JSONDecoder` that refuse what `parse_json` refuses, but for deep nesting.
+
+    Args:
+        text: what is going to be decoded; numbers are checked one by one only if one of them may be out of range.
+        allow_nan: see `parse_json`.
+    """
+    options: Dict[str, Any] = {"object_pairs_hook": _object}
+    if not allow_nan:
+        options["parse_constant"] = _refuse_constant
+    if _LARGE_NUMBER.search(text):
+        options.update(parse_float=_float, parse_int=_int)
+    return options
 
 
 def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -84,8 +93,20 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:20]}...{text[-8:]}"
 
 
-def _check_depth(value: Any) -> None:
-    """Walks the value level by level, because a recursive walk of a hostile value exhausts the stack."""
+def check_depth(value: Any, text: str) -> None:
+    """Refuses a value that is nested too deeply.
+
+    It is walked level by level, because a recursive walk of a hostile value exhausts the stack.
+
+    Args:
+        value: that was decoded.
+        text: of it.
+
+    Raises:
+        JsonTextError: it is nested deeper than `MAX_DEPTH`.
+    """
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(MAX_DEPTH):
         if not level:

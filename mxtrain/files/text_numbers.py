@@ -1,4 +1,4 @@
-"""Strict parsing of numbers in text files.
+"""Strict parsing of numbers and booleans in text files.
 
 `float()` and `int()` accept more than data files mean by a number: underscores (`1_0` is 10), digits of any
 script, surrounding Unicode space, `infinity`. Readers of text formats parse numbers with these functions instead.
@@ -56,3 +56,21 @@ def parse_integer(text: str, low: int = -(2**63), high: int = 2**63 - 1) -> Opti
         return None
     value = int(text)
     return value if low <= value <= high else None
+
+
+TRUE_WORDS, FALSE_WORDS = ("1", "true", "yes", "y", "t", "on"), ("0", "false", "no", "n", "f", "off")
+
+
+def parse_boolean(text: str) -> Optional[bool]:
+    """Parses a boolean as people and tools write it: `TRUE_WORDS`, `FALSE_WORDS` in any case, or the number 0 or 1.
+
+    Args:
+        text: spaces and tabs around it are ignored.
+
+    Returns:
+        None if the text is none.
+    """
+    word = text.strip(" \t").lower()
+    if word in TRUE_WORDS or word in FALSE_WORDS:
+        return word in TRUE_WORDS
+    return {0.0: False, 1.0: True}.get(parse_number(word))  # type: ignore[arg-type]  # of None there is none

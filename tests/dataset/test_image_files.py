@@ -280,6 +280,36 @@ def test_damaged_records_are_refused_by_name(write_images, tmp_path):
         ImageRecord(root=str(tmp_path)).open()
 
 
+@pytest.mark.parametrize("change", [16, -16, 4])
+@pytest.mark.parametrize("has_index", [True, False])
+def test_a_record_whose_length_contradicts_the_index_is_refused(write_images, tmp_path, change, has_index):
+    make_record(str(write_images()), str(tmp_path / "images"))
+    path = tmp_path / "images_train.rec"
+    content = bytearray(path.read_bytes())
+    second = RecordFile(path).offset_N[1]
+    struct.pack_into("<I", content, second + 4, struct.unpack_from("<I", content, second + 4)[0] + change)
+    path.write_bytes(content)
+    if not has_index:
+        path.with_suffix(".idx").unlink()
+        with pytest.raises(DataError, match="Record 2 of .* does not begin at byte"):
+            RecordFile(path)
+        return
+    records = RecordFile(path)
+    for index in (0, 2, len(records) - 1):
+        records.read(index)
+    with pytest.raises(LoaderError, match="Record 1 of .* has a length that cannot be right"):
+        records.read(1)
+
+
+def test_an_index_of_some_records_is_read(write_images, tmp_path):
+    make_record(str(write_images()), str(tmp_path / "images"))
+    index = tmp_path / "images_train.idx"
+    lines = index.read_text().splitlines(keepends=True)
+    index.write_text("".join(lines[::-2]))
+    records = RecordFile(tmp_path / "images_train.rec")
+    assert [records.read(number) for number in range(len(records))]
+
+
 def test_a_corrupt_record_is_named_and_does_not_end_the_process(write_images, tmp_path):
     make_record(str(write_images()), str(tmp_path / "images"))
     path = tmp_path / "images_train.rec"

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from mxtrain.dataset.ade20k import Ade20k
 from mxtrain.dataset.cityscapes import LABELS, Cityscapes
-from mxtrain.dataset.image import masked_pictures
+from mxtrain.dataset.image import masked_files, masked_pictures
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.segmentation_folder import SegmentationFolder
 from mxtrain.dataset.signature import Signature
@@ -214,7 +214,7 @@ FOLDER_MISTAKES = [
         change("classes.txt", lambda path: path.write_text("\n".join(map(str, range(256))))),
         "the value 255 is that of the",
     ),
-    (change("masks/a.png", save("RGB", value=(1, 1, 1))), "masks/a.png' cannot be read as a mask (its pixels are RGB"),
+    (change("masks/a.png", save("RGB", value=(1, 2, 1))), "masks/a.png' cannot be read as a mask (it has colours"),
     (change("masks/a.png", save("L", kind="JPEG")), "JPEG changes values"),
     (
         change("masks/a.png", save("L", value=7)),
@@ -233,6 +233,58 @@ def test_what_is_wrong_with_a_folder_is_said_before_training(tmp_path, spoil, sa
     spoil(root)
     with pytest.raises(DataError, match=re.escape(said.replace("{root}", str(root)))):
         opened(root).open()
+
+
+def write_masks(root, *masks, mode="L"):
+    """Pictures with masks of these values, 8 x 8."""
+    for number, mask_HW in enumerate(masks):
+        for folder in ("images", "masks"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(root / "images" / f"{number}.png")
+        mask = Image.fromarray(mask_HW.astype(np.uint8))
+        if mode == "P":
+            mask.putpalette([number % 256 for number in range(768)])
+        (mask if mode != "RGB" else mask.convert("RGB")).save(root / "masks" / f"{number}.png")
+    return root
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGB"])
+def test_foreground_with_the_ignored_value_is_refused(tmp_path, check, mode):
+    half_HW = np.repeat([[0] * 4 + [255] * 4], 8, axis=0)
+    root = write_masks(tmp_path, *[np.roll(half_HW, shift, axis=1) for shift in range(6)], mode=mode)
+    said = (
+        "the class 'polyp', and 50% of the pixels have a value that counts nowhere (255). If 255 is the second class, "
+        "type dataset.mask_values=[0,255] dataset.ignored=[]."
+    )
+    options = {"root": str(root), "classes": ["background", "polyp"], "image_size": [8, 8]}
+    with pytest.raises(DataError, match=re.escape(said)):
+        SegmentationFolder(**options, val_fraction=0.34).open()
+    found = check(SegmentationFolder(**options, val_fraction=0.34))
+    assert "nothing_to_learn" in {kind for kind, *_ in found}
+    splits = SegmentationFolder(**options, val_fraction=0.34, mask_values=[0, 255], ignored=[]).open()
+    assert set(np.unique(splits.train.fetch(np.arange(2), seed=0, epoch=0, train=False)[1])) == {0, 1}
+
+
+def test_one_of_three_classes_with_the_ignored_value_is_said(tmp_path, caplog):
+    thirds_HW = np.repeat([[0, 0, 1, 1, 1, 255, 255, 255]], 8, axis=0)
+    root = write_masks(tmp_path, *[np.roll(thirds_HW, shift, axis=1) for shift in range(6)])
+    SegmentationFolder(root=str(root), classes=["a", "b", "c"], val_fraction=0.34).open()
+    assert "of the class 'c', and 38% of the pixels" in caplog.text
+
+
+def test_ignored_values_in_few_masks_are_not_suspicious(tmp_path, caplog):
+    empty_HW = np.zeros((8, 8))
+    border_HW = np.pad(np.zeros((6, 6)), 1, constant_values=255)
+    root = write_masks(tmp_path, empty_HW, empty_HW, border_HW, empty_HW, empty_HW + 1, empty_HW)
+    SegmentationFolder(root=str(root), classes=["a", "b"], val_fraction=0.34).open()
+    assert caplog.text == ""
+
+
+def test_masks_in_colour_are_refused_with_the_way_to_convert_them(tmp_path):
+    root = write_masks(tmp_path, *[np.eye(8) for _ in range(4)])
+    Image.new("RGB", (8, 8), (255, 0, 0)).save(root / "masks" / "0.png")
+    with pytest.raises(DataError, match=r"it has colours, such as \(255, 0, 0\).*save the numbers as a grey PNG"):
+        SegmentationFolder(root=str(root), classes=["a", "b"], val_fraction=0.34).open()
 
 
 def test_what_is_wrong_with_the_settings_of_a_folder(tmp_path):
@@ -336,15 +388,17 @@ def test_the_test_split_of_cityscapes_counts_where_its_masks_say_something(tmp_p
         opened(root, "cityscapes").open()
 
 
-def test_start_up_reads_one_mask_of_each_split(tmp_path, monkeypatch):
+def test_start_up_reads_a_few_masks(tmp_path, monkeypatch):
     read = []
+    monkeypatch.setattr(masked_files, "MOST_MASKS", 2)
     own = masked_pictures.read_mask
     monkeypatch.setattr(masked_pictures, "read_mask", lambda content: read.append(1) or own(content))
     for kind, write in WRITERS.items():
         write(tmp_path / kind)
         before = len(read)
         opened(tmp_path / kind, kind).open()
-        assert len(read) - before == (1 if kind == "folder" else 2)
+        # The first mask of each split, and of the training split one that has all classes, or two.
+        assert len(read) - before == (2 if kind in ("folder", "cityscapes") else 4)
 
 
 def test_a_checkpoint_keeps_the_size_of_the_frame_unless_another_is_typed(tmp_path):

@@ -239,3 +239,91 @@ def test_a_folder_without_layout_is_named(tmp_path):
     (tmp_path / "Annotations").mkdir()
     with pytest.raises(DataError, match="holds no annotations"):
         opened(tmp_path, train_split=None)
+
+
+def object_xml(*parts):
+    return "<annotation><object><name>cat</name>" + "".join(parts) + "</object></annotation>"
+
+
+def box_xml(left, top, right, bottom):
+    edges = zip(("xmin", "ymin", "xmax", "ymax"), (left, top, right, bottom))
+    return "<bndbox>" + "".join(f"<{name}>{value}</{name}>" for name, value in edges) + "</bndbox>"
+
+
+def with_annotation(tmp_path, content):
+    root = write_voc(tmp_path / "VOC2007")
+    (root / "Annotations/a.xml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    return root
+
+
+@pytest.mark.parametrize("said, is_difficult", [
+    ("0", False), ("1", True), ("False", False), ("false", False), ("no", False), ("0.0", False), ("True", True),
+    ("yes", True), ("Unspecified", False), ("", False), (" 0 ", False),
+])  # fmt: skip
+def test_difficult_as_people_write_it(tmp_path, said, is_difficult):
+    root = with_annotation(tmp_path, object_xml(f"<difficult>{said}</difficult>", box_xml(6, 5, 30, 20)))
+    assert opened(root).train.boxes(0)[:, Column.FLAGS].tolist() == [Flag.DIFFICULT * is_difficult]
+
+
+def test_another_text_of_difficult_is_refused(tmp_path):
+    root = with_annotation(tmp_path, object_xml("<difficult>perhaps</difficult>", box_xml(6, 5, 30, 20)))
+    with pytest.raises(DataError, match="line 1: <difficult> of 'cat' is 'perhaps', which is neither yes nor no"):
+        opened(root)
+
+
+def test_boxes_that_are_all_difficult_are_said(tmp_path, caplog):
+    root = write_voc(tmp_path / "VOC2007")
+    for name in "de":
+        size, boxes = PICTURES[name]
+        (root / f"Annotations/{name}.xml").write_text(voc_xml(boxes, size, [1] * len(boxes)))
+    opened(root)
+    assert "all 2 boxes of the class 'cat' in the split val are difficult, so nothing of it is measured" in caplog.text
+
+
+def test_two_boxes_of_one_object_are_two_objects(tmp_path):
+    root = with_annotation(tmp_path, object_xml(box_xml(6, 5, 30, 20), box_xml(1, 1, 10, 10)))
+    assert boxes_of(opened(root).train, 0) == [("cat", 5, 4, 30, 20), ("cat", 0, 0, 10, 10)]
+
+
+@pytest.mark.parametrize("parts, said", [
+    (("<name>Dog</name>", box_xml(6, 5, 30, 20)), "has two <name> in one <object>, 'cat' and 'Dog' (line 1)"),
+    ((box_xml(6, 5, 30, 20).replace("<xmax>", "<xmin>7</xmin><xmax>"),), "has two <xmin> in one <bndbox>, '6' and '7'"),
+    (("<difficult>0</difficult><difficult>1</difficult>", box_xml(6, 5, 30, 20)), "has two <difficult> in one <ob"),
+    ((box_xml("1_0", 5, 30, 20),), "has xmin '1_0'"),
+    ((box_xml("\u0661\u0660", 5, 30, 20),), "has xmin '"),
+])  # fmt: skip
+def test_what_could_be_read_otherwise_is_refused(tmp_path, parts, said):
+    root = with_annotation(tmp_path, object_xml(*parts))
+    with pytest.raises(DataError, match=re.escape(said)):
+        opened(root)
+
+
+def test_the_same_element_twice_with_the_same_text_is_read(tmp_path):
+    root = with_annotation(tmp_path, object_xml("<name>cat</name>", box_xml(6, 5, 30, 20)))
+    assert boxes_of(opened(root).train, 0) == [("cat", 5, 4, 30, 20)]
+
+
+@pytest.mark.parametrize("declared, codec", [
+    ("GB2312", "gbk"), ("GBK", "gbk"), ("gb18030", "gb18030"), ("Big5", "big5"), ("Shift_JIS", "shift_jis"),
+    ("EUC-JP", "euc_jp"), ("EUC-KR", "euc_kr"), ("windows-1252", "cp1252"), ("ISO-8859-1", "latin-1"),
+    ("UTF-16", "utf-16"), ("utf-8", "utf-8"),
+])  # fmt: skip
+def test_declared_encodings(tmp_path, declared, codec):
+    name = {"gbk": "\u732b\u9f98", "gb18030": "\u732b", "big5": "\u8c93", "shift_jis": "\u732b", "euc_jp": "\u732b",
+            "euc_kr": "\uace0", "utf-16": "\u732b", "utf-8": "\u732b"}.get(codec, "\u00e9")  # fmt: skip
+    text = f'<?xml version="1.0" encoding="{declared}"?>' + object_xml(box_xml(6, 5, 30, 20)).replace("cat", name)
+    root = with_annotation(tmp_path, text.encode(codec))
+    assert len(opened(root, classes=[name, "cat", "Dog"]).train.boxes(0)) == 1
+
+
+@pytest.mark.parametrize("declared", ["zip", "rot13", "unicode_escape", "idna", "klingon", "utf-7"])
+def test_other_encodings_are_refused(tmp_path, declared):
+    root = with_annotation(tmp_path, f'<?xml version="1.0" encoding="{declared}"?>' + object_xml(box_xml(6, 5, 30, 20)))
+    with pytest.raises(DataError, match=f"declares the encoding '{declared}', which is not read. Convert it to UTF-8"):
+        opened(root)
+
+
+def test_bytes_that_are_not_in_the_declared_encoding_are_refused(tmp_path):
+    root = with_annotation(tmp_path, b'<?xml version="1.0" encoding="GBK"?>\n<annotation>\xff\xff</annotation>')
+    with pytest.raises(DataError, match="declares the encoding GBK, of which the byte 0xff on line 2 is none"):
+        opened(root)

@@ -47,6 +47,8 @@ MASK_OUTSIDE = "mask_outside"
 
 PICTURE_SIZE = "picture_size"
 """Of a picture: another than is said where its boxes are."""
+NOTHING_TO_LEARN = "nothing_to_learn"
+"""A class whose annotations are all left out of training or of what is measured."""
 EMPTY_BOX = "empty_box"
 INVERTED_BOX = "inverted_box"
 BOX_OUTSIDE = "box_outside"
@@ -68,7 +70,8 @@ KINDS = (
     CANNOT_OPEN, WRONG_CHECKSUM, UNREADABLE_FILE, UNREADABLE, DUPLICATE, DUPLICATE_ACROSS_SPLITS, LISTED_TWICE,
     MISSING_COUNTERPART, UNKNOWN_CLASS, EMPTY_CLASS, LABEL_RANGE, UNREADABLE_IMAGE, WRONG_FORMAT, IMAGE_TOO_LARGE,
     DAMAGED_RECORD, UNREADABLE_MASK, STRAY_MASK_VALUE, MASK_SIZE, EMPTY_MASK, SHORT_POLYGON, MASK_OUTSIDE,
-    PICTURE_SIZE, EMPTY_BOX, INVERTED_BOX, BOX_OUTSIDE, EMPTY_TEXT, LONG_TEXT, LOST_TEXT, UNDECODABLE_TEXT,
+    PICTURE_SIZE, NOTHING_TO_LEARN, EMPTY_BOX, INVERTED_BOX, BOX_OUTSIDE,
+    EMPTY_TEXT, LONG_TEXT, LOST_TEXT, UNDECODABLE_TEXT,
     SHORT_ROW, LONG_ROW, UNREADABLE_ROW, NOT_A_NUMBER, UNREADABLE_AUDIO,
 )  # fmt: skip
 """Names that all datasets share; further ones of its own a dataset lists in `problem_kinds`."""

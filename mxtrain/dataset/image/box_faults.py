@@ -68,6 +68,23 @@ def excess(edge_R4: np.ndarray, size_R2: np.ndarray) -> np.ndarray:
     return np.maximum(np.nan_to_num(beyond_R2, nan=0.0, posinf=np.inf).max(axis=1), -edge_R4[:, :2].min(axis=1)).clip(0)
 
 
+def are_corners(edge_R4: np.ndarray, size_R2: np.ndarray, least_share: float = 0.2) -> bool:
+    """Whether boxes that were read as left, top, width and height can only have been left, top, right and bottom.
+
+    Args:
+        edge_R4: left, top, and these plus the third and the fourth number.
+        size_R2: width and height of each one's picture; NaN = unknown.
+        least_share: so many reach beyond their pictures as they were read, at least; all fit as corners.
+    """
+    is_known_R = np.isfinite(edge_R4).all(axis=1) & np.isfinite(size_R2).all(axis=1)
+    edge_R4, size_R2 = edge_R4[is_known_R], size_R2[is_known_R]
+    if len(edge_R4) < 3:
+        return False
+    corner_R4 = np.concatenate([edge_R4[:, :2], edge_R4[:, 2:] - edge_R4[:, :2]], axis=1)
+    fits = (corner_R4[:, 2:] >= corner_R4[:, :2]).all() and (excess(corner_R4, size_R2) <= TOLERANCE).all()
+    return bool(fits and (excess(edge_R4, size_R2) > TOLERANCE).mean() >= least_share)
+
+
 def fault_text(kind: str, edge_4: np.ndarray, size_2: np.ndarray) -> str:
     """What is wrong with a box, as the end of a sentence."""
     if kind == BOX_OUTSIDE:

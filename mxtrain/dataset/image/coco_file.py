@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 
@@ -25,8 +25,11 @@ from mxtrain.dataset.image.box_faults import refuse_all
 from mxtrain.dataset.image.boxed_classes import first_twice
 from mxtrain.dataset.image.json_elements import Element, JsonFile
 from mxtrain.errors import DataError
+from mxtrain.files.text_numbers import parse_boolean, parse_number
 
 _PARTS = ("images", "annotations", "categories")
+_FIRST_OF_TEXTS = 1 << 62
+"""The first number that stands for an image id which is a text."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def read_coco(path: Path, findings: Findings) -> CocoContents:
     return _CocoReader(path).read(findings)
 
 
-def read_picture_ids(path: Path) -> Iterator[Tuple[int, str]]:
+def read_picture_ids(path: Path) -> Iterator[Tuple[Union[int, str], str]]:
     """The id and the name of each picture that a file names; what is not one of these is passed over.
 
     Raises:
@@ -111,8 +114,22 @@ def read_picture_ids(path: Path) -> Iterator[Tuple[int, str]]:
         one = element.value
         if element.key == "images" and isinstance(one, dict):
             number, name = one.get("id"), one.get("file_name")
-            if type(number) is int and isinstance(name, str):
+            if isinstance(number, (int, str)) and isinstance(name, str):
                 yield number, name
+
+
+def _side(value: object) -> float:
+    """Width or height of an image; NaN, unknown, where converters write none, 0 or -1."""
+    if isinstance(value, str):
+        value = parse_number(value)
+    return float(value) if isinstance(value, (int, float)) and 0 < value < np.inf else np.nan
+
+
+def _flag(value: object) -> Optional[bool]:
+    """A boolean as people write it; None where it is none."""
+    if isinstance(value, str):
+        return parse_boolean(value)
+    return False if value is None or value == 0 else True if value == 1 else None
 
 
 class _CocoReader:
@@ -121,6 +138,10 @@ class _CocoReader:
         self._problems: List[Problem] = []
         self._found: Set[str] = set()
         self._images: Dict[int, Tuple[str, float, float, int]] = {}
+        self._numbers_of: Dict[Union[int, str], int] = {}
+        """Image id, as it is in the file -> its number in this reader."""
+        self._text_ids: Dict[str, int] = {}
+        """Those that annotations name, which may stand before the images."""
         self._categories: Dict[int, str] = {}
         self._points: Dict[int, Tuple[Any, Any]] = {}
         self._wholes = array("q")
@@ -160,16 +181,21 @@ class _CocoReader:
     def _add_image(self, element: Element) -> None:
         one = element.value
         try:
-            number, name = one["id"], one["file_name"]
-            if type(number) is not int or not isinstance(name, str) or not name:
+            given, name = one["id"], one["file_name"]
+            if type(given) not in (int, str) or not isinstance(name, str) or not name:
                 raise TypeError
-            size = [float(one.get(side) or np.nan) for side in ("width", "height")]
-        except (KeyError, TypeError, ValueError, AttributeError):
-            self._refuse(UNREADABLE_ROW, element, "has no whole id, or no file_name", "Give it both.")
+            size = [_side(one.get(side)) for side in ("width", "height")]
+        except (KeyError, TypeError, AttributeError):
+            self._refuse(
+                UNREADABLE_ROW, element, "has no id that is a whole number or a text, or no file_name", "Give it both."
+            )
             return
-        if number in self._images:
-            self._refuse(LISTED_TWICE, element, f"has the id {number}, which another has, too", "Give it its own.")
+        if given in self._numbers_of:
+            self._refuse(LISTED_TWICE, element, f"has the id {given}, which another has, too", "Give it its own.")
             return
+        # Images with texts as ids follow those with numbers, in the order of the file.
+        number = given if type(given) is int else _FIRST_OF_TEXTS + len(self._numbers_of)
+        self._numbers_of[given] = number
         self._images[number] = (name, size[0], size[1], element.record)
 
     def _add_category(self, element: Element) -> None:
@@ -191,16 +217,35 @@ class _CocoReader:
             x, y, width, height = one["bbox"]
             area, name = one.get("area"), one.get("id")
             numbers = array("d", (x, y, width, height, width * height if area is None else area))
+            is_crowd = _flag(one.get("iscrowd"))
+            if is_crowd is None:
+                fact = f"has iscrowd {one['iscrowd']!r:.40}, which is neither 0 nor 1"
+                self._refuse(NOT_A_NUMBER, element, fact, "Write 0 or 1.")
+                return
             wholes = array("q", (
-                one["image_id"], one["category_id"], bool(one.get("iscrowd")), name if type(name) is int else -1,
+                self._image_of(one["image_id"]), one["category_id"], is_crowd, name if type(name) is int else -1,
                 element.record, element.begin, element.end,
             ))  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            fact = "has no bbox of four numbers, or no whole image_id and category_id"
+            fact = "has no bbox of four numbers, or no image_id and no whole category_id"
             self._refuse(NOT_A_NUMBER, element, fact, "Give it these.")
             return
         self._numbers.extend(numbers)
         self._wholes.extend(wholes)
+
+    def _image_of(self, given: object) -> int:
+        """The number of an annotation's image. That of a text is negative until all images are known."""
+        if not isinstance(given, str):
+            return given  # type: ignore[return-value]  # the array refuses what is no whole number
+        return -1 - _FIRST_OF_TEXTS - self._text_ids.setdefault(given, len(self._text_ids))
+
+    def _known_images(self, image_R: np.ndarray) -> np.ndarray:
+        """Numbers of images, those of texts looked up; of an image that there is none of, a number that none has."""
+        if not self._text_ids:
+            return image_R
+        known = np.array([self._numbers_of.get(text, -1) for text in self._text_ids], np.int64)
+        is_text_R = image_R < -_FIRST_OF_TEXTS
+        return np.where(is_text_R, known[np.where(is_text_R, -1 - _FIRST_OF_TEXTS - image_R, 0)], image_R)
 
     def _contents(self) -> CocoContents:
         ids = sorted(self._images)
@@ -208,10 +253,13 @@ class _CocoReader:
         images = [self._images[number] for number in ids]
         whole_R7 = np.frombuffer(self._wholes, np.int64).reshape(-1, 7) if self._wholes else np.zeros((0, 7), np.int64)
         number_R5 = np.frombuffer(self._numbers).reshape(-1, 5) if self._numbers else np.zeros((0, 5))
-        place_R = np.searchsorted(image_id_P, whole_R7[:, 0]).clip(max=len(ids) - 1)
-        is_known_R = image_id_P[place_R] == whole_R7[:, 0]
-        for image, record in whole_R7[~is_known_R][:, [0, 4]].tolist():
+        image_R = self._known_images(whole_R7[:, 0])
+        place_R = np.searchsorted(image_id_P, image_R).clip(max=len(ids) - 1)
+        is_known_R = image_id_P[place_R] == image_R
+        texts = list(self._text_ids)
+        for number, record in whole_R7[~is_known_R][:, [0, 4]].tolist():
             place = DataPlace(str(self._path), record=record)
+            image = number if number >= -_FIRST_OF_TEXTS else repr(texts[-1 - _FIRST_OF_TEXTS - number])
             fact = f"annotations: {place} is of the image {image}, of which there is none."
             self._problems.append(Problem(MISSING_COUNTERPART, place, fact, "Add the image, or remove it."))
         whole_R7, number_R5 = whole_R7[is_known_R], number_R5[is_known_R]

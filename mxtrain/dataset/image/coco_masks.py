@@ -5,7 +5,6 @@ Legend: K points of a polygon, h, w of a picture.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Any, List, Optional, Sequence, Tuple
@@ -26,8 +25,10 @@ from mxtrain.dataset.image.box_faults import TOLERANCE
 from mxtrain.dataset.image.coco_file import CocoContents
 from mxtrain.dataset.image.json_elements import JsonFile
 from mxtrain.dataset.image.outlines import Bitmap, Outline, Polygons
+from mxtrain.dataset.image.settings import MAX_PIXELS
 from mxtrain.dataset.image.view import Window
 from mxtrain.errors import LoaderError
+from mxtrain.files.json_text import JsonTextError
 
 REMEDY = (
     "Correct it, or type dataset.wrong_boxes=mend to leave out things whose masks are wrong, and to have masks cut off "
@@ -121,6 +122,8 @@ def _read_runs(given: Any, size: Optional[Tuple[int, int]]) -> Runs:
     if not isinstance(own, list) or len(own) != 2 or not all(type(side) is int and side > 0 for side in own):
         raise BadMask(UNREADABLE_MASK, "has lengths of runs without their size, [height, width]")
     height, width = own
+    if height * width > MAX_PIXELS:
+        raise BadMask(UNREADABLE_MASK, f"has a mask of {width} x {height} pixels, and at most {MAX_PIXELS:,} are read")
     if size is not None and (height, width) != tuple(size):
         fact = f"has a mask of {width} x {height} pixels, and its picture has {size[1]} x {size[0]}"
         raise BadMask(MASK_SIZE, fact)
@@ -227,7 +230,7 @@ class CocoOutlines:
                 found.append(read_mask(one["segmentation"], size)[0])
         except BadMask as error:
             raise LoaderError(f"annotations: {place} {error.fact}.", REMEDY, error.kind) from error
-        except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        except (OSError, JsonTextError, KeyError, TypeError) as error:
             raise LoaderError(
                 f"'{self.file.path}' is not what it was when this began, or cannot be read any more: {error}.",
                 "Begin again.", UNREADABLE_MASK,

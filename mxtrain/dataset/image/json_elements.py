@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, Iterable, Iterator, NamedTuple, NoReturn, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, NoReturn, Sequence, Set, Tuple
 
 from mxtrain.dataset.loading.regular_files import read_bytes
 from mxtrain.errors import DataError
+from mxtrain.files.json_text import JsonTextError, check_depth, decoder_options, parse_json
 
 MAX_BYTES = 8 << 30
 _SPACE = re.compile(r"[ \t\r\n]*")
+Decode = Callable[[str, int], Tuple[Any, int]]
 _BOM = "\xef\xbb\xbf"
-_decode = json.JSONDecoder().raw_decode
 
 
 class Element(NamedTuple):
@@ -59,12 +60,10 @@ class JsonFile:
             yield from _members(text)
         except json.JSONDecodeError as error:
             self._refuse(f"is no JSON: {error.msg} (line {error.lineno}, column {error.colno})", error)
-        except UnicodeDecodeError as error:
-            self._refuse(f"is no UTF-8: it holds the byte 0x{error.object[error.start]:02x}", error)
         except RecursionError as error:
             self._refuse("is no JSON that can be read: it is nested too deeply", error)
-        except ValueError as error:  # a number of thousands of digits
-            self._refuse(f"is no JSON that can be read: {error}", error)
+        except JsonTextError as error:
+            self._refuse(str(error), error)
 
     def _refuse(self, wrong: str, error: Exception) -> NoReturn:
         raise DataError(f"'{self.path}' {wrong}. Copy or write it again.") from error
@@ -78,25 +77,30 @@ class JsonFile:
         with self.path.open("rb") as file:
             for begin, end in spans:
                 file.seek(begin)
-                yield json.loads(file.read(end - begin))
+                yield parse_json(file.read(end - begin), allow_nan=True)
 
 
 def _members(text: str) -> Iterator[Element]:
+    decode = json.JSONDecoder(**decoder_options(text, allow_nan=True)).raw_decode  # NaN is refused where it is used
+    keys: Set[str] = set()
     at = _skip(text, len(_BOM) if text.startswith(_BOM) else 0)
     at = _expect(text, at, "{")
     if text[at : at + 1] == "}":
         return
     while True:
-        key, at = _value(text, at)
+        key, at = _value(decode, text, at)
         if not isinstance(key, str):
             raise json.JSONDecodeError("Expecting property name", text, at)
+        if key in keys:
+            raise JsonTextError(f"has the key {json.dumps(key[:40])} twice")
+        keys.add(key)
         at = _expect(text, _skip(text, at), ":")
         if text[at : at + 1] == "[":
-            for element in _array(text, key, at):
+            for element in _array(decode, text, key, at):
                 yield element  # and the last is looked at below
             at = element.end if element.record < 0 else _skip(text, element.end) + 1
         else:
-            value, end = _value(text, at)
+            value, end = _value(decode, text, at)
             yield Element(key, -1, value, at, end)
             at = end
         at = _skip(text, at)
@@ -107,14 +111,14 @@ def _members(text: str) -> Iterator[Element]:
         at = _expect(text, at, ",")
 
 
-def _array(text: str, key: str, at: int) -> Iterator[Element]:
+def _array(decode: Decode, text: str, key: str, at: int) -> Iterator[Element]:
     at = _skip(text, at + 1)
     if text[at : at + 1] == "]":
         yield Element(key, -1, [], at, at + 1)
         return
     index = 0
     while True:
-        value, end = _value(text, at)
+        value, end = _value(decode, text, at)
         yield Element(key, index, value, at, end)
         at = _skip(text, end)
         if text[at : at + 1] == "]":
@@ -123,13 +127,16 @@ def _array(text: str, key: str, at: int) -> Iterator[Element]:
         index += 1
 
 
-def _value(text: str, at: int) -> Tuple[Any, int]:
+def _value(decode: Decode, text: str, at: int) -> Tuple[Any, int]:
     try:
-        value, end = _decode(text, at)
+        value, end = decode(text, at)
     except StopIteration as error:  # the decoder says so of nothing at all
         raise json.JSONDecodeError("Expecting value", text, at) from error
     part = text[at:end]
-    return (value if part.isascii() else json.loads(part.encode("latin-1"))), end
+    if not part.isascii():
+        return parse_json(part.encode("latin-1"), allow_nan=True), end
+    check_depth(value, part)
+    return value, end
 
 
 def _skip(text: str, at: int) -> int:

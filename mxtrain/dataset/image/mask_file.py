@@ -32,6 +32,8 @@ def read_mask(content: bytes) -> Image.Image:
     image = open_image(content)
     if image.format == "JPEG":
         raise ValueError("JPEG changes values: save masks as PNG")
+    if image.mode in ("RGB", "RGBA", "LA", "PA"):
+        return _grey(image)
     if image.mode not in ("1", "L", "P", "I", "I;16", "I;16B", "I;16L"):
         raise ValueError(f"its pixels are {image.mode}: a mask has one value a pixel, the number of its class")
     spread = _SPREAD.get(_raw_mode(image), 1)
@@ -43,6 +45,27 @@ def read_mask(content: bytes) -> Image.Image:
     if low < 0 or high > LARGEST_VALUE:
         raise ValueError(f"its values go from {low} to {high}, and 0 to {LARGEST_VALUE} are read")
     return Image.fromarray(value_HW.astype(np.uint8) if high < 256 else value_HW)
+
+
+def _grey(image: Image.Image) -> Image.Image:
+    """The values of a grey mask that was saved as an image in colour.
+
+    Raises:
+        ValueError: it has colours, or transparent pixels.
+    """
+    value_HWC = np.asarray(image.convert("LA" if image.mode == "LA" else "RGBA"))
+    if (value_HWC[..., -1] < 255).any():
+        raise ValueError("it has transparent pixels: a mask has one value a pixel, the number of its class")
+    if (value_HWC[..., :1] != value_HWC[..., :-1]).any():
+        colours = np.unique(value_HWC[..., :-1].reshape(-1, 3), axis=0)[:3].tolist()
+        shown = ", ".join(str(tuple(colour)) for colour in colours)
+        raise ValueError(
+            f"it has colours, such as {shown}: a mask has one value a pixel, the number of its class. Give each colour "
+            "a number, and save the numbers as a grey PNG; docs/segmentation.md shows how"
+        )
+    from PIL import Image
+
+    return Image.fromarray(np.ascontiguousarray(value_HWC[..., 0]))
 
 
 def _raw_mode(image: Image.Image) -> str:

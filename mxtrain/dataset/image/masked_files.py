@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
-from typing import Any, ClassVar, Collection, Optional, Sequence, Tuple, Union
+from typing import Any, ClassVar, Collection, List, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 import pydantic
 from typing_extensions import Annotated, Literal
 
 from mxtrain.dataset.base import BaseDataset, Splits
-from mxtrain.dataset.checking.problems import STRICT, Findings
+from mxtrain.dataset.checking.problems import NOTHING_TO_LEARN, STRICT, Findings, Problem
 from mxtrain.dataset.image.decoding import known_statistics
 from mxtrain.dataset.image.mask_pairs import MaskPairs, refuse_shared_pictures
 from mxtrain.dataset.image.masked import MaskedDataset
@@ -25,6 +26,9 @@ from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.types import Positive
 
+MOST_MASKS = 16
+"""So many training masks are looked at for a class that is nowhere."""
+log = logging.getLogger(__name__)
 Size = Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)]
 
 
@@ -107,6 +111,7 @@ class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples ar
         ]
         for source in sources if not findings.goes_on else ():
             require_first_mask(source)
+        refuse_ignored_class(sources[0], class_names, self.remedy_if_ignored(coding), findings)
         if val is None:
             subsets = [Subset(sources[0], part) for part in parts]
             sources = [*subsets[:2], sources[2] or (subsets[2] if len(subsets[2]) else None)]
@@ -117,11 +122,57 @@ class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples ar
             mask_values=list(coding.values),
         )  # fmt: skip
 
+    def remedy_if_ignored(self, coding: MaskCoding) -> str:
+        """What to do where a class has the ignored value in all masks."""
+        return "Look at the values of the masks."
+
     def _choose_statistics(
         self, train: MaskPairs, in_train: np.ndarray, coding: MaskCoding, decoding: Decoding
     ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
         source = MaskedPictures(train.pictures, train.masks, coding, decoding, self.known_mean())
         return self.measure_statistics(source, in_train)
+
+
+def refuse_ignored_class(
+    source: MaskedPictures, class_names: Sequence[str], remedy: str, findings: Findings
+) -> None:  # fmt: skip
+    """Looks at a few training masks for a class whose pixels have the ignored value, such as masks of 0 and 255 with
+    two classes: training would end well, and never learn that class.
+
+    Reads `MOST_MASKS` at most, and stops as soon as all classes have been seen, or two masks without an ignored pixel.
+
+    Raises:
+        WrongData: only one class occurs, and nearly all masks have ignored pixels.
+    """
+    if not source.coding.ignored or len(class_names) < 2 or not len(source):
+        return
+    seen: Set[int] = set()
+    shares: List[float] = []
+    chosen = np.unique(np.linspace(0, len(source) - 1, MOST_MASKS).astype(np.int64))
+    for index in chosen.tolist():
+        try:
+            mask_HW = source.mask(index, source.size(index))
+        except LoaderError:  # named when its turn comes
+            continue
+        seen.update(np.unique(mask_HW[mask_HW >= 0]).tolist())
+        shares.append(float((mask_HW < 0).mean()))
+        if len(seen) == len(class_names) or sum(share == 0 for share in shares) == 2:
+            return
+    absent = [f"'{name}'" for number, name in enumerate(class_names) if number not in seen]
+    if not shares or len(seen) > 1 < len(absent):  # of many classes, a few masks have some
+        return
+    values = ", ".join(map(str, source.coding.ignored[:5]))
+    fact = (
+        f"No pixel of the {len(shares)} training masks that were looked at is of the class {' or '.join(absent[:5])}, "
+        f"and {np.mean(shares):.0%} of the pixels have a value that counts nowhere ({values})."
+    )
+    problem = Problem(NOTHING_TO_LEARN, source.place(0), fact, remedy)
+    if len(seen) < 2:
+        findings.refuse(problem)
+    elif findings.goes_on:
+        findings.remark(problem)
+    else:
+        log.warning("%s", problem.sentence)
 
 
 def require_first_mask(source: Optional[MaskedPictures]) -> None:

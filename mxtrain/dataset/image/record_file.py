@@ -53,6 +53,7 @@ class RecordFile:
         weakref.finalize(self, os.close, self._file)
         index_path = self.path.with_suffix(".idx")
         self.offset_N = self._read_index(index_path) if os.path.lexists(index_path) else self._walk()
+        self._sorted_N = np.sort(self.offset_N)
         if not len(self.offset_N):
             raise DataError(f"'{path}' holds no records. Make it again: python -m mxtrain.dataset.make_record.")
 
@@ -188,7 +189,18 @@ class RecordFile:
             if kind in (_WHOLE, _LAST):
                 break
             position += _FRAME.size + (length + 3) // 4 * 4
+        self._require_end(index, position + _FRAME.size + (length + 3) // 4 * 4)
         return _FRAME.pack(_MAGIC, 0)[:4].join(parts)  # a record is cut where it holds the magic number
+
+    def _require_end(self, index: int, end: int) -> None:
+        """Raises: LoaderError: a record reaches into the next one of the index, or nothing begins where it ends."""
+        following = int(np.searchsorted(self._sorted_N, self.offset_N[index], side="right"))
+        overlaps = following < len(self) and end > self._sorted_N[following]
+        if overlaps or (end < self._size and os.pread(self._file, 4, end) != _FRAME.pack(_MAGIC, 0)[:4]):
+            raise LoaderError(
+                f"{self.name(index)} has a length that cannot be right: it ends at byte {end}, and the next record "
+                f"begins elsewhere.", "Copy or make the file again.", DAMAGED_RECORD,
+            )  # fmt: skip
 
     def _read_frame(self, index: int, position: int) -> Tuple[int, int]:
         magic, word = _FRAME.unpack(self._read_bytes(index, position, _FRAME.size))

@@ -294,7 +294,9 @@ def test_a_stray_value_is_found_wherever_it_is(tmp_path):
 @pytest.mark.parametrize(
     ("save", "said"),
     [
-        (lambda path: Image.new("RGB", (30, 20)).save(path), "its pixels are RGB: a mask has one value a pixel"),
+        (lambda path: Image.new("RGB", (30, 20), (9, 0, 0)).save(path), "it has colours, such as .9, 0, 0.: a mask"),
+            (lambda path: Image.new("RGBA", (30, 20)).save(path), "it has transparent pixels: a mask has one value"),
+            (lambda path: Image.new("CMYK", (30, 20)).save(path, "TIFF"), "its pixels are CMYK: a mask has one value"),
         (lambda path: Image.new("L", (30, 20)).save(path, "JPEG"), "JPEG changes values: save masks as PNG"),
         (lambda path: Image.new("L", (31, 20)).save(path), "has 31 x 20 pixels, and its picture .*a.png' 30 x 20"),
         (lambda path: path.write_bytes(b"no mask"), "m.png' cannot be read as a mask"),
