@@ -85,13 +85,14 @@ def append_outcome(file: Path, outcome: Outcome) -> None:
         os.close(number)
 
 
-def read_outcomes(file: Path, start: int) -> List[Outcome]:
-    """The outcomes from byte `start` on, by job number."""
+def read_outcomes(file: Path, start: int, end: Optional[int] = None) -> List[Outcome]:
+    """The outcomes from byte `start` on, before byte `end`, by job number."""
     if not file.is_file():
         return []
-    with open(file, encoding="utf-8") as stream:
+    with open(file, "rb") as stream:
         stream.seek(start)
-        outcomes = [Outcome(**json.loads(line)) for line in stream if line.strip()]
+        lines = stream.read(-1 if end is None else end - start).decode("utf-8").split("\n")
+    outcomes = [Outcome(**json.loads(line)) for line in lines if line.strip()]
     return sorted(outcomes, key=lambda outcome: outcome.number or 0)
 
 

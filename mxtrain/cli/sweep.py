@@ -23,6 +23,7 @@ from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.config_files import CONFIG_NAME
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
 from mxtrain.cli.program import program, tensorboard
+from mxtrain.cli.stored_study import StoredStudy, earlier_outcomes, jobs_numbered_from
 from mxtrain.dataset.base import BaseDataset, open_splits
 from mxtrain.dataset.loading.described_paths import lost_paths
 from mxtrain.description.groups import Description
@@ -80,6 +81,9 @@ def run_sweep(
     file = folder / OUTCOMES
     refuse_links_in_sweep(folder)
     start = file.stat().st_size if file.is_file() else 0
+    study = StoredStudy.of(first.hydra.sweeper)
+    earlier = earlier_outcomes([*(study.folders() if study else []), folder], OUTCOMES, start)
+    first_number = 1 + max((one.number or 0 for one in earlier), default=-1) if study else 0
     fitted = fit(first, composer, overrides)
     swept = [o.key_or_group for o in composer.parse(listed) if o.is_sweep_override()]
     own = [
@@ -88,7 +92,8 @@ def run_sweep(
         *sweeper_settings(first, composer, overrides, descriptions[0]),
     ]
     try:
-        failure = _call_hydra(composer, [*_without_sweep_dir(composer, fitted), *own], job)
+        with jobs_numbered_from(first_number):
+            failure = _call_hydra(composer, [*_without_sweep_dir(composer, fitted), *own], job)
     except Exception:
         # A sweeper that has no result to choose from complains; why each job failed was said when it happened.
         if not _all_failed(read_outcomes(file, start)):
@@ -97,7 +102,9 @@ def run_sweep(
     finally:
         outcomes = read_outcomes(file, start)
         if outcomes:
-            print_table(outcomes, folder, descriptions[0])
+            if study:
+                study.note(folder)
+            print_table(outcomes, folder, descriptions[0], earlier, study)
     interrupted = failure and outcomes and outcomes[-1].exit_code in STOPS
     return outcomes[-1].exit_code if interrupted else failure or exit_code_of(outcomes)
 
@@ -307,10 +314,26 @@ def _next_steps(best: Outcome, folder: Path, description: Description) -> List[T
     return steps
 
 
-def print_table(outcomes: Sequence[Outcome], folder: Path, description: Description) -> None:
-    """The jobs, the best by `trainer.monitor` first: what was swept, state, best value and where it was reached."""
-    ranked = by_rank(outcomes, direction_of(description))
-    swept = list(dict.fromkeys(key for outcome in outcomes for key in outcome.swept))
+def print_table(
+    outcomes: Sequence[Outcome], folder: Path, description: Description, earlier: Sequence[Outcome] = (),
+    study: Optional[StoredStudy] = None,
+) -> None:  # fmt: skip
+    """The jobs, the best by `trainer.monitor` first: what was swept, state, best value and where it was reached.
+
+    Args:
+        outcomes: of this call.
+        folder: of the sweep.
+        description: of one of its jobs.
+        earlier: jobs of earlier calls; those that were run again or monitored something else are left out.
+        study: that the sweep is part of.
+    """
+    again = {outcome.run_dir for outcome in outcomes}
+    earlier = [
+        one for one in earlier
+        if one.run_dir not in again and (one.best is None or one.best["metric"] == description.trainer.monitor)
+    ]  # fmt: skip
+    ranked = by_rank([*earlier, *outcomes], direction_of(description))
+    swept = list(dict.fromkeys(key for outcome in ranked for key in outcome.swept))
     table = Table(box=None, pad_edge=False)
     for title in ("job", *(swept or ["overrides"]), "state", description.trainer.monitor, "step", ""):
         table.add_column(title)
@@ -327,6 +350,9 @@ def print_table(outcomes: Sequence[Outcome], folder: Path, description: Descript
     console = open_console(sys.stdout)
     console.print()
     console.print(table)
+    remark = study.remark(ranked, direction_of(description)) if study else ""
+    if remark:
+        console.print(remark, soft_wrap=True, highlight=False)
     print_commands(console, _next_steps(ranked[0], folder, description))
     failed = sum(outcome.exit_code != EXIT_FINISHED for outcome in outcomes)
     if failed:

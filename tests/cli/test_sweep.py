@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mxtrain.cli import sweep
 from mxtrain.cli.config_files import job_folder
 from mxtrain.cli.outcome import Outcome, append_outcome, read_outcomes
+from mxtrain.cli.stored_study import earlier_outcomes
 from mxtrain.cli.sweep import by_rank
 from mxtrain.types import CommandLine
 
@@ -107,6 +110,66 @@ def test_optuna_maximises_what_is_monitored(mxtrain) -> None:
     values = [status_of(mxtrain, n)["best"]["value"] for n in range(3)]
     results = (mxtrain.folder / "s/optimization_results.yaml").read_text()
     assert len(set(values)) > 1 and f"best_value: {max(values)}" in results
+
+
+@pytest.mark.slow
+def test_a_stored_study_goes_on_with_its_best_job_and_its_numbers(mxtrain) -> None:
+    """In another folder, and in the same one; jobs of calls whose folder is gone are named by the study."""
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+
+    def call(folder: str, low: float) -> str:
+        done = mxtrain("-m", *FAST[:-1], f"hydra.sweep.dir={folder}", "hydra/sweeper=optuna",
+                       "hydra.sweeper.n_trials=1", "hydra.sweeper.n_jobs=1", "hydra.sweeper.study_name=it",
+                       "hydra.sweeper.storage=sqlite:///it.db", f"optimizer.lr=interval({low},{2 * low})",
+                       mxnet=True)  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    call("a", 0.01)
+    (first,) = (mxtrain.folder / "a").glob("0_*")
+    best = json.loads((first / "status.json").read_text())["best"]["value"]
+    shown = call("b", 1e-9)
+    assert [(number, state) for number, state, _ in rows(shown)] == [("0", "finished, before"), ("1", "finished")]
+    assert re.search(r"^0 .* <- best", shown, re.MULTILINE) and f"eval a/{first.name}" in shown
+    shown = call("b", 1e-8)
+    assert sorted(number for number, _, _ in rows(shown)) == ["0", "1", "2"]
+    assert sorted(path.name[:2] for path in (mxtrain.folder / "b").glob("*_optimizer*")) == ["1_", "2_"]
+    shutil.rmtree(mxtrain.folder / "a")
+    shown = call("c", 1e-7)
+    assert sorted(number for number, _, _ in rows(shown)) == ["1", "2", "3"]
+    said = rf"number 0 with {best:.6g} \(optimizer.lr=0.01[0-9]*\); the folder of its run is not known"
+    assert re.search(said, shown)
+
+
+def test_a_storage_that_cannot_be_opened_is_refused(mxtrain) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    for storage in ("sqlite:///none/it.db", "nonsense"):
+        said = mxtrain.refused("-m", *FAST, "hydra/sweeper=optuna", "hydra.sweeper.study_name=it",
+                               f"hydra.sweeper.storage={storage}", "optimizer.lr=choice(0.1,0.2)")  # fmt: skip
+        assert f"hydra.sweeper.storage={storage} cannot be opened" in said
+
+
+def test_jobs_of_earlier_calls_in_the_same_folder_count(tmp_path, capsys) -> None:
+    folder, file = tmp_path, tmp_path / "jobs.jsonl"
+
+    def add(number: int, lr: str, value: float, metric: str = "val/accuracy") -> None:
+        best = {"metric": metric, "value": value, "step": 1}
+        append_outcome(file, Outcome(number, [f"optimizer.lr={lr}"], str(folder / f"{number}_{lr}"), "finished", 0, "",
+                                     1, best, ["optimizer.lr"]))  # fmt: skip
+
+    for number, lr, value, metric in ((0, "0.1", 0.9, "val/accuracy"), (1, "0.2", 0.4, "val/accuracy"),
+                                      (2, "0.3", 9.0, "val/loss")):  # fmt: skip
+        add(number, lr, value, metric)
+    start = file.stat().st_size
+    add(1, "0.2", 0.5)
+    earlier = earlier_outcomes([folder], "jobs.jsonl", start)
+    assert [(one.number, one.before) for one in earlier] == [(0, True), (1, True), (2, True)]
+    description = SimpleNamespace(
+        trainer=SimpleNamespace(monitor="val/accuracy"), logger={},
+        metric={"accuracy": SimpleNamespace(direction="max")},
+    )  # fmt: skip
+    sweep.print_table(read_outcomes(file, start), folder, description, earlier)  # type: ignore[arg-type]
+    assert rows(capsys.readouterr().out) == [("0", "finished, before", "0.9000"), ("1", "finished", "0.5000")]
 
 
 def test_a_signal_ends_the_job_and_the_sweep(mxtrain) -> None:
