@@ -11,7 +11,7 @@ from mxtrain.errors import DataError
 
 EXTRAS: Dict[str, Tuple[str, ...]] = {
     "dicom": ("pydicom>=2.4.4,<4",), "gymnasium": ("gymnasium>=0.29,<2", "pygame-ce>=2.1.3"),
-    "parquet": ("pyarrow>=14.0.1,<19",), "sentencepiece": ("sentencepiece>=0.2,<0.2.2",),
+    "parquet": ("pyarrow>=14.0.1,<19",), "sentencepiece": ("sentencepiece>=0.2.1,<0.2.2",),
 }  # fmt: skip
 """The extras of pyproject.toml that data need. They are named in messages one by one: mxtrain is not published, so pip
 would look for `mxtrain[...]` in vain, or find a stranger's package."""

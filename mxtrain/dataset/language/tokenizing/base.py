@@ -154,6 +154,9 @@ class BaseTokenizer:
     def require_usable(self) -> None:
         """Raises: DataError: what it is made of, e.g. the content of a file, is no tokenizer."""
 
+    def trust(self) -> None:
+        """Remembers that it was made here, so that `require_usable` need not try it."""
+
     def tokens(self, text: str) -> List[int]:
         """The tokens of one text, without special ones."""
         return self.encode([text])[0].tolist()

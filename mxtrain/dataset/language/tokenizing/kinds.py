@@ -113,6 +113,7 @@ def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
     if kept is not None:
         return tokenizer_from_json(json.loads(kept))
     made = train_tokenizer(settings, texts)
+    made.trust()
     write_cached("vocabularies", name, json.dumps(made.to_json()).encode())
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -18,6 +19,7 @@ from mxtrain.dataset.language.tokenizing.base import (
     flat_of,
     require_tokenizers,
 )
+from mxtrain.dataset.language.tokenizing.judging import remember_tried, require_harmless, require_tried
 from mxtrain.errors import DataError
 
 if TYPE_CHECKING:
@@ -38,11 +40,25 @@ class LibraryTokenizer(BaseTokenizer):
 
     def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
         encode = getattr(self.library, "encode_batch_fast", self.library.encode_batch)  # without offsets
-        return flat_of([found.ids for found in encode(texts, add_special_tokens=False)])
+        with library_errors("a text cannot be encoded"):
+            found = encode(texts, add_special_tokens=False)
+        return flat_of([one.ids for one in found])
 
     def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
-        found = self.library.encode(text, add_special_tokens=False)
+        with library_errors("a text cannot be encoded"):
+            found = self.library.encode(text, add_special_tokens=False)
         return np.array(found.ids, np.int32), np.array(found.offsets, np.int64).reshape(-1, 2)
+
+
+@contextmanager
+def library_errors(what: str) -> Iterator[None]:
+    """Raises a DataError for what the library raises: plain exceptions, and panics, which are no `Exception`."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"The tokenizer's file does not fit this data, or is damaged: {what}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -62,6 +78,8 @@ class TokenizerFile(LibraryTokenizer):
         made = parse_tokenizer(self.text)
         made.no_truncation()
         made.no_padding()
+        if getattr(made.model, "dropout", None) is not None:
+            made.model.dropout = None  # else each start would make other tokens of the same text
         return made
 
     @cached_property
@@ -69,7 +87,15 @@ class TokenizerFile(LibraryTokenizer):
         return 1 + max(self.library.get_vocab(with_added_tokens=True).values())
 
     def require_usable(self) -> None:
+        if len(self.text) > MAX_FILE_BYTES:
+            raise DataError(f"a tokenizer.json of {len(self.text):,} characters; at most {MAX_FILE_BYTES:,} are read")
+        require_harmless(self.text)
+        require_tokenizers()
+        require_tried("tokenizers", self.text.encode())
         _ = self.library
+
+    def trust(self) -> None:
+        remember_tried("tokenizers", self.text.encode())
 
     @cached_property
     def lost_bytes(self) -> bytes:
@@ -84,7 +110,8 @@ class TokenizerFile(LibraryTokenizer):
         if not self.lost_bytes:
             return ""
         normalizer = self.library.normalizer
-        text = text if normalizer is None else normalizer.normalize_str(text)
+        with library_errors("a text cannot be normalized"):
+            text = text if normalizer is None else normalizer.normalize_str(text)
         kept = bytes(set(range(256)) - set(self.lost_bytes))
         if not text.encode("utf-8", "surrogatepass").translate(None, kept):
             return ""
@@ -99,7 +126,8 @@ class TokenizerFile(LibraryTokenizer):
         return self.library.id_to_token(token) or ""  # ids may have gaps
 
     def decode(self, tokens: Iterable[int], with_special: bool = False) -> str:
-        text: str = self.library.decode(self.shown(tokens, with_special), skip_special_tokens=not with_special)
+        with library_errors("tokens cannot be decoded"):
+            text: str = self.library.decode(self.shown(tokens, with_special), skip_special_tokens=not with_special)
         return text
 
     def to_json(self) -> Mapping[str, Json]:
@@ -125,11 +153,9 @@ def parse_tokenizer(text: str) -> Any:
     """The library's object of the content of a tokenizer.json.
 
     Raises:
-        DataError: it is none, is too large, or its ids are.
+        DataError: it is none, or its ids are too large.
     """
     tokenizers = require_tokenizers()
-    if len(text) > MAX_FILE_BYTES:
-        raise DataError(f"a tokenizer.json of {len(text):,} characters; at most {MAX_FILE_BYTES:,} are read")
     try:
         made = tokenizers.Tokenizer.from_str(text)
         ids = made.get_vocab(with_added_tokens=True).values()

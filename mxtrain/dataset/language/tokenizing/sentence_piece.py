@@ -18,6 +18,11 @@ from mxtrain.dataset.language.tokenizing.base import (
     SpecialTokens,
     flat_of,
 )
+from mxtrain.dataset.language.tokenizing.judging import (
+    remember_tried,
+    require_harmless_model,
+    require_tried,
+)
 from mxtrain.dataset.loading.libraries import require_library
 from mxtrain.errors import DataError
 from mxtrain.runtime.cores import usable_cores
@@ -47,7 +52,15 @@ class SentencePiece(BaseTokenizer):
         return parse_model(self.model)
 
     def require_usable(self) -> None:
+        if len(self.model) > MAX_FILE_BYTES:
+            raise DataError(f"a model of {len(self.model):,} bytes; at most {MAX_FILE_BYTES:,} are read")
+        require_harmless_model(self.model)
+        require_sentencepiece()
+        require_tried("sentencepiece", self.model)
         _ = self._processor
+
+    def trust(self) -> None:
+        remember_tried("sentencepiece", self.model)
 
     @property
     def size(self) -> int:
@@ -93,11 +106,9 @@ def parse_model(model: bytes) -> Any:
     """The library's object of the content of a model file.
 
     Raises:
-        DataError: it is none, or too large.
+        DataError: it is none.
     """
     library = require_sentencepiece()
-    if len(model) > MAX_FILE_BYTES:
-        raise DataError(f"a model of {len(model):,} bytes; at most {MAX_FILE_BYTES:,} are read")
     try:
         made = library.SentencePieceProcessor()
         if not made.LoadFromSerializedProto(model) or made.get_piece_size() < 1:
