@@ -1,6 +1,6 @@
 """Prepares data once for all processes of a machine, in the user's cache, and finds it again.
 
-    <cache>/corpora/<key>/         prepared; <key>.part/ while it is made, <key>.lock its lock
+<cache>/corpora/<key>/         prepared; <key>.part/ while it is made, <key>.lock its lock
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, Mapping, Optional
 
-from mxtrain.dataset.corpus.shards import ArrayForm, DamagedShards, Shards, ShardWriter, open_shards
+from mxtrain.dataset.corpus.shards import ArrayForm, DamagedShards, Shards, ShardWriter, open_shards, remove_tree
 from mxtrain.errors import DataError
 from mxtrain.files.cache import PLACE, own_folder
 from mxtrain.files.durable import fsync_directory, open_file
@@ -68,7 +68,7 @@ def prepare(
         is_shown: whether progress is shown.
 
     Raises:
-        DataError: the disk is full, or what `write` says.
+        DataError: the disk is full or changes what is written, or what `write` says.
     """
     key = key_of(kind, made_of, forms)
     root = _root()
@@ -79,7 +79,7 @@ def prepare(
         root = _temporary_root(f"{root} is read-only")
     try:
         with _locked(root / f"{key}.lock", what):
-            found = _open(root / key, key)
+            found = _open(root / key, key, is_locked=True)
             return _make(root, key, forms, write, what, total, is_shown) if found is None else found
     except OSError as error:
         if error.errno in _FULL:
@@ -124,13 +124,15 @@ def _temporary_root(reason: str) -> Path:
 _temporary: Optional[Path] = None
 
 
-def _open(folder: Path, key: str) -> Optional[Shards]:
-    """Prepared data; None where there is none, or where it was damaged, which removes it."""
+def _open(folder: Path, key: str, is_locked: bool = False) -> Optional[Shards]:
+    """Prepared data; None where there is none, or where it is damaged. Damaged data is removed only under the lock:
+    without it, another process may just have replaced the folder by a whole one."""
     try:
         found = open_shards(folder, key)
     except DamagedShards as error:
-        log.warning("%s: it is made anew", error)
-        shutil.rmtree(folder, ignore_errors=True)
+        if is_locked:
+            log.warning("%s: it is made anew", error)
+            remove_tree(folder)
         return None
     if found is not None:
         with suppress(OSError):  # it can be used even where it cannot be written
@@ -162,6 +164,8 @@ def _make(
     root: Path, key: str, forms: Mapping[str, ArrayForm], write: Write, what: str, total: int, is_shown: bool
 ) -> Shards:  # fmt: skip
     unfinished, folder = root / f"{key}{PART}", root / key
+    if unfinished.is_symlink() or not unfinished.is_dir():
+        remove_tree(unfinished)  # writing through a link would fill, and then rename, another folder
     unfinished.mkdir(mode=0o700, exist_ok=True)
     began_s = time.monotonic()
     if is_shown:
@@ -170,7 +174,7 @@ def _make(
             _write_into(unfinished, key, forms, write, display.advance, what)
     else:
         _write_into(unfinished, key, forms, write, lambda count: None, what)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
     unfinished.rename(folder)
     fsync_directory(root)
     found = _just_made(folder, key)
@@ -182,7 +186,14 @@ def _make(
 
 
 def _just_made(folder: Path, key: str) -> Shards:
-    found = open_shards(folder, key)
+    try:
+        found = open_shards(folder, key)
+    except DamagedShards as error:
+        remove_tree(folder)
+        raise DataError(
+            f"{error}, although it was written just now: the disk, or another program, changes what is written. Set "
+            f"{PLACE} to a folder on another disk."
+        ) from error
     assert found is not None
     return found
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import mmap
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Tuple
@@ -27,6 +29,7 @@ from mxtrain.runtime.cores import usable_cores
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
 
+log = logging.getLogger(__name__)
 MANIFEST, JOURNAL = "manifest.json", "journal.json"
 MOST_READ_AGAIN = 256 << 20
 """Bytes of a file whose checksums are compared whenever it is opened; larger ones only if they were touched since."""
@@ -140,19 +143,41 @@ def open_shards(folder: Path, key: str) -> Optional[Shards]:
 
 def _require_file(path: Path, written: JsonObject) -> None:
     """Raises: DamagedShards: a file has another size or other content."""
-    blocks: List[Tuple[int, str]] = written["blocks"]
+    _require_blocks(path, written["blocks"], written["stamp"])
+
+
+def _require_blocks(path: Path, blocks: List[Tuple[int, str]], stamp: Optional[List[int]] = None) -> None:
+    """Checks that a file begins with blocks.
+
+    Args:
+        path: of the file.
+        blocks: size and SHA-256 of each.
+        stamp: of the file when it was complete: it must end behind the last block then; None = it may go on.
+
+    Raises:
+        DamagedShards: it has not.
+    """
+    size = sum(size for size, _ in blocks)
     try:
         with open_own(path) as file:
             status = os.fstat(file.fileno())
-            if status.st_size != sum(size for size, _ in blocks):
+            if status.st_size < size or stamp is not None and status.st_size > size:
                 raise DamagedShards(f"{path} has {status.st_size:,} bytes")
-            if status.st_size > MOST_READ_AGAIN and _stamp(status) == written["stamp"]:
+            if stamp is not None and status.st_size > MOST_READ_AGAIN and _stamp(status) == stamp:
                 return
             for number, (size, sha256) in enumerate(blocks):
                 if _digest_of_next(file.fileno(), size) != sha256:
                     raise DamagedShards(f"block {number} of {path} has another checksum")
     except OSError as error:
         raise DamagedShards(f"{path}: {error.strerror or error}") from error
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a folder with all that is in it, or whatever else has the name: of a link the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _digest_of_next(fd: int, size: int) -> str:
@@ -226,8 +251,10 @@ class ShardWriter:
         self._folder, self._key, self._forms = folder, key, forms
         content = read_sealed(folder / JOURNAL)
         journal = json.loads(content) if content is not None else {}
-        if journal.get("key") != key or not self._are_there(journal["blocks"]):
+        if journal.get("key") != key or not self._are_whole(journal["blocks"]):
             journal = {"records": 0, "ends": {}, "blocks": {}}
+            for entry in list(os.scandir(folder)):
+                remove_tree(Path(entry.path))
         self.records: int = journal["records"]
         self._ends: Dict[str, int] = {name: 0 for name, form in forms.items() if form.is_ragged}
         self._ends.update(journal["ends"])
@@ -238,13 +265,16 @@ class ShardWriter:
             for name in self._ends:
                 self._files[f"{name}.begin"].write(np.zeros(1, np.int64))
 
-    def _are_there(self, blocks: Mapping[str, List[Tuple[int, str]]]) -> bool:
-        """Whether files have what a journal says that they have."""
+    def _are_whole(self, blocks: Mapping[str, List[Tuple[int, str]]]) -> bool:
+        """Whether files begin with the blocks that a journal says that they have, by their checksums: what follows
+        would else be appended to damaged records."""
         try:
-            return all((self._folder / name).stat().st_size >= sum(size for size, _ in own)
-                       for name, own in blocks.items())  # fmt: skip
-        except OSError:
+            for name, own in blocks.items():
+                _require_blocks(self._folder / name, own)
+        except DamagedShards as error:
+            log.warning("%s: preparing starts from the beginning", error)
             return False
+        return True
 
     def append(
         self, count: int, values: Mapping[str, np.ndarray], lengths: Mapping[str, np.ndarray] = {}

@@ -80,6 +80,83 @@ def test_what_is_damaged_is_made_anew(caplog):
     assert "x.values has another checksum: it is made anew" in caplog.text
 
 
+def interrupted():
+    """The folder of a preparation that ended behind its first block of five records."""
+
+    def fail():
+        raise DataError("no row")
+
+    with pytest.raises(DataError, match="no row"):
+        make([], begin=fail, at=7)
+    (part,) = (cache_folder() / ROOT).glob("*.part")
+    return part
+
+
+def test_changed_byte_in_a_committed_block_is_prepared_anew(caplog):
+    part = interrupted()
+    content = bytearray((part / "x.values").read_bytes())
+    content[5] ^= 1
+    (part / "x.values").write_bytes(content)
+    calls = []
+    assert make(calls).array("x").tolist() == list(range(10)) and calls == [0]
+    assert "block 0 of" in caplog.text and "preparing starts from the beginning" in caplog.text
+
+
+@pytest.mark.parametrize("spoil", ["pipe", "folder", "link"])
+def test_block_file_that_is_no_file_is_prepared_anew(spoil, tmp_path):
+    path = interrupted() / "x.values"
+    path.unlink()
+    (tmp_path / "other").write_bytes(bytes(20))
+    {"pipe": os.mkfifo, "folder": os.mkdir, "link": lambda path: os.symlink(tmp_path / "other", path)}[spoil](path)
+    calls = []
+    assert make(calls).array("x").tolist() == list(range(10)) and calls == [0]
+    assert (tmp_path / "other").read_bytes() == bytes(20)
+
+
+@pytest.mark.parametrize("name", ["part", "whole"])
+def test_folder_that_is_a_link_is_replaced_and_its_target_left_alone(tmp_path, name):
+    part = interrupted()
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "mine.txt").write_text("mine")
+    if name == "part":
+        part.rename(tmp_path / "old")
+        part.symlink_to(target)
+    else:
+        part.with_suffix("").symlink_to(target)
+    found = make([])
+    assert found.array("x").tolist() == list(range(10)) and not found.folder.is_symlink()
+    assert [path.name for path in target.iterdir()] == ["mine.txt"]
+
+
+def test_damaged_folder_is_removed_only_under_the_lock(monkeypatch):
+    folder = make([]).folder
+    (folder / "x.values").write_bytes(bytes(40))
+    seen = []
+    locked = preparing._locked
+
+    def look(path, what):
+        seen.append(folder.exists())
+        return locked(path, what)
+
+    monkeypatch.setattr(preparing, "_locked", look)
+    make([])
+    assert seen == [True]
+
+
+def test_disk_that_changes_what_is_written_says_so(monkeypatch):
+    finish = preparing.ShardWriter.finish
+
+    def change(self, facts, what=""):
+        finish(self, facts, what)
+        (self._folder / "x.values").write_bytes(bytes(40))
+
+    monkeypatch.setattr(preparing.ShardWriter, "finish", change)
+    with pytest.raises(DataError, match="although it was written just now"):
+        make([])
+    assert not list((cache_folder() / ROOT).glob("*/"))
+
+
 def test_one_prepares_and_others_wait(caplog):
     caplog.set_level(logging.INFO)
     calls, ready, go_on = [], threading.Event(), threading.Event()

@@ -29,7 +29,7 @@ _ESCAPE = re.compile(
 _POSIX = re.compile(r"\[:\^?\w+:\]", re.ASCII)
 
 
-class _Cost(NamedTuple):
+class _MatchCost(NamedTuple):
     """At most `ways * n ** degree` ways to match n characters; `first` = the literal character it begins with."""
 
     ways: int = 1
@@ -47,31 +47,31 @@ def require_bounded(pattern: str) -> None:
     if len(pattern) > MOST_CHARACTERS:
         raise DataError(f"a regular expression of {len(pattern):,} characters; at most {MOST_CHARACTERS:,} are read")
     try:
-        cost = _Reader(pattern).read()
+        cost = _PatternReader(pattern).read()
         if cost.degree > MOST_DEGREE or cost.ways > MOST_WAYS:
-            raise _Refused("it can match in too many ways")
-    except _Refused as refused:
+            raise _MayBeEndless("it can match in too many ways")
+    except _MayBeEndless as refused:
         shown = pattern if len(pattern) <= 80 else f"{pattern[:60]}..."
         raise DataError(f"the regular expression {shown!r} may take endless time: {refused}") from None
 
 
-class _Refused(Exception):
+class _MayBeEndless(Exception):
     """The reason against a pattern."""
 
 
-class _Reader:
+class _PatternReader:
     """Recursive descent through a pattern of Oniguruma; whatever it does not know is refused."""
 
     def __init__(self, pattern: str) -> None:
         self._text, self._at, self._depth = pattern, 0, 0
 
-    def read(self) -> _Cost:
+    def read(self) -> _MatchCost:
         found = self._alternatives()
         if self._at < len(self._text):
-            raise _Refused("a bracket is closed that was not opened")
+            raise _MayBeEndless("a bracket is closed that was not opened")
         return found
 
-    def _alternatives(self) -> _Cost:
+    def _alternatives(self) -> _MatchCost:
         branches = [self._sequence()]
         while self._next("|"):
             branches.append(self._sequence())
@@ -80,11 +80,13 @@ class _Reader:
         copies = max(branch.copies for branch in branches)
         firsts = {branch.first.casefold() for branch in branches if branch.first is not None}
         if len(firsts) == len(branches) and all(branch.is_fixed for branch in branches):
-            return _Cost(copies=copies)  # the first character decides
-        return _Cost(sum(branch.ways for branch in branches), max(branch.degree for branch in branches), None, copies)
+            return _MatchCost(copies=copies)  # the first character decides
+        return _MatchCost(
+            sum(branch.ways for branch in branches), max(branch.degree for branch in branches), None, copies
+        )
 
-    def _sequence(self) -> _Cost:
-        parts: List[_Cost] = []
+    def _sequence(self) -> _MatchCost:
+        parts: List[_MatchCost] = []
         while self._at < len(self._text) and self._text[self._at] not in "|)":
             parts.append(self._quantified(self._atom()))
         ways, degree = 1, 0
@@ -92,25 +94,25 @@ class _Reader:
             ways, degree = ways * part.ways, degree + part.degree
             _require_few(ways)
         copies = max((part.copies for part in parts), default=1)
-        return _Cost(ways, degree, parts[0].first if parts else None, copies)
+        return _MatchCost(ways, degree, parts[0].first if parts else None, copies)
 
-    def _quantified(self, cost: _Cost) -> _Cost:
+    def _quantified(self, cost: _MatchCost) -> _MatchCost:
         while (counts := self._counts()) is not None:
             low, high = counts
             copies = cost.copies * max(low, high or 1)
             if copies > MOST_COPIES:
-                raise _Refused("counts in counts are too large")
+                raise _MayBeEndless("counts in counts are too large")
             if high is None:
                 if not cost.is_fixed:
-                    raise _Refused("it repeats what can itself match in several ways")
-                cost = _Cost(1, 1, cost.first if low else None, copies)
+                    raise _MayBeEndless("it repeats what can itself match in several ways")
+                cost = _MatchCost(1, 1, cost.first if low else None, copies)
             else:
                 choices = max(high - low + 1, 1)
                 if not cost.is_fixed and high > 20:
-                    raise _Refused("it repeats what can itself match in several ways")
+                    raise _MayBeEndless("it repeats what can itself match in several ways")
                 ways = cost.ways**high * choices if not cost.is_fixed else choices
                 _require_few(ways)
-                cost = _Cost(ways, cost.degree * high, cost.first if low else None, copies)
+                cost = _MatchCost(ways, cost.degree * high, cost.first if low else None, copies)
             # Lazy or possessive; behind {n,m}, a + is a further repetition in Oniguruma.
             if not self._next("?") and self._text[self._at - 1] != "}":
                 self._next("+")
@@ -130,48 +132,48 @@ class _Reader:
             return low, low
         return low, int(found[3]) if found[3] else None
 
-    def _atom(self) -> _Cost:
+    def _atom(self) -> _MatchCost:
         mark = self._text[self._at]
         if mark == "(":
             return self._group()
         if mark == "[":
             self._skip_class()
-            return _Cost()
+            return _MatchCost()
         if mark == "\\":
             return self._escape()
         self._at += 1
-        return _Cost(first=None if mark in ".^$" else mark)
+        return _MatchCost(first=None if mark in ".^$" else mark)
 
-    def _escape(self) -> _Cost:
+    def _escape(self) -> _MatchCost:
         found = _ESCAPE.match(self._text, self._at)
         if not found:
-            raise _Refused(f"{self._text[self._at : self._at + 2]} is not understood here")
+            raise _MayBeEndless(f"{self._text[self._at : self._at + 2]} is not understood here")
         self._at = found.end()
         if found[0] in ("\\R", "\\X"):
-            return _Cost(2)
+            return _MatchCost(2)
         is_one = found[0][1] in "nrtfvae" or not found[0][1].isalnum()
-        return _Cost(first=found[0] if is_one and len(found[0]) == 2 else None)
+        return _MatchCost(first=found[0] if is_one and len(found[0]) == 2 else None)
 
-    def _group(self) -> _Cost:
+    def _group(self) -> _MatchCost:
         self._at += 1
         if self._text[self._at : self._at + 1] in ("?", "*"):
             found = _GROUP.match(self._text, self._at)
             if not found:
-                raise _Refused(f"({self._text[self._at : self._at + 3]} is not understood here")
+                raise _MayBeEndless(f"({self._text[self._at : self._at + 3]} is not understood here")
             self._at = found.end()
             if found[0].endswith(")"):
                 # (?i) counts to the end of the group that it stands in, alternatives included.
                 return self._nested(closes=False)
         return self._nested(closes=True)
 
-    def _nested(self, closes: bool) -> _Cost:
+    def _nested(self, closes: bool) -> _MatchCost:
         self._depth += 1
         if self._depth > MOST_NESTED:
-            raise _Refused("it is nested too deep")
+            raise _MayBeEndless("it is nested too deep")
         found = self._alternatives()
         self._depth -= 1
         if closes and not self._next(")"):
-            raise _Refused("a bracket is not closed")
+            raise _MayBeEndless("a bracket is not closed")
         return found
 
     def _skip_class(self) -> None:
@@ -189,7 +191,7 @@ class _Reader:
                 self._next("^")
                 is_first = True
                 if depth > MOST_NESTED:
-                    raise _Refused("it is nested too deep")
+                    raise _MayBeEndless("it is nested too deep")
                 continue
             elif mark == "]" and not is_first:
                 depth, self._at = depth - 1, self._at + 1
@@ -198,7 +200,7 @@ class _Reader:
             else:
                 self._at += 1
             is_first = False
-        raise _Refused("a class of characters is not closed")
+        raise _MayBeEndless("a class of characters is not closed")
 
     def _next(self, mark: str) -> bool:
         if not self._text.startswith(mark, self._at):
@@ -209,4 +211,4 @@ class _Reader:
 
 def _require_few(ways: int) -> None:
     if ways > MOST_WAYS:
-        raise _Refused("it can match in too many ways")
+        raise _MayBeEndless("it can match in too many ways")
