@@ -314,6 +314,19 @@ def test_only_build_and_the_command_line_know_hydra(library: str, allowed: set) 
     assert wrong == []
 
 
+def test_data_is_split_at_line_ends_only() -> None:
+    """`str.splitlines` also splits at U+2028, form feeds and the like; `files.text_lines.split_lines` does not."""
+    readers = {"cluster.hosts", "dataset", "files", "logger", "metric", "task"}
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}" for path in MODULES
+        if readers & {name_of(path).split(".")[1], name_of(path).partition(".")[2]}
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "splitlines"
+        and not ast.unparse(node.value).startswith("str(error)") and "read_bytes()" not in ast.unparse(node.value)
+    ]  # fmt: skip
+    assert wrong == []
+
+
 def test_only_the_backend_and_what_it_serves_name_mxnet() -> None:
     """`backend` is the only home of MXNet's names, except where a process of its own probes the installation."""
     wrong = [

@@ -10,6 +10,7 @@ from typing import Dict, List, Optional, Sequence
 
 from mxtrain.cluster.network import address_of
 from mxtrain.errors import ConfigError
+from mxtrain.files.text_lines import split_lines
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_.-]+@)?[A-Za-z0-9_.:-]+\Z")
 NOWHERE = "192.0.2.1"
@@ -40,7 +41,7 @@ def read_hosts(file: str) -> List[Host]:
         ConfigError: it cannot be read, holds something else, or this machine is not among them.
     """
     try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        lines = split_lines(Path(file).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"cluster.hostfile={file}: cannot be read ({getattr(error, 'strerror', None) or error}). It must be a text "

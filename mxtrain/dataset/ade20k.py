@@ -12,6 +12,7 @@ from mxtrain.dataset.image.masked_files import MaskedFiles
 from mxtrain.dataset.image.masked_pictures import MaskCoding
 from mxtrain.dataset.loading.regular_files import exists, read_text
 from mxtrain.errors import DataError
+from mxtrain.files.text_lines import split_lines
 from mxtrain.types import PathText
 
 _CLASSES = 150
@@ -58,7 +59,7 @@ def read_object_names(path: Path) -> List[str]:
     """
     if not exists(path):
         return [str(number) for number in range(1, _CLASSES + 1)]
-    rows = [line.split("\t") for line in read_text(path).splitlines() if line.strip()]
+    rows = [line.split("\t") for line in split_lines(read_text(path)) if line.strip()]
     named = {row[0].strip(): row[-1].strip() for row in rows if row[0].strip().isdigit()}
     if sorted(map(int, named)) != list(range(1, _CLASSES + 1)) or not all(named.values()):
         raise DataError(

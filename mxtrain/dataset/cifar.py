@@ -158,5 +158,5 @@ class Cifar100(_Cifar):
     def _class_names(self, root: Path) -> List[str]:
         count = 20 if self.labels == "coarse" else 100
         path = root / f"{self.labels}_label_names.txt"  # comes with the official files
-        names = read_text(path).split() if path.is_file() else []
+        names = list(filter(None, split_lines(read_text(path)))) if path.is_file() else []
         return names if len(names) == count else [f"class {label}" for label in range(count)]

@@ -26,9 +26,10 @@ from mxtrain.dataset.loading.regular_files import exists, files_in, first_of, re
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError, did_you_mean
+from mxtrain.files.text_lines import split_lines, split_words
 from mxtrain.types import OpenFraction, PathText
 
-COLUMNS = (".conll", ".iob", ".iob2", ".bio", ".bioes")
+COLUMNS = (".conll", ".iob", ".iob2", ".bio", ".bioes", ".conllu", ".conllup")
 """Endings of files to predict for whose words stand in a column; of others, all words of a line are a sentence."""
 
 
@@ -51,10 +52,10 @@ class Conll(TextDataset):
     tag: int = -1
     """Column of the tag, from 0; -1 is the last."""
     comment: str = ""
-    """Lines that begin so are left out, e.g. "# "; empty: none."""
-    scheme: Literal["auto", "bio", "iob1", "bioes", "plain"] = "auto"
-    """How tags mean entities: bio, iob1 (it becomes bio), bioes, or plain (each tag is a name, e.g. a part of speech);
-    auto = what the training tags are in."""
+    """Lines that begin so are left out, e.g. "# "; empty: none, but "#" in files named .conllu."""
+    scheme: Literal["auto", "bio", "iob1", "bioes", "brackets", "plain"] = "auto"
+    """How tags mean entities: bio, iob1 (it becomes bio), bioes, brackets of CoNLL 2012 (they become bio), or plain
+    (each tag is a name, e.g. a part of speech); auto = what the training tags are in."""
     repair_tags: bool = False
     """Read tags that cannot follow each other as conlleval does, e.g. I-X that begins an entity as B-X; else they are
     refused."""
@@ -151,9 +152,10 @@ class Conll(TextDataset):
             found = read_conll(name, ColumnLayout(self.word if self.word >= 0 else 0, None, self.comment))
         else:
             found = TaggedWords(file=name)
-            for number, line in enumerate(read_text(name).split("\n"), start=1):
-                if line.split():
-                    found.sentences.append(line.split())
+            for number, line in enumerate(split_lines(read_text(name)), start=1):
+                row = split_words(line)
+                if row:
+                    found.sentences.append(row)
                     found.lines.append([number])
         if not len(found):
             raise DataError(f"{name}: there are no words.")

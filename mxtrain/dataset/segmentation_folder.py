@@ -18,6 +18,7 @@ from mxtrain.dataset.image.masked_pictures import MaskCoding
 from mxtrain.dataset.loading.regular_files import exists, read_text
 from mxtrain.dataset.loading.split_folders import find_splits
 from mxtrain.errors import DataError
+from mxtrain.files.text_lines import split_lines
 from mxtrain.types import PathText
 
 MaskValue = Annotated[int, pydantic.Field(ge=0, le=LARGEST_VALUE)]
@@ -109,7 +110,7 @@ def read_class_names(path: Path) -> List[str]:
             f"dataset=segmentation_folder: how are the classes called? Write a file '{path}' with one name a line in "
             "the order of their values, or type e.g. 'dataset.classes=[background,cat]'."
         )
-    names = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    names = [line.strip() for line in split_lines(read_text(path)) if line.strip()]
     if len(names) < 2:
         raise DataError(f"'{path}' must name at least two classes, one a line, the background too; it names {names}.")
     twice = [name for number, name in enumerate(names) if name in names[:number]]

@@ -115,3 +115,9 @@ def check_depth(value: Any, text: str) -> None:
         level = [member for member in members if isinstance(member, (dict, list))]
     if level:
         raise JsonTextError(f"is nested deeper than {MAX_DEPTH} levels")
+
+
+def kind_of(value: Any) -> str:
+    """The kind of a JSON value in words, for messages."""
+    kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")

@@ -1,7 +1,8 @@
-"""Splitting text into lines at line ends only.
+"""Splitting text into lines at line ends only, and lines into words at spaces and tabs only.
 
 `str.splitlines` also splits at form feeds, U+0085, U+2028 and other separators. Those are characters of a line in every
-format that mxtrain reads, and splitting there shifts each later line.
+format that mxtrain reads, and splitting there shifts each later line. `str.split` without an
+argument splits at U+00A0, U+3000 and other spaces as well, which belong to words.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import re
 from typing import List
 
+BLANKS = " \t\r\n"
+"""Characters that divide words or end lines."""
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_BETWEEN_WORDS = re.compile(f"[{BLANKS}]+")
 
 
 def split_lines(text: str) -> List[str]:
@@ -22,3 +26,12 @@ def split_lines(text: str) -> List[str]:
     if not lines[-1]:
         lines.pop()
     return lines
+
+
+def split_words(text: str) -> List[str]:
+    """Splits text at spaces, tabs and line ends; no other space divides words.
+
+    Returns:
+        The words, none of which is empty.
+    """
+    return [word for word in _BETWEEN_WORDS.split(text) if word]

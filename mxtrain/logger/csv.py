@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Iterable, Sequence
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file
 from mxtrain.files.run_files import FileName
+from mxtrain.files.text_lines import split_lines
 from mxtrain.logger.base import Logger
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
@@ -63,7 +64,7 @@ def prepare_table(path: Path, columns: Sequence[str], step: int) -> list[str]:
     try:
         data = path.read_bytes() if path.exists() else b""
         whole = data[: data.rfind(b"\n") + 1]
-        lines = whole.decode("utf-8", "replace").splitlines()
+        lines = split_lines(whole.decode("utf-8", "replace"))
         old_columns = next(csv.reader(lines[:1]), [])
         kept = [row for row in csv.DictReader(lines) if _is_kept(row, step)]
         all_columns = list(dict.fromkeys([*columns, *(old_columns if kept else ())]))

@@ -185,7 +185,7 @@ def config_as_markdown(config: Config) -> str:
     import yaml
 
     text = yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True, width=100)
-    return "".join(f"    {line}\n" for line in text.splitlines())
+    return "".join(f"    {line}\n" for line in split_lines(text))
 
 
 def _plain(value: object) -> object:

@@ -12,6 +12,7 @@ import numpy as np
 
 from mxtrain.dataset.language.translation import configs_of
 from mxtrain.errors import ConfigError
+from mxtrain.files.text_lines import split_lines
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.metrics import OfTokens
 from mxtrain.metric.texts import TextMetric
@@ -158,7 +159,7 @@ class Translation(BeamSearchTask):
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
         """Translations alone, a line each, as other programs read them."""
         for row in rows:
-            yield " ".join(str(row["translation"]).splitlines()) + "\n"
+            yield " ".join(split_lines(str(row["translation"]))) + "\n"
 
     def can_show(self, description: Description) -> bool:
         return True

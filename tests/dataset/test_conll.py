@@ -65,10 +65,89 @@ def test_what_is_wrong_is_refused_or_repaired(make: Any) -> None:
         make("", "a O\n").open()
     with pytest.raises(DataError, match="no other tag than 'O'"):
         make("a O\n").open()
-    with pytest.raises(DataError, match="line 1 has 1 column.*White space or tabs divide columns"):
+    with pytest.raises(DataError, match="line 1 has 1 column.*Spaces or tabs divide columns"):
         make("a,X,O\n").open()
     with pytest.raises(DataError, match="line 1 has the tag 'PER', which is no O"):
         make("a PER\nb B-X\n").open()
+
+
+def test_document_line_ends_a_sentence_without_empty_lines(make: Any) -> None:
+    text = "-DOCSTART- -X- O\na DT O\nb NN B-X\n-DOCSTART- -X- O\nc NN O\n"
+    assert make(text, text).open().train.words.sentences == [["a", "b"], ["c"]]
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u2009", "\u3000", "\x0c", "\x0b", "\x85", "\u2028", "\x1c"])
+def test_only_spaces_and_tabs_divide_columns(make: Any, space: str, tmp_path: Path) -> None:
+    for divider in (" ", "\t", "  "):
+        text = f"1{space}000{divider}B-SUM\n\nx{divider}O\n"
+        words = make(text, text).open().train.words
+        assert words.sentences == [[f"1{space}000"], ["x"]] and words.tags == [["B-SUM"], ["O"]]
+    (tmp_path / "new.txt").write_text(f"a 1{space}000\tb\n")
+    signature = type("", (), {"class_names": ["O"]})()
+    source, places = make(text).open_inputs([str(tmp_path / "new.txt")], signature, False, {})
+    assert source.words.sentences == [["a", f"1{space}000", "b"]] and places == [f"{tmp_path}/new.txt:1"]
+
+
+CONLLU = (
+    "# text = va al parque\n1\tva\tva\tVERB\t_\t_\t0\tdep\t_\t_\n2-3\tal\t_\t_\t_\t_\t_\t_\t_\t_\n"
+    "2\ta\ta\tADP\t_\t_\t0\tdep\t_\t_\n3\tel\tel\tDET\t_\t_\t0\tdep\t_\t_\n"
+    "3.1\tx\tx\t_\t_\t_\t_\t_\t3:dep\t_\n\n"
+)
+
+
+def test_conllu_tokens_of_several_words_and_empty_nodes_are_left_out(make: Any, tmp_path: Path) -> None:
+    splits = make(CONLLU, CONLLU, word=1, tag=3, comment="# ").open()
+    assert splits.train.words.sentences == [["va", "a", "el"]]
+    assert splits.class_names == ["ADP", "DET", "VERB"]
+    assert splits.train.words.lines == [[2, 4, 5]]
+
+
+def test_conllu_files_need_no_setting_for_comments(tmp_path: Path) -> None:
+    path = tmp_path / "a.conllu"
+    path.write_text(CONLLU)
+    assert read_conll(str(path), ColumnLayout(1, 3)).sentences == [["va", "a", "el"]]
+    with pytest.raises(DataError, match="first column has ids of words.*dataset.word=1"):
+        read_conll(str(path), ColumnLayout())
+    (tmp_path / "b.txt").write_text(CONLLU)
+    assert read_conll(str(tmp_path / "b.txt"), ColumnLayout(1, 3)).sentences == [["va", "a", "el"]]
+    (tmp_path / "b.txt").write_text("# by hand\n" + CONLLU)
+    with pytest.raises(DataError, match='b.txt, line 1 has .*dataset.comment="#"'):
+        read_conll(str(tmp_path / "b.txt"), ColumnLayout(1, 3))
+
+
+BRACKETS = (
+    "#begin document (a/b/0); part 000\nAda NNP (PERSON)\nruns VBZ *\n\nNew X (GPE*\nYork X *\nCity X *)\n. . *\n"
+    "\n#end document\n"
+)
+
+
+def test_brackets_of_conll_2012_are_spans(make: Any, check: Any) -> None:
+    splits = make(BRACKETS, BRACKETS).open()
+    assert splits.train.words.tags == [["B-PERSON", "O"], ["B-GPE", "I-GPE", "I-GPE", "O"]]
+    assert splits.class_names == ["O", "B-GPE", "B-PERSON", "I-GPE"]
+    plain = make(BRACKETS, BRACKETS, scheme="plain").open()
+    assert "(PERSON)" in plain.class_names
+
+
+@pytest.mark.parametrize(
+    "tags", ["(TOP(S*) *", "(A* (B*)", "(A* *", "* *)", "(A* *))"], ids=["two", "inside", "open", "end", "twice"]
+)
+def test_brackets_that_do_not_fit_are_refused(make: Any, tags: str) -> None:
+    wrong = "x (X)\n\n" + "".join(f"w {tag}\n" for tag in tags.split())
+    with pytest.raises(DataError, match=r"train.txt, line [34] has the tag .* does not fit.*dataset.scheme=plain"):
+        make(wrong, wrong).open()
+
+
+def test_coreference_brackets_stay_names(make: Any) -> None:
+    text = "a (0)\nb -\n"
+    assert make(text, text).open().class_names == ["(0)", "-"]
+
+
+@pytest.mark.parametrize("settings", [{"word": -3}, {"tag": -3}, {"word": -9}, {"word": 5}])
+def test_column_outside_of_the_row_is_refused(make: Any, settings: Any) -> None:
+    text = "runs O\n\nJohn NNP B-PER\n"
+    with pytest.raises(DataError, match=r"train.txt, line 1 has 2 columns, and there must be [369]"):
+        make(text, text, **settings).open()
 
 
 def test_missing_files_are_named(make: Any) -> None:

@@ -10,6 +10,7 @@ from typing_extensions import Annotated
 
 from mxtrain.dataset.loading.regular_files import exists, read_text
 from mxtrain.errors import DataError
+from mxtrain.files.text_lines import split_lines
 
 
 def _distinct(names: List[str]) -> List[str]:
@@ -53,7 +54,7 @@ def choose_class_names(given: Sequence[str], root: Path, default: Sequence[str] 
     path = root / "classes.txt"
     if not exists(path):
         return list(default)
-    names = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    names = [line.strip() for line in split_lines(read_text(path)) if line.strip()]
     twice = first_twice(names)
     if twice is not None or not names:
         wrong = "names no class" if twice is None else f"names the class '{twice}' twice"

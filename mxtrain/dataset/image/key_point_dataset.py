@@ -17,6 +17,7 @@ from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError
+from mxtrain.files.text_lines import split_lines
 
 if TYPE_CHECKING:
     from mxtrain.model.base import Model
@@ -88,7 +89,7 @@ def read_detections(names: Sequence[str], thing_names: Sequence[str]) -> Tuple[L
     boxes: List[List[float]] = []
     scores: List[float] = []
     for name in names:
-        for number, line in enumerate(read_text(name).splitlines(), start=1):
+        for number, line in enumerate(split_lines(read_text(name)), start=1):
             if not line.strip():
                 continue
             file, found = _parse(line, f"'{name}', line {number}")

@@ -33,6 +33,7 @@ from mxtrain.dataset.image.files import ImageFiles
 from mxtrain.dataset.image.record_file import RecordFile
 from mxtrain.dataset.loading.regular_files import FileId, read_text
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.files.text_lines import split_lines
 
 _LEAST_HEADER, _LEAST_OBJECT = 2, 5
 _DIFFICULT = 5
@@ -181,7 +182,7 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
     """
     found = _ListCollector()
     kept: List[Tuple[str, FileId]] = []
-    rows = [(number, line.split("\t")) for number, line in enumerate(read_text(path, findings).splitlines(), 1)
+    rows = [(number, line.split("\t")) for number, line in enumerate(split_lines(read_text(path, findings)), 1)
             if line.strip()]  # fmt: skip
     if not rows:
         raise DataError(f"'{path}' names no picture.")

@@ -8,6 +8,7 @@ from typing import Dict, List
 from mxtrain.dataset.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, Problem
 from mxtrain.dataset.loading.regular_files import exists, read_text
 from mxtrain.errors import DataError, did_you_mean
+from mxtrain.files.text_lines import split_lines, split_words
 
 
 def find_years(root: Path) -> List[Path]:
@@ -40,8 +41,8 @@ def read_names(
         hint = listed if there else f" {without_lists}".rstrip()
         raise DataError(f"{setting}: there is no file '{path}'.{hint}")
     # Some lists name the paths of picture and mask instead.
-    lines = enumerate(read_text(path, findings).splitlines(), 1)
-    words = [(line.split()[0], number) for number, line in lines if line.strip()]
+    lines = enumerate(split_lines(read_text(path, findings)), 1)
+    words = [(row[0], number) for number, line in lines if (row := split_words(line))]
     line_of: Dict[str, int] = {}
     for word, number in words:
         stem = Path(word).stem if "/" in word else word

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxtrain.dataset.checking.problems import EMPTY_TEXT, SHORT_ROW, STRICT, DataPlace, Findings, Problem
-from mxtrain.dataset.loading.text_stream import open_text
+from mxtrain.dataset.loading.text_stream import ending_of, open_text
+from mxtrain.errors import DataError
+from mxtrain.files.text_lines import BLANKS, split_words
 
 ENDLESS_SENTENCE = "endless_sentence"
 """All words of a file in one sentence."""
@@ -14,6 +17,15 @@ _MOST_WORDS = 200
 """Of a file that is one sentence; longer ones of a language are rare."""
 DOCUMENT = "-DOCSTART-"
 """The word of a line that begins a document, in the files of CoNLL 2003."""
+CONLLU = (".conllu", ".conllup")
+"""Endings of CoNLL-U's files, which have comments, and ids in the first column."""
+_CONLLU_COLUMNS = 10
+_NOT_A_WORD = re.compile(r"[0-9]+(-|\.)[0-9]+")
+"""Ids of CoNLL-U that are no syntactic words: 3-4 of a token of several words, 5.1 of an empty node."""
+_COMMENTS = (
+    "#begin document", "#end document", "# sent_id = ", "# text = ", "# newdoc", "# newpar", "# global.columns = ",
+)  # fmt: skip
+"""Lines around documents in the files of CoNLL 2011 and 2012, and around sentences in CoNLL-U."""
 
 
 class ColumnLayout(NamedTuple):
@@ -90,12 +102,17 @@ def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[
     least = max(*(column + 1 if column >= 0 else -column for column in columns), len(set(columns)))
     rows: List[Tuple[int, str, str]] = []
     follows_words = True  # or begins the file, or ends a document's line
+    is_conllu = ending_of(path) in CONLLU
+    if is_conllu and layout.word == 0:
+        raise DataError(f"{path} is CoNLL-U by its name, whose first column has ids of words, not words. Type "
+                        "dataset.word=1, and dataset.tag=3 for parts of speech.")  # fmt: skip
+    comments = (*_COMMENTS, *filter(None, (layout.comment, "#" if is_conllu else "")))
     with open_text(path, None, findings) as lines:
         for number, text in enumerate(lines, start=1):
-            if layout.comment and text.startswith(layout.comment):
+            if text.startswith(comments):
                 continue
-            row = text.rstrip("\n").split("\t") if "\t" in text else text.split()
-            if not any(map(str.strip, row)):
+            row = split_columns(text)
+            if not row:
                 if not follows_words:
                     place = DataPlace(path, number)
                     fact = f"{place} ends an empty sentence: no words stand before it."
@@ -105,19 +122,26 @@ def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[
                 rows, follows_words = [], False
                 continue
             follows_words = True
-            if row[layout.word if len(row) > layout.word else 0] == DOCUMENT:
+            if DOCUMENT in (row[0], row[layout.word] if 0 <= layout.word < len(row) else ""):
+                if rows:
+                    yield rows
+                rows = []
+                continue
+            if layout.word and _NOT_A_WORD.fullmatch(row[0]) and (
+                is_conllu or (len(row) == _CONLLU_COLUMNS and "\t" in text)
+            ):  # fmt: skip
                 continue
             if len(row) < least:
-                findings.refuse(_too_short(DataPlace(path, number), len(row), least))
+                findings.refuse(_too_short(DataPlace(path, number), len(row), least, text.startswith("#")))
                 continue
-            word = row[layout.word].strip()
+            word = row[layout.word]
             if not word:
                 place = DataPlace(path, number)
                 findings.refuse(Problem(EMPTY_TEXT, place, f"{place}: the word is empty.", "Complete or remove it."))
                 continue
             if not rows and not least_is_enough(layout):
                 least = max(least, len(row))  # columns that count from the last are those of every line
-            rows.append((number, word, "" if layout.tag is None else row[layout.tag].strip()))
+            rows.append((number, word, "" if layout.tag is None else row[layout.tag]))
     if rows:
         yield rows
 
@@ -127,7 +151,17 @@ def least_is_enough(layout: ColumnLayout) -> bool:
     return all(column is None or column >= 0 for column in (layout.word, layout.tag))
 
 
-def _too_short(place: DataPlace, count: int, least: int) -> Problem:
+def split_columns(text: str) -> List[str]:
+    """The columns of a line, which tabs divide, or spaces if it has no tab; none of an empty line."""
+    if "\t" not in text:
+        return split_words(text)
+    columns = [column.strip(BLANKS) for column in text.split("\t")]
+    return columns if any(columns) else []
+
+
+def _too_short(place: DataPlace, count: int, least: int, is_comment: bool) -> Problem:
     columns = "1 column" if count == 1 else f"{count} columns"
-    remedy = "White space or tabs divide columns. Complete the line, or name them by dataset.word and dataset.tag."
+    remedy = "Spaces or tabs divide columns. Complete the line, or name them by dataset.word and dataset.tag."
+    if is_comment:
+        remedy = 'If it is a comment, type dataset.comment="#".'
     return Problem(SHORT_ROW, place, f"{place} has {columns}, and there must be {least}.", remedy)

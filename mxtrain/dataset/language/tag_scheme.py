@@ -10,6 +10,8 @@ from mxtrain.dataset.checking.problems import UNKNOWN_CLASS, DataPlace, Findings
 from mxtrain.dataset.language.conll_file import TaggedWords
 from mxtrain.dataset.language.tags import (
     TagCodes,
+    are_brackets,
+    bio_of_brackets,
     detect_scheme,
     find_entities,
     impossible_W,
@@ -38,6 +40,8 @@ def unified(
         names: tags that there may be; empty: any.
     """
     all_tags = list(dict.fromkeys(tag for tags in words.tags for tag in tags))
+    if scheme == "brackets" or (scheme == "auto" and are_brackets(all_tags)):
+        return _known(_of_brackets(words, findings), names, findings), "brackets"
     if scheme == "plain" or (scheme == "auto" and is_plain(all_tags)):
         return _known(words, names, findings), "plain"
     words = _parsed(words, findings)
@@ -59,6 +63,24 @@ def unified(
         tags = [tag_W[begin:end] for begin, end in zip(begins[:-1], begins[1:])]
         words = TaggedWords(words.sentences, tags, words.lines, words.file)
     return _known(words, names, findings), scheme
+
+
+def _of_brackets(words: TaggedWords, findings: Findings) -> TaggedWords:
+    """Sentences whose tags are brackets, as bio; those in which brackets do not fit are left out."""
+    kept, tags = [], []
+    for index, brackets in enumerate(words.tags):
+        bio, wrong = bio_of_brackets(brackets)
+        if wrong is None:
+            kept.append(index)
+            tags.append(bio)
+            continue
+        place = place_of(words, index, wrong)
+        fact = f"{place} has the tag '{brackets[wrong]}', which does not fit into the brackets of its sentence."
+        remedy = ("Spans are written (PER* * *), one word alone (PER), and none is inside of another. Correct it, name "
+                  "another column by dataset.tag, or type dataset.scheme=plain where tags are names of their own.")  # fmt: skip
+        findings.refuse(Problem(TAG_ORDER, place, fact, remedy))
+    found = words.take(kept)
+    return TaggedWords(found.sentences, tags, found.lines, found.file)
 
 
 def _parsed(words: TaggedWords, findings: Findings) -> TaggedWords:

@@ -7,8 +7,9 @@ Legend: W words of all sentences one after the other, E entities, K tags.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -47,6 +48,34 @@ def parse_tag(tag: str) -> TagParts:
 def write_tag(prefix: int, kind: str) -> str:
     """The inverse of `parse_tag`."""
     return OUTSIDE if prefix == OUT else f"{PREFIXES[prefix]}-{kind}"
+
+
+_BRACKETS = re.compile(r"(\([^()*\s]+)*\*?\)*")
+
+
+def are_brackets(tags: Sequence[str]) -> bool:
+    """Whether tags are brackets of spans, as in the files of CoNLL 2005 and 2012: (PER* * *) or (PER), and * elsewhere.
+
+    Tags of coreference, (0) and -, are brackets with numbers, and no spans with types.
+    """
+    return all(map(_BRACKETS.fullmatch, tags)) and any(tag[:1] == "(" and len(tag) > 1 for tag in tags)
+
+
+def bio_of_brackets(tags: Sequence[str]) -> Tuple[List[str], Optional[int]]:
+    """The tags of a sentence in bio, and the index of the first one that does not fit: a span inside of another, an end
+    without a beginning, or a span that does not end."""
+    found, kind, begin = [], "", 0
+    for place, tag in enumerate(tags):
+        opened = tag.count("(")
+        closed = tag.count(")")
+        if opened > 1 or closed > 1 or (opened and kind) or (closed and not (kind or opened)) or not tag:
+            return found, place
+        if opened:
+            kind, begin = tag[1:].rstrip("*)"), place
+        found.append(write_tag((BEGIN if opened else INSIDE) if kind else OUT, kind))
+        if closed:
+            kind = ""
+    return found, begin if kind else None
 
 
 def is_plain(tags: Sequence[str]) -> bool:

@@ -15,6 +15,7 @@ from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.dataset.speech.aligned import Aligned
 from mxtrain.dataset.speech.utterances import TEXT_KEYS, Utterance, json_rows, utterance_of
 from mxtrain.errors import DataError, did_you_mean
+from mxtrain.files.text_lines import split_words
 
 PHONEMES = "phonemes"
 UNITS = {"durations_frames": False, "durations_s": True}
@@ -59,7 +60,7 @@ def _symbols(row: Dict[str, object]) -> Tuple[Sequence[str], str]:
     text = next((row[key] for key in TEXT_KEYS if key in row), None)
     phonemes = row.get(PHONEMES)
     if isinstance(phonemes, str):
-        phonemes = phonemes.split()
+        phonemes = split_words(phonemes)
     if phonemes is None:
         if not isinstance(text, str) or not text:
             raise ValueError(f"has no symbols: neither '{PHONEMES}' nor a text in one of {', '.join(TEXT_KEYS)}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import os
+import re
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
@@ -20,10 +20,14 @@ from mxtrain.dataset.checking.problems import (
 )
 from mxtrain.dataset.loading.regular_files import read_text, require_there, walk
 from mxtrain.errors import DataError
+from mxtrain.files.json_text import JsonTextError, kind_of, parse_json
+from mxtrain.files.text_lines import BLANKS, split_lines, split_words
+from mxtrain.files.text_numbers import parse_finite, parse_number
 
 AUDIO_KEYS = ("audio_filepath", "key", "wav_filename", "audio", "path", "wav")
 """What manifests call the file: NeMo, Baidu's Deep Speech, Mozilla's Deep Speech, others."""
 TEXT_KEYS = ("text", "transcript", "sentence")
+_KEYED = re.compile(r"([^ \t]+)[ \t]*(.*)", re.DOTALL)
 PIPE = "pipe"
 """Kind of problem: a command in the place of a file."""
 Part = Tuple[str, float, Optional[float]]
@@ -75,19 +79,20 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
 
 def json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
     """Number and object of each line of JSON."""
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(split_lines(text), start=1):
         if not line.strip():
             continue
         place = DataPlace(path, number)
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            fact = f"{place} is no JSON: {str(error)[:200]}."
+            row = parse_json(line, allow_nan=True)  # pandas writes NaN for empty cells
+        except JsonTextError as error:
+            fact = f"{place} {error}."
             findings.refuse(Problem(UNREADABLE_ROW, place, fact, "Each line is one object with its file and its text."))
             continue
         if not isinstance(row, dict):
-            fact = f"{place} is JSON, but no object with a file and a text."
-            findings.refuse(Problem(UNREADABLE_ROW, place, fact))
+            fact = f"{place} is {kind_of(row)}, and no object with a file and a text."
+            remedy = "Each line is one object, e.g. {\"audio_filepath\": \"1.wav\", \"text\": \"yes\"}."
+            findings.refuse(Problem(UNREADABLE_ROW, place, fact, remedy))
             continue
         yield number, row
 
@@ -131,10 +136,9 @@ def _seconds(row: Dict[str, object], key: str) -> Optional[float]:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"has the {key} {value!r}, which is no number")
-    try:
-        seconds = float(value)
-    except ValueError as error:
-        raise ValueError(f"has the {key} {value!r}, which is no number") from error
+    seconds = parse_number(value, allow_special=True) if isinstance(value, str) else float(value)
+    if seconds is None:
+        raise ValueError(f"has the {key} {value!r:.60}, which is no number")
     if not math.isfinite(seconds) or seconds < 0:
         raise ValueError(f"has the {key} {seconds}, which is no time")
     return seconds
@@ -218,13 +222,9 @@ def _segments(
     found: Dict[str, Part] = {}
     for line, name, rest in _keyed(folder, "segments", findings):
         place = DataPlace(os.path.join(folder, "segments"), line)
-        words = rest.split()
-        try:
-            recording, begin, end = words[0], float(words[1]), float(words[2])
-            is_right = 0 <= begin < math.inf and (end == -1 or begin < end < math.inf)
-        except (IndexError, ValueError):
-            is_right = False
-        if not is_right:
+        recording, *times = split_words(rest) or [""]
+        begin, end = (list(map(parse_finite, times)) + [None, None])[:2]
+        if begin is None or end is None or not (0 <= begin < end or (0 <= begin and end == -1)):
             fact = f"{place} is no segment: NAME RECORDING BEGIN END, in seconds."
             findings.refuse(Problem(UNREADABLE_ROW, place, fact))
             refused.add(name)
@@ -256,11 +256,11 @@ def _keyed(folder: str, name: str, findings: Findings) -> Iterator[Tuple[int, st
 
 def _first_word(content: str) -> Tuple[str, str]:
     """The first word of a line, and the rest of it; spaces or tabs stand between."""
-    word, *rest = content.split(None, 1)
-    return word, rest[0] if rest else ""
+    word, rest = _KEYED.fullmatch(content).groups()  # type: ignore[union-attr]  # no line is empty
+    return word, rest
 
 
 def _lines(path: str, findings: Findings) -> Iterator[Tuple[int, str]]:
-    for number, line in enumerate(read_text(path, findings).split("\n"), start=1):
-        if line.strip():
-            yield number, line.strip()
+    for number, line in enumerate(split_lines(read_text(path, findings)), start=1):
+        if line.strip(BLANKS):
+            yield number, line.strip(BLANKS)

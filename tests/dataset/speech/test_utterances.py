@@ -44,8 +44,8 @@ def test_recordings_may_be_in_the_users_folder(tmp_path: Path, monkeypatch: pyte
 
 
 WRONG = {
-    "{": "is no JSON",
-    "[1]": "is JSON, but no object",
+    "{": "is not JSON",
+    "[1]": "is a list, and no object",
     '{"text": "a"}': "names no recording",
     '{"audio_filepath": "1.wav"}': "has no transcript",
     '{"audio_filepath": 3, "text": "a"}': "names no recording",
@@ -53,6 +53,12 @@ WRONG = {
     '{"audio_filepath": "1.wav", "text": "a", "duration": "x"}': "is no number",
     '{"audio_filepath": "1.wav", "text": "a", "offset": NaN}': "is no time",
     '{"audio_filepath": "1.wav", "text": "a", "duration": 0}': "has the duration 0",
+    '{"audio_filepath": "1.wav", "text": "a", "duration": 1e999}': "beyond the range of float64",
+    '{"audio_filepath": "1.wav", "text": "a", "duration": "1e999"}': "is no time",
+    '{"audio_filepath": "1.wav", "text": "a", "duration": "1_0"}': "is no number",
+    '{"audio_filepath": "1.wav", "text": "a", "duration": ' + "9" * 400 + "}": "beyond the range of 64-bit integers",
+    '{"audio_filepath": "1.wav", "text": "a", "offset": "' + "9" * 5000 + '"}': "is no number",
+    '{"audio_filepath": "1.wav", "text": "a", "x": ' + "[" * 5000 + "]" * 5000 + "}": "nested deeper",
 }
 
 
@@ -65,7 +71,7 @@ def test_wrong_lines_of_a_manifest_are_listed_by_their_numbers(tmp_path: Path) -
     assert [one.place.line for one in problems] == list(range(2, 2 * len(WRONG) + 1, 2))
     for one, said in zip(problems, WRONG.values()):
         assert said in one.fact and one.fact.startswith(f"{path}, line {one.place.line}")
-    with pytest.raises(DataError, match="line 2 is no JSON"):
+    with pytest.raises(DataError, match="line 2 is not JSON"):
         read_manifest(path, STRICT)
     with pytest.raises(DataError, match="is no manifest: its first line is neither"):
         read_manifest(write(tmp_path / "b.txt", "hello world"), STRICT)
@@ -84,6 +90,24 @@ def test_librispeech_lines_name_recordings_beside_them(tmp_path: Path) -> None:
     assert len(facts) == 2 and "line 3 is about '84-1-0002'" in facts[0] and "84-1-0009.flac' has no line" in facts[1]
     with pytest.raises(DataError, match="line 3 is about '84-1-0002', and there is no"):
         read_librispeech(str(tmp_path), STRICT)
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u2028", "\u3000", "\x85", "\x0c", "\x1c"])
+def test_only_spaces_tabs_and_line_ends_divide_lines(tmp_path: Path, space: str) -> None:
+    name, said = f"u{space}1", f"one{space}two"
+    write(tmp_path / "k/wav.scp", f"r{space}1 a{space}b.wav")
+    write(tmp_path / "k/segments", f"{name} r{space}1 0.5 1.25")
+    write(tmp_path / "k/text", f"{name} \t{said}")
+    (one,) = read_kaldi(str(tmp_path / "k"), STRICT)
+    assert (Path(one.path).name, one.text, one.duration_s) == (f"a{space}b.wav", said, 0.75)
+    write(tmp_path / "l" / f"{name}.flac")
+    write(tmp_path / "l/l.trans.txt", f"{name} {said}")
+    assert [one.text for one in read_librispeech(str(tmp_path / "l"), STRICT)] == [said]
+    manifest = json.dumps({"audio_filepath": "1.wav", "text": said}, ensure_ascii=False)
+    if space >= " ":  # JSON has control characters as escapes
+        assert [one.text for one in read_manifest(write(tmp_path / "a.jsonl", manifest), STRICT)] == [said]
+    tsv = write(tmp_path / "a.csv", "wav_filename,transcript", f"1.wav,{said}", "2.wav,x")
+    assert [(one.text, one.place.line) for one in read_manifest(tsv, STRICT)] == [(said, 2), ("x", 3)]
 
 
 def kaldi(folder: Path, segments: List[str]) -> None:

@@ -10,6 +10,7 @@ from mxtrain.dataset.language.tokenizing.base import ListedVocab, SpecialTokens,
 from mxtrain.dataset.language.tokenizing.library import LibraryTokenizer, batches_of
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.errors import DataError
+from mxtrain.files.text_lines import split_lines
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
@@ -56,7 +57,7 @@ def read_vocab(path: str, special: Sequence[str] = SPECIAL) -> Tuple[str, ...]:
     """
     try:
         text = read_text(path)
-        vocab = json.loads(text)["idx_to_token"] if text.startswith("{") else text.splitlines()
+        vocab = json.loads(text)["idx_to_token"] if text.startswith("{") else split_lines(text)
         if not isinstance(vocab, list) or not all(isinstance(token, str) for token in vocab):
             raise ValueError("idx_to_token must be a list of texts")
     except (DataError, ValueError, KeyError, RecursionError) as error:
