@@ -25,6 +25,7 @@ from mxtrain.dataset.loading.memory import split_in_memory
 from mxtrain.dataset.loading.official import refuse_missing, verify
 from mxtrain.dataset.loading.regular_files import MAX_BYTES, exists, open_regular, read_text
 from mxtrain.dataset.loading.sources import MemorySource
+from mxtrain.files.text_lines import split_lines
 from mxtrain.types import PathText
 
 _HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"

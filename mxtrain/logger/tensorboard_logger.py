@@ -11,6 +11,7 @@ from PIL import Image
 from tensorboardX import summary as messages
 from tensorboardX.proto.summary_pb2 import Summary
 
+from mxtrain.files.text_lines import split_lines
 from mxtrain.logger.event_file import EventFile
 from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import end_summary, experiment_summary, select_hparams, start_summary

@@ -12,7 +12,7 @@ from mxtrain.dataset.ade20k import read_object_names
 from mxtrain.dataset.image.boxed_classes import choose_class_names
 from mxtrain.dataset.image.voc_layout import read_names
 from mxtrain.dataset.language.base import open_lines
-from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, read_vocabulary
+from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, read_vocab
 from mxtrain.dataset.segmentation_folder import read_class_names
 from mxtrain.errors import ConfigError
 from mxtrain.logger.csv import prepare_table
@@ -35,18 +35,19 @@ def test_names_of_classes(tmp_path: Path, separator: str, end: str) -> None:
 def test_tokens_keep_their_ids(tmp_path: Path, separator: str) -> None:
     vocab = [*SPECIAL, separator, f"x{separator}", "last"]
     (tmp_path / "vocab.txt").write_bytes("\n".join([*vocab, ""]).encode())
-    assert list(read_vocabulary(str(tmp_path / "vocab.txt"), SPECIAL)) == vocab
+    assert list(read_vocab(str(tmp_path / "vocab.txt"), SPECIAL)) == vocab
 
 
 def test_lines_to_predict(tmp_path: Path, separator: str) -> None:
-    (tmp_path / "x").write_bytes(f"a{separator}b\r\n\nc\n".encode())
-    assert open_lines([str(tmp_path / "x")], False, {}) == ([f"a{separator}b", "c"], [f"{tmp_path}/x:1", f"{tmp_path}/x:3"])
+    name = str(tmp_path / "x")
+    Path(name).write_bytes(f"a{separator}b\r\n\nc\n".encode())
+    assert open_lines([name], False, {}) == ([f"a{separator}b", "c"], [f"{name}:1", f"{name}:3"])
 
 
 def test_names_of_voc(tmp_path: Path, separator: str) -> None:
     (tmp_path / "train.txt").write_bytes(f"a{separator}b\nc\n".encode())
-    found = read_names(tmp_path / "train.txt", "dataset.train_split", "")
-    assert [name for name, _ in found] == [f"a{separator}b", "c"]
+    found = read_names(tmp_path, "train", "dataset.train_split")
+    assert list(found) == [f"a{separator}b", "c"]
 
 
 def test_hosts(tmp_path: Path, separator: str) -> None:

@@ -76,8 +76,10 @@ def _of_brackets(words: TaggedWords, findings: Findings) -> TaggedWords:
             continue
         place = place_of(words, index, wrong)
         fact = f"{place} has the tag '{brackets[wrong]}', which does not fit into the brackets of its sentence."
-        remedy = ("Spans are written (PER* * *), one word alone (PER), and none is inside of another. Correct it, name "
-                  "another column by dataset.tag, or type dataset.scheme=plain where tags are names of their own.")  # fmt: skip
+        remedy = (
+            "Spans are written (PER* * *), one word alone (PER), and none is inside of another. Correct it, name "
+            "another column by dataset.tag, or type dataset.scheme=plain where tags are names of their own."
+        )
         findings.refuse(Problem(TAG_ORDER, place, fact, remedy))
     found = words.take(kept)
     return TaggedWords(found.sentences, tags, found.lines, found.file)

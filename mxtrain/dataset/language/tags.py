@@ -64,7 +64,8 @@ def are_brackets(tags: Sequence[str]) -> bool:
 def bio_of_brackets(tags: Sequence[str]) -> Tuple[List[str], Optional[int]]:
     """The tags of a sentence in bio, and the index of the first one that does not fit: a span inside of another, an end
     without a beginning, or a span that does not end."""
-    found, kind, begin = [], "", 0
+    found: List[str] = []
+    kind, begin = "", 0
     for place, tag in enumerate(tags):
         opened = tag.count("(")
         closed = tag.count(")")
