@@ -60,6 +60,21 @@ def test_multibox_is_gluoncvs(rho, box_weight):
         np.testing.assert_allclose(found / weight_B.sum(), gradient, atol=1e-7)
 
 
+@pytest.mark.parametrize("ratio, things, hard", [(1.5, 1, 2), (1.5, 2, 3), (1.5, 3, 5), (0.4, 1, 1), (2.01, 1, 3)])
+def test_a_part_of_a_hard_negative_counts_as_a_whole_one(ratio, things, hard):
+    """As in GluonCV, where a place in the order counts if it is less than the number of objects times the ratio."""
+    logit_BNK, class_BN = np.zeros((1, 12, 1 + K)), np.zeros((1, 12))
+    logit_BNK[0, :, 0] = -np.arange(12.0)  # the further behind, the more wrong of background
+    class_BN[0, :things] = 1
+    arrays = (logit_BNK, np.zeros((1, 12, 4)), np.full((1, 1, 7), -1.0), class_BN, np.zeros((1, 12, 4)))
+    _, (logit_gradient, _) = computed(
+        MultiBox(negative_mining_ratio=ratio, min_hard_negatives=0).build_detection(K), arrays
+    )  # fmt: skip
+    learned_N = np.abs(logit_gradient[0]).sum(axis=1) > 0
+    assert learned_N[:things].all()
+    assert np.flatnonzero(learned_N[things:]).tolist() == list(range(12 - things - hard, 12 - things))
+
+
 def test_pictures_without_things_are_learned_from_as_background():
     loss = MultiBox().build_detection(K)
     arrays = multibox_arrays(np.random.RandomState(1), things=(0,) * B)

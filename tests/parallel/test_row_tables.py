@@ -201,6 +201,26 @@ def test_predictions_are_the_dense_ones_whatever_the_size_of_a_batch() -> None:
     np.testing.assert_allclose(step.strategy.gather()(*inputs).asnumpy(), dense(*inputs).asnumpy(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("placement, parts", [(Single(), 1), (Data(replicas=2), 1)])
+def test_a_prediction_between_a_step_and_its_gradient_rows_changes_no_weight(placement: Any, parts: int) -> None:
+    """Such as a look back at a loss that is not finite: rows in the network are then others than the gradient's."""
+    one, other = (build_step(optimizers.Adam(), placement=placement, parts=parts) for _ in range(2))
+    train(one)
+    strategy, rng = other.strategy, np.random.RandomState(3)
+    row_gradients, predicted = strategy.row_gradients, []
+
+    def after_a_prediction() -> Any:
+        inputs = [nd.array(rng.randint(0, ROWS, (2, FIELDS)), dtype="int32"), nd.array(rng.randn(2, NUMBERS))]
+        predicted.append(strategy.predict(inputs)[0].asnumpy())
+        return row_gradients()
+
+    strategy.row_gradients = after_a_prediction
+    train(other)
+    assert len(predicted) == 4
+    for name, array in values(one).items():
+        np.testing.assert_array_equal(array, values(other)[name], err_msg=name)
+
+
 class Picks(gluon.HybridBlock):
     """As many scores as a sample has ids."""
 
