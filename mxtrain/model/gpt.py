@@ -8,6 +8,7 @@ import pydantic
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
+from mxtrain.model.networks.layers import Gelu
 from mxtrain.types import OpenFraction, Positive, Shapes, shapes_of
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ class Gpt(Model):
     dropout: OpenFraction = 0.1
     """Probability that something is dropped while training: embeddings, attention, and what is added to a layer's
     input."""
+    gelu: Gelu = "erf"
+    """Form of GELU: tanh, as GPT-2 has it, for published weights; or erf, the exact one. `model=gpt` chooses tanh; a
+    description without it is of a version that had erf alone."""
     output_chunks: Union[Literal["auto"], Positive] = "auto"
     """Parts of a window whose scores are computed one after the other; auto = 8 at most, with a large vocabulary."""
 
@@ -82,5 +86,5 @@ class Gpt(Model):
                 f"dataset.max_length={length}: the network takes at most {sizes['max_length']} tokens. Type "
                 f"dataset.max_length={sizes['max_length']}, or model.max_length={length}."
             )
-        given = gpt.GptSizes(**sizes, dropout=self.dropout)
+        given = gpt.GptSizes(**sizes, dropout=self.dropout, gelu=self.gelu)
         return gpt.GptNetwork(vocab_size, length, given, num_chunks(self.output_chunks, length, vocab_size), prefix="")

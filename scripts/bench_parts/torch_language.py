@@ -41,7 +41,7 @@ class DecoderLayer(nn.Module):
         rate = self.sizes.dropout if self.training else 0.0
         context = attend(*parts, self.sizes.num_heads, dropout_p=rate, is_causal=True)
         x_BTU = x_BTU + self.dropout(self.projection(context))
-        return x_BTU + self.dropout(self.outer(F.gelu(self.inner(self.norm(x_BTU)))))
+        return x_BTU + self.dropout(self.outer(F.gelu(self.inner(self.norm(x_BTU)), approximate="tanh")))
 
 
 class Gpt(nn.Module):

@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parent
 SOURCES = (
     "mxnet_library.h", "mxnet_library.cc", "common.h", "product.h", "table_rows.h", "attention.cc",
     "attention_step.cc", "norm.cc", "dropout.cc", "cross_entropy.cc", "adamw.cc", "sgd.cc", "squares.cc",
-    "roi_align.cc", "suppression.cc", "operators.cc",
+    "roi_align.cc", "suppression.cc", "gelu.cc", "operators.cc",
 )  # fmt: skip
 FLAGS = (
     # No -ffast-math: it would change how all of the process rounds, and hide what is no number. No contraction: AdamW

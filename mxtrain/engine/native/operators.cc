@@ -5,11 +5,12 @@
 namespace mxtrain {
 
 extern const Operator kAttention, kCrossAttention, kNorm, kDropoutSum, kCrossEntropy, kAdamW, kSgd,
-    kArrayNorm, kGradientNorm, kRoiAlign, kSuppression, kAttentionStep, kSourceAttentionStep;
+    kArrayNorm, kGradientNorm, kRoiAlign, kSuppression, kAttentionStep, kSourceAttentionStep,
+    kGelu;
 
 const Operator* const kOperators[] = {&kAttention,    &kCrossAttention, &kNorm,          &kDropoutSum, &kCrossEntropy,
                                      &kAdamW,        &kSgd,            &kArrayNorm,  &kGradientNorm, &kRoiAlign,
-                                     &kSuppression,  &kAttentionStep,  &kSourceAttentionStep};
+                                     &kSuppression,  &kAttentionStep,  &kSourceAttentionStep, &kGelu};
 const int kNumOperators = sizeof kOperators / sizeof kOperators[0];
 
 std::string prepare() {

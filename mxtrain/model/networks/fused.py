@@ -52,6 +52,11 @@ def dropout_sum(F: OperatorModule, x: Array, residual: Array, dropout: float) ->
     return F._internal._mxtrain_dropout_sum(x, residual, dropout_seed(F, x), p=dropout)
 
 
+def gelu(F: OperatorModule, x: Array) -> Array:
+    """GELU in its tanh form; nothing else may read `x`."""
+    return F._internal._mxtrain_gelu(x)
+
+
 def attention(
     F: OperatorModule, qkv: Array, length_B: Optional[Array], num_heads: int, dropout: float, causal: bool = False
 ) -> Array:  # fmt: skip

@@ -7,12 +7,15 @@ Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (2
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
-from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.engine.backend import gluon, mx, nd, own_operators
+from mxtrain.model.networks import fused
 from mxtrain.model.networks.attention import CausalAttention
 from mxtrain.model.networks.bert import INITIAL_STD, DropoutSum, Embed, LayerNorm, normal
 from mxtrain.model.networks.language import TokenScores
+from mxtrain.model.networks.layers import Gelu
 from mxtrain.model.networks.traced_step import TracedStep
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ nn = gluon.nn
 
 EPSILON = 1e-5
 """The epsilon of layer norms, as published."""
+FIRST, THIRD = 2 * (2 / math.pi) ** 0.5, 2 * (2 / math.pi) ** 0.5 * 0.044715
+"""Coefficients of x and x^3 in GELU's tanh form, twice."""
 
 
 class GptSizes(NamedTuple):
@@ -35,6 +40,7 @@ class GptSizes(NamedTuple):
     num_heads: int
     max_length: int
     dropout: float
+    gelu: Gelu = "tanh"
 
 
 class DecoderLayer(gluon.HybridBlock):
@@ -44,7 +50,7 @@ class DecoderLayer(gluon.HybridBlock):
 
     def __init__(self, sizes: GptSizes, **kwargs: Any):
         super().__init__(**kwargs)
-        units = sizes.units
+        units, self._gelu = sizes.units, sizes.gelu
         # Source: the paper, section 2.3: what is added to the residual is drawn smaller, the more layers add.
         added = mx.init.Normal(INITIAL_STD * (2 * sizes.num_layers) ** -0.5)
         with self.name_scope():
@@ -64,13 +70,27 @@ class DecoderLayer(gluon.HybridBlock):
         return self.residual_sum(self._feed_forward(F, self.ffn_norm(F.identity(x_TBU))), x_TBU)
 
     def _feed_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
-        return self.ffn_2(F.LeakyReLU(self.ffn_1(x_TBU), act_type="gelu"))
+        return self.ffn_2(gelu(F, self.ffn_1(x_TBU), self._gelu))
 
     def step(self, F: OperatorModule, x_1BU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
         """The same for one more token."""
         context_1BU, memory = self.attention.step(F, self.qkv(self.attention_norm(F.identity(x_1BU))), memory)
         x_1BU = x_1BU + self.projection(context_1BU)
         return x_1BU + self._feed_forward(F, self.ffn_norm(F.identity(x_1BU))), memory
+
+
+def gelu(F: OperatorModule, x: Array, form: Gelu) -> Array:
+    """GELU; nothing else may read `x`.
+
+    Source: Hendrycks and Gimpel, https://arxiv.org/abs/1606.08415, section 2. GPT-2's code has the tanh form.
+    """
+    if form == "erf":
+        return F.LeakyReLU(x, act_type="gelu")
+    if own_operators().path:
+        return fused.gelu(F, x)
+    # 0.5 (1 + tanh(y)) is sigmoid(2 y). Beyond 10 it is 0 or 1, and in float16 powers would overflow.
+    near = F.clip(x, -10.0, 10.0)
+    return x * F.sigmoid(near * (FIRST + THIRD * F.square(near)))
 
 
 class GptNetwork(gluon.HybridBlock):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, Tuple
 
@@ -12,7 +14,7 @@ from dropouts import count_dropouts
 from mxtrain.engine.backend import autograd, mx, nd, own_operators
 from mxtrain.errors import ConfigError
 from mxtrain.model.gpt import SIZES, Gpt
-from mxtrain.model.networks import attention, bert
+from mxtrain.model.networks import attention, bert, gpt
 
 V, T, B = 13, 9, 3
 
@@ -43,12 +45,46 @@ def with_gradients(network: Any, inputs: Tuple[Any, Any]) -> Dict[str, np.ndarra
 @pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
 @pytest.mark.parametrize("length", [T, 140], ids=["one block", "two blocks"])
 def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
-    own = with_gradients(build(length), given(length))
-    for module in (attention, bert):
+    own = with_gradients(build(length, gelu="tanh"), given(length))
+    for module in (attention, bert, gpt):
         monkeypatch.setattr(module, "own_operators", lambda: SimpleNamespace(path=None))
-    other = with_gradients(build(length), given(length))
+    other = with_gradients(build(length, gelu="tanh"), given(length))
     for name, array in own.items():
         np.testing.assert_allclose(array, other[name], rtol=2e-4, atol=2e-4 * np.abs(other[name]).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("dtype, digits", [("float32", 2e-6), ("float64", 1e-12)])
+def test_both_forms_of_gelu_are_numpys(own: bool, dtype: str, digits: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not own:
+        monkeypatch.setattr(gpt, "own_operators", lambda: SimpleNamespace(path=None))
+    x = np.concatenate([np.linspace(-12, 12, 4801), [0.0, -1e4, 1e4, 1e15, -1e15]])
+    gradient_of = {
+        "tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+        "erf": lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / np.sqrt(2))),
+    }
+    for form, function in gradient_of.items():
+        given = nd.array(x, dtype=dtype)
+        given.attach_grad()
+        with autograd.record():
+            found = gpt.gelu(nd, nd.identity(given), form)  # type: ignore[arg-type]
+        found.backward()
+        if form == "erf":  # MXNet's is of single precision in float64, too
+            digits = max(digits, 1e-6)
+        np.testing.assert_allclose(found.asnumpy(), function(x), rtol=digits, atol=digits * 4)
+        near = np.abs(x) < 12
+        slope = (function(x + 1e-5) - function(x - 1e-5)) / 2e-5
+        np.testing.assert_allclose(given.grad.asnumpy()[near], slope[near], atol=max(4 * digits, 1e-8))
+        np.testing.assert_allclose(given.grad.asnumpy()[~near], x[~near] > 0, atol=1e-30)
+    at = gpt.gelu(nd, nd.array([1.0]), "tanh").asscalar(), gpt.gelu(nd, nd.array([1.0]), "erf").asscalar()
+    np.testing.assert_allclose(at, (0.841192, 0.841345), atol=1e-6)
+
+
+def test_the_setting_decides_the_form_and_older_descriptions_have_the_exact_one() -> None:
+    tanh, erf = (build(gelu=form)(*given()).asnumpy() for form in ("tanh", "erf"))
+    assert (tanh != erf).any() and Gpt().gelu == "erf"
+    np.testing.assert_array_equal(build()(*given()).asnumpy(), erf)
+    assert "gelu: tanh" in (Path(__file__).resolve().parents[3] / "conf/model/gpt.yaml").read_text()
 
 
 @pytest.mark.parametrize("own", [True, False])
