@@ -23,8 +23,9 @@ from mxtrain.dataset.checking.problems import (
 from mxtrain.dataset.image.settings import Augment
 from mxtrain.dataset.loading.memory import split_in_memory
 from mxtrain.dataset.loading.official import refuse_missing, verify
-from mxtrain.dataset.loading.regular_files import MAX_BYTES, exists, open_regular, read_text
+from mxtrain.dataset.loading.regular_files import exists, open_regular, read_text
 from mxtrain.dataset.loading.sources import MemorySource
+from mxtrain.files.regular_files import MAX_BYTES
 from mxtrain.files.text_lines import split_lines
 from mxtrain.types import PathText
 

@@ -13,10 +13,11 @@ import time
 from typing import List, NamedTuple, Sequence
 
 from mxtrain.dataset.corpus.threads import in_order
-from mxtrain.dataset.loading.regular_files import AnyPath, explain, open_regular
+from mxtrain.dataset.loading.regular_files import explain, open_regular
 from mxtrain.errors import DataError
 from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.files.durable import CHUNK_BYTES
+from mxtrain.files.regular_files import AnyPath
 from mxtrain.logger.progress_display import ProgressDisplay
 
 _KIND = "contents"

@@ -1,4 +1,5 @@
-"""Reading files and folders of data: regular files only, of a size that fits, each real folder once.
+"""Reading files and folders of data: regular files only, of a size that fits (`mxtrain.files.regular_files`), each real
+folder once.
 
 A pipe or a device has no end: /dev/zero would fill the memory, and a pipe without a writer waits for ever.
 """
@@ -23,7 +24,6 @@ from typing import (
     Sequence,
     Set,
     Tuple,
-    Union,
 )
 
 from mxtrain.dataset.checking.problems import (
@@ -36,17 +36,13 @@ from mxtrain.dataset.checking.problems import (
     Problem,
 )
 from mxtrain.errors import DataError, did_you_mean
+from mxtrain.files import regular_files
+from mxtrain.files.regular_files import MAX_BYTES, AnyPath, UnsuitableFile
 
-AnyPath = Union[str, Path]
 FileId = Tuple[int, int]
 """Device and inode: the same for all names of a file or folder."""
 
-MAX_BYTES = 16 << 30
 SHOWN_NAMES = 12
-_KINDS = {
-    stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
-}  # fmt: skip
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -56,6 +52,8 @@ def explain(path: object, error: OSError, verb: str = "read") -> DataError:
     shown = shown if len(shown) <= 200 else f"{shown[:100]}...{shown[-40:]}"
     if isinstance(error, FileNotFoundError) and os.path.islink(str(path)) and verb == "read":
         return DataError(f"'{shown}' is a link to nothing.")
+    if isinstance(error, UnsuitableFile):
+        return DataError(f"'{shown}' {str(error.strerror).removeprefix('it ')}.")
     return DataError(f"'{shown}' cannot be {verb}: {error.strerror or error}.")
 
 
@@ -69,10 +67,10 @@ def read_bytes(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
     Raises:
         DataError: it cannot be read, is no regular file or too large.
     """
-    with open_regular(path) as (file, size):
-        if size > at_most:
-            raise DataError(f"'{path}' has {size:,} bytes; at most {at_most:,} are read.")
-        return file.read(size)  # not at_most: Python would take that much memory first
+    try:
+        return regular_files.read_regular(path, at_most)
+    except OSError as error:
+        raise explain(path, error) from error
 
 
 @contextmanager
@@ -83,23 +81,16 @@ def open_regular(path: AnyPath) -> Iterator[Tuple[BinaryIO, int]]:
         DataError: it cannot be opened or read, or is no regular file.
     """
     try:
-        # Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-            status = os.fstat(file.fileno())
-            refused = _why_irregular(path, status)
-            if refused:
-                raise DataError(refused)
-            yield file, status.st_size
+        with regular_files.open_regular(path) as opened:
+            yield opened
     except OSError as error:
         raise explain(path, error) from error
 
 
 def _why_irregular(path: AnyPath, status: os.stat_result) -> str:
     """Why a file is not read; empty where it is."""
-    if stat.S_ISREG(status.st_mode):
-        return ""
-    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
-    return f"'{path}' is {kind}, and only regular files are read."
+    kind = regular_files.irregular_kind(status)
+    return f"'{path}' is {kind}, and only regular files are read." if kind else ""
 
 
 def why_stream(path: AnyPath) -> str:

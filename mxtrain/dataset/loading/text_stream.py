@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Optional, TextIO, cast
 
 from mxtrain.dataset.checking.problems import STRICT, UNDECODABLE_TEXT, DataPlace, Findings, Problem
-from mxtrain.dataset.loading.regular_files import BOMS, AnyPath, open_regular
+from mxtrain.dataset.loading.regular_files import BOMS, open_regular
 from mxtrain.errors import DataError
+from mxtrain.files.regular_files import AnyPath
 
 MAX_LINE = 64 << 20
 """Characters: a line is in memory as a whole."""

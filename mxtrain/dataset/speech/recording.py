@@ -13,8 +13,9 @@ from typing import BinaryIO, Optional, Tuple
 import numpy as np
 
 from mxtrain.dataset.checking.problems import UNREADABLE_AUDIO
-from mxtrain.dataset.loading.regular_files import AnyPath, open_regular
+from mxtrain.dataset.loading.regular_files import open_regular
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.files.regular_files import AnyPath
 
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au", ".sph", ".w64", ".caf")
 """Of files that are looked for in folders to predict for."""
