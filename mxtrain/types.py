@@ -8,6 +8,7 @@ Shapes are suffixes: B batch.
 
 from __future__ import annotations
 
+import datetime
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import (
     Any,
     Callable,
     ClassVar,
+    List,
     Mapping,
     Optional,
     Protocol,
@@ -56,6 +58,25 @@ def expand_path(text: str) -> str:
     return os.path.expanduser(os.path.expandvars(text))
 
 
+def require_quoted(names: object) -> object:
+    """Refuses a list of names in which YAML or the command line has read one as something else: 1E5, no, 0x1F, 10:30.
+
+    Raises:
+        ValueError: what was written is not known any more, so it is not repeated.
+    """
+    other = next((name for name in names if not isinstance(name, str)), None) if isinstance(names, list) else None
+    if other is not None:
+        kind = "true or false" if isinstance(other, bool) else "a number" if isinstance(other, (int, float)) else \
+            "a date" if isinstance(other, datetime.date) else "no text"  # fmt: skip
+        raise ValueError(
+            f"these are names, and one without quotes was read as {kind}. Put quotes around the names as they are "
+            "written in the data, e.g. '[\"1E5\",\"no\"]'"
+        )
+    return names
+
+
+Names = Annotated[List[str], pydantic.BeforeValidator(require_quoted)]
+"""Names as descriptions hold them: texts, each as it is written in the data."""
 PathText = Annotated[str, pydantic.AfterValidator(expand_path)]
 """A path that a user gives, of a file or a folder."""
 Shape = Tuple[int, ...]

@@ -10,6 +10,7 @@ import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Collection,
@@ -25,6 +26,9 @@ from typing import (
     TextIO,
     Tuple,
 )
+
+import pydantic
+from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.cli import arguments as command_line
@@ -50,6 +54,13 @@ if TYPE_CHECKING:
 SKIP = "type skip_unreadable=true to go on without such files."
 
 
+def read_columns(given: object) -> object:
+    """The names in `id`, `id,name` or `[id, name]`, each once; [] for none."""
+    if not isinstance(given, str):
+        return given
+    return list(dict.fromkeys(name for part in given.strip("[] ").split(",") if (name := part.strip(" '\""))))
+
+
 class PredictSettings(Spec):
     """What `predict` takes besides overrides."""
 
@@ -63,6 +74,9 @@ class PredictSettings(Spec):
     """jsonl, csv, or one that a task has of its own; auto: csv where the output's name ends so, else jsonl."""
     top_k: Positive = 3
     """How many alternatives to name for each sample, where a task has several."""
+    keep: Annotated[Optional[List[str]], pydantic.BeforeValidator(read_columns)] = None
+    """Columns of tables that are copied beside the predictions, e.g. [id,name]; default: those that are called like ids
+    and are not read."""
     skip_unreadable: bool = False
     """Go on where a file cannot be read, and list these at the end."""
 
@@ -88,6 +102,7 @@ def run(arguments: Sequence[str]) -> int:
     unreadable: Dict[int, str] = {}
     source, places = dataset.open_inputs(given.positionals[1:], signature, settings.skip_unreadable, unreadable)
     refuse_none(len(places), unreadable)
+    kept = dataset.copied_cells(given.positionals[1:], settings.keep, signature)
     folder = files_folder(description.task, settings, checkpoint)
     ending = description.task.writes_ending
     drawn = [] if folder is None else [folder / name for name in file_names(places, ending)]
@@ -102,7 +117,8 @@ def run(arguments: Sequence[str]) -> int:
     trained = load_trained(checkpoint, description, signature)
     loader = build_loader(description, source, signature, trained.device, in_order=True)
     task = description.task
-    rows = Counted(predict_rows(trained, loader, source, places, settings.top_k, unreadable, drawn), task.lists[0])
+    predicted = predict_rows(trained, loader, source, places, settings.top_k, unreadable, drawn, kept)
+    rows = Counted(predicted, task.lists[0])
     try:
         with open_output(settings.output) as stream:
             write_rows(form, task, trained.signature, rows, stream, sample_ids)
@@ -223,13 +239,22 @@ def refuse_overwriting(written: Iterable[Path], places: Sequence[str]) -> None:
 def predict_rows(
     trained: Trained, loader: EpochLoader, source: Samples, places: Sequence[str], top_k: int,
     unreadable: Collection[int] = (), drawn: Sequence[Path] = (),
+    kept: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Iterator[Dict[str, Json]]:  # fmt: skip
-    """The rows of a task about what could be read: where it stands, what the task predicts, and the one of `drawn` that
-    was written."""
+    """The rows of a task about what could be read: where it stands, its cells in `kept`, what the task predicts, and
+    the one of `drawn` that was written.
+
+    Raises:
+        ConfigError: a column of `kept` is called as what the task predicts.
+    """
     task = trained.description.task
     found = predict_samples(trained, loader, source, unreadable, drawn)
     for number, said in task.rows(trained.signature, source, found, top_k):
-        row = {"file": places[number], **said}
+        cells = kept.get(places[number], {})
+        for name in cells:
+            if name in said or name == "file":
+                raise ConfigError(f"keep={name}: predictions have a column '{name}' of their own. Rename the table's.")
+        row = {"file": places[number], **cells, **said}
         if drawn:
             row[task.writes] = str(drawn[number])
         yield row

@@ -207,6 +207,24 @@ class BaseDataset(Spec):
         """
         raise DataError(f"{type(self).__name__} does not say how to read files to predict for.")
 
+    def copied_cells(
+        self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
+    ) -> Mapping[str, Mapping[str, str]]:
+        """What `predict` copies from tables beside its predictions: cells by column, by the places of `open_inputs`.
+
+        Args:
+            names: files and folders.
+            columns: that are to be copied; None = those that are called like ids and are not read.
+            signature: what enters the network.
+
+        Raises:
+            ConfigError: these inputs have no columns.
+            DataError: a file lacks a column.
+        """
+        if columns:
+            raise ConfigError(f"keep: {type(self).__name__} reads no tables, so there are no columns to copy.")
+        return {}
+
     def picture_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
         """The numbers that the dataset's own files give pictures, by where these stand; without those of which no file
         says one.

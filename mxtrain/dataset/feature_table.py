@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Collection, Dict, Literal, Sequence, Tuple, Union
+from typing import Collection, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -11,6 +11,7 @@ from mxtrain.dataset.base import BaseDataset
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.dataset.table.column_kinds import ColumnSpec, as_column_specs, header_of, kinds_of
+from mxtrain.dataset.table.copied_cells import copied_cells
 from mxtrain.dataset.table.feature_columns import Kind
 from mxtrain.dataset.table.feature_files import FeatureFiles
 from mxtrain.dataset.table.feature_statistics import WantedColumn
@@ -78,6 +79,12 @@ class FeatureTable(FeatureFiles):
         target = self.target if with_target else None
         return FeatureLayout(read, target, self.class_names(), tuple(self.missing), is_described=True,
                              decimal=self.decimal)  # fmt: skip
+
+    def copied_cells(
+        self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
+    ) -> Mapping[str, Mapping[str, str]]:
+        assert signature.columns is not None
+        return copied_cells(names, columns, [column.name for column in signature.columns.columns])
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         super().restored(given, typed, source)

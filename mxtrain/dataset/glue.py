@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Dict, List, Literal, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Literal, NamedTuple, Optional, Tuple
 
 import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.dataset.base import Splits
+from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.checking.problems import (
     NOT_A_NUMBER,
     STRICT,
@@ -27,10 +27,15 @@ from mxtrain.dataset.language.base import TextDataset
 from mxtrain.dataset.language.text_files import AnyTexts, TextTable, read_table
 from mxtrain.dataset.loading.regular_files import exists, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty
+from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.columns import Column
+from mxtrain.dataset.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_finite
 from mxtrain.types import OpenFraction, PathText
+
+if TYPE_CHECKING:
+    from mxtrain.model.base import Model
 
 
 class TableLayout(NamedTuple):
@@ -76,6 +81,18 @@ class Glue(TextDataset):
         """The kind of the chosen task, by the name of our own task."""
         return ("regression",) if self.task == "stsb" else ("classification",)
 
+    def sign(self, splits: Splits, model: Model) -> Signature:
+        signature = super().sign(splits, model)
+        return signature if splits.class_names else with_target_scale(signature, _targets_of(splits.train))
+
+    def require_same(self, signature: Signature, before: Signature, source: str) -> None:
+        super().require_same(signature, before, source)
+        require_same_scale(signature, before, source)
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        said = super().remark(signature, splits)
+        return said if splits.class_names else f"{said}; {target_remark(signature, _targets_of(splits.val))}"
+
     def text_columns(self) -> Tuple[List[Column], bool]:
         return LAYOUTS[self.task].columns[:-1], self.task != "cola"
 
@@ -120,6 +137,11 @@ class Glue(TextDataset):
     def _rows(self, path: Path, layout: TableLayout, findings: Findings) -> TextTable:
         # Some published rows (QQP) end early; the benchmark's own code leaves them out.
         return read_table(path, layout.columns, layout.folder != "CoLA", skip_short=True, findings=findings)
+
+
+def _targets_of(source: Samples) -> np.ndarray:
+    found: np.ndarray = source.read_labels()  # type: ignore[attr-defined]  # they are texts
+    return found
 
 
 def _scored(table: TextTable, name: str, findings: Findings) -> AnyTexts:

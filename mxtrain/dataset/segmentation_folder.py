@@ -19,7 +19,7 @@ from mxtrain.dataset.loading.regular_files import exists, read_text
 from mxtrain.dataset.loading.split_folders import find_splits
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
-from mxtrain.types import PathText
+from mxtrain.types import Names, PathText
 
 MaskValue = Annotated[int, pydantic.Field(ge=0, le=LARGEST_VALUE)]
 IMAGES = ("images", "image", "imgs", "img")
@@ -41,7 +41,7 @@ class SegmentationFolder(MaskedFiles):
     option: ClassVar[str] = "dataset=segmentation_folder"
 
     root: PathText = "data/segmentation_folder"
-    classes: List[str] = []
+    classes: Names = []
     """Names in the order of their values; empty = the lines of `root/classes.txt`."""
     mask_values: Union[Literal["auto"], List[MaskValue]] = "auto"
     """The value of each class in a mask; auto = 0, 1, 2 and so on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence
 
@@ -38,6 +39,7 @@ SIGNATURE_STATE: Wanted = {
         "high_hz": _NUMBER, "preemphasis": _NUMBER, "normalize": str,
     },
     "symbols?": [str],
+    "target_mean?": _NUMBER, "target_std?": _NUMBER,
     "catalog?": CATALOG_STATE,
     "columns?": FEATURE_COLUMNS_STATE, "user_columns?": FEATURE_COLUMNS_STATE, "item_columns?": FEATURE_COLUMNS_STATE,
     "actions?": {"count": int, "size": int},
@@ -65,6 +67,7 @@ class Signature:
         columns: for features of a table: what each column is, and how its cells become ids and numbers.
         catalog: for recommendation: users and items; `mean` is then that of ratings, where these are to be predicted.
         user_columns, item_columns: for recommendation: further features of users and of items.
+        target_mean, target_std: of a number to predict, over the training samples: networks learn it standardised.
         decoding: for images: how files are read; None in checkpoints that were made before mxtrain kept it.
     """
 
@@ -85,6 +88,20 @@ class Signature:
     user_columns: Optional[FeatureColumns] = None
     item_columns: Optional[FeatureColumns] = None
     actions: Optional[Actions] = None
+    target_mean: float = 0.0
+    target_std: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.target_mean) and 0 < self.target_std < math.inf):
+            raise DamagedCheckpoint(
+                f"The checkpoint cannot be used: its targets have mean {self.target_mean} and deviation "
+                f"{self.target_std}."
+            )
+
+    @property
+    def scales_targets(self) -> bool:
+        """Whether the number to predict is learned standardised."""
+        return (self.target_mean, self.target_std) != (0.0, 1.0)
 
     @property
     def recommender_fields(self) -> Optional[RecommenderFields]:
@@ -144,6 +161,8 @@ class Signature:
         for name in ("mask_values", "category_ids", "symbols"):
             if getattr(self, name):
                 lists[name] = list(getattr(self, name))
+        if self.scales_targets:
+            lists.update(target_mean=self.target_mean, target_std=self.target_std)
         parts = {
             "tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points,
             "actions": self.actions,

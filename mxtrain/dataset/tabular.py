@@ -5,9 +5,10 @@ Legend: N samples, B batch, F features.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -25,16 +26,31 @@ from mxtrain.dataset.loading.input_files import read_each
 from mxtrain.dataset.loading.official import sklearn_datasets
 from mxtrain.dataset.loading.regular_files import refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
+from mxtrain.dataset.loading.text_stream import ending_of
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.table.cells import LARGEST_NUMBER, number_of, why_no_number
+from mxtrain.dataset.table.cells import (
+    LARGEST_NUMBER,
+    MISSING_CELLS,
+    CellTexts,
+    Decimal,
+    WrittenColumn,
+    read_numbers,
+    why_no_number,
+)
+from mxtrain.dataset.table.column_kinds import guess_kinds, refuse_unknown_columns
 from mxtrain.dataset.table.columns import names_of_columns, read_columns
+from mxtrain.dataset.table.copied_cells import copied_cells
 from mxtrain.dataset.table.rows import RowLoader, Rows
+from mxtrain.dataset.table.target_classes import as_list
+from mxtrain.dataset.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.errors import CheckpointError, DataError, did_you_mean
-from mxtrain.types import OpenFraction, PathText, Positive
+from mxtrain.types import Names, OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
     from mxtrain.model.base import Model
+
+log = logging.getLogger(__name__)
 
 DIABETES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 """Features of scikit-learn's diabetes data. Source: B. Efron et al., "Least Angle Regression", 2004."""
@@ -55,8 +71,12 @@ class Tabular(BaseDataset):
     """File of test rows; null = test_fraction of the training rows."""
     target: str = "target"
     """Column to predict."""
-    features: Optional[List[str]] = None
-    """Columns to predict it from; null = all others."""
+    features: Optional[Names] = None
+    """Columns to predict it from, all of numbers; null = all others but ids and numbers of rows."""
+    missing: CellTexts = list(MISSING_CELLS)
+    """Cells that mean that there is no value; a missing feature enters as its mean."""
+    decimal: Decimal = "."
+    """Decimal sign of numbers: "." or ","."""
     batch_size: Positive = 32
     val_fraction: OpenFraction = 0.15
     test_fraction: OpenFraction = 0.15
@@ -89,11 +109,10 @@ class Tabular(BaseDataset):
         test = test if test is not None else train.take(parts[2].tolist()) if len(parts[2]) else None
         train = train.take(parts[0].tolist())
         refuse_empty(origin, len(train), len(val), self.val_fraction)
-        std_F = train.value_NF.std(axis=0, dtype=np.float64)
+        mean_F, std_F = _moments(train.value_NF)
         return Splits(
-            train, val, test, class_names=names, shape=(len(names),),
-            mean=train.value_NF.mean(axis=0, dtype=np.float64).tolist(), std=np.where(std_F > 0, std_F, 1.0).tolist(),
-        )  # fmt: skip
+            train, val, test, class_names=names, shape=(len(names),), mean=mean_F.tolist(), std=std_F.tolist()
+        )
 
     def _feature_names(self, path: str) -> List[str]:
         if self.features is not None:
@@ -106,29 +125,61 @@ class Tabular(BaseDataset):
                 f"dataset.target={self.target}: {path}, line 1: there is no column '{self.target}'."
                 f"{did_you_mean(self.target, names)} Type dataset.target=NAME, with one of {', '.join(names)}."
             )
-        return [name for name in names if name != self.target]
+        open_names = [name for name in names if name != self.target]
+        kinds = guess_kinds(path, open_names, self.missing, self.decimal, "")
+        found = [name for name in open_names if kinds[name] == "number"]
+        texts = [name for name in open_names if kinds[name] in ("category", "hashed")]
+        if texts:
+            raise DataError(
+                f"{path}: {'columns' if len(texts) > 1 else 'the column'} {', '.join(map(repr, texts))} "
+                f"{'hold' if len(texts) > 1 else 'holds'} texts, and task=regression predicts from numbers. Type "
+                f"dataset.features={as_list(found)} to predict from the others."
+            )
+        if not found:
+            raise DataError(f"{path}: no column is left to predict '{self.target}' from.")
+        return found
 
     def _read(
         self, path: str, names: Sequence[str], findings: Findings = STRICT, with_target: bool = True
     ) -> Rows:  # fmt: skip
         columns = [*names, self.target] if with_target else list(names)
-        rows, places = read_columns(path, columns, header=True, findings=findings)
+        if ending_of(path) != ".jsonl":  # of which each row has names of its own
+            refuse_unknown_columns(path, columns, names_of_columns(path), "dataset.features")
+        null = self.missing[0] if self.missing else None
+        rows, places = read_columns(path, columns, header=True, findings=findings, null=null)
         assert places is not None
         found = np.empty((len(rows), len(columns)))
-        for number, row in enumerate(rows):
-            for column, text in enumerate(row):
-                found[number, column] = value = number_of(text)
-                if not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
-                    what = f"'{columns[column]}' is {why_no_number(text)}."
-                    problem = Problem(NOT_A_NUMBER, places[number], f"{places[number]}: {what}", "Correct the cell.")
-                    findings.refuse(problem, sentence=f"{path}, row {number + 1}: {what}")
-        kept = (np.abs(found) <= LARGEST_NUMBER).all(axis=1)  # is false for a NaN
+        kept = np.ones(len(rows), bool)
+        problems: List[Tuple[int, Problem]] = []
+        for number, name in enumerate(columns):
+            texts = [row[number].strip() for row in rows]
+            parsed = read_numbers(texts, self.missing, self.decimal)
+            found[:, number] = parsed.value_R
+            wrong = ~(np.abs(parsed.value_R) <= LARGEST_NUMBER)
+            if name != self.target:
+                wrong &= ~parsed.is_missing_R
+            for row in np.flatnonzero(wrong).tolist():
+                is_empty = bool(parsed.is_missing_R[row])
+                why = f"'{texts[row]}', a missing number" if is_empty else why_no_number(texts[row], self.decimal)
+                what = f"{places[row]}: '{name}' is {why}."
+                remedy = "Give the number, or remove the row." if is_empty else "Correct the cell."
+                problems.append((row, Problem(NOT_A_NUMBER, places[row], what, remedy)))
+            written = WrittenColumn(name, self.missing, self.decimal)
+            for row, reason in written.add(texts, parsed):
+                remedy = "Write all cells of the column in one way."
+                problems.append((row, Problem(NOT_A_NUMBER, places[row], f"{places[row]}: {reason}", remedy)))
+            for sentence in written.sentences:
+                log.info("%s: %s", path, sentence)
+            kept &= ~wrong
+        findings.refuse(*(problem for _, problem in sorted(problems, key=lambda pair: pair[0])))
         found = found[kept]
         places = places.take(np.flatnonzero(kept))
         return Rows(found[:, : len(names)], found[:, -1] if with_target else None, places)
 
     def sign(self, splits: Splits, model: Model) -> Signature:
-        return Signature(splits.shape, list(splits.mean), list(splits.std), list(splits.class_names))
+        assert isinstance(splits.train, Rows)
+        made = Signature(splits.shape, list(splits.mean), list(splits.std), list(splits.class_names))
+        return with_target_scale(made, splits.train.target_N)
 
     def require_same(self, signature: Signature, before: Signature, source: str) -> None:
         if list(before.class_names) != list(signature.class_names):
@@ -137,9 +188,14 @@ class Tabular(BaseDataset):
                 f"{', '.join(signature.class_names)}. Type dataset.features=[{','.join(before.class_names)}], or "
                 "choose another hydra.run.dir."
             )
+        require_same_scale(signature, before, source)
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        return f"rows of {len(signature.class_names)} numbers"
+        assert isinstance(splits.train, Rows) and isinstance(splits.val, Rows)
+        missing_F = np.isnan(splits.train.value_NF).sum(axis=0)
+        named = [f"{name}: {count:,}" for name, count in zip(signature.class_names, missing_F.tolist()) if count]
+        also = f", of which missing ones enter as the mean of their column ({', '.join(named)})" if named else ""
+        return f"rows of {len(signature.class_names)} numbers{also}; {target_remark(signature, splits.val.target_N)}"
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: Rows, signature: Signature, *, num_classes: int, **options: Any
@@ -150,13 +206,27 @@ class Tabular(BaseDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """All rows of the files; a place is `file:row`."""
+        """All rows of the files; a place is `file:line`, or `file:record` of Parquet."""
         parts, places = [], []
         read = partial(self._read, names=signature.class_names, with_target=False)
         for name, rows in read_each(names, read, skip_unreadable, unreadable):
             parts.append(rows.value_NF)
-            places += [f"{name}:{row}" for row in range(1, len(rows) + 1)]
+            assert rows.places is not None
+            places += [f"{name}:{number}" for number in rows.places.number_N.tolist()]
         return Rows(np.concatenate(parts) if parts else np.zeros((0, len(signature.class_names)))), places
+
+    def copied_cells(
+        self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
+    ) -> Mapping[str, Mapping[str, str]]:
+        return copied_cells(names, columns, signature.class_names)
+
+
+def _moments(value_NF: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each feature over the rows that have it; 0 and 1 if none has, and 1 if it is constant."""
+    count_F = np.maximum((~np.isnan(value_NF)).sum(axis=0), 1)
+    mean_F = np.nansum(value_NF, axis=0, dtype=np.float64) / count_F
+    std_F = np.sqrt(np.nansum((value_NF - mean_F) ** 2, axis=0, dtype=np.float64) / count_F)
+    return mean_F, np.where(std_F > 0, std_F, 1.0)
 
 
 def read_diabetes() -> Rows:

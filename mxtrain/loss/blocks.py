@@ -161,15 +161,24 @@ class WeighingLoss(gluon.Block):
 
 
 class RegressionLoss(gluon.Block):
-    """One of gluon.loss's losses, or a user's, of predictions (B, 1) against targets (B,)."""
+    """One of gluon.loss's losses, or a user's, of predictions (B, 1) against targets (B,).
 
-    def __init__(self, block: gluon.Block):
+    Args:
+        block: the loss.
+        mean, std: of the targets; predictions are of standardised ones.
+    """
+
+    def __init__(self, block: gluon.Block, mean: float = 0.0, std: float = 1.0):
         super().__init__()
         self.weighted = False
         self.block = block
+        self._mean, self._std = mean, std
 
     def forward(self, prediction_B1, target_B):
-        return self.block(prediction_B1, target_B.reshape((-1, 1)))
+        target_B1 = target_B.reshape((-1, 1))
+        if (self._mean, self._std) != (0.0, 1.0):
+            target_B1 = (target_B1 - self._mean) / self._std
+        return self.block(prediction_B1, target_B1)
 
 
 class BinaryCrossEntropyLoss(gluon.HybridBlock):

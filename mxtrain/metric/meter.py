@@ -32,6 +32,8 @@ class Meter(gluon.HybridBlock):
         self.weighted = weighted
         self.least_weight = 0.0
         """What the weights of a global batch count at least."""
+        self.output_scale = (0.0, 1.0)
+        """Mean and deviation by which outputs become what targets are; set it before the first call."""
         self._directions = {name: metric.direction for name, metric in metrics.items()}
         self._metrics = {name: metric for name, metric in metrics.items()
                          if not metric.on_host and (metric.in_training or not training)}  # fmt: skip
@@ -54,7 +56,9 @@ class Meter(gluon.HybridBlock):
             return F.concat(*sums, dim=0)
         outputs, (target, *more) = arrays[: self._num_outputs], arrays[self._num_outputs :]
         targets = [F.argmax(target, axis=-1) if self._dense else target, *more]
+        mean, std = self.output_scale
         outputs = tuple(F.cast(array, "float32") for array in outputs)
+        outputs = outputs if (mean, std) == (0.0, 1.0) else tuple(array * std + mean for array in outputs)
         targets = [F.cast(array, "float32") for array in targets]
         parts = [m.measure(F, outputs, targets, self._num_classes) for m in self._metrics.values()]
         return F.concat(*sums, *parts, dim=0)

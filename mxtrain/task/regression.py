@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from mxtrain.dataset.base import Samples
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.metric.meter import Meter
     from mxtrain.types import Batch
 
 
 class Regression(Task):
-    """One output (B, 1) against targets (B,), both in the targets' own unit."""
+    """One output (B, 1) against targets (B,). The network and the loss see targets with mean 0 and deviation 1 over the
+    training samples, as the signature says; metrics and predictions are in the targets' own unit."""
 
     name: ClassVar[str] = "regression"
     model_option: ClassVar[str] = "mlp"
@@ -46,10 +49,24 @@ class Regression(Task):
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         from mxtrain.loss.blocks import RegressionLoss
 
-        return self.tried(RegressionLoss(description.loss.block()), description, [(1,)])
+        block = RegressionLoss(description.loss.block(), signature.target_mean, signature.target_std)
+        return self.tried(block, description, [(1,)])
+
+    def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
+        meter = super().build_meter(description, signature, weighted, training)
+        meter.output_scale = (signature.target_mean, signature.target_std)
+        return meter
+
+    def build_decode(self, description: Description, signature: Signature) -> Decode:
+        """Predicted numbers, (B,), in the unit of the targets."""
+
+        def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+            return self.decode(outputs, batch) * signature.target_std + signature.target_mean
+
+        return decode if signature.scales_targets else self.decode
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """The predicted numbers, (B,)."""
+        """The network's numbers, (B,)."""
         return outputs[0].astype("float32").reshape((-1,))
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
@@ -72,22 +89,24 @@ class Regression(Task):
         return [Table("samples", ["sample", "target", "predicted"], rows)]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
-        return ScatterReport(self)
+        return ScatterReport(self.build_decode(description, signature), signature)
 
 
 class ScatterReport(Report):
-    """Targets and predictions as a table and a picture.
+    """Errors beside those of the mean of the training targets, and targets and predictions as a table and a picture.
 
     Args:
-        task: decodes.
+        decode: makes predictions of the network's outputs.
+        signature: of the network, with the scale of targets.
     """
 
-    def __init__(self, task: Regression):
-        self._task = task
+    def __init__(self, decode: Decode, signature: Signature):
+        self._decode, self._signature = decode, signature
         self._found: List[Tuple[Any, NDArray, NDArray]] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
-        self._found.append((batch.index_B, batch.targets[0], self._task.decode(outputs, batch)))
+        found: NDArray = self._decode(outputs, batch)  # type: ignore[assignment]  # it is one array
+        self._found.append((batch.index_B, batch.targets[0], found))
 
     def artifacts(self, title: str) -> List[Artifact]:
         import numpy as np
@@ -96,10 +115,24 @@ class ScatterReport(Report):
         order = np.argsort(index_N, kind="stable")
         target_N, found_N = (np.concatenate([part[k].asnumpy() for part in self._found])[order] for k in (1, 2))
         rows = [[int(i), float(t), float(p)] for i, t, p in zip(index_N[order], target_N, found_N)]
+        found = [("this network", found_N)]
+        if self._signature.scales_targets:
+            mean = self._signature.target_mean
+            found.append((f"mean of the training targets, {mean:.6g}", np.full(len(target_N), mean)))
         return [
+            Table("models", ("model", "root mean squared error", "mean absolute error"),
+                  [[name, *errors_of(value_N, target_N)] for name, value_N in found]),
             Table("predictions", ["sample", "target", "predicted"], rows, is_shown=False),
             Picture("scatter", lambda most: draw_scatter(target_N, found_N, title)),
-        ]
+        ]  # fmt: skip
+
+
+def errors_of(found_N: np.ndarray, target_N: np.ndarray) -> Tuple[float, float]:
+    """Root mean squared error and mean absolute error, to six digits."""
+    import numpy as np
+
+    difference_N = found_N.astype(np.float64) - target_N
+    return float(f"{np.sqrt((difference_N**2).mean()):.6g}"), float(f"{np.abs(difference_N).mean():.6g}")
 
 
 def draw_scatter(target_N: np.ndarray, predicted_N: np.ndarray, title: str) -> Image.Image:

@@ -11,6 +11,7 @@ from typing_extensions import Annotated
 from mxtrain.dataset.loading.regular_files import exists, read_text
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
+from mxtrain.types import Names
 
 
 def _distinct(names: List[str]) -> List[str]:
@@ -22,18 +23,7 @@ def _distinct(names: List[str]) -> List[str]:
     return names
 
 
-def _named(names: object) -> object:
-    numbers = [name for name in names if isinstance(name, (int, float))] if isinstance(names, list) else []
-    if numbers:
-        quoted = ",".join(f'"{name}"' for name in names)  # type: ignore[attr-defined]  # a list
-        raise ValueError(
-            f"classes have names, and {numbers[0]} is a number. Type the names, or 'dataset.classes=[{quoted}]' where "
-            "they are called so"
-        )
-    return names
-
-
-ClassNames = Annotated[List[str], pydantic.BeforeValidator(_named), pydantic.AfterValidator(_distinct)]
+ClassNames = Annotated[Names, pydantic.AfterValidator(_distinct)]
 """Names of classes as descriptions hold them."""
 
 

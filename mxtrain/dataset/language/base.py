@@ -42,6 +42,7 @@ from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.loading.text_stream import ending_of
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.columns import TABLES, Column, numbered_rows
+from mxtrain.dataset.table.copied_cells import copied_cells
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
 from mxtrain.types import OpenFraction, PathText, Positive
 
@@ -193,6 +194,12 @@ class TextDataset(BaseDataset):
                 pairs.append(pair)
                 places.append(f"{name}:{line}")
         return LabelledTexts(pairs), places
+
+    def copied_cells(
+        self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
+    ) -> Mapping[str, Mapping[str, str]]:
+        read, header = self.text_columns()
+        return copied_cells(names, columns, [str(name) for name in read]) if header or columns else {}
 
     def text_columns(self) -> Tuple[List[Column], bool]:
         """The columns of the texts in a table, and whether it has a header.

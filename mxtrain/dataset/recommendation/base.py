@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple
@@ -16,7 +17,7 @@ from mxtrain.dataset.loading.regular_files import exists
 from mxtrain.dataset.loading.text_stream import open_text
 from mxtrain.dataset.recommendation.catalog import Catalog
 from mxtrain.dataset.recommendation.joined_rows import JoinedRows, join_rows
-from mxtrain.dataset.recommendation.side_features import SideFile
+from mxtrain.dataset.recommendation.side_features import SideFile, whole_number
 from mxtrain.dataset.recommendation.source import (
     FEW_ITEMS,
     FEWEST,
@@ -32,6 +33,8 @@ from mxtrain.types import LARGEST_COUNT, Positive, Shape
 if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
     from mxtrain.model.base import Model
+
+log = logging.getLogger(__name__)
 
 ALL = "all"
 """Stands for all users, in place of a file of them."""
@@ -88,6 +91,8 @@ class InteractionDataset(BaseDataset):
         """See `BaseDataset.examine`."""
         is_rated = self.feedback == "explicit"
         pairs = newest_of_each(self.read(findings), findings, remarks=is_rated)
+        for side, names in (("users", pairs.catalog.users), ("items", pairs.catalog.items)):
+            _warn_of_two_spellings(side, names)
         for file, ids in self._side_files(pairs.catalog) if findings.goes_on else ():
             attempt(findings, DataPlace(file.path), partial(_check, file, ids, findings))
         train, val, test = leave_one_out(pairs, self.split_seed, findings)
@@ -234,8 +239,17 @@ class InteractionDataset(BaseDataset):
         return train.for_users(np.array(users, np.int32)), places
 
 
+def _warn_of_two_spellings(side: str, names: Sequence[str]) -> None:
+    """Warns of ids such as 1 and 1.0, which are two."""
+    floats = [name for name in names if name.endswith(".0")]
+    known = set(names) if floats else set()
+    both = next((name for name in floats if whole_number(name) in known), None)
+    if both is not None:
+        log.warning("%s '%s' and '%s' are two: write the ids of all rows alike.", side, whole_number(both), both)
+
+
 def _check(file: SideFile, ids: Sequence[str], findings: Findings) -> None:
-    file.read([(column.name, column.read_kind) for column in file.wanted()], ids, findings)
+    file.read([(column.name, column.read_kind) for column in file.wanted()], ids, findings, says=True)
 
 
 def _lines(name: str) -> List[Tuple[int, str]]:

@@ -34,7 +34,7 @@ from mxtrain.dataset.speech.recording import CUT_AUDIO, SILENT_AUDIO, require_so
 from mxtrain.dataset.speech.usable import Skipping, divide, frames_of, is_there, is_whole
 from mxtrain.dataset.speech.utterances import Utterance
 from mxtrain.errors import CheckpointError, ConfigError, DataError
-from mxtrain.types import NonNegative, Positive, PositiveFloat
+from mxtrain.types import Names, NonNegative, Positive, PositiveFloat
 
 if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
@@ -66,7 +66,7 @@ class AlignedDataset(BaseDataset):
     """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
     features: Features = SYNTHESIS_FEATURES
     """How a recording becomes frames; normalize must be none, as sound has to come back from frames."""
-    symbols: Union[Literal["auto"], List[str]] = "auto"
+    symbols: Union[Literal["auto"], Names] = "auto"
     """All characters or phonemes that there may be; auto = those of the training utterances."""
     tolerance_frames: NonNegative = 2
     """By how many frames durations may differ from their recording; the last symbol then gets the difference."""

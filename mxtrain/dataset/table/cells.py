@@ -9,9 +9,10 @@ Legend: R rows.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from typing import Any, Collection, Dict, List, Literal, NamedTuple, Optional, Sequence
+from typing import Any, Collection, Dict, List, Literal, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import pydantic
@@ -164,3 +165,55 @@ def why_no_number(text: str, decimal: str = ".") -> str:
     if not math.isfinite(found.value):
         return f"{found.value}, no finite number"
     return f"{found.value}, and the largest number that is read is {LARGEST_NUMBER:.1e}"
+
+
+class WrittenColumn:
+    """Notes of a column how its cells are read that are no plain numbers.
+
+    Args:
+        name: of the column.
+        missing, decimal: as `read_numbers` gets them.
+    """
+
+    def __init__(self, name: str, missing: Collection[str], decimal: str = ".") -> None:
+        self._name, self._missing, self._decimal = name, missing, decimal
+        self._units: Dict[str, None] = {}
+        self._said: Dict[str, str] = {}
+
+    @property
+    def sentences(self) -> List[str]:
+        """How cells are read; none if all of them are plain numbers or cells that `missing` names."""
+        return list(self._said.values())
+
+    def add(self, texts: Sequence[str], parsed: ParsedNumbers) -> List[Tuple[int, str]]:
+        """Notes more cells of the column.
+
+        Args:
+            texts: cells.
+            parsed: what `read_numbers` returned for them.
+
+        Returns:
+            The place of the first cell of each unit that does not belong to those before, and why.
+        """
+        found = {one.unit: row for row, one in reversed(list(parsed.written.items()))}
+        is_plain_R = ~np.isnan(parsed.value_R)
+        is_plain_R[list(parsed.written)] = False
+        if is_plain_R.any():
+            found.setdefault("", int(np.argmax(is_plain_R)))
+        problems = []
+        for unit, row in sorted(found.items(), key=lambda pair: pair[1]):
+            if unit not in self._units and (reason := mixed_unit([*self._units, unit])):
+                problems.append((row, f"'{self._name}' is '{texts[row]}': {reason}."))
+            self._units[unit] = None
+        for row, one in itertools.islice(parsed.written.items(), 1):
+            is_group = self._decimal == "." and "," in texts[row] and "." not in texts[row]
+            also = " If the comma is a decimal sign, type \"dataset.decimal=','\"." if is_group else ""
+            self._said.setdefault("written", (
+                f"numbers of '{self._name}' are read without their signs and groups: '{texts[row]}' as {one.value:g}."
+                f"{also}"
+            ))  # fmt: skip
+        if "missing" not in self._said:
+            missing = (texts[row] for row in np.flatnonzero(parsed.is_missing_R).tolist())
+            for dash in itertools.islice((text for text in missing if text not in self._missing), 1):
+                self._said["missing"] = f"'{dash}' in '{self._name}' is read as a missing number."
+        return problems

@@ -164,8 +164,25 @@ def guess_kinds(
 
 
 def silent_rows(path: str, names: Sequence[str], missing: Sequence[str]) -> Iterator[Tuple[int, Sequence[str]]]:
-    """The rows of a file with a header that can be used, with these columns; the others are passed over."""
-    return stream_rows(path, list(names), True, True, _Silent(), null=missing[0] if missing else None)
+    """The rows of a file with a header that can be used, with these columns; the others are passed over, and all from a
+    place on where the file is damaged.
+
+    Raises:
+        DataError: the file cannot be read, or is damaged before its first row.
+    """
+    is_begun = False
+    try:
+        for found in stream_rows(path, list(names), True, True, _Silent(), null=missing[0] if missing else None):
+            is_begun = True
+            yield found
+    except DataError:
+        if not is_begun:
+            raise
+
+
+def is_row_id(name: str) -> bool:
+    """Whether a column is called as the ids of rows are: id, user_id, PassengerId."""
+    return _ROW_ID.fullmatch(name) is not None
 
 
 def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, setting: str) -> Guess:
@@ -173,7 +190,7 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
     if not texts or not name or name == ROW_NUMBERS:
         return "ignore"
     distinct = set(texts)
-    if num_rows > 1 and len(distinct) == num_rows and _ROW_ID.fullmatch(name):
+    if num_rows > 1 and len(distinct) == num_rows and is_row_id(name):
         log.info("%s: all cells of '%s' differ, so it is taken for the id of rows, and not learned from.", path, name)
         return "ignore"
     cells = [text for text in texts if text not in MISSING_NUMBERS]
@@ -193,10 +210,10 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
         example = next(text for text in cells if read_number(text, decimal) is None)
         value = read_number(example, other)
         if value is not None:
-            as_texts = f"{setting}={as_typed({name: 'category'})}"
+            as_texts = f", or {setting}={as_typed({name: 'category'})} to read it as texts" if setting else ""
             raise DataError(
                 f"{path}: '{name}' has numbers with the decimal sign '{other}', such as '{example}' for "
-                f"{value.value:g}. Type \"dataset.decimal='{other}'\", or {as_texts} to read it as texts."
+                f"{value.value:g}. Type \"dataset.decimal='{other}'\"{as_texts}."
             )
     if sum(map(bool, map(_TIME_LIKE.fullmatch, cells))) >= SHARE_OF_NUMBERS * max(len(cells), 1) > 0:
         log.warning(
@@ -212,4 +229,4 @@ def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, 
 
 
 def _instead(name: str, setting: str) -> str:
-    return f"Type {setting}={as_typed({name: 'number'})} to read it as numbers."
+    return f"Type {setting}={as_typed({name: 'number'})} to read it as numbers." if setting else ""

@@ -47,10 +47,10 @@ class RowsOfText(NamedTuple):
 
 def read_columns(
     path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
-    findings: Findings = STRICT,
+    findings: Findings = STRICT, null: Optional[str] = None,
 ) -> RowsOfText:  # fmt: skip
-    """The given columns of every row, and their lines; see `numbered_rows`."""
-    found = numbered_rows(path, columns, header, skip_short, findings)
+    """The given columns of every row, and their lines; see `stream_rows`."""
+    found = list(stream_rows(path, columns, header, skip_short, findings, null=null))
     are_records = ending_of(path) == PARQUET
     places = DataPlaces([str(path)], [line for line, _ in found], None, are_records)
     return RowsOfText([row for _, row in found], places)

@@ -46,8 +46,7 @@ from mxtrain.dataset.loading.input_files import read_each
 from mxtrain.dataset.loading.text_stream import ending_of
 from mxtrain.dataset.table.cells import (
     LARGEST_NUMBER,
-    ParsedNumbers,
-    mixed_unit,
+    WrittenColumn,
     read_numbers,
     why_no_number,
 )
@@ -212,8 +211,10 @@ class _Writing:
         }
         no, yes = layout.classes
         self._label_of = {no: 0, yes: 1}
-        self._units: Dict[str, Dict[str, None]] = {}
-        self._said: Dict[str, str] = {}
+        self._written = {
+            column.name: WrittenColumn(column.name, self._missing, layout.decimal)
+            for column in layout.columns if column.kind == "number"
+        }  # fmt: skip
 
     def write(self, writer: ShardWriter, advance: Advance) -> JsonObject:
         """All rows; nothing is made sure of before the end, since codes are known only to who read the rows before."""
@@ -226,7 +227,7 @@ class _Writing:
             self._append(some, writer)
             advance(len(some))
         texts = {name: list(code_of) for name, code_of in self._code_of.items()}
-        return {"texts": texts, "said": list(self._said.values())}
+        return {"texts": texts, "said": [said for one in self._written.values() for said in one.sentences]}
 
     def _append(self, rows: List[Tuple[int, Tuple[str, ...]]], writer: ShardWriter) -> None:
         lines = [line for line, _ in rows]
@@ -256,40 +257,10 @@ class _Writing:
             what = why_no_number(texts[index], self._layout.decimal)
             self._refuse(NOT_A_NUMBER, lines[index], f"'{column.name}' is {what}.",
                          f"Correct the cell{also if self._layout.is_described else ''}.")  # fmt: skip
-        self._note_units(column.name, texts, lines, parsed)
+        for index, reason in self._written[column.name].add(texts, parsed):
+            self._refuse(NOT_A_NUMBER, lines[index], reason, "Write all cells of the column in one way.")
         kept_R &= ~wrong_R
         return np.where(wrong_R, math.nan, value_R).astype(np.float32)
-
-    def _note_units(self, name: str, texts: List[str], lines: List[int], parsed: ParsedNumbers) -> None:
-        """Notes how cells are read that are no plain numbers; refuses units that do not belong into one column."""
-        units, said = self._units.setdefault(name, {}), self._said
-        is_plain_R = ~np.isnan(parsed.value_R)
-        for index, one in parsed.written.items():
-            is_plain_R[index] = False
-            self._add_unit(units, one.unit, name, texts[index], lines[index])
-            if name not in said:
-                is_group = self._layout.decimal == "." and "," in texts[index] and "." not in texts[index]
-                also = " If the comma is a decimal sign, type \"dataset.decimal=','\"." if is_group else ""
-                said[name] = (
-                    f"numbers of '{name}' are read without their signs and groups: '{texts[index]}' as {one.value:g}."
-                    f"{also}"
-                )
-        if "" not in units and is_plain_R.any():
-            index = int(np.argmax(is_plain_R))
-            self._add_unit(units, "", name, texts[index], lines[index])
-        key = f"{name} missing"
-        dash = next((texts[index] for index in np.flatnonzero(parsed.is_missing_R).tolist()
-                     if texts[index] not in self._missing), None) if key not in said else None  # fmt: skip
-        if dash is not None:
-            said[key] = f"'{dash}' in '{name}' is read as a missing number."
-
-    def _add_unit(self, units: Dict[str, None], unit: str, name: str, text: str, line: int) -> None:
-        if unit not in units:
-            reason = mixed_unit([*units, unit])
-            units[unit] = None
-            if reason:
-                remedy = "Write all cells of the column in one way."
-                self._refuse(NOT_A_NUMBER, line, f"'{name}' is '{text}': {reason}.", remedy)
 
     def _codes(self, column: ReadColumn, texts: List[str]) -> np.ndarray:
         code_of = self._code_of.get(column.name)

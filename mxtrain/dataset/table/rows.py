@@ -23,7 +23,7 @@ class Rows:
     """Rows of numbers.
 
     Args:
-        value_NF: features.
+        value_NF: features; NaN where missing.
         target_N: what is to be predicted; None where it is not known.
         places: where each stands, for messages.
     """
@@ -49,7 +49,8 @@ class Rows:
 
 
 class RowLoader(BatchLoader):
-    """Batches of rows, each feature with mean 0 and standard deviation 1 in training, on one device.
+    """Batches of rows, each feature with mean 0 and standard deviation 1 in training, on one device. A missing feature
+    is its mean.
 
     Args:
         source: rows.
@@ -66,4 +67,5 @@ class RowLoader(BatchLoader):
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
     ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
         value_BF = (self._source.value_NF[share_B] - self._mean_F) / self._std_F
+        value_BF[np.isnan(value_BF)] = 0.0
         return (value_BF,), (self._source.target_N[share_B],)

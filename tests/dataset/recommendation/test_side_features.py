@@ -140,6 +140,45 @@ def test_features_that_nobody_reads_are_refused(
         describe_run(*given, *words)
 
 
+def with_ids(tmp_path: Path, settings: Dict[str, Any], write: Any, own: Any) -> InteractionTable:
+    pairs = [f"{write(user)},i{(user * 3 + place * 5) % ITEMS}" for user in range(USERS) for place in range(4)]
+    (tmp_path / "x.csv").write_text("\n".join(["user,item", *pairs]) + "\n")
+    rows = [f"{own(user)},{20 + user}" for user in range(USERS)]
+    (tmp_path / "users.csv").write_text("\n".join(["user,age", *rows]) + "\n")
+    return InteractionTable(**{**settings, "user_columns": {"age": "number"}})
+
+
+@pytest.mark.parametrize("write, own", [("{}.0", "{}"), ("{}", "{}.0"), ("{}", "{}"), ("u{}", "u{}")])
+def test_ids_join_as_whole_numbers(tmp_path: Path, settings: Any, write: str, own: str, caplog: Any) -> None:
+    dataset = with_ids(tmp_path, settings, write.format, own.format)
+    with caplog.at_level("INFO"):
+        signature = dataset.sign(dataset.open(), DeepFM())
+    assert signature.user_columns is not None and signature.catalog is not None
+    column = signature.user_columns.columns[0]
+    assert (column.mean, column.indicator) == (23.5, False)
+    said = f"users.csv: {USERS} of {USERS} users have a row"
+    number = dataset.join(signature).user_UM[:, 0] * column.std + column.mean
+    assert number.round().tolist() == [20.0 + user for user in range(USERS)]
+    assert any(said in one and (f"{USERS} of them as 1 for 1.0" in one) == (write != own) for one in caplog.messages)
+
+
+@pytest.mark.parametrize("own", ["user {}", "x{}.0", "{}.5"])
+def test_ids_of_which_none_joins_are_refused(tmp_path: Path, settings: Any, own: str, check: Any) -> None:
+    dataset = with_ids(tmp_path, settings, "{}".format, own.format)
+    words = "users.csv: none of 8 users has a row in it. Ids of users are like '0'; its 'user'"
+    with pytest.raises(DataError, match=words):
+        dataset.sign(dataset.open(), DeepFM())
+    assert ("cannot_open", "users.csv", None) in check(dataset)
+
+
+def test_two_spellings_of_a_number_join_only_as_they_are(tmp_path: Path, settings: Any, caplog: Any) -> None:
+    dataset = with_ids(tmp_path, settings, lambda user: "1.0" if user == 0 else str(user), str)
+    with caplog.at_level("INFO"):
+        dataset.sign(dataset.open(), DeepFM())
+    assert any("users '1' and '1.0' are two" in one for one in caplog.messages)
+    assert any("users.csv: 7 of 8 users have a row" in one for one in caplog.messages)
+
+
 TASTES = 4
 
 

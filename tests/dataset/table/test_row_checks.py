@@ -14,7 +14,7 @@ def test_every_cell_that_is_no_number_is_named(tmp_path, check):
     path.write_text("\n".join([HEAD, *ROWS]))
     assert check(dataset) == [] and check.census.num_samples == {"train": 28, "val": 6, "test": 6}
     rows = list(ROWS)
-    rows[3], rows[5], rows[7] = "x,,1", "1,nan,1", "1e39,2,3"
+    rows[3], rows[5], rows[7] = "x,y,1", "1,inf,1", "1e39,2,3"
     rows[9], rows[11], rows[13] = "9,81", "11,121,5,5", rows[12]
     path.write_text("\n".join([HEAD, *rows]))
     found = check(dataset)
@@ -29,8 +29,8 @@ def test_every_cell_that_is_no_number_is_named(tmp_path, check):
     assert len(found) == 7 and found[6][0].startswith("duplicate") and found[6][2] in (14, 15)
     assert [problem.fact.partition(": ")[2] for problem in check.problems[2:5]] == [
         "'width' is 'x', no number.",
-        "'height' is '', no number.",
-        "'height' is nan, no finite number.",
+        "'height' is 'y', no number.",
+        "'height' is inf, no finite number.",
     ]
 
 

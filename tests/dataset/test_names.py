@@ -1,0 +1,32 @@
+"""Names in descriptions, of which YAML and the command line read some as numbers, truth or dates."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Type
+
+import pydantic
+import pytest
+
+from mxtrain.dataset.coco import Coco
+from mxtrain.dataset.image_list import ImageList
+from mxtrain.dataset.segmentation_folder import SegmentationFolder
+from mxtrain.dataset.tabular import Tabular
+from mxtrain.dataset.voc import Voc
+from mxtrain.types import Spec
+
+
+@pytest.mark.parametrize("dataset, setting", [
+    (Voc, "classes"), (Coco, "classes"), (SegmentationFolder, "classes"), (ImageList, "classes"), (Tabular, "features"),
+])  # fmt: skip
+@pytest.mark.parametrize("names, kind", [
+    ([1e5, 2e5], "a number"), (["cat", 31], "a number"), ([False, "cat"], "true or false"),
+    (["cat", datetime.date(2020, 1, 1)], "a date"),
+])  # fmt: skip
+def test_names_that_were_read_as_something_else_are_refused(
+    dataset: Type[Spec], setting: str, names: Any, kind: str
+) -> None:
+    words = f"one without quotes was read as {kind}. Put quotes around the names as they are written in the data"
+    with pytest.raises(pydantic.ValidationError, match=words):
+        dataset(**{setting: names})
+    assert getattr(dataset(**{setting: ["1E5", "no"]}), setting) == ["1E5", "no"]
