@@ -76,7 +76,7 @@ def require_quoted(names: object) -> object:
 
 
 Names = Annotated[List[str], pydantic.BeforeValidator(require_quoted)]
-"""Names as descriptions hold them: texts, each as it is written in the data."""
+"""Names as descriptions hold them: strings, each as it is written in the data."""
 PathText = Annotated[str, pydantic.AfterValidator(expand_path)]
 """A path that a user gives, of a file or a folder."""
 Shape = Tuple[int, ...]

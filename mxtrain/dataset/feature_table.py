@@ -10,7 +10,7 @@ from typing_extensions import Annotated
 from mxtrain.dataset.base import BaseDataset
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.cells import MISSING_CELLS, CellTexts, Decimal
-from mxtrain.dataset.table.column_kinds import ColumnSpec, as_column_specs, header_of, kinds_of
+from mxtrain.dataset.table.column_kinds import ColumnSpec, as_column_specs, has_row_ids, header_of, kinds_of
 from mxtrain.dataset.table.copied_cells import copied_cells
 from mxtrain.dataset.table.feature_columns import Kind
 from mxtrain.dataset.table.feature_files import FeatureFiles
@@ -77,8 +77,9 @@ class FeatureTable(FeatureFiles):
     def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
         read = tuple(ReadColumn(name, kind, name) for name, kind in columns)
         target = self.target if with_target else None
+        have_ids = has_row_ids(path, [name for name, _ in columns])
         return FeatureLayout(read, target, self.class_names(), tuple(self.missing), is_described=True,
-                             decimal=self.decimal)  # fmt: skip
+                             decimal=self.decimal, have_ids=have_ids)  # fmt: skip
 
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature

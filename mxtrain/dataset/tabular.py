@@ -37,11 +37,11 @@ from mxtrain.dataset.table.cells import (
     read_numbers,
     why_no_number,
 )
-from mxtrain.dataset.table.column_kinds import guess_kinds, refuse_unknown_columns
+from mxtrain.dataset.table.column_kinds import guess_kinds, has_row_ids, refuse_unknown_columns
 from mxtrain.dataset.table.columns import names_of_columns, read_columns
 from mxtrain.dataset.table.copied_cells import copied_cells
 from mxtrain.dataset.table.rows import RowLoader, Rows
-from mxtrain.dataset.table.target_classes import as_list
+from mxtrain.dataset.table.target_classes import typed_list
 from mxtrain.dataset.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.errors import CheckpointError, DataError, did_you_mean
 from mxtrain.types import Names, OpenFraction, PathText, Positive
@@ -133,7 +133,7 @@ class Tabular(BaseDataset):
             raise DataError(
                 f"{path}: {'columns' if len(texts) > 1 else 'the column'} {', '.join(map(repr, texts))} "
                 f"{'hold' if len(texts) > 1 else 'holds'} texts, and task=regression predicts from numbers. Type "
-                f"dataset.features={as_list(found)} to predict from the others."
+                f"{typed_list('dataset.features', found)} to predict from the others."
             )
         if not found:
             raise DataError(f"{path}: no column is left to predict '{self.target}' from.")
@@ -174,7 +174,7 @@ class Tabular(BaseDataset):
         findings.refuse(*(problem for _, problem in sorted(problems, key=lambda pair: pair[0])))
         found = found[kept]
         places = places.take(np.flatnonzero(kept))
-        return Rows(found[:, : len(names)], found[:, -1] if with_target else None, places)
+        return Rows(found[:, : len(names)], found[:, -1] if with_target else None, places, has_row_ids(path, columns))
 
     def sign(self, splits: Splits, model: Model) -> Signature:
         assert isinstance(splits.train, Rows)

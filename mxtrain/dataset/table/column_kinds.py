@@ -7,7 +7,7 @@ import logging
 import math
 import re
 from itertools import islice
-from typing import Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
@@ -183,6 +183,11 @@ def silent_rows(path: str, names: Sequence[str], missing: Sequence[str]) -> Iter
 def is_row_id(name: str) -> bool:
     """Whether a column is called as the ids of rows are: id, user_id, PassengerId."""
     return _ROW_ID.fullmatch(name) is not None
+
+
+def has_row_ids(path: str, read: Collection[str]) -> bool:
+    """Whether a file has ids of its rows in a column that is not read, so that rows that are read alike are others."""
+    return any(is_row_id(name) and name not in read for name in names_of_columns(path))
 
 
 def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, setting: str) -> Guess:

@@ -106,6 +106,7 @@ class FeatureLayout(NamedTuple):
         form: see `stream_rows`.
         is_described: whether columns, classes and missing cells are settings of the dataset, for messages.
         decimal: the decimal sign of numbers.
+        have_ids: whether each row has an id that is not read, so that rows that are read alike are different ones.
     """
 
     columns: Tuple[ReadColumn, ...]
@@ -116,6 +117,7 @@ class FeatureLayout(NamedTuple):
     form: Optional[str] = None
     is_described: bool = False
     decimal: str = "."
+    have_ids: bool = False
 
 
 @dataclass
@@ -132,6 +134,7 @@ class FeatureStore:
         file: its path; empty where rows come from no file.
         number_R: the line or the record of each row; None = in order.
         shards: where the arrays are, which must not be removed meanwhile.
+        have_ids: see `FeatureLayout`.
     """
 
     key: str
@@ -144,6 +147,7 @@ class FeatureStore:
     file: str = ""
     number_R: Optional[np.ndarray] = None
     shards: Optional[Shards] = None
+    have_ids: bool = False
 
     def __len__(self) -> int:
         return len(self.label_R)
@@ -196,7 +200,7 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
         shards.key, numbers, codes,
         shards.array("number") if numbers else np.empty((count, 0), np.float32),
         shards.array("code") if codes else np.empty((count, 0), np.uint32),
-        shards.array("label"), shards.facts["texts"], path, shards.array("place"), shards,
+        shards.array("label"), shards.facts["texts"], path, shards.array("place"), shards, layout.have_ids,
     )  # fmt: skip
 
 

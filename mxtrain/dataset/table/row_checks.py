@@ -11,4 +11,6 @@ class RowChecks(SourceChecks):
     def check(self, index: int) -> Checked:
         """See `Checks`."""
         rows = self._source
+        if rows.have_ids:
+            return Checked()
         return Checked(digest=digest_of(rows.value_NF[index].tobytes(), rows.target_N[index].tobytes()))

@@ -26,12 +26,14 @@ class Rows:
         value_NF: features; NaN where missing.
         target_N: what is to be predicted; None where it is not known.
         places: where each stands, for messages.
+        have_ids: whether each has an id of its own, so that rows of the same numbers are different ones.
     """
 
     def __init__(
-        self, value_NF: np.ndarray, target_N: Optional[np.ndarray] = None, places: Optional[DataPlaces] = None
+        self, value_NF: np.ndarray, target_N: Optional[np.ndarray] = None, places: Optional[DataPlaces] = None,
+        have_ids: bool = False,
     ) -> None:  # fmt: skip
-        self.places = places
+        self.places, self.have_ids = places, have_ids
         self.value_NF = value_NF.astype(np.float32)
         self.target_N = np.full(len(value_NF), np.nan, np.float32) if target_N is None else target_N.astype(np.float32)
 
@@ -41,7 +43,7 @@ class Rows:
     def take(self, indices: Sequence[int]) -> Rows:
         """Some of the rows; those beyond the end are left out."""
         kept = np.array([index for index in indices if index < len(self)], np.int64)
-        return Rows(self.value_NF[kept], self.target_N[kept], self.places and self.places.take(kept))
+        return Rows(self.value_NF[kept], self.target_N[kept], self.places and self.places.take(kept), self.have_ids)
 
     def checks(self) -> Checks:
         """What `data check` does with each row."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from collections import Counter
 from itertools import islice
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
@@ -50,7 +51,7 @@ def find_classes(
     if given is not None:
         names = list(spellings.values())
         if total and not share(given):
-            also = f" Type dataset.classes={as_list(_in_order(names))}." if len(names) == 2 else ""
+            also = f" Type {typed_list('dataset.classes', _in_order(names))}." if len(names) == 2 else ""
             raise DataError(
                 f"{path}: no row has the target '{given[0]}' or '{given[1]}', as dataset.classes says. '{target}' has "
                 f"{_named(names)}.{also}"
@@ -72,8 +73,8 @@ def find_classes(
         )
     names = _in_order(names[:2])
     log.info(
-        "dataset.classes=%s, by the first rows of %s: '%s' is the positive class, whose probability is predicted. Type "
-        "dataset.classes=%s for the other one.", as_list(names), path, names[1], as_list(names[::-1]),
+        "%s, by the first rows of %s: '%s' is the positive class, whose probability is predicted. Type %s for the "
+        "other one.", typed_list("dataset.classes", names), path, names[1], typed_list("dataset.classes", names[::-1]),
     )  # fmt: skip
     return (names[0], names[1])
 
@@ -90,12 +91,12 @@ def _named(names: Sequence[str]) -> str:
     return f"{shown}, ..." if len(names) > MOST_NAMED else shown or "no value"
 
 
-def as_list(names: Sequence[str]) -> str:
-    """Names as they can be typed behind `dataset.classes=`."""
-    if all(name.isascii() and name.isalnum() for name in names):
-        return f"[{','.join(names)}]"
-    text = json.dumps(list(names), ensure_ascii=False, separators=(",", ":")).replace("'", r"\'")
-    return f"'{text}'"
+def typed_list(setting: str, names: Sequence[str]) -> str:
+    """A setting with a list of names as it can be typed."""
+    if all(name.isascii() and name.isalnum() and not name.isdigit() for name in names):
+        return f"{setting}=[{','.join(names)}]"
+    text = json.dumps(list(names), ensure_ascii=False, separators=(",", ":"))
+    return shlex.quote(f"{setting}={text}")
 
 
 def label_of_text(text: str, label_of: Mapping[str, int]) -> int:

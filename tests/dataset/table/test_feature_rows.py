@@ -22,6 +22,7 @@ from mxtrain.dataset.table import feature_store
 from mxtrain.dataset.table.column_kinds import ColumnSpec
 from mxtrain.dataset.table.feature_columns import FeatureColumns
 from mxtrain.dataset.table.feature_rows import FeatureEncoder, FeatureRows
+from mxtrain.dataset.tabular import Tabular
 from mxtrain.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -462,6 +463,15 @@ def test_ids_of_rows_are_not_learned_from(tmp_path: Path) -> None:
     rows = [f"{number},{number * 7},{number % 5},{number},{number % 2}" for number in range(30)]
     path = small_table(tmp_path, "Unnamed: 0,PassengerId,shop_id,grid,target", rows)
     assert list(FeatureTable(train=path).kinds(path)) == ["shop_id", "grid"]
+
+
+def test_rows_with_ids_are_no_duplicates(tmp_path: Path, check: Any) -> None:
+    rows = [f"{number},{number % 5},{number % 2}" for number in range(40)]
+    path = small_table(tmp_path, "PassengerId,age,target", rows)
+    assert check(FeatureTable(train=path)) == [] and check(Tabular(train=path)) == []
+    path = small_table(tmp_path, "PassengerName,age,target", [row.replace(",", "x,", 1) for row in rows])
+    ignored = {"PassengerName": ColumnSpec(kind="ignore")}
+    assert any(kind.startswith("duplicate") for kind, *_ in check(FeatureTable(train=path, columns=ignored)))
 
 
 def test_dates_and_numbers_with_words_are_warned_of(tmp_path: Path, caplog: Any) -> None:
