@@ -27,9 +27,9 @@ from mxtrain.dataset.language.base import TextDataset
 from mxtrain.dataset.language.text_files import AnyTexts, TextTable, read_table
 from mxtrain.dataset.loading.regular_files import exists, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty
+from mxtrain.dataset.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.columns import Column
-from mxtrain.dataset.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_finite
 from mxtrain.types import OpenFraction, PathText

@@ -26,6 +26,7 @@ from mxtrain.dataset.loading.input_files import read_each
 from mxtrain.dataset.loading.official import sklearn_datasets
 from mxtrain.dataset.loading.regular_files import refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
+from mxtrain.dataset.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.dataset.loading.text_stream import ending_of
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.cells import (
@@ -42,7 +43,6 @@ from mxtrain.dataset.table.columns import names_of_columns, read_columns
 from mxtrain.dataset.table.copied_cells import copied_cells
 from mxtrain.dataset.table.rows import RowLoader, Rows
 from mxtrain.dataset.table.target_classes import typed_list
-from mxtrain.dataset.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.errors import CheckpointError, DataError, did_you_mean
 from mxtrain.types import Names, OpenFraction, PathText, Positive
 

@@ -13,9 +13,9 @@ import pytest
 
 from mxtrain.cli import main
 from mxtrain.dataset.base import open_splits
+from mxtrain.dataset.loading.target_scale import with_target_scale
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.tabular import Tabular
-from mxtrain.dataset.target_scale import with_target_scale
 from mxtrain.errors import CheckpointError, ConfigError, DamagedCheckpoint, DataError
 
 pytestmark = pytest.mark.usefixtures("own_cache")
