@@ -23,7 +23,7 @@ from mxtrain.dataset.checking.problems import (
 )
 from mxtrain.dataset.image.decoded import DecodedDataset
 from mxtrain.dataset.image.files import EXTENSIONS, ImageFiles, find_images
-from mxtrain.dataset.loading.regular_files import FileId, exists, files_in, id_of
+from mxtrain.dataset.loading.regular_files import FileId, exists, files_in, id_of, nearest_there
 from mxtrain.dataset.loading.split_folders import find_splits
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
@@ -49,8 +49,8 @@ class ImageFolder(DecodedDataset):
         root = Path(self.root)
         if not exists(root) or not root.is_dir():
             raise DataError(
-                f"dataset=image_folder: there is no folder '{root}'. It must hold one folder per class with images, or "
-                f"train/CLASS/ with val/CLASS/ beside. Name yours with dataset.root=FOLDER."
+                f"dataset=image_folder: there is no folder '{root}'.{nearest_there(root)} It must hold one folder "
+                f"per class with images, or train/CLASS/ with val/CLASS/ beside. Name yours with dataset.root=FOLDER."
             )
         roots = find_roots(root, "dataset=image_folder")
         class_names = _list_classes(roots["train"], findings)
@@ -93,9 +93,13 @@ def _list_classes(folder: Path, findings: Findings) -> List[str]:
     names = _folders_in(folder)
     if len(names) < 2:
         held = f"only one, '{names[0]}'" if names else "none"
+        remedy = "Sort the images into CLASS folders, or name another folder with dataset.root=FOLDER."
+        below = folder / names[0] if names else folder
+        if names and len(_folders_in(below)) > 1 and not _holds_images(below):  # as archives are unpacked
+            remedy = f"That one holds folders itself: type dataset.root={below} if these are the classes or the splits."
         raise DataError(
             f"dataset=image_folder: '{folder}' must hold one folder for each of at least two classes, but holds {held}"
-            ". Sort the images into CLASS folders, or name another folder with dataset.root=FOLDER."
+            f". {remedy}"
         )
     _refuse_folders_of_classes(folder, names)
     for name in names:

@@ -135,6 +135,8 @@ def found_row(name: str, score: float, box: List[int]) -> str:
         (found_row("person", 2, [5, 5, 8, 9]), "line 1: this is no row"),
         (found_row("person", float("nan"), [5, 5, 8, 9]), "line 1: this is no row"),
         (found_row("person", 1, [5, 5, 8]), "line 1: this is no row"),
+        (found_row("person", 1, [5, 5, 10**400, 9]), "line 1: this is no row"),
+        (found_row("person", 1, [5, 5, "1_0", 9]), "line 1: this is no row"),
         (found_row("chair", 1, [5, 5, 8, 9]), "no box of person was found"),
     ],
 )

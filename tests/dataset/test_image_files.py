@@ -85,6 +85,12 @@ def test_folder_refusals(write_images, tmp_path):
     with pytest.raises(DataError, match="there is no folder '.*none'"):
         ImageFolder(root=str(tmp_path / "none")).open()
     root = write_images()
+    with pytest.raises(DataError, match=f"Did you mean '{root.name}'"):
+        ImageFolder(root=f"{root}s").open()
+    write_images("unpacked/photos/train", classes=["cat", "dog"])
+    write_images("unpacked/photos/test", classes=["cat", "dog"])
+    with pytest.raises(DataError, match=r"only one, 'photos'.*type dataset.root=.*unpacked/photos if"):
+        ImageFolder(root=str(tmp_path / "unpacked")).open()
     (root / "green").mkdir()
     with pytest.raises(DataError, match="green' holds no images"):
         ImageFolder(root=str(root)).open()

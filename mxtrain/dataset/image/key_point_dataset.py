@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Sequence, Tuple
@@ -17,6 +16,7 @@ from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError
+from mxtrain.files.json_text import parse_json
 from mxtrain.files.text_lines import split_lines
 
 if TYPE_CHECKING:
@@ -107,17 +107,17 @@ def read_detections(names: Sequence[str], thing_names: Sequence[str]) -> Tuple[L
 def _parse(line: str, place: str) -> Tuple[str, List[Dict[str, Any]]]:
     """The file and the things of a row."""
     try:
-        row = json.loads(line)
+        row = parse_json(line)
         file, found = row["file"], row["found"]
         for thing in found:
-            left, top, right, bottom = (float(edge) for edge in thing["box"])
+            left, top, right, bottom = thing["box"]
             if not isinstance(thing["class"], str) or not (-1e9 < left < right < 1e9 and -1e9 < top < bottom < 1e9):
                 raise ValueError
-            if not 0 <= float(thing["score"]) <= 1:
+            if not 0 <= thing["score"] <= 1:
                 raise ValueError
         if not isinstance(file, str):
             raise TypeError
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise DataError(
             f"{place}: this is no row of what `predict` of task=detection writes: an object with a file and what is "
             'found in it, e.g. {"file": "a.jpg", "found": [{"class": "person", "score": 0.9, "box": [1, 2, 30, 40]}]}.'

@@ -34,6 +34,7 @@ from mxtrain.dataset.image.record_file import RecordFile
 from mxtrain.dataset.loading.regular_files import FileId, read_text
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.text_lines import split_lines
+from mxtrain.files.text_numbers import parse_number
 
 _LEAST_HEADER, _LEAST_OBJECT = 2, 5
 _DIFFICULT = 5
@@ -141,7 +142,8 @@ def _what_is_wrong(label_N: np.ndarray) -> str:
     if len(label_N) < _LEAST_HEADER:
         return f"its label has {len(label_N)} number, as of a single class, and no boxes"
     header, width = label_N[:2]
-    if not (header >= _LEAST_HEADER and width >= _LEAST_OBJECT and header == int(header) and width == int(width)):
+    is_whole = all(np.isfinite(number) and number == np.floor(number) for number in (header, width))
+    if not (is_whole and header >= _LEAST_HEADER and width >= _LEAST_OBJECT):
         return f"its label begins with {header:g} and {width:g}, and a header has at least 2 numbers and an object 5"
     if len(label_N) < header or (len(label_N) - header) % width:
         return f"its label has {len(label_N)} numbers: a header of {header:g}, and no whole objects of {width:g}"
@@ -193,12 +195,13 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
             fact = f"{place} has {len(row)} columns, and must have a number, a label and a path, with tabs between."
             found.problems.append(Problem(SHORT_ROW, place, fact))
             continue
-        try:
-            label_N = np.array([float(cell) for cell in row[1:-1]])
-        except ValueError as error:
-            fact = f"{place}: its label holds what is no number: {error}."
+        cells = [parse_number(cell, allow_special=True) for cell in row[1:-1]]
+        label = [cell for cell in cells if cell is not None]
+        if len(label) < len(cells):
+            fact = f"{place}: its label holds {row[1 + cells.index(None)]!r:.40}, which is no number."
             found.problems.append(Problem(UNREADABLE_ROW, place, fact, "Columns have tabs between them."))
             continue
+        label_N = np.array(label)
         if identity is None:
             fact = f"{place} names '{row[-1].strip()}', and there is no file '{file}'."
             remedy = "Add it, or say with dataset.images=FOLDER where paths begin."

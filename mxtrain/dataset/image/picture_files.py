@@ -10,7 +10,7 @@ import numpy as np
 from mxtrain.dataset.base import Dataset
 from mxtrain.dataset.image.decoding import choose_statistics, known_statistics, spread
 from mxtrain.dataset.image.settings import WindowSetting
-from mxtrain.dataset.loading.regular_files import exists
+from mxtrain.dataset.loading.regular_files import exists, nearest_there
 from mxtrain.errors import DataError
 from mxtrain.types import PathText, Shape
 
@@ -57,7 +57,8 @@ class PictureFiles(Dataset):
         root = Path(self.root)
         if not exists(root) or not root.is_dir():
             raise DataError(
-                f"{self.option}: there is no folder '{root}'. {layout} Name yours with dataset.root=FOLDER."
+                f"{self.option}: there is no folder '{root}'.{nearest_there(root)} {layout} Name yours with "
+                "dataset.root=FOLDER."
             )
         return root
 

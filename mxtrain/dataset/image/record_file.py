@@ -21,6 +21,7 @@ import numpy as np
 from mxtrain.dataset.checking.problems import DAMAGED_RECORD, LABEL_RANGE, STRICT, DataPlace, Findings, Problem
 from mxtrain.dataset.loading.regular_files import open_regular, read_text
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.files.text_numbers import parse_integer
 
 _MAGIC = 0xCED7230A
 _LENGTH_MASK = (1 << 29) - 1
@@ -142,8 +143,8 @@ class RecordFile:
     def _read_index(self, index_path: Path) -> np.ndarray:
         try:
             pairs = [line.split("\t") for line in read_text(index_path).split("\n") if line.strip()]
-            offset_N = np.asarray([int(offset) for _, offset in pairs], np.int64)
-        except (ValueError, OverflowError) as error:
+            offset_N = np.array([parse_integer(offset) for _, offset in pairs], np.int64)
+        except (ValueError, TypeError) as error:  # of lines of other columns, and of what is no integer
             raise DataError(
                 f"'{index_path}' is not an index of records (a number, a tab and a byte position on each line). Remove "
                 "it to have it made up from the .rec file."
