@@ -55,7 +55,7 @@ class InteractionTable(InteractionDataset):
     others: Literal["guess", "ignore"] = "guess"
     """Columns of both that are not named: guessed from the first rows, which is said, or ignored."""
     missing: CellTexts = list(MISSING_CELLS)
-    """Cells of both that mean that there is no value."""
+    """Cells that mean that there is no value, in both, and of users and items in the interactions."""
     decimal: Decimal = "."
     """Decimal sign of the numbers in both, "." or ","."""
     buckets: Positive = 1000
@@ -111,7 +111,8 @@ class InteractionTable(InteractionDataset):
         if self.header and ending_of(self.path) != ".jsonl":  # of which each row has names of its own
             for name, column in chosen.items():
                 header_of(self.path, [column] if isinstance(column, str) else [], f"dataset.{name}={column}")
-        columns = Columns(self.rating is not None, self.timestamp is not None, self.min_rating)
+        columns = Columns(self.rating is not None, self.timestamp is not None, self.min_rating,
+                          tuple(self.missing))  # fmt: skip
 
         def read() -> InteractionRows:
             rows = stream_rows(self.path, list(chosen.values()), self.header, findings=findings)

@@ -54,7 +54,7 @@ def kept_pairs(
         return {"users": list(pairs.catalog.users), "items": list(pairs.catalog.items)}
 
     (content,) = contents_of([path], f"content of {path}")
-    made_of: Json = [content.sha256, ending_of(path), read_as, list(columns), _NUMBERS]
+    made_of: Json = [content.sha256, ending_of(path), read_as, [*columns[:-1], list(columns.missing)], _NUMBERS]
     shards = prepare("interactions", made_of, _forms(columns), write, what=f"interactions of {path}")
     content.require_unchanged()
     facts = shards.facts

@@ -24,7 +24,7 @@ from mxtrain.dataset.checking.problems import (
 from mxtrain.dataset.loading.text_stream import open_text
 from mxtrain.dataset.recommendation.catalog import Catalog
 from mxtrain.dataset.recommendation.source import InteractionRows
-from mxtrain.dataset.table.cells import number_of
+from mxtrain.dataset.table.cells import MISSING_CELLS, number_of
 from mxtrain.dataset.table.columns import PARQUET, place_of
 from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_number
@@ -39,11 +39,13 @@ class Columns(NamedTuple):
     Attributes:
         has_rating, has_time: whether these follow, in this order.
         least: lowest rating that counts as an interaction; None = any.
+        missing: cells that are no id.
     """
 
     has_rating: bool
     has_time: bool
     least: Optional[float] = None
+    missing: Tuple[str, ...] = MISSING_CELLS
 
     @property
     def names(self) -> List[str]:
@@ -93,8 +95,9 @@ def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findi
 
 
 def _what_is_wrong(user: str, item: str, numbers: Sequence[str], columns: Columns) -> Optional[Tuple[str, str]]:
-    if not user or not item:
-        return UNREADABLE_ROW, f"its {'item' if user else 'user'} is empty."
+    for side, one in (("user", user), ("item", item)):
+        if one in columns.missing or not one:
+            return UNREADABLE_ROW, f"its {side} is {repr(one) + ', a missing value' if one else 'empty'}."
     for name, text in zip(columns.names[2:], numbers):
         value = parse_number(text, allow_special=True)
         if value is None:

@@ -97,6 +97,7 @@ def stream_rows(
             yield from _usable(path, _read_jsonl(path, lines, findings), columns, skip_short, findings, ending, null)
             return
         rows = _name_cells(_read_cells(path, lines, ending, header), header)
+        rows = _refuse_row_names(path, rows) if header else rows
         if findings.goes_on:
             rows = _remark_lengths(str(path), rows, findings)
         yield from _usable(path, rows, columns, skip_short, findings, ending, null, header)
@@ -189,6 +190,24 @@ def place_of(path: Union[str, Path], number: int) -> DataPlace:
 def _first_line(path: Path, ending: str) -> int:
     with open_text(path, "" if ending == ".csv" else "\n") as lines:
         return next(number for number, cells in _read_cells(path, lines, ending) if cells)
+
+
+def _refuse_row_names(path: Path, rows: Iterator[NamedRow]) -> Iterator[NamedRow]:
+    """The rows of a table.
+
+    Raises:
+        DataError: the first row has a cell more than the header, so that the cells of all may be below other names: R
+            writes names of rows so, and a comma without quotes does the same.
+    """
+    for number, (line, names, row) in enumerate(rows):
+        last = row.get(len(names), "")
+        if number == 0 and last.strip():
+            raise DataError(
+                f"{place_of(path, line)}: the row has more cells than the header has names, so cells may be below "
+                f"wrong ones: '{row[0]}' is below '{names[0]}', and '{last}' below none. Name all columns (R: "
+                "write.table(..., col.names=NA)), or quote cells with separators."
+            )
+        yield line, names, row
 
 
 def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> Iterator[NamedRow]:

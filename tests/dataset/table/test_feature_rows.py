@@ -184,7 +184,8 @@ def at(number: int, text: str) -> Any:
 def test_what_was_guessed_can_be_typed_whatever_columns_are_called(tmp_path: Path, caplog: Any) -> None:
     names = ("plain name", "age (years)", "a:b,c", "Größe", "it's", 'so "called"', "true", "back\\slash")
     for count in (1, len(names)):
-        (tmp_path / "t.csv").write_text(_row("", *names[:count], "target") + 40 * "7,5,1,2,3,4,5,6,7,1\n" + "8,9\n")
+        row = ",".join("7512345678"[: count + 2]) + "\n"
+        (tmp_path / "t.csv").write_text(_row("", *names[:count], "target") + 40 * row + "8,9\n")
         settings = {"train": str(tmp_path / "t.csv"), "others": "guess"}
         with caplog.at_level("INFO"):
             guessed = FeatureTable(**settings).kinds(settings["train"])
@@ -534,3 +535,16 @@ def test_the_separator_of_a_csv_is_that_of_its_header(tmp_path: Path, mark: str)
 def test_columns_without_a_name_at_the_end_are_left_out(tmp_path: Path) -> None:
     path = small_table(tmp_path, "age,target,,", [f"{number},{number % 2},," for number in range(30)])
     assert list(FeatureTable(train=path).kinds(path)) == ["age"]
+
+
+@pytest.mark.parametrize("mark, name", [("\t", "t.tsv"), (",", "t.csv")])
+def test_a_header_without_the_name_of_row_names_is_refused(tmp_path: Path, mark: str, name: str) -> None:
+    """R's write.table writes so; each cell would be below the name of the one to its right."""
+    rows = [mark.join((str(number + 1), str(number % 7), str(number % 2))) for number in range(30)]
+    words = f"{name}, line 2: the row has more cells .*'1' is below 'age', and '0' below"
+    for dataset in (FeatureTable, Tabular):
+        with pytest.raises(DataError, match=words):
+            dataset(train=small_table(tmp_path, mark.join(("age", "target")), rows, name)).open()
+    rows = [row + mark for row in rows]
+    path = small_table(tmp_path, mark.join(("row", "age", "target")), rows, name)  # which ends lines with a separator
+    assert len(FeatureTable(train=path).open().train.stores[0]) == 30  # type: ignore[attr-defined]
