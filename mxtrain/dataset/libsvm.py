@@ -33,7 +33,9 @@ class Libsvm(FeatureDataset):
     test: Names = None
     """The same of testing; null = test_fraction of the training rows."""
     max_features: Optional[Positive] = None
-    """Features of a row at most: its first ones; null = as many as the longest training row has."""
+    """Features of a row at most: its first ones; null = as many as the longest training row has, at most 10,000."""
+    max_index: Positive = 10_000_000
+    """The largest index that is allowed: the network has a vector for each up to the largest one."""
     batch_size: Positive = 256
     eval_batch_size: Positive = 1024
     val_fraction: OpenFraction = 0.15
@@ -51,7 +53,7 @@ class Libsvm(FeatureDataset):
         return self.split(f"dataset.train={files['train'][0]}", ("0", "1"), self._measure, **rows)
 
     def _measure(self, rows: FeatureRows) -> FeatureColumns:
-        num_ids, length = measure_indexed(rows, self.max_features)
+        num_ids, length = measure_indexed(rows, self.max_features, self.max_index)
         return FeatureColumns((FeatureColumn("features", "indexed", buckets=num_ids, length=length),))
 
     def open_inputs(

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-
 class PlacedRows(Protocol):
     """Rows of a file, each of which stands somewhere."""
 
@@ -210,6 +209,7 @@ class _Writing:
     def __init__(self, path: str, layout: FeatureLayout, findings: Findings) -> None:
         self._path, self._layout, self._findings = path, layout, findings
         self._missing = frozenset(layout.missing)
+        self._num_values = 0  # of all columns; adding them up anew for each would be quadratic
         self._code_of: Dict[str, Dict[str, int]] = {
             column.name: {} for column in layout.columns if column.kind == "category"
         }
@@ -268,12 +268,15 @@ class _Writing:
 
     def _codes(self, column: ReadColumn, texts: List[str]) -> np.ndarray:
         code_of = self._code_of.get(column.name)
+        num_before = len(code_of or ())
         codes: Dict[str, int] = dict.fromkeys(self._missing, MISSING_CODE)
         for text in dict.fromkeys(texts):
             if text in codes:
                 continue
             codes[text] = bucket_code(text) if code_of is None else code_of.setdefault(text, len(code_of) + 1)
-        if code_of is not None and sum(map(len, self._code_of.values())) > MOST_VALUES:
+        if code_of is not None:
+            self._num_values += len(code_of) - num_before
+        if code_of is not None and self._num_values > MOST_VALUES:
             largest = max(self._code_of, key=lambda name: len(self._code_of[name]))
             typed = f"columns={as_typed({largest: 'hashed'})}" if self._layout.is_described else "categories=hashed"
             raise DataError(

@@ -30,6 +30,7 @@ from mxtrain.dataset.table.cells import LARGEST_NUMBER, number_of
 from mxtrain.dataset.table.feature_rows import FeatureRows
 from mxtrain.dataset.table.target_classes import UNKNOWN
 from mxtrain.files.text_numbers import parse_integer, parse_number
+from mxtrain.errors import DataError
 from mxtrain.types import LARGEST_COUNT
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ _FORMS = {
 }  # fmt: skip
 _PLAIN_PAIRS = re.compile(r"(?:(?:[^ :]*:)?[0-9+\-]+:[0-9+\-.eE]+(?: |$))*", re.ASCII)
 _ROWS_AT_ONCE = 4096
+LONGEST_ROW = 10_000
+"""Features of a row, unless `max_features` says otherwise."""
 
 
 @dataclass
@@ -246,17 +249,35 @@ class IndexedEncoder:
         return csr_matrix((value_BL.ravel().astype(np.float64), id_BL.ravel(), begins), shape=shape)
 
 
-def measure_indexed(rows: FeatureRows, most: Optional[int]) -> Tuple[int, int]:
+def measure_indexed(rows: FeatureRows, most: Optional[int], max_index: int) -> Tuple[int, int]:
     """How many ids there are, and how many a row has at most, by the training rows.
 
     Args:
         rows: of training.
         most: ids of a row that count; None = all.
+        max_index: the largest id that is allowed: the network has a vector for each up to the largest.
+
+    Raises:
+        DataError: an id is larger, or a row is longer than `LONGEST_ROW` and `most` is None.
     """
     largest, longest = 0, 1
     for begin in range(0, len(rows), _ROWS_AT_ONCE):
         index_B = np.arange(begin, min(begin + _ROWS_AT_ONCE, len(rows)))
         length_B, pairs = rows.ragged(index_B)  # type: ignore[attr-defined]  # they are `IndexedRows`
         longest = max(longest, int(length_B.max(initial=0)))
-        largest = max([largest, *(int(ids[:most].max()) for ids, _ in pairs if len(ids))])
+        largest_B = np.array([int(ids[:most].max()) if len(ids) else 0 for ids, _ in pairs])
+        largest = max(largest, int(largest_B.max(initial=0)))
+        if largest > max_index:
+            place = IndexedChecks(rows).place(begin + int(largest_B.argmax()))
+            raise DataError(
+                f"{place} has the index {largest:,}. The network has a vector for each index up to the largest, and "
+                f"{max_index:,} is allowed: number the features anew without gaps, or type dataset.max_index={largest} "
+                "if there is memory for so many."
+            )
+        if most is None and longest > LONGEST_ROW:
+            place = IndexedChecks(rows).place(begin + int(length_B.argmax()))
+            raise DataError(
+                f"{place} has {longest:,} features, and all rows of a batch take as much memory as the longest one. Type "
+                f"dataset.max_features={longest} to read all of them, or fewer to read the first ones of each row."
+            )
     return largest + 1, min(longest, most or longest)

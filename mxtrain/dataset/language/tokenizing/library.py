@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 LEAST_BPE = 256 + len(OWN_SPECIAL)
 """Tokens of the smallest byte-level vocabulary: all bytes, and special tokens."""
 _TEXTS_AT_ONCE = 1000
+_LONGEST_WORD = 1000
+_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD}}}(?=\S)")
 
 
 class LibraryTokenizer(BaseTokenizer):
@@ -205,6 +208,18 @@ def _canonical(text: str) -> str:
 
 
 def batches_of(texts: Sequence[str]) -> Iterator[List[str]]:
-    """Lists of texts, as the library reads them fastest."""
+    """Lists of texts, as the library reads them fastest; words without end are divided."""
     for begin in range(0, len(texts), _TEXTS_AT_ONCE):
-        yield list(texts[begin : begin + _TEXTS_AT_ONCE])
+        yield [part for text in texts[begin : begin + _TEXTS_AT_ONCE] for part in _divided(text)]
+
+
+def _divided(text: str) -> List[str]:
+    """The text in pieces, so that no word has more than `_LONGEST_WORD` characters: the time that the library needs to
+    learn pairs of tokens grows with the square of the longest word."""
+    if len(text) <= _LONGEST_WORD or not _LONG_WORD.search(text):
+        return [text]
+    pieces, end = [], 0
+    for found in _LONG_WORD.finditer(text):
+        pieces.append(text[end : found.end()])
+        end = found.end()
+    return [*pieces, text[end:]]
