@@ -29,8 +29,8 @@ from mxtrain.dataset.loading.text_stream import open_text
 from mxtrain.dataset.table.cells import LARGEST_NUMBER, number_of
 from mxtrain.dataset.table.feature_rows import FeatureRows
 from mxtrain.dataset.table.target_classes import UNKNOWN
-from mxtrain.files.text_numbers import parse_integer, parse_number
 from mxtrain.errors import DataError
+from mxtrain.files.text_numbers import parse_integer, parse_number
 from mxtrain.types import LARGEST_COUNT
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def measure_indexed(rows: FeatureRows, most: Optional[int], max_index: int) -> T
         if most is None and longest > LONGEST_ROW:
             place = IndexedChecks(rows).place(begin + int(length_B.argmax()))
             raise DataError(
-                f"{place} has {longest:,} features, and all rows of a batch take as much memory as the longest one. Type "
-                f"dataset.max_features={longest} to read all of them, or fewer to read the first ones of each row."
+                f"{place} has {longest:,} features, and all rows of a batch take as much memory as the longest one. "
+                f"Type dataset.max_features={longest} to read all of them, or fewer to read the first ones of each row."
             )
     return largest + 1, min(longest, most or longest)

@@ -131,16 +131,18 @@ def test_lines_that_cannot_be_used_are_refused_and_listed(tmp_path: Path, check:
 
 
 def test_huge_index_and_row_need_a_setting(tmp_path: Path) -> None:
-    rows = lines_of(60)
-    path = write(tmp_path / "t.txt", [*rows[:30], (1, [(100_000_000, 1.0)]), *rows[30:]])
+    def features(name: str, long: List[Tuple[int, float]], **given: int) -> Any:
+        path = write(tmp_path / name, [*lines_of(30), (1, long), *lines_of(30)])
+        others = {"val": write(tmp_path / "v.txt", lines_of(9)), "test": write(tmp_path / "w.txt", lines_of(9, 1))}
+        dataset = Libsvm(train=path, **others, **given)  # type: ignore[arg-type]
+        return dataset.sign(dataset.open(), None)  # type: ignore[arg-type]
+
     with pytest.raises(DataError, match=r"line 33 has the index 100,000,000. .*dataset.max_index=100000000"):
-        Libsvm(train=path, val_fraction=0.01, test_fraction=0.01).open()
-    few = Libsvm(train=path, val_fraction=0.01, test_fraction=0.01, max_index=100_000_000)
-    assert few.sign(few.open(), None).num_indices == 100_000_001  # type: ignore[arg-type]
-    path = write(tmp_path / "u.txt", [*rows[:30], (1, [(one, 1.0) for one in range(10_001)]), *rows[30:]])
+        features("t.txt", [(100_000_000, 1.0)])
+    assert features("t.txt", [(100_000_000, 1.0)], max_index=100_000_000).num_indices == 100_000_001
     with pytest.raises(DataError, match=r"line 33 has 10,001 features, .*dataset.max_features=10001"):
-        Libsvm(train=path, val_fraction=0.01, test_fraction=0.01).open()
-    Libsvm(train=path, val_fraction=0.01, test_fraction=0.01, max_features=10_001).open()
+        features("u.txt", [(one, 1.0) for one in range(10_001)])
+    assert features("u.txt", [(one, 1.0) for one in range(10_001)], max_features=10_001).shape[0] == (10_001,)
 
 
 def test_lines_to_predict_for_need_no_target(tmp_path: Path, train_run: Any, capsys: Any) -> None:
