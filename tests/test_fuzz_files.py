@@ -62,12 +62,13 @@ def raises(error):
         (lambda: raises(OSError(5, "no file named")), "OSError"),
         (lambda: os.abort(), "ends the process"),
         (hang, "still reading"),
-        (lambda: bytearray(1 << 30), "takes"),
+        (lambda: b"x" * (300 << 20), "takes"),
     ],
 )
 def test_fault_is_noticed_and_the_next_case_is_read(monkeypatch, tmp_path, read, wrong):
     """In forks of this process; nothing in them starts threads."""
-    monkeypatch.setattr(files, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(files, "TIMEOUT_S", 2.0)
+    monkeypatch.setattr(files, "MOST_GROWTH", 100 << 20)
     monkeypatch.setattr(files, "MEMORY", 1 << 46)
     monkeypatch.setitem(FORMATS, "one", lambda folder: read)
     monkeypatch.setitem(FORMATS, "other", lambda folder: lambda: None)
@@ -77,13 +78,13 @@ def test_fault_is_noticed_and_the_next_case_is_read(monkeypatch, tmp_path, read,
 
 
 @pytest.mark.timeout(120)
-def test_hundred_damaged_files_are_read_or_refused(capfd):
+def test_damaged_files_are_read_or_refused(capfd):
     """In a process of its own, which imports no MXNet before it forks."""
     import subprocess
 
     folder = Path(files.__file__).resolve().parents[1]
     done = subprocess.run(
-        [sys.executable, "-m", "fuzz_parts.files", "--cases", "100", "--seed", "1"], capture_output=True, text=True,
+        [sys.executable, "-m", "fuzz_parts.files", "--cases", "80", "--seed", "1"], capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": f"{folder}:{folder.parent}"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]

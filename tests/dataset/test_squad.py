@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -65,6 +66,9 @@ def test_contexts_are_held_out_whole(make: Any) -> None:
         ({"id": "1", "question": 3}, "is no file of SQuAD"),
         ({"question": "x"}, "is no file of SQuAD .there is no 'id'.*qas, id"),
         ({**GOOD, "answers": 3}, "is no file of SQuAD .its parts are of other kinds"),
+        ({**GOOD, "answers": [{"text": "x", "answer_start": math.inf}]}, "a whole number was expected, not inf"),
+        ({**GOOD, "answers": [{"text": "x", "answer_start": 1.5}]}, "is no file of SQuAD .a whole number .*not 1.5"),
+        ({**GOOD, "answers": [{"text": "x", "answer_start": 10**30}]}, "is no file of SQuAD .*64-bit"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused(make: Any, entry: Dict[str, Any], said: str) -> None:

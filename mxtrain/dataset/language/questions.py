@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mxtrain.dataset.checking.problems import STRICT, UNREADABLE_ROW, DataPlace, Findings, Problem
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.errors import DataError
+from mxtrain.files.json_text import parse_json
 
 ANSWER_OFFSET = "answer_offset"
 """An answer that does not stand where it is said to."""
@@ -77,7 +77,7 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
         DataError: it cannot be read, or is no such file.
     """
     try:
-        content = json.loads(read_text(path))
+        content = parse_json(read_text(path), allow_nan=True)
         found = Questions()
         ids: Set[str] = set()
         for number, (context, entry) in enumerate(_entries(content)):
@@ -118,8 +118,14 @@ def _entries(content: Any) -> Iterator[Tuple[str, Any]]:
 
 
 def _question(entry: Any, context: int, place: DataPlace) -> Question:
-    answers = [Answer(_text(one["text"]), int(one["answer_start"])) for one in entry.get("answers", ())]
+    answers = [Answer(_text(one["text"]), _whole(one["answer_start"])) for one in entry.get("answers", ())]
     return Question(_id(entry["id"]), _text(entry["question"]), context, tuple(answers), place)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"a whole number was expected, not {value!r:.60}")
+    return int(value)
 
 
 def _text(value: Any) -> str:
@@ -174,7 +180,7 @@ def read_question_lines(path: str) -> Questions:
             continue
         place = DataPlace(path, number)
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             question, context = _text(row["question"]), _text(row["context"])
             own_id = _id(row.get("id", number))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
