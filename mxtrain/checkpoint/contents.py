@@ -24,6 +24,7 @@ from mxtrain.checkpoint.pieces import ArrayInPieces, HostArray
 from mxtrain.checkpoint.verified import map_file, of_os_error, read_file, verify_file
 from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint, UnreadableCheckpoint
 from mxtrain.files.durable import Digest, HashedFile, PathLike, fsync_directory
+from mxtrain.files.json_text import JsonTextError, parse_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -238,9 +239,9 @@ def _write_json(path: Path, value: Mapping[str, Json]) -> Digest:
 
 def _load_json(data: memoryview, name: str) -> JsonObject:
     try:
-        value = json.loads(bytes(data).decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{name} is not JSON ({error})") from error
+        value = parse_json(bytes(data))
+    except JsonTextError as error:
+        raise CheckpointError(f"{name} {error}") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{name} is not a JSON object")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Optional, Union
 
 from mxtrain.checkpoint.contents import STATE, Checkpoint
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Wanted
 
 _NUMBER = (int, float)
+_MAX_DESCRIPTION_DEPTH = 30
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def _run_state(input_state: Wanted) -> Wanted:
@@ -54,6 +57,11 @@ def require_run_state(checkpoint: Checkpoint, input_state: Wanted) -> None:
     wanted = _run_state(input_state)
     for problem in _problems(checkpoint.state, wanted, ""):
         raise DamagedCheckpoint(f"The checkpoint {checkpoint.path} cannot be used: in {STATE}, {problem}.")
+    problem = _problem_of_description(checkpoint.state["run"]["description"])
+    if problem:
+        raise DamagedCheckpoint(
+            f"The checkpoint {checkpoint.path} cannot be used: the description in {STATE} {problem}."
+        )
     if checkpoint.state["train"]["step"] != checkpoint.step:
         raise DamagedCheckpoint(
             f"The checkpoint {checkpoint.path} cannot be used: {STATE} is of step {checkpoint.step} and of "
@@ -122,6 +130,24 @@ def _problems_of_mapping(value: object, wanted: Dict[str, Wanted], path: str) ->
             continue
         kind = named.get(key, wanted.get("*", object))
         yield from _problems(item, kind, f"{path}{'.' if path else ''}{key}")
+
+
+def _problem_of_description(description: object) -> str:
+    """Completes the sentence "The description ..." for one that no run has written; empty for all others.
+
+    OmegaConf and the messages about a setting need names on one line, and take several calls for each level.
+    """
+    level = [description]
+    for _ in range(_MAX_DESCRIPTION_DEPTH):
+        mappings = [one for one in level if isinstance(one, dict)]
+        odd = next((key for one in mappings for key in one if _CONTROL.search(key)), None)
+        if odd is not None:
+            return f"has the name {odd[:40]!r}, which holds a control character"
+        lists = [one for one in level if isinstance(one, list)]
+        level = [item for one in mappings for item in one.values()] + [item for one in lists for item in one]
+        if not level:
+            return ""
+    return f"is nested deeper than {_MAX_DESCRIPTION_DEPTH} levels"
 
 
 def _unknown(value: object, wanted: Optional[Wanted], path: str) -> Iterator[str]:

@@ -3,15 +3,13 @@ of another checkpoint, stays beside it."""
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 
 from mxtrain.cli.artifacts import write_artifacts
-from mxtrain.dataset.loading.regular_files import read_text
-from mxtrain.errors import MxtrainError
 from mxtrain.files.durable import write_json_atomic
+from mxtrain.files.json_text import read_json
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
@@ -56,8 +54,8 @@ class EvaluationFolder:
     def _listed(self) -> List[str]:
         """The files in `metrics.json`, which anybody may have written: those that an evaluation could have made."""
         try:
-            files = json.loads(read_text(self.path / METRICS))["files"]
-        except (OSError, MxtrainError, ValueError, KeyError, TypeError):
+            files = read_json(self.path / METRICS)["files"]
+        except (OSError, ValueError, KeyError, TypeError):
             return []
         names = [name for name in files if isinstance(name, str)] if isinstance(files, list) else []
         return [name for name in names if name == Path(name).name and name.endswith(ENDINGS)]

@@ -24,6 +24,7 @@ from mxtrain.description.groups import Description
 from mxtrain.description.override_text import quote
 from mxtrain.errors import EXIT_BAD_INPUT
 from mxtrain.files.durable import append_to
+from mxtrain.files.regular_files import read_regular_text
 from mxtrain.kvstore.world import RING
 from mxtrain.types import Result
 
@@ -170,10 +171,18 @@ def remove_unstarted_group(new_folders: List[Path]) -> None:
         remove_unstarted(new_folders[1:])
 
 
+def _has_ended(status: Path) -> bool:
+    """Whether a status.json that can be read does not say that the run goes on."""
+    try:
+        return '"running"' not in read_regular_text(status)
+    except (OSError, ValueError):
+        return False
+
+
 def note_failure(run_dir: Path, failure: ProcessFailure, exit_code: int, started: float) -> None:
     """Writes status.json where no worker lived long enough to write it."""
     path = run_dir / "status.json"
-    if path.exists() and path.stat().st_mtime > started and '"running"' not in path.read_text(encoding="utf-8"):
+    if path.exists() and path.stat().st_mtime > started and _has_ended(path):
         return
     checkpoints: Optional[List[str]] = steps_of(run_dir / CHECKPOINTS)
     latest = str(run_dir / CHECKPOINTS / checkpoints[-1]) if checkpoints else None

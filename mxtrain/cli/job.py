@@ -3,7 +3,6 @@ worker, which imports this module."""
 
 from __future__ import annotations
 
-import json
 import logging
 import shlex
 import sys
@@ -38,6 +37,7 @@ from mxtrain.errors import (
     out_of_memory,
     unforeseen,
 )
+from mxtrain.files.json_text import read_json
 from mxtrain.runtime import RuntimeReport, huge_pages
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
@@ -107,7 +107,7 @@ def train_as_group(description: Description, run_dir: Path, arguments: Sequence[
     """Trains with several processes; returns the result that they left in status.json."""
     code = supervise(description, run_dir, arguments)
     try:
-        status: JsonObject = json.loads((run_dir / "status.json").read_text(encoding="utf-8"))
+        status: JsonObject = read_json(run_dir / "status.json")
     except (OSError, ValueError):
         status = {"state": "failed", "cause": "see above", "step": 0, "epoch": 0}
     known = {name: status[name] for name in ("cause", "step", "epoch", "best", "checkpoint") if name in status}

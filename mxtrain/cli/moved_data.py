@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import replace
@@ -11,10 +10,9 @@ from pathlib import Path
 from typing import Collection, Dict, List
 
 from mxtrain.dataset.loading.described_paths import leads, lost_paths, with_paths
-from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.description.groups import Description
 from mxtrain.description.provenance import META, WORKING_FOLDER
-from mxtrain.errors import MxtrainError
+from mxtrain.files.json_text import read_json
 
 
 def find_data(
@@ -53,8 +51,8 @@ def find_data(
 def _started_in(run_dir: Path) -> str:
     """The folder in which a run was started; empty where its meta.json does not say it."""
     try:
-        folder = json.loads(read_text(run_dir / META))[WORKING_FOLDER]
-    except (OSError, MxtrainError, ValueError, KeyError, TypeError, RecursionError):
+        folder = read_json(run_dir / META)[WORKING_FOLDER]
+    except (OSError, ValueError, KeyError, TypeError):
         return ""
     return folder if isinstance(folder, str) and os.path.isabs(folder) else ""
 

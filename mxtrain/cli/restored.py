@@ -88,7 +88,8 @@ def restore_description(
         default = composer.compose([]).config
         config.update({group: default[group] for group in PLACEMENT})
         config.update({group: {} for group in WATCHERS})
-        config["runtime"] = on_this_machine(config["runtime"], default["runtime"])
+        if "runtime" in config:  # else the validation says that it is missing
+            config["runtime"] = on_this_machine(config["runtime"], default["runtime"])
         if not given.trusts_code:
             # A mapping that is typed joins what the checkpoint has there: that stays the checkpoint's.
             typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]

@@ -10,6 +10,7 @@ from typing import Iterator, Sequence
 
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file
+from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular
 
 OURS = (".hydra", ".lock", "train.log", "status.json", "meta.json", "workers")
 """Files and folders that appear in a run directory before the first step, with any loggers."""
@@ -27,7 +28,8 @@ class Before:
         self._ours = {*OURS, output_subdir}
         try:
             self._names = set(os.listdir(run_dir)) if run_dir.is_dir() else set()
-            self._settings = {path: path.read_bytes() for path in (run_dir / ".hydra").glob("*.yaml")}
+            hydra_files = (run_dir / ".hydra").glob("*.yaml")
+            self._settings = {path: read_regular(path, MAX_TEXT_BYTES) for path in hydra_files}
         except OSError as error:
             raise RunDirectoryError(
                 f"{error.filename or run_dir} cannot be read: {error.strerror}. Choose another run directory with "
@@ -73,7 +75,7 @@ class Before:
 
     def _put_back_settings(self) -> None:
         for path, content in self._settings.items():
-            if not path.is_file() or path.read_bytes() != content:
+            if not path.is_file() or read_regular(path) != content:
                 replace_file(path, content)
 
     @property

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import socket
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
 from mxtrain.cluster.network import address_of
 from mxtrain.errors import ConfigError
+from mxtrain.files.regular_files import read_regular_text
 from mxtrain.files.text_lines import split_lines
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_.-]+@)?[A-Za-z0-9_.:-]+\Z")
@@ -41,7 +41,7 @@ def read_hosts(file: str) -> List[Host]:
         ConfigError: it cannot be read, holds something else, or this machine is not among them.
     """
     try:
-        lines = split_lines(Path(file).read_text(encoding="utf-8"))
+        lines = split_lines(read_regular_text(file))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"cluster.hostfile={file}: cannot be read ({getattr(error, 'strerror', None) or error}). It must be a text "

@@ -161,6 +161,9 @@ def _require_groups(config: Config, where: Where) -> None:
     missing = [name for name in GROUPS if name not in config]
     if missing:
         raise ConfigError("\n".join(f"the group '{name}' is missing: type {name}=..." for name in missing))
+    odd = [name for name in NAMED_GROUPS if config[name] and not isinstance(config[name], Mapping)]
+    if odd:
+        raise ConfigError("\n".join(f"{name}={config[name]}: a group of named options is needed." for name in odd))
 
 
 def build_group(path: str, node: object, where: Where) -> Spec:

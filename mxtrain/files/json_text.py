@@ -9,7 +9,11 @@ from __future__ import annotations
 import json
 import math
 import re
+from codecs import BOM_UTF8
+from pathlib import Path
 from typing import Any, Dict, List, Tuple, Union
+
+from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular
 
 MAX_DEPTH = 100
 """Levels of nested arrays and objects."""
@@ -34,8 +38,9 @@ def parse_json(content: Union[str, bytes], allow_nan: bool = False) -> Any:
             float64 or int64, or an object with a repeated key.
     """
     if isinstance(content, bytes):
+        content = content[len(BOM_UTF8) :] if content.startswith(BOM_UTF8) else content
         try:
-            content = content.decode("utf-8-sig")
+            content = content.decode("utf-8")  # not utf-8-sig: a process that has given up its rights cannot import it
         except UnicodeDecodeError as error:
             raise JsonTextError(f"is not UTF-8: it holds the byte 0x{content[error.start]:02x}") from error
     try:
@@ -61,6 +66,20 @@ def decoder_options(text: str, allow_nan: bool = False) -> Dict[str, Any]:
     if _LARGE_NUMBER.search(text):
         options.update(parse_float=_float, parse_int=_int)
     return options
+
+
+def read_json(path: Union[str, Path], at_most: int = MAX_TEXT_BYTES) -> Any:
+    """Reads a file that holds one JSON value, as `parse_json` does.
+
+    Args:
+        path: of a regular file.
+        at_most: the largest size in bytes that is accepted.
+
+    Raises:
+        OSError: it cannot be read, is no regular file or too large.
+        JsonTextError: see `parse_json`.
+    """
+    return parse_json(read_regular(path, at_most))
 
 
 def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Iterable, Sequence
 
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file
+from mxtrain.files.regular_files import read_regular
 from mxtrain.files.run_files import FileName
 from mxtrain.files.text_lines import split_lines
 from mxtrain.logger.base import Logger
@@ -62,7 +63,7 @@ def prepare_table(path: Path, columns: Sequence[str], step: int) -> list[str]:
         RunDirectoryError: The file cannot be read or written.
     """
     try:
-        data = path.read_bytes() if path.exists() else b""
+        data = read_regular(path) if path.exists() else b""
         whole = data[: data.rfind(b"\n") + 1]
         lines = split_lines(whole.decode("utf-8", "replace"))
         old_columns = next(csv.reader(lines[:1]), [])
@@ -76,6 +77,8 @@ def prepare_table(path: Path, columns: Sequence[str], step: int) -> list[str]:
             cut_file(path, len(table))
     except OSError as error:
         raise RunDirectoryError(f"Cannot bring {path} back to step {step}: {error.strerror}.") from error
+    except csv.Error as error:
+        raise RunDirectoryError(f"{path} is not a table of an earlier run: {error}. Move it away.") from error
     return all_columns
 
 

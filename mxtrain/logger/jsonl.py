@@ -6,10 +6,12 @@ import json
 import logging
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, BinaryIO, Iterator, Optional
 
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file, to_strict_json
+from mxtrain.files.json_text import parse_json
+from mxtrain.files.regular_files import open_regular
 from mxtrain.files.run_files import FileName
 from mxtrain.logger.base import Logger
 from mxtrain.logger.files import cut_file
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from mxtrain.annotations import MetricRow
 
 _LOG = logging.getLogger(__name__)
+
+_MAX_ROW_BYTES = 1 << 20
 
 
 class Jsonl(Logger):
@@ -68,8 +72,8 @@ def drop_rows_after(path: Path, step: int) -> None:
         if not path.exists():
             return
         kept_size, is_prefix, dropping = 0, True, False
-        with open(path, "rb") as file:
-            for line in file:
+        with open_regular(path) as (file, size):
+            for line in _lines(file):
                 row_step = _step_of(line)
                 if row_step is None or row_step > step:
                     dropping = True
@@ -78,16 +82,21 @@ def drop_rows_after(path: Path, step: int) -> None:
                     is_prefix = False
                 else:
                     kept_size += len(line)
-            size = file.tell()
         if not is_prefix:
-            lines = path.read_bytes().splitlines(keepends=True)
-            replace_file(path, b"".join(line for line in lines if _is_kept(line, step)))
+            with open_regular(path) as (file, _):
+                kept = b"".join(line for line in _lines(file) if _is_kept(line, step))
+            replace_file(path, kept)
         elif kept_size < size:
             cut_file(path, kept_size)
     except OSError as error:
         raise RunDirectoryError(f"Cannot bring {path} back to step {step}: {error.strerror}.") from error
     if damaged > 1:
         _LOG.warning("%s: dropped %d lines that are not rows.", path, damaged)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines with their ends. A line that is too long to be a row comes in pieces, so that it never fills memory."""
+    return iter(lambda: file.readline(_MAX_ROW_BYTES), b"")
 
 
 def _is_kept(line: bytes, step: int) -> bool:
@@ -100,7 +109,7 @@ def _step_of(line: bytes) -> Optional[int]:
     if not line.endswith(b"\n"):
         return None
     try:
-        return int(json.loads(line)["step"])
+        return int(parse_json(line)["step"])
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Dict, Union
 
 from mxtrain.errors import WeightsError
 from mxtrain.files.params_format import Damaged, parse_arrays
+from mxtrain.files.regular_files import read_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +27,7 @@ def read_params(path: Union[str, Path]) -> Dict[str, np.ndarray]:
     """
     path = Path(path)
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except OSError as error:
         raise WeightsError(
             f"The weights file {path} cannot be read: {error.strerror}. Give the path of a .params file, "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from mxtrain.dataset.signature import SIGNATURE_STATE
 from mxtrain.description.config import flatten, shown
 from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import open_file
+from mxtrain.files.json_text import read_json
 from mxtrain.task.earlier import task_of_earlier
 from mxtrain.types import Result, expand_path
 
@@ -219,7 +219,7 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
 def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optional[JsonObject]:
     """status.json, if it tells of this end of this very run; else None."""
     try:
-        status = json.loads((run_dir / STATUS_FILE).read_text(encoding="utf-8"))
+        status = read_json(run_dir / STATUS_FILE)
         same = (status["state"], status["step"], status["weights_sha256"]) == (state, step, weights_sha256)
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -242,7 +242,7 @@ def find_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
 
 def _read_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
     try:
-        status = json.loads((run_dir / STATUS_FILE).read_text(encoding="utf-8"))
+        status = read_json(run_dir / STATUS_FILE)
         is_finished = status["exit_code"] == EXIT_FINISHED and config["checkpoint"]["resume"] != "never"
     except (OSError, ValueError, KeyError, TypeError):
         return None

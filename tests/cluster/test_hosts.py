@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import stat
 from pathlib import Path
@@ -49,6 +50,13 @@ def test_a_wrong_host_file_is_refused_by_line(tmp_path: Path, text: str, words: 
     with pytest.raises(ConfigError) as refused:
         read_hosts(str(file))
     assert all(word in str(refused.value) for word in [str(file), *words]), refused.value
+
+
+def test_host_file_without_end_is_rejected(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((str(tmp_path / "pipe"), "a named pipe"), ("/dev/zero", "a device")):
+        with pytest.raises(ConfigError, match=f"it is {kind}, and only regular files are read"):
+            read_hosts(path)
 
 
 def test_workers_are_spread_in_turn_and_ranks_follow_each_other_on_a_host() -> None:

@@ -10,6 +10,8 @@ import textwrap
 import numpy as np
 import pytest
 
+from mxtrain.errors import RunDirectoryError
+from mxtrain.logger.csv import prepare_table
 from mxtrain.logger.jsonl import Jsonl, drop_rows_after, encode_row
 
 
@@ -101,3 +103,27 @@ def test_kill_at_any_moment(fake_run, tmp_path):
     assert last > 0
     fake_run.drive(Jsonl().build(), last + 1, last + 10)
     assert read(tmp_path / "metrics.jsonl") == fake_run.rows(last + 10)
+
+
+def test_rows_of_strangers_are_dropped(tmp_path):
+    """Numbers beyond float64 and int64, deep nesting, and a line that is too long to be a row."""
+    path, good = tmp_path / "metrics.jsonl", b'{"step": 1}\n'
+    odd = [b'{"step": 1e400}\n', b'{"step": ' + b"9" * 400 + b"}\n", b"[" * 2_000_000 + b"\n", b'{"step": NaN}\n']
+    path.write_bytes(good + b"".join(odd) + b'{"step": 2}\n')
+    drop_rows_after(path, 5)
+    assert path.read_bytes() == good + b'{"step": 2}\n'
+
+
+@pytest.mark.parametrize("drop", [drop_rows_after, lambda path, step: prepare_table(path, ["step"], step)])
+def test_file_without_end_is_rejected(tmp_path, drop):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    for name, kind in (("pipe", "a named pipe"), ("zeros", "a device")):
+        with pytest.raises(RunDirectoryError, match=f"it is {kind}, and only regular files are read"):
+            drop(tmp_path / name, 5)
+
+
+def test_table_with_a_huge_cell_is_rejected(tmp_path):
+    (tmp_path / "metrics.csv").write_text("step\n" + "1" * 200_000 + "\n")
+    with pytest.raises(RunDirectoryError, match="is not a table of an earlier run"):
+        prepare_table(tmp_path / "metrics.csv", ["step"], 5)

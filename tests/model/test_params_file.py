@@ -1,5 +1,6 @@
 """Reading `.params` files: as MXNet reads them, and never trusting them."""
 
+import os
 import struct
 
 import numpy as np
@@ -97,3 +98,10 @@ def test_missing_and_nameless(tmp_path):
     nd.save(str(path), [nd.ones((2,))])
     with pytest.raises(WeightsError, match="1 arrays without names"):
         read_params(path)
+
+
+def test_file_without_end_is_rejected(tmp_path):
+    os.mkfifo(tmp_path / "w.params")
+    for path, kind in ((tmp_path / "w.params", "a named pipe"), ("/dev/zero", "a device")):
+        with pytest.raises(WeightsError, match=f"it is {kind}, and only regular files are read"):
+            read_params(path)
