@@ -14,6 +14,9 @@ VAL_LOSS = "val/loss"
 MANY = 3
 """Validations with the same value, from the first on, after which a run says so."""
 
+LEAST_FALL = 1e-3
+"""Share of itself by which a loss must have fallen for a run to be told that it learns."""
+
 Unmoved = Dict[str, Union[int, float, None]]
 """{"value", "validations", "first_loss", "loss"} while all validations gave the same value; {"moved": 1} ever after."""
 
@@ -51,6 +54,11 @@ def note_unmoved(before: Mapping[str, Union[int, float, None]], value: float, lo
     return {"value": value, "validations": count, "first_loss": first_loss, "loss": loss}
 
 
+def is_said_midway(unmoved: Mapping[str, Union[int, float, None]], step: int, total_steps: Optional[int]) -> bool:
+    """Whether a run says in its middle that the value has not changed: after `MANY` validations, but not at its end."""
+    return unmoved.get("validations") == MANY and step != total_steps
+
+
 def unmoved_remark(monitor: str, direction: str, unmoved: Mapping[str, Union[int, float, None]]) -> str:
     """The warning that the monitored value has not changed since training began; empty where it has.
 
@@ -70,6 +78,6 @@ def unmoved_remark(monitor: str, direction: str, unmoved: Mapping[str, Union[int
     if count == 1:
         return f"{said}. Train longer, or monitor the loss: trainer.monitor={VAL_LOSS}"
     change = f"{VAL_LOSS} went from {first:.6g} to {last:.6g}"
-    if last < first:
+    if first - last > LEAST_FALL * abs(first):
         return f"{said}. {change}: train longer, or monitor the loss (trainer.monitor={VAL_LOSS})"
     return f"{said}. {change}: check the data (data check) and the learning rate (optimizer.lr)"

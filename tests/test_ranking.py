@@ -28,6 +28,7 @@ def test_a_value_that_never_moved_is_said():
     said = remark([0.0] * 4, [5.0, 4.0, 4.5, 3.0])
     assert "val/bleu was 0 at each of the 4 validations" in said and "lowest val/loss" in said
     assert "went from 5 to 3: train longer" in said and "trainer.monitor=val/loss" in said
+    assert "went from 5 to 4.999: check the data" in remark([0.0] * 2, [5.0, 4.999])
     assert "went from 5 to 6: check the data" in remark([0.0] * 2, [5.0, 6.0])
     assert "val/cer was 1 at each of the 2" in remark([1.0] * 2, [5.0, 4.0], "min", "val/cer")
     assert "at the only validation" in remark([0.0], [5.0])

@@ -11,7 +11,7 @@ from mxtrain.checkpoint import Checkpoint, canonical_sha256
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
 from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.process.stopping import BreakableLoader, BrokenOff, SignalStop, Stop
-from mxtrain.ranking import unmoved_remark
+from mxtrain.ranking import is_said_midway, unmoved_remark
 from mxtrain.trainer import resume, snapshot
 from mxtrain.trainer.evaluate import Evaluator
 from mxtrain.trainer.plan import Plan, RunData
@@ -53,7 +53,7 @@ class Ending:
         """Called when this process has trained all: waits for the last save, and measures the test split."""
         saving = self._saving
         remark = unmoved_remark(self._plan.monitor, self._plan.direction, state.unmoved)
-        if remark:
+        if remark and not is_said_midway(state.unmoved, state.step, self._plan.total_steps):
             self._watchers.notify("on_message", f"{remark}.")
         saving.synchronize()
         saving.require_in_place()

@@ -48,6 +48,7 @@ BOUND: Dict[str, object] = {
     "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
     "kvstore.ratio": 0.01, "dataset.window": "auto", "dataset.sampler": "shuffle", "dataset.class_weights": {},
     "trainer.reference_batch_size": None, "trainer.lr_scaling": "auto", "optimizer.lazy_update": False,
+    "dataset.channels": "auto", "model.gelu": "erf",
 }  # fmt: skip
 
 WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Callable, List, Optional
 
 from mxtrain.process.stopping import Agreement, BreakableLoader, BrokenOff, SignalStop, Stop
-from mxtrain.ranking import MANY, VAL_LOSS, note_unmoved, rank, unmoved_remark
+from mxtrain.ranking import VAL_LOSS, is_said_midway, note_unmoved, rank, unmoved_remark
 from mxtrain.trainer import snapshot
 from mxtrain.trainer.evaluate import Evaluator
 from mxtrain.trainer.plan import Plan, RunData
@@ -90,7 +90,7 @@ class Validator:
             self._watchers.notify(
                 "on_validation", validation, Progress(state.step, state.epoch, self._plan.total_steps)
             )
-        if state.unmoved.get("validations") == MANY and state.step != self._plan.total_steps:
+        if is_said_midway(state.unmoved, state.step, self._plan.total_steps):
             remark = unmoved_remark(self._plan.monitor, self._plan.direction, state.unmoved)
             if remark:
                 self._watchers.notify("on_message", f"{remark}.")

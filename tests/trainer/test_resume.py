@@ -466,6 +466,17 @@ def test_a_description_of_before_a_setting_is_the_same_run(describe_run):
     assert len(differences(before, weighted[0])) == 2
 
 
+@pytest.mark.parametrize("overrides, path, same, other", [
+    (("task=reinforcement_learning",), "dataset.channels", "auto", "last"),
+    (("task=language_modeling", "model=gpt"), "model.gelu", "erf", "tanh"),
+])  # fmt: skip
+def test_a_description_of_before_a_setting_of_one_part_is_the_same_run(describe_run, overrides, path, same, other):
+    group, name = path.split(".")
+    now, changed = (describe_run(*overrides, f"{path}={value}").config for value in (same, other))
+    before = {**now, group: {key: value for key, value in now[group].items() if key != name}}
+    assert differences(before, now) == [] and differences(before, changed) == [f"  {path}: was {same}, now {other}"]
+
+
 def test_a_reference_that_scales_nothing_is_the_same_run(describe_run):
     """A preset got one after runs of it were made."""
     plain, idle, scaled = (
