@@ -9,6 +9,7 @@ Shapes are suffixes: B batch.
 from __future__ import annotations
 
 import datetime
+import enum
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,22 @@ NonNegativeFloat = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, pydantic.Field(ge=0, le=1)]
 ProperFraction = Annotated[float, pydantic.Field(gt=0, lt=1)]
 OpenFraction = Annotated[float, pydantic.Field(ge=0, lt=1)]
+
+
+class NamedInt(enum.IntEnum):
+    """Base of integers with names, such as columns of an array.
+
+    `str` of a member is its number on every Python. Before Python 3.11 that of an `enum.IntEnum` is its name, which
+    MXNet's operators refuse, since they take parameters as strings.
+    """
+
+    __str__ = int.__repr__
+
+
+class NamedFlags(enum.IntFlag):
+    """Base of flags that are added up; see `NamedInt`."""
+
+    __str__ = int.__repr__
 
 
 def expand_path(text: str) -> str:

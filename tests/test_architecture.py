@@ -11,6 +11,8 @@ from typing import Dict, Iterator, List, Set
 
 import pytest
 
+from mxtrain.dataset.image.boxes import Column, Flag
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "mxtrain"
 
@@ -177,6 +179,13 @@ def imports_of(path: Path):
 
 
 NAMES = {name_of(path) for path in MODULES}
+
+
+def test_integers_with_names_are_numbers_as_texts() -> None:
+    """MXNet's operators take parameters as texts; see `NamedInt`."""
+    users = [path.name for path in MODULES if re.search(r"enum\.Int(Enum|Flag)\b", path.read_text(encoding="utf-8"))]
+    assert users == ["types.py"]
+    assert [str(one) for one in (Column.FLAGS, Flag.CROWD, Flag.CROWD | Flag.DIFFICULT)] == ["5", "2", "3"]
 
 
 def test_every_part_has_its_layer() -> None:

@@ -7,7 +7,6 @@ Legend: C channels, H height, W width, T trials, M boxes of a picture.
 
 from __future__ import annotations
 
-import enum
 import math
 from typing import List, Optional, Sequence, Tuple
 
@@ -19,7 +18,7 @@ from mxtrain.dataset.image.box_geometry import intersections_over_unions
 from mxtrain.dataset.image.settings import AreaShare, Range
 from mxtrain.dataset.image.view import Rectangle, Window
 from mxtrain.dataset.loading.randomness import Draw, beta, bits, uniform
-from mxtrain.types import Fraction, NonNegativeFloat, Positive, PositiveFloat, Spec
+from mxtrain.types import Fraction, NamedInt, NonNegativeFloat, Positive, PositiveFloat, Spec
 
 NUM_TRIALS = 50
 _LUMA = np.array([0.299, 0.587, 0.114])
@@ -29,7 +28,7 @@ _RGB = np.linalg.inv(_YIQ)
 _EDGE = 1e-6
 
 
-class At(enum.IntEnum):
+class At(NamedInt):
     """Which number of a sample's stream is for what. Values are part of the results: never renumber them."""
 
     FLIP = 0

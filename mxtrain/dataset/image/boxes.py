@@ -9,17 +9,18 @@ Legend: B batch, M boxes of a picture, D columns of `Column`: 7, or 8 where boxe
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from typing import Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.types import NamedFlags, NamedInt
+
 NUM_COLUMNS = 7
 """Of boxes without weights."""
 
 
-class Column(enum.IntEnum):
+class Column(NamedInt):
     """The columns of a row about a box. A row of -1 is none."""
 
     LEFT = 0
@@ -35,7 +36,7 @@ class Column(enum.IntEnum):
     """How much it counts in training. Rows have it only where pictures are mixed, see `weights`."""
 
 
-class Flag(enum.IntFlag):
+class Flag(NamedFlags):
     """What a benchmark has to say of a box."""
 
     DIFFICULT = 1

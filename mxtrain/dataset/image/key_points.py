@@ -8,7 +8,6 @@ Legend: B batch, J key points, H height, W width, C channels.
 
 from __future__ import annotations
 
-import enum
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Dict, List, Sequence, Tuple, Union
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Sequence, Tuple, Union
 import numpy as np
 
 from mxtrain.errors import DamagedCheckpoint
+from mxtrain.types import NamedInt
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
@@ -27,7 +27,7 @@ Resize = Callable[[Tuple[float, float, float, float], Tuple[int, int]], np.ndarr
 """(left, top, right, bottom) of a part of a picture, (width, height) that it gets -> that part, (C, H, W)."""
 
 
-class Visibility(enum.IntEnum):
+class Visibility(NamedInt):
     """What is known of a key point, as COCO has it."""
 
     UNKNOWN = 0
@@ -36,7 +36,7 @@ class Visibility(enum.IntEnum):
     VISIBLE = 2
 
 
-class Fact(enum.IntEnum):
+class Fact(NamedInt):
     """The columns of a row of `Batch.meta` about a thing with key points."""
 
     HEIGHT = 0

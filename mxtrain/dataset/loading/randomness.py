@@ -10,16 +10,16 @@ at position `index` of a stream whose start is hashed from the other coordinates
 
 from __future__ import annotations
 
-import enum
-
 import numpy as np
+
+from mxtrain.types import NamedInt
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 _AT_ONCE = 1 << 18
 
 
-class Draw(enum.IntEnum):
+class Draw(NamedInt):
     """What a random number is for. Values are part of the results: never renumber them."""
 
     ORDER = 0
