@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from low_precision import needs_bfloat16
 
 from mxtrain.cli.dispatch import run
 from mxtrain.logger.progress_display import ProgressDisplay
@@ -108,6 +109,7 @@ def test_the_command_says_what_it_did(tmp_path, capsys):
     assert np.isfinite([layer["gradient_abs"] for layer in found["layers"]]).all()
 
 
+@needs_bfloat16
 def test_what_takes_longer_shows_how_far_it_is(describe_run, monkeypatch):
     shown = []
 

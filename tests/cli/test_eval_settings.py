@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Tuple
 
 import numpy as np
 import pytest
+from low_precision import BFLOAT16
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
@@ -17,7 +18,6 @@ from mxtrain.cli.evaluate import EvalSettings, choose_corruptions
 from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.image.corruptions import SEVERITIES, STRENGTHS, Corrupted
 from mxtrain.errors import ConfigError
-from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.trainer.loaders import build_loader
 from mxtrain.trainer.trained import load_network
 
@@ -91,7 +91,7 @@ def test_a_network_that_explains_gives_the_scores_of_the_run(train_run: Any, tmp
     """Whatever the placement and the precision of the pass; the layer that is looked at is named."""
     train_run(*LENET)
     tables = []
-    low = ["amp=bfloat16"] if computes_bfloat16(cpu_flags()) else ["parallel=pipeline"]
+    low = list(BFLOAT16) or ["parallel=pipeline"]
     for number, placement in enumerate(([], ["parallel=data"], low)):
         folder = tmp_path / str(number)
         words = ["explain=grad_cam", "explain_samples=3", f"output={folder}", *placement]

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from low_precision import BFLOAT16, needs_bfloat16
 from sampled_training import parts_of, train_on
 
 from mxtrain.cli.dispatch import run
@@ -25,7 +26,7 @@ PLACEMENTS = [
     pytest.param(
         ("parallel=hybrid", "parallel.microbatches=2", "parallel.cut_before=[box_features]"), marks=pytest.mark.slow
     ),
-    pytest.param(("parallel=data", "amp=bfloat16"), marks=pytest.mark.slow),
+    pytest.param(("parallel=data", "amp=bfloat16"), marks=[pytest.mark.slow, needs_bfloat16]),
 ]
 
 
@@ -88,7 +89,7 @@ def test_draws_differ_between_epochs_but_not_between_validations(describe_run):
 
 
 def test_a_run_ends_is_evaluated_and_predicts(train_run, tmp_path, capsys):
-    _, result = train_run(*PYRAMID, "trainer.max_epochs=1", *PLACEMENTS[0], "amp=bfloat16")
+    _, result = train_run(*PYRAMID, "trainer.max_epochs=1", *PLACEMENTS[0], *BFLOAT16)
     assert result.exit_code == 0 and math.isfinite(result.metrics["val/loss"]) and "val/voc_ap" in result.metrics
     directory = str(tmp_path / "run")
     assert run(["eval", directory, "split=val", "limit_batches=1", "parallel=single"]) == 0

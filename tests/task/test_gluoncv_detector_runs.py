@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import running
+from low_precision import needs_bfloat16
 
 from mxtrain.cli.dispatch import run
 from mxtrain.dataset.image.boxes import NUM_COLUMNS
@@ -21,7 +22,8 @@ SCENES = ("dataset.image_size=[64,64]", "dataset.num_train=32", "dataset.num_val
 FAMILIES = [(SSD, "multibox"), (YOLO3, "yolo3"), (CENTER_NET, "heatmap_focal")]
 PLACEMENTS = [
     ("parallel=data",), ("parallel=pipeline", "parallel.microbatches=2"),
-    ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"), ("parallel=data", "amp=bfloat16"),
+    ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"),
+    pytest.param(("parallel=data", "amp=bfloat16"), marks=needs_bfloat16),
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from low_precision import BFLOAT16, needs_bfloat16
 from sampled_training import train_on
 
 from mxtrain.cli.dispatch import run
@@ -35,7 +36,7 @@ PIPELINE = ("parallel=pipeline", "parallel.microbatches=2")
             (*PYRAMID, "parallel=hybrid", "parallel.microbatches=2", "parallel.cut_before=[box_features]"),
             marks=pytest.mark.slow,
         ),
-        pytest.param((*PYRAMID, "parallel=data", "amp=bfloat16"), marks=pytest.mark.slow),
+        pytest.param((*PYRAMID, "parallel=data", "amp=bfloat16"), marks=[pytest.mark.slow, needs_bfloat16]),
         pytest.param((*STAGED, "parallel=data"), marks=pytest.mark.slow),
         pytest.param((*STAGED, *PIPELINE, "parallel.cut_before=[top_features]"), marks=pytest.mark.slow),
     ],
@@ -76,7 +77,7 @@ def test_things_teach_masks_of_their_class_the_same_in_any_batch(describe_run):
 
 
 def test_a_run_ends_is_evaluated_and_predicts(train_run, tmp_path, capsys):
-    _, result = train_run(*PYRAMID, "trainer.max_epochs=1", *PIPELINE, "amp=bfloat16")
+    _, result = train_run(*PYRAMID, "trainer.max_epochs=1", *PIPELINE, *BFLOAT16)
     assert result.exit_code == 0 and math.isfinite(result.metrics["val/loss"]) and "val/mask_ap" in result.metrics
     directory = tmp_path / "run"
     assert run(["eval", str(directory), "split=val", "parallel=single"]) == 0
