@@ -5,6 +5,7 @@ Legend: P pictures, R annotations, N things, J key points.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -12,11 +13,20 @@ from typing import ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.base import BaseDataset, Samples, Splits
-from mxtrain.dataset.checking.problems import NOT_A_NUMBER, STRICT, Findings, NothingLeft, Problem
+from mxtrain.dataset.checking.problems import (
+    NOT_A_NUMBER,
+    NOTHING_TO_LEARN,
+    STRICT,
+    DataPlace,
+    Findings,
+    NothingLeft,
+    Problem,
+)
 from mxtrain.dataset.coco import Coco
 from mxtrain.dataset.image.box_faults import refuse_all
 from mxtrain.dataset.image.boxed_files import BoxedSplit
 from mxtrain.dataset.image.coco_file import CocoContents
+from mxtrain.dataset.image.json_elements import number_array
 from mxtrain.dataset.image.key_point_augment import KeyPointAugment
 from mxtrain.dataset.image.key_point_dataset import KeyPointDataset
 from mxtrain.dataset.image.key_point_pictures import KeyPointPictures, Things
@@ -27,6 +37,8 @@ from mxtrain.dataset.loading.splitting import refuse_empty
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError
 from mxtrain.types import Positive, Shape
+
+log = logging.getLogger(__name__)
 
 OTHER_SIGMA = 0.05
 """Of key points that are not COCO's of a person, where metrics are given no others: about the mean of those."""
@@ -124,6 +136,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
             are_crowds = len(is_crowd_R) > 0 and is_crowd_R.all()
             why = f" All annotations have iscrowd=1. {self.crowd_remedy()}" if are_crowds else ""
             raise NothingLeft(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.{why}")
+        _warn_of_unmarked(contents, point_names, points, findings)
         things = Things(picture_R[kept], edge_R4[kept], points, contents.area_R[kept], np.ones(len(kept)))
         is_person = tuple(point_names) == PERSON_NAMES
         sigmas = PERSON_SIGMAS if is_person else (OTHER_SIGMA,) * len(point_names)
@@ -142,7 +155,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
             if not given:
                 continue
             try:
-                point_J3 = np.array(given, np.float64).reshape(count, 3)
+                point_J3 = number_array(given).reshape(count, 3)
             except (TypeError, ValueError):
                 point_J3 = np.full((count, 3), np.nan)
             if not np.isfinite(point_J3).all() or not np.isin(point_J3[:, 2], (0, 1, 2)).all():
@@ -196,6 +209,23 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
     def _as_split(split: Optional[BoxedSplit]) -> Optional[KeyPointSplit]:
         assert split is None or isinstance(split, KeyPointSplit)
         return split
+
+
+def _warn_of_unmarked(
+    contents: CocoContents, point_names: Sequence[str], point_NJ3: np.ndarray, findings: Findings
+) -> None:  # fmt: skip
+    """Warns of key points that no object of a file has: they are neither learned nor measured."""
+    absent = [name for name, is_there in zip(point_names, (point_NJ3[..., 2] > 0).any(axis=0)) if not is_there]
+    if not absent:
+        return
+    fact = (
+        f"'{contents.path}': none of the {len(point_NJ3):,} objects has the key point {' or '.join(absent[:5])}"
+        f"{f' ({len(absent)} such key points)' if len(absent) > 5 else ''}, so nothing of it is learned or measured."
+    )
+    problem = Problem(NOTHING_TO_LEARN, DataPlace(str(contents.path)), fact, "Mark it, or take it from the category.")
+    findings.remark(problem)
+    if not findings.goes_on:
+        log.warning("%s", problem.sentence)
 
 
 def read_names(contents: CocoContents, category: int) -> Tuple[List[str], List[Tuple[int, int]]]:

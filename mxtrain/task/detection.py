@@ -202,13 +202,14 @@ class Detection(Task):
         return coco_ids(places, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """COCO's form of results: a list of boxes [left, top, width, height]."""
+        """COCO's form of results: a list of boxes [left, top, width, height], without those that have no area."""
         ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
 
         return as_list(
             {"image_id": row["sample_id"], "category_id": ids[one["class"]], **self.coco_place(one),
              "score": one["score"]}
             for row in rows for one in row["found"]
+            if one["box"][2] > one["box"][0] and one["box"][3] > one["box"][1]
         )  # fmt: skip
 
     def coco_place(self, one: JsonObject) -> JsonObject:

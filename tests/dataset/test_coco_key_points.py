@@ -180,6 +180,7 @@ def test_boxes_of_which_nothing_is_in_the_picture_are_left_out_where_that_is_ask
         (None, {"keypoints": ["a", "a", "b"]}, {}, "key points without names of their own"),
         (None, {"skeleton": [[1, 4]]}, {}, "a skeleton that joins others"),
         (None, {"keypoints": 3}, {}, "key points without names of their own"),
+        ([person(1, 9, [8, 6, 32, 34], ["1_2", *POINTS[1:]])], {}, {}, "has no 3 key points of x, y"),
         (None, {"skeleton": [[1]]}, {}, "a skeleton that joins others"),
         (None, {}, {"classes": ["chair"]}, "chair in .* has no key points"),
         (None, {}, {"classes": ["persn"]}, "has no category 'persn'. Did you mean 'person'"),
@@ -191,3 +192,9 @@ def test_what_cannot_be_learned_from_is_refused(
     root = write(tmp_path / "coco", annotations, **more)
     with pytest.raises(DataError, match=said):
         open_splits(CocoKeyPoints(root=str(root), **settings))
+
+
+def test_key_points_that_no_object_has_are_named(tmp_path: Path, caplog: Any) -> None:
+    annotations = [person(number, image, [8, 6, 32, 34]) for number, image in enumerate((5, 7, 9))]
+    open_splits(CocoKeyPoints(root=str(write(tmp_path / "coco", annotations))))
+    assert "person_keypoints_train2017.json': none of the 3 objects has the key point right_hand" in caplog.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import Any, Dict, Sequence
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from mxtrain.dataset.base import BaseDataset
 from mxtrain.errors import ConfigError
 from mxtrain.task.coco_results import coco_ids
+from mxtrain.task.detection import Detection
 
 
 class Numbered(BaseDataset):
@@ -36,3 +39,11 @@ def test_two_files_of_one_id_are_refused(known: Dict[str, int]) -> None:
     places = ["x/a.jpg", "x/12.jpg"] if known else ["y/012.jpg", "x/12.jpg"]
     with pytest.raises(ConfigError, match=f"'{places[0]}' and 'x/12.jpg' would both have the image_id 12"):
         coco_ids(places, Numbered(known=known))
+
+
+def test_boxes_without_area_are_left_out() -> None:
+    boxes = [[1, 1, 5, 5], [3, 3, 3, 9], [3, 3, 9, 3]]
+    row = {"sample_id": 4, "found": [{"class": "cup", "score": 0.5, "box": box} for box in boxes]}
+    signature = SimpleNamespace(class_names=["cup"], category_ids=[7])
+    (found,) = json.loads("".join(Detection().write_as("coco", signature, [row])))  # type: ignore[arg-type]
+    assert found == {"image_id": 4, "category_id": 7, "bbox": [1, 1, 4, 4], "score": 0.5}

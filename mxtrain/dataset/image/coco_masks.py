@@ -23,7 +23,7 @@ from mxtrain.dataset.checking.problems import (
 )
 from mxtrain.dataset.image.box_faults import TOLERANCE
 from mxtrain.dataset.image.coco_file import CocoContents
-from mxtrain.dataset.image.json_elements import JsonFile
+from mxtrain.dataset.image.json_elements import JsonFile, number_array
 from mxtrain.dataset.image.outlines import Bitmap, Outline, Polygons
 from mxtrain.dataset.image.settings import MAX_PIXELS
 from mxtrain.dataset.image.view import Window
@@ -88,7 +88,7 @@ def _read_polygons(given: List[Any], size: Optional[Tuple[int, int]]) -> Tuple[O
     faults: List[BadMask] = []
     for numbers in given:
         try:
-            number_K = np.asarray(numbers, np.float64)
+            number_K = number_array(numbers)
         except (TypeError, ValueError):
             number_K = np.array([np.nan])
         if number_K.ndim != 1 or not math.isfinite(number_K.sum()) or len(number_K) % 2:
@@ -128,7 +128,7 @@ def _read_runs(given: Any, size: Optional[Tuple[int, int]]) -> Runs:
         fact = f"has a mask of {width} x {height} pixels, and its picture has {size[1]} x {size[0]}"
         raise BadMask(MASK_SIZE, fact)
     try:
-        lengths = np.array(_numbers_of(counts) if isinstance(counts, str) else counts, np.float64)
+        lengths = number_array(_numbers_of(counts) if isinstance(counts, str) else counts)
     except (TypeError, ValueError):
         lengths = np.array([np.nan])
     is_whole = lengths.ndim == 1 and bool((lengths == np.floor(lengths)).all() and (lengths >= 0).all())

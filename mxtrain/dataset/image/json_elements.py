@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, NoReturn, Sequence, Set, Tuple
 
+import numpy as np
+
 from mxtrain.dataset.loading.regular_files import read_bytes
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import JsonTextError, check_depth, decoder_options, parse_json
@@ -78,6 +80,18 @@ class JsonFile:
             for begin, end in spans:
                 file.seek(begin)
                 yield parse_json(file.read(end - begin), allow_nan=True)
+
+
+def number_array(given: Any) -> np.ndarray:
+    """The numbers of a JSON list as float64. NumPy itself would read texts, such as "1_0", as numbers.
+
+    Raises:
+        TypeError, ValueError: it is no list of numbers, or of lists of the same length.
+    """
+    array = np.asarray(given)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"no numbers, but {array.dtype}")
+    return array.astype(np.float64)
 
 
 def _members(text: str) -> Iterator[Element]:
