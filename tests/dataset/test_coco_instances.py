@@ -178,7 +178,9 @@ def test_a_thing_of_which_no_pixel_is_seen_is_left_out(tmp_path: Path) -> None:
 FAULTS = {
     "empty_mask": [[], None, [[5, 4, 30, 4, 17, 4]], runs(np.zeros((40, 60)), False)],
     "short_polygon": [[[5, 4, 30, 20]]],
-    "not_a_number": [[[5, 4, 30, 4, 17, "x"]], [[5, 4, 30, 4, 17]], [[5, 4, 30, 4, 17, 1e999]], [5, 4, 30, 4, 17, 20]],
+    "not_a_number": [
+        [[5, 4, 30, 4, 17, "1_7"]], [[5, 4, 30, 4, 17]], [[5, 4, 30, 4, 17, 1e999]], [5, 4, 30, 4, 17, 20],
+    ],
     "mask_outside": [[[5, 4, 90, 4, 17, 20]]],
     "mask_size": [runs(np.ones((60, 40)), False), runs(np.ones((60, 40)), True)],
     "unreadable_mask": [
