@@ -22,6 +22,7 @@ from mxtrain.cli.setting_names import OTHER_NAMES
 from mxtrain.description.config import accepted_names, flatten, import_target
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAPPERS
 from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.files.regular_files import read_regular_text
 from mxtrain.types import Spec
 
 _MOST_ELSEWHERE = 3  # options for other tasks that have a setting: of more nobody knows which one was meant
@@ -270,7 +271,7 @@ def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig)
     elsewhere: List[str] = []
     for option in files.options(group):
         file = files.find_file(f"{group}/{option}")
-        settings = yaml.safe_load(file.read_text(encoding="utf-8")) if file else None
+        settings = yaml.safe_load(read_regular_text(file)) if file else None
         if isinstance(settings, dict):
             settings = settings.get(group, settings)  # beside those of other groups, or alone
         if isinstance(settings, dict) and field in flatten(settings):
@@ -328,7 +329,7 @@ def _preset_with(group: str, option: str, files: ConfigFiles, overrides: Sequenc
     presets = [o for o in overrides if o.key_or_group in PRESET_GROUPS and not o.is_delete()]
     found = [files.find_file(f"{o.key_or_group}/{o.value()}") for o in presets]
     asks = re.compile(rf"/?{re.escape(group)}\s*:.*\b{re.escape(option)}\b")
-    return next((short(file) for file in found if file and asks.search(file.read_text(encoding="utf-8"))), "")
+    return next((short(file) for file in found if file and asks.search(read_regular_text(file))), "")
 
 
 def place_of(config_path: str, files: ConfigFiles) -> str:

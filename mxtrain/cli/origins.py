@@ -12,6 +12,7 @@ import yaml
 
 from mxtrain.cli.config_files import ConfigFiles, short
 from mxtrain.description.config import shown
+from mxtrain.files.regular_files import read_regular_text
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def read_origin(file: Path, names: Sequence[str]) -> Optional[Origin]:
             return None
         key, node = found
         line = key.start_mark.line + 1
-    text = file.read_text(encoding="utf-8").splitlines()[line - 1] if line else ""
+    text = read_regular_text(file).splitlines()[line - 1] if line else ""
     ends_here = names and node.end_mark.line == line - 1
     rest = text[node.end_mark.column if ends_here else key.end_mark.column :] if line else ""
     return Origin(f"{short(file)}:{line}", shown_node(node), comment=rest.partition("#")[2].strip())
@@ -71,8 +72,7 @@ def read_origin(file: Path, names: Sequence[str]) -> Optional[Origin]:
 
 @functools.cache
 def _read_node(file: Path) -> yaml.Node:
-    with open(file, encoding="utf-8") as stream:
-        return yaml.compose(stream, Loader=yaml.SafeLoader)
+    return yaml.compose(read_regular_text(file), Loader=yaml.SafeLoader)
 
 
 def shown_node(node: yaml.Node) -> str:

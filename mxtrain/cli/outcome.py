@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence
 from mxtrain.cli.program import as_typed
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.files.durable import encode_json, open_file
+from mxtrain.files.regular_files import open_regular
 from mxtrain.types import Result
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def read_outcomes(file: Path, start: int, end: Optional[int] = None) -> List[Out
     """The outcomes from byte `start` on, before byte `end`, by job number."""
     if not file.is_file():
         return []
-    with open(file, "rb") as stream:
+    with open_regular(file) as (stream, _):
         stream.seek(start)
         lines = stream.read(-1 if end is None else end - start).decode("utf-8").split("\n")
     outcomes = [Outcome(**json.loads(line)) for line in lines if line.strip()]

@@ -16,6 +16,7 @@ import yaml
 
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS
 from mxtrain.errors import ConfigError
+from mxtrain.files.regular_files import read_regular_text
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def named_targets(config_dirs: Sequence[str]) -> Set[str]:
     for folder in config_dirs:
         for file in sorted(Path(folder).rglob("*.yaml")):
             try:
-                content = yaml.safe_load(file.read_text(encoding="utf-8"))
+                content = yaml.safe_load(read_regular_text(file))
             except (OSError, ValueError, yaml.YAMLError):
                 continue  # it names nothing; who chooses this option is told why
             found.update(str(value) for place, value in _leaves(content, "") if place.rpartition(".")[2] == TARGET)

@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, NoReturn, Sequ
 
 import numpy as np
 
-from mxtrain.dataset.loading.regular_files import read_bytes
+from mxtrain.dataset.loading.regular_files import open_regular, read_bytes
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import JsonTextError, check_depth, decoder_options, parse_json
 
@@ -76,7 +76,7 @@ class JsonFile:
 
     def elements_at(self, spans: Iterable[Sequence[int]]) -> Iterator[Any]:
         """Reads each of several elements, of a file that is opened once."""
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as (file, _):
             for begin, end in spans:
                 file.seek(begin)
                 yield parse_json(file.read(end - begin), allow_nan=True)
