@@ -55,6 +55,8 @@ class Task(Spec):
     """Whether `predict` writes these files also where no folder was named for them."""
     formats: ClassVar[Tuple[str, ...]] = ()
     """Forms of predictions besides JSONL and CSV, see `write_as`."""
+    dataset_options: ClassVar[Tuple[str, ...]] = ()
+    """Datasets that read a user's own files for this task."""
     model_option: ClassVar[str] = ""
     """A model that fits, for messages; "" if there is none."""
     loss_option: ClassVar[str] = ""

@@ -35,6 +35,7 @@ class Classification(Task):
     """Scores (B, K) against class indices (B,), or against probabilities (B, K) where samples are mixed."""
 
     name: ClassVar[str] = "classification"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("image_folder", "text")
     loss_option: ClassVar[str] = "softmax_cross_entropy"
     metric_option: ClassVar[str] = "accuracy"
     has_classes: ClassVar[bool] = True

@@ -49,6 +49,7 @@ class Detection(Task):
     writes_unasked: ClassVar[bool] = False
     formats: ClassVar[Tuple[str, ...]] = ("coco",)
     lists: ClassVar[Tuple[str, str]] = ("found", "boxes")
+    dataset_options: ClassVar[Tuple[str, ...]] = ("coco", "voc")
     model_option: ClassVar[str] = "centernet"
     loss_option: ClassVar[str] = "heatmap_focal"
     metric_option: ClassVar[str] = "voc_ap"

@@ -37,8 +37,8 @@ def check_fit(task: Task, description: Description) -> None:
     own = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
     if task.name and task.name not in dataset.serves:
         others = " or ".join(f"task={name}" for name in dataset.serves)
-        reads = description.model.reads[:1]
-        instead = f" Or a dataset for {own}, e.g. {DATASETS[reads[0]]}." if reads and reads[0] in DATASETS else ""
+        options = " or ".join(f"dataset={name}" for name in task.dataset_options)
+        instead = f" Or a dataset for {own}, e.g. {options}." if options else ""
         raise ConfigError(f"{own} and the dataset do not fit: its samples are for {others}. Type that.{instead}")
     if dataset.sampler != "shuffle" and not task.has_classes:
         raise ConfigError(

@@ -38,6 +38,7 @@ class InstanceSegmentation(Detection):
     """
 
     name: ClassVar[str] = "instance_segmentation"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("coco", "voc")
     model_option: ClassVar[str] = "yolact"
     loss_option: ClassVar[str] = "yolact"
     metric_option: ClassVar[str] = "mask_ap50"

@@ -34,6 +34,7 @@ class LanguageModeling(Task):
     they stand for, (B,). Predictions are the tokens that continue a text, (B, new_tokens)."""
 
     name: ClassVar[str] = "language_modeling"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("plain_text",)
     model_option: ClassVar[str] = "lstm"
     loss_option: ClassVar[str] = "token_cross_entropy"
     metric_option: ClassVar[str] = "bits_per_byte"

@@ -23,6 +23,7 @@ class MaskedLanguageModeling(Task):
 
     name: ClassVar[str] = "masked_language_modeling"
     predicts: ClassVar[bool] = False
+    dataset_options: ClassVar[Tuple[str, ...]] = ("masked_text",)
     model_option: ClassVar[str] = "bert"
     loss_option: ClassVar[str] = "masked_softmax_cross_entropy"
     metric_option: ClassVar[str] = "masked_accuracy"

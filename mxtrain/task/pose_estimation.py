@@ -47,6 +47,7 @@ class PoseEstimation(Task):
     writes: ClassVar[str] = "picture"
     writes_unasked: ClassVar[bool] = False
     formats: ClassVar[Tuple[str, ...]] = ("coco",)
+    dataset_options: ClassVar[Tuple[str, ...]] = ("coco_key_points",)
     model_option: ClassVar[str] = "pose_fpn"
     loss_option: ClassVar[str] = "heatmap_l2"
     metric_option: ClassVar[str] = "pck"

@@ -34,6 +34,7 @@ class QuestionAnswering(Task):
 
     name: ClassVar[str] = "question_answering"
     formats: ClassVar[Tuple[str, ...]] = ("squad",)
+    dataset_options: ClassVar[Tuple[str, ...]] = ("squad",)
     model_option: ClassVar[str] = "bilstm"
     loss_option: ClassVar[str] = "span_softmax_cross_entropy"
     metric_option: ClassVar[str] = "exact_match"

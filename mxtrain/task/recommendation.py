@@ -44,6 +44,7 @@ class Recommendation(Task):
 
     name: ClassVar[str] = "recommendation"
     predict_inputs: ClassVar[str] = ALL
+    dataset_options: ClassVar[Tuple[str, ...]] = ("interactions",)
     model_option: ClassVar[str] = "fism"
     loss_option: ClassVar[str] = "sampled_bce"
     metric_option: ClassVar[str] = "ndcg_at_k_sampled"

@@ -30,6 +30,7 @@ class Regression(Task):
     training samples, as the signature says; metrics and predictions are in the targets' own unit."""
 
     name: ClassVar[str] = "regression"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("tabular",)
     model_option: ClassVar[str] = "mlp"
     loss_option: ClassVar[str] = "l2"
     metric_option: ClassVar[str] = "root_mean_squared_error"

@@ -43,6 +43,7 @@ class ReinforcementLearning(Task):
     writes: ClassVar[str] = "animation"
     writes_ending: ClassVar[str] = ".gif"
     writes_unasked: ClassVar[bool] = False
+    dataset_options: ClassVar[Tuple[str, ...]] = ("gymnasium",)
     model_option: ClassVar[str] = "actor_critic"
     loss_option: ClassVar[str] = "ppo"
     metric_option: ClassVar[str] = "return"

@@ -40,6 +40,7 @@ class Segmentation(Task):
 
     name: ClassVar[str] = "segmentation"
     writes: ClassVar[str] = "mask"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("segmentation_folder",)
     model_option: ClassVar[str] = "fpn"
     loss_option: ClassVar[str] = "pixel_softmax_cross_entropy"
     metric_option: ClassVar[str] = "mean_iou"

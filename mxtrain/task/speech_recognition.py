@@ -45,6 +45,7 @@ class SpeechRecognition(Task):
     """
 
     name: ClassVar[str] = "speech_recognition"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("speech_manifest", "kaldi", "librispeech")
     model_option: ClassVar[str] = "deep_speech2"
     loss_option: ClassVar[str] = "ctc"
     metric_option: ClassVar[str] = "cer"

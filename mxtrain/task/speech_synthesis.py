@@ -33,6 +33,7 @@ class SpeechSynthesis(Task):
     name: ClassVar[str] = "speech_synthesis"
     writes: ClassVar[str] = "audio"
     writes_ending: ClassVar[str] = ".wav"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("aligned_manifest",)
     model_option: ClassVar[str] = "fastspeech"
     loss_option: ClassVar[str] = "frame_l1"
     metric_option: ClassVar[str] = "mel_error"

@@ -25,6 +25,7 @@ class TabularClassification(Task):
     """One score (B, 1) against targets (B,), 0 or 1; the probability of 1 is the sigmoid of the score."""
 
     name: ClassVar[str] = "tabular"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("feature_table", "libsvm")
     model_option: ClassVar[str] = "wide_deep"
     loss_option: ClassVar[str] = "binary_cross_entropy"
     metric_option: ClassVar[str] = "log_loss"

@@ -35,6 +35,7 @@ class TokenClassification(Task):
 
     name: ClassVar[str] = "token_classification"
     formats: ClassVar[Tuple[str, ...]] = ("conll",)
+    dataset_options: ClassVar[Tuple[str, ...]] = ("conll",)
     model_option: ClassVar[str] = "bilstm"
     loss_option: ClassVar[str] = "token_softmax_cross_entropy"
     metric_option: ClassVar[str] = "entity_f1"

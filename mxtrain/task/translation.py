@@ -50,6 +50,7 @@ class Translation(BeamSearchTask):
 
     name: ClassVar[str] = "translation"
     formats: ClassVar[Tuple[str, ...]] = ("text",)
+    dataset_options: ClassVar[Tuple[str, ...]] = ("parallel_text",)
     model_option: ClassVar[str] = "transformer"
     loss_option: ClassVar[str] = "label_smoothed_cross_entropy"
     metric_option: ClassVar[str] = "bleu"

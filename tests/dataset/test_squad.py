@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from mxtrain.dataset.language.numpydoc_questions import contexts_of, pattern_answer
-from mxtrain.dataset.language.questions import read_question_lines
+from mxtrain.dataset.language.questions import read_question_lines, read_squad
 from mxtrain.dataset.squad import Squad
 from mxtrain.errors import DataError
 from mxtrain.model.bert import Bert
@@ -149,3 +149,38 @@ def test_questions_about_documentation() -> None:
         ("a", "array_like"), ("axis", "None or int, optional"),
     ]  # fmt: skip
     assert pattern_answer("a", context) == "array_like" and pattern_answer("b", context) == ""
+
+
+ROW = {"id": "7", "title": "T", "context": "On floor 0 \U0001f600 stands item 0 near box 3.", "question": "where?",
+       "answers": {"text": ["box 3"], "answer_start": [32]}}  # fmt: skip
+NULL_ROW = {**ROW, "id": "8", "answers": {"text": [], "answer_start": []}}
+
+
+@pytest.mark.parametrize("form", ["lines", "one_line", "list", "data"])
+def test_questions_as_hugging_face_writes_them(tmp_path: Path, form: str) -> None:
+    rows = [ROW] if form == "one_line" else [ROW, NULL_ROW, {**ROW, "id": "9", "context": "In box 3.",
+            "answers": {"text": ["box 3"], "answer_start": [3]}}]  # fmt: skip
+    whole = {"list": rows, "data": {"data": rows}}.get(form)
+    lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\r\n" for row in rows)
+    (tmp_path / "t.jsonl").write_bytes(lines.encode() if whole is None else json.dumps(whole, indent=1).encode())
+    found = read_squad(str(tmp_path / "t.jsonl"))
+    assert found.contexts == list(dict.fromkeys(row["context"] for row in rows))
+    assert [one.id for one in found.questions] == [row["id"] for row in rows]
+    assert [(one.text, one.begin) for one in found.questions[0].answers] == [("box 3", 32)]
+    if form == "lines":
+        assert [one.place.line for one in found.questions] == [1, 2, 3] and found.questions[1].answers == ()
+
+
+@pytest.mark.parametrize("row, said", [
+    ({**ROW, "answers": {"text": ["box 3"], "answer_start": []}}, "as long a list in answer_start"),
+    ({**ROW, "answers": {"text": ["box 3"], "answer_start": [2.5]}}, "whole number"),
+    ("{", "line 2 is not JSON"),
+    ('{"id": 1e999}', "beyond the range of float64"),
+    ('{"id": ' + "9" * 400 + "}", "beyond the range of 64-bit integers"),
+    ('{"id": ' + "[" * 5000 + "]" * 5000 + "}", "nested deeper"),
+])  # fmt: skip
+def test_wrong_lines_of_questions(tmp_path: Path, row: Any, said: str) -> None:
+    lines = [json.dumps(ROW), row if isinstance(row, str) else json.dumps(row)]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=said):
+        read_squad(str(tmp_path / "t.jsonl"))

@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any, Dict, Tuple
@@ -381,7 +382,8 @@ def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
         ("task=masked_language_modeling dataset=digits", "its samples are for task=classification. Type that."),
         ("task=masked_language_modeling model=bert dataset=text", "task=classification. Type that."),
         ("task=tabular dataset=tabular dataset.train=t.csv dataset.target=y",
-         "for task=regression. Type that. Or a dataset for task=tabular, e.g. dataset=feature_table."),
+         "for task=regression. Type that. Or a dataset for task=tabular, e.g. dataset=feature_table or dataset=lib"),
+        ("task=translation dataset=text", "Or a dataset for task=translation, e.g. dataset=parallel_text."),
         ("task=masked_language_modeling model=lenet", "Type model=bert, or a dataset of images, e.g. dataset=digits."),
         ("model=lenet dataset=masked_text", "Type model=bert, or a dataset of images, e.g. dataset=digits."),
         ("model=bert dataset=digits", "Type another model, e.g. model=lenet, or a dataset of text, e.g. dataset=text."),
@@ -448,3 +450,17 @@ def test_a_task_of_the_users_needs_no_registration(describe_run: Any) -> None:
     )  # fmt: skip
     assert isinstance(description.task, Task) and type(description.task).__name__ == "Learned"
     assert description.task.show(None, None, np.zeros(1), []) == []  # type: ignore[arg-type]
+
+
+def test_every_task_names_datasets_that_serve_it() -> None:
+    """The hint of a mismatch must not lead to the next mismatch."""
+    def described(path: str) -> Any:
+        target = re.search(r"_target_: (mxtrain\.\S+)\.(\w+)", (CONF / path).read_text())
+        assert target is not None
+        return getattr(importlib.import_module(target[1]), target[2])
+
+    for name in TASKS:
+        options = described(f"task/{name}.yaml").dataset_options
+        assert options
+        for option in options:
+            assert name in described(f"dataset/{option}.yaml").serves, f"{name}: {option}"

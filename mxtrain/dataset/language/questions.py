@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mxtrain.dataset.checking.problems import STRICT, UNREADABLE_ROW, DataPlace, Findings, Problem
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.errors import DataError
-from mxtrain.files.json_text import parse_json
+from mxtrain.files.json_text import JsonTextError, parse_json
+from mxtrain.files.text_lines import split_lines
 
 ANSWER_OFFSET = "answer_offset"
 """An answer that does not stand where it is said to."""
@@ -77,28 +79,35 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
         DataError: it cannot be read, or is no such file.
     """
     try:
-        content = parse_json(read_text(path), allow_nan=True)
+        content = _parse(read_text(path))
         found = Questions()
         ids: Set[str] = set()
-        for number, (context, entry) in enumerate(_entries(content)):
+        for number, (line, context, entry) in enumerate(_entries(content)):
             if not found.contexts or found.contexts[-1] is not context:
                 found.contexts.append(context)
-            place = DataPlace(path, record=number)
+            place = DataPlace(path, record=number) if line is None else DataPlace(path, line)
             question = _question(entry, len(found.contexts) - 1, place)
             if question.id in ids:
                 fact = f"{place} has the id '{question.id}' of an earlier question."
                 findings.remark(Problem(REPEATED_ID, place, fact, "Give each question an id of its own."))
             ids.add(question.id)
-            if not with_answers or _is_right(question, context, bool(entry.get("is_impossible")), findings):
+            if not with_answers or _is_right(question, context, _is_impossible(entry), findings):
                 found.questions.append(question)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
             f"{path} is no file of SQuAD ({_reason(error)}): it must be JSON with data, paragraphs, context, qas, id, "
-            "question and answers with text and answer_start."
+            "question and answers with text and answer_start; or a line of JSON for each question with id, context, "
+            'question and answers {"text": [...], "answer_start": [...]}, as Hugging Face writes it.'
         ) from error
     if not len(found) and not findings.goes_on:
         raise DataError(f"{path}: there is no question.")
     return found
+
+
+def _is_impossible(entry: Any) -> bool:
+    """Whether a question has no answer. Hugging Face's SQuAD 2.0 has two empty lists for it, and no mark."""
+    answers = entry.get("answers")
+    return bool(entry.get("is_impossible")) or (isinstance(answers, dict) and not answers.get("text"))
 
 
 def _reason(error: Exception) -> str:
@@ -108,17 +117,57 @@ def _reason(error: Exception) -> str:
     return "its parts are of other kinds" if isinstance(error, (TypeError, AttributeError)) else str(error)
 
 
-def _entries(content: Any) -> Iterator[Tuple[str, Any]]:
-    """(context, entry of a question)."""
-    for article in content["data"]:
-        for paragraph in article["paragraphs"]:
+class _Lines(Dict[int, Any]):
+    """Values of lines of JSON by the numbers of these lines."""
+
+
+def _parse(text: str) -> Any:
+    """One JSON, or `_Lines` if the first line is an object by itself and others follow.
+
+    Raises:
+        ValueError: it is no JSON, or a line of it is none.
+    """
+    lines = [(number, line) for number, line in enumerate(split_lines(text), start=1) if line.strip()]
+    try:
+        first = parse_json(lines[0][1], allow_nan=True) if len(lines) > 1 else None
+    except JsonTextError:
+        first = None
+    if not isinstance(first, dict):
+        return parse_json(text, allow_nan=True)
+    found = _Lines()
+    for number, line in lines:
+        try:
+            found[number] = parse_json(line, allow_nan=True)
+        except JsonTextError as error:
+            raise ValueError(f"line {number} {error}") from error
+    return found
+
+
+def _entries(content: Any) -> Iterator[Tuple[Optional[int], str, Any]]:
+    """(line, context, entry of a question); no line where a file is one JSON."""
+    data = content if isinstance(content, (list, _Lines)) else content["data"] if "data" in content else [content]
+    numbered = data.items() if isinstance(data, _Lines) else zip(itertools.repeat(None), data)
+    before = ""
+    for line, row in numbered:
+        if "paragraphs" not in row and "context" in row:
+            context = _text(row["context"])
+            before = before if before == context else context  # questions about one context share it
+            yield line, before, row
+            continue
+        for paragraph in row["paragraphs"]:
             context = _text(paragraph["context"])
             for entry in paragraph["qas"]:
-                yield context, entry
+                yield line, context, entry
 
 
 def _question(entry: Any, context: int, place: DataPlace) -> Question:
-    answers = [Answer(_text(one["text"]), _whole(one["answer_start"])) for one in entry.get("answers", ())]
+    given = entry.get("answers") or ()
+    if isinstance(given, dict):  # as Hugging Face writes them: a list of texts and one of places
+        texts, places = given["text"], given["answer_start"]
+        if not isinstance(texts, list) or not isinstance(places, list) or len(texts) != len(places):
+            raise ValueError("answers must have a list of texts and as long a list in answer_start")
+        given = [{"text": text, "answer_start": begin} for text, begin in zip(texts, places)]
+    answers = [Answer(_text(one["text"]), _whole(one["answer_start"])) for one in given]
     return Question(_id(entry["id"]), _text(entry["question"]), context, tuple(answers), place)
 
 
@@ -175,12 +224,12 @@ def read_question_lines(path: str) -> Questions:
     if path.endswith(".json"):
         return read_squad(path, with_answers=False)
     found = Questions()
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate(split_lines(read_text(path)), start=1):
         if not line.strip():
             continue
         place = DataPlace(path, number)
         try:
-            row = parse_json(line)
+            row = parse_json(line, allow_nan=True)
             question, context = _text(row["question"]), _text(row["context"])
             own_id = _id(row.get("id", number))
         except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -7,6 +7,7 @@ A pipe or a device has no end: /dev/zero would fill the memory, and a pipe witho
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 from contextlib import contextmanager
@@ -38,11 +39,14 @@ from mxtrain.dataset.checking.problems import (
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files import regular_files
 from mxtrain.files.regular_files import MAX_BYTES, AnyPath, UnsuitableFile
+from mxtrain.files.text_encoding import guess_encoding
 
 FileId = Tuple[int, int]
 """Device and inode: the same for all names of a file or folder."""
 
 SHOWN_NAMES = 12
+_LOOKED_AT, _SAMPLE_BYTES = 200, 4096
+"""Lines that are not UTF-8, and bytes of each, by which their encoding is guessed."""
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -118,19 +122,29 @@ def read_text(path: AnyPath, findings: Findings = STRICT) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        findings.refuse(*_undecodable(str(path), content))
+        findings.refuse(*undecodable_lines(path, content.split(b"\n")))
     return content.decode("utf-8-sig", "replace")
 
 
-def _undecodable(path: str, content: bytes) -> Iterator[Problem]:
-    """A problem for each line that is no UTF-8."""
-    for number, line in enumerate(content.split(b"\n"), start=1):
+def undecodable_lines(path: AnyPath, lines: Iterable[bytes]) -> Iterator[Problem]:
+    """A problem for each line that is not UTF-8, which names the encoding that the first ones are likely to have."""
+    wrong = _wrong_lines(lines)
+    first = list(itertools.islice(wrong, _LOOKED_AT))
+    encoding = guess_encoding(line for _, _, line in first)
+    remedy = f"It is probably {encoding}; convert it: iconv -f {encoding} -t UTF-8 FILE > NEW."
+    for number, byte, _ in itertools.chain(first, wrong):
+        place = DataPlace(str(path), number)
+        yield Problem(UNDECODABLE_TEXT, place, f"{place} is no UTF-8: it holds the byte 0x{byte:02x}.", remedy)
+
+
+def _wrong_lines(lines: Iterable[bytes]) -> Iterator[Tuple[int, int, bytes]]:
+    """Number, first wrong byte and beginning of each line that is not UTF-8."""
+    for number, line in enumerate(lines, start=1):
         try:
             line.decode("utf-8")
         except UnicodeDecodeError as error:
-            place = DataPlace(path, number)
-            fact = f"{place} is no UTF-8: it holds the byte 0x{line[error.start]:02x}."
-            yield Problem(UNDECODABLE_TEXT, place, fact, "Convert it, e.g. iconv -f LATIN1 -t UTF-8 FILE.")
+            begin = max(error.start - _LOOKED_AT, 0)
+            yield number, line[error.start], line[begin : begin + _SAMPLE_BYTES]
 
 
 def files_in(folder: AnyPath) -> List[str]:

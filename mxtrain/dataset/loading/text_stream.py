@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Optional, TextIO, cast
 
-from mxtrain.dataset.checking.problems import STRICT, UNDECODABLE_TEXT, DataPlace, Findings, Problem
-from mxtrain.dataset.loading.regular_files import BOMS, open_regular
+from mxtrain.dataset.checking.problems import STRICT, Findings
+from mxtrain.dataset.loading.regular_files import BOMS, open_regular, undecodable_lines
 from mxtrain.errors import DataError
 from mxtrain.files.regular_files import AnyPath
 
@@ -85,11 +85,5 @@ def _opened(path: AnyPath) -> Iterator[BinaryIO]:
 def _remark_undecodable(path: AnyPath, findings: Findings) -> None:
     """Refuses each line that is no UTF-8."""
     with _opened(path) as file:
-        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), start=1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                place = DataPlace(str(path), number)
-                fact = f"{place} is no UTF-8: it holds the byte 0x{line[error.start]:02x}."
-                remedy = "Convert it, e.g. iconv -f LATIN1 -t UTF-8 FILE."
-                findings.refuse(Problem(UNDECODABLE_TEXT, place, fact, remedy))
+        for problem in undecodable_lines(path, iter(lambda: file.readline(MAX_LINE), b"")):
+            findings.refuse(problem)

@@ -8,7 +8,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from mxtrain.dataset.checking.problems import (
     LISTED_TWICE,
@@ -28,6 +28,8 @@ AUDIO_KEYS = ("audio_filepath", "key", "wav_filename", "audio", "path", "wav")
 """What manifests call the file: NeMo, Baidu's Deep Speech, Mozilla's Deep Speech, others."""
 TEXT_KEYS = ("text", "transcript", "sentence")
 _KEYED = re.compile(r"([^ \t]+)[ \t]*(.*)", re.DOTALL)
+CLIPS = "clips"
+"""The folder of recordings beside the tables of Common Voice."""
 PIPE = "pipe"
 """Kind of problem: a command in the place of a file."""
 Part = Tuple[str, float, Optional[float]]
@@ -64,12 +66,15 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
     require_there(path)
     text = read_text(path, findings)
     rows = json_rows(path, text, findings) if text.lstrip()[:1] in ("{", "[") else _csv_rows(path, text, findings)
-    folder = Path(path).parent
+    folder, clips = Path(path).parent, Path(path).parent / CLIPS
     found = []
     for line, row in rows:
         place = DataPlace(path, line)
         try:
-            found.append(utterance_of(row, folder, place))
+            one = utterance_of(row, folder, place)
+            is_clip = "sentence" in row and not os.path.exists(one.path)
+            beside = str(clips / os.path.basename(one.path))
+            found.append(one._replace(path=beside) if is_clip and os.path.exists(beside) else one)
         except ValueError as error:
             findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} {error}."))
     if not found and not findings.goes_on:
@@ -98,12 +103,15 @@ def json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, D
 
 
 def _csv_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""))
+    header = (split_lines(text[:100_000]) or [""])[0]
+    # Common Voice writes its tables without quotes.
+    form: Dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if "\t" in header else {}
+    reader = csv.DictReader(io.StringIO(text, newline=""), **form)
     names = list(reader.fieldnames or ())
     if not set(AUDIO_KEYS) & set(names) or not set(TEXT_KEYS) & set(names):
         raise DataError(
             f"{path} is no manifest: its first line is neither an object of JSON nor a header with wav_filename and "
-            f"transcript, but '{text.split(chr(10), 1)[0][:80]}'."
+            f"transcript (or path and sentence, with tabs, as in Common Voice), but '{text.split(chr(10), 1)[0][:80]}'."
         )
     try:
         for row in reader:

@@ -169,3 +169,15 @@ def test_commands_in_kaldi_folders_are_refused_and_never_run(tmp_path: Path) -> 
     assert [one.place.line for one in findings.shown["listed_twice"]] == [4]
     with pytest.raises(DataError, match="is a command"):
         read_kaldi(str(tmp_path), STRICT)
+
+
+def test_tables_of_common_voice(tmp_path: Path) -> None:
+    write(tmp_path / "clips/c1.mp3")
+    write(tmp_path / "beside.wav")
+    rows = ["client_id\tpath\tsentence\tup_votes", 'a\tc1.mp3\t"quoted, once\t2', "a\tbeside.wav\tsay \'no\'\t0"]
+    (tmp_path / "train.tsv").write_bytes("\ufeff".encode() + "\r\n".join([*rows, ""]).encode())
+    first, second = read_manifest(str(tmp_path / "train.tsv"), STRICT)
+    assert (first.path, first.text, first.place.line) == (str(tmp_path / "clips/c1.mp3"), '"quoted, once', 2)
+    assert (second.path, second.text) == (str(tmp_path / "beside.wav"), "say \'no\'")
+    with pytest.raises(DataError, match="path and sentence, with tabs, as in Common Voice"):
+        read_manifest(write(tmp_path / "b.tsv", "file\tsaid", "a\tb"), STRICT)
