@@ -13,6 +13,8 @@ from mxtrain.description.groups import NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import did_you_mean
 
 ALSO_CALLED = re.compile(r"^# Also called: (.+)\.$", re.MULTILINE)
+TRACKERS = ("wandb", "weights_and_biases", "mlflow", "comet", "neptune", "clearml", "aim")
+"""Services that other programs log to."""
 NO = ("none", "null", "false", "no", "disabled", "disable", "off")
 """Words by which a group is meant to be switched off."""
 
@@ -85,4 +87,15 @@ def hint_for(group: str, option: object, options: Sequence[str], files: ConfigFi
 
         if gluoncv_name(word):
             return f" It is one of GluonCV's networks: write model.name={gluoncv_name(word)}."
-    return did_you_mean(word, options)
+    if group == "logger" and word in TRACKERS:
+        return (
+            " It has no logger here: logger=tensorboard writes event files, which it may import, and "
+            "docs/your-own-parts.md tells how to write a logger."
+        )
+    other = next((name for name in files.groups() if name != group and is_start_of(word, name)), None)
+    return f" '{other}' is a group by itself: type {other}=OPTION." if other else did_you_mean(word, options)
+
+
+def is_start_of(word: str, name: str) -> bool:
+    """Whether a word is a name or its first words: "early" and "early_stop" are of "early_stopping"."""
+    return len(word) >= 4 and name.startswith(word)

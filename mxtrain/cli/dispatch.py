@@ -63,6 +63,20 @@ def run(argv: Optional[List[str]] = None) -> int:
     return code
 
 
+INSTEAD = {
+    "export": "The file model.params in each checkpoint opens with `load_parameters` and `mx.nd.load` "
+    "(docs/checkpoints-and-resume.md).",
+    "serve": "`predict RUN FILE...` predicts for files.",
+    "infer": "Did you mean 'predict'?",
+    "test": "Type `eval RUN split=test`.",
+    "validate": "Type `eval RUN split=val`.",
+    "resume": "The command that started a run continues it, with the same hydra.run.dir.",
+    "tune": "Type -m and several values of a setting: -m optimizer.lr=0.1,0.01.",
+    "sweep": "Type -m and several values of a setting: -m optimizer.lr=0.1,0.01.",
+}
+"""Commands of other programs, and what to type instead."""
+
+
 def interrupted(arguments: List[str]) -> str:
     """What a signal ended that no run was there to take note of."""
     position = find_command(arguments)
@@ -101,7 +115,7 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
         given = "".join(following[:2])
         if given.startswith("="):
             raise ConfigError(f"there are no spaces around =: write {name}{given}.")
-        near = did_you_mean(name, COMMANDS)
+        near = f" {INSTEAD[name]}" if name in INSTEAD else did_you_mean(name, COMMANDS)
         raise ConfigError(f"there is no command '{name}'.{near} Commands: {', '.join(COMMANDS)}.")
     arguments = arguments if position is None else [*arguments[:position], *following]
     command = COMMANDS[name]

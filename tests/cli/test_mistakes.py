@@ -15,6 +15,13 @@ from mxtrain.runtime import Runtime
 # (arguments, what the message holds)
 MISTAKES = [
     ("trian", ["no command 'trian'", "'train'", "doctor"]),
+    ("export outputs/x", ["no command 'export'", "model.params", "load_parameters"]),
+    ("resume outputs/x", ["no command 'resume'", "The command that started a run continues it"]),
+    ("test outputs/x", ["no command 'test'", "eval RUN split=test"]),
+    ("logger=wandb", ["logger=wandb: there is no such option", "logger=tensorboard", "your-own-parts.md"]),
+    ("callback=early", ["callback=early: there is no such option", "type early_stopping=OPTION"]),
+    ("callback=checkpoint", ["type checkpoint=OPTION"]),
+    ("debug=quick", ["debug=quick: there is no such option", "Did you mean 'fast'?"]),
     ("modle = lenet", ["no spaces around =: write modle=lenet"]),
     ("model =lenet", ["no spaces around =: write model=lenet"]),
     ("checkpoint.resume=yes", ["checkpoint.resume=yes", "auto", "never", "path of a run"]),
