@@ -5,7 +5,7 @@ Legend: B batch, V vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Tuple
+from typing import TYPE_CHECKING, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -72,6 +72,10 @@ class Sampling(NamedTuple):
         return np.argmax(total_BV > (drawn_B * total_BV[:, -1])[:, None], axis=1)
 
 
+USUAL_COUNT = 64
+"""Tokens that are added to a text where no setting says how many."""
+
+
 class Continuing:
     """Continues the texts of a batch, with a network of its own on one device that has the weights of a strategy.
 
@@ -80,19 +84,23 @@ class Continuing:
         signature: of the network.
         strategy: has the weights.
         sampling: how tokens are chosen.
-        count: of tokens to add.
+        count: of tokens to add; None = `USUAL_COUNT`, or half of what the network sees at a time if that is less.
 
     Raises:
         ConfigError: the network cannot see so many tokens at a time.
     """
 
     def __init__(
-        self, description: Description, signature: Signature, strategy: Strategy, sampling: Sampling, count: int
+        self, description: Description, signature: Signature, strategy: Strategy, sampling: Sampling,
+        count: Optional[int],
     ) -> None:  # fmt: skip
-        self._sampling, self._count = sampling, count
+        self._sampling = sampling
         size = description.task.num_classes(signature)
         self._network = OwnNetwork(lambda: description.model.build_text(size, signature.shape, size), strategy)
         self._longest = self._network.longest
+        if count is None:
+            count = USUAL_COUNT if self._longest is None else max(1, min(USUAL_COUNT, self._longest // 2))
+        self._count = count
         if self._longest is not None and count >= self._longest:
             raise ConfigError(
                 f"task.new_tokens={count}: the network sees at most {self._longest} tokens, with those that are "

@@ -5,7 +5,7 @@ Legend: B batch, T tokens of a window.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Mapping, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -39,8 +39,9 @@ class LanguageModeling(Task):
     loss_option: ClassVar[str] = "token_cross_entropy"
     metric_option: ClassVar[str] = "bits_per_byte"
 
-    new_tokens: Positive = 64
-    """Tokens that `predict` adds to a text, up to an <eos>."""
+    new_tokens: Union[Literal["auto"], Positive] = "auto"
+    """Tokens that `predict` adds to a text, up to an <eos>; auto = 64, or half of what the network sees at a time if
+    that is less."""
     temperature: NonNegativeFloat = 1.0
     """Scores of tokens are divided by it: below 1 likely ones become likelier; 0 = always the likeliest."""
     top_k: NonNegative = 0
@@ -82,7 +83,8 @@ class LanguageModeling(Task):
         return Sampling(self.temperature, self.top_k, self.top_p, self.sampling_seed)
 
     def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
-        return Continuing(description, signature, strategy, self._sampling(), self.new_tokens)
+        count = None if self.new_tokens == "auto" else self.new_tokens
+        return Continuing(description, signature, strategy, self._sampling(), count)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         raise AssertionError("texts are continued token by token: `build_decode_with`")

@@ -144,6 +144,14 @@ def test_gpt_is_the_same_under_every_placement(describe_run: Any, text: Any, pla
     assert found.passed and found.bits, found
 
 
+def test_as_many_tokens_are_added_as_the_network_can_see(train_run: Any, text: Any, tmp_path: Path) -> None:
+    settings = [word for word in SMALL if not word.startswith("task.new_tokens")]
+    made, result = train_run(*settings, *GPT, *text, "trainer.max_epochs=null", "trainer.max_steps=1")
+    assert result.exit_code == 0 and made.info.network is not None
+    with pytest.raises(ConfigError, match="sees at most 8 tokens.*Type task.new_tokens=4"):
+        train_run(*settings, *GPT, *text, "task.new_tokens=8", "trainer.max_steps=1", run_dir=tmp_path / "other")
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
