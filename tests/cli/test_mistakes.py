@@ -58,7 +58,7 @@ MISTAKES = [
     ("task=detection dataset.image_sizes=[64,96]", ["image_size'? It belongs to dataset=coco|image_list|voc."]),
     ("task=detection dataset.augment.mixup=1", ["mixup'. It belongs to dataset=coco|image_list|voc. dataset takes"]),
     ("dataset.augment.mix_up=1", ["Did you mean 'dataset.augment.mixup'?"]),
-    ("task=detection dataset=voc dataset.classes=[1,a]", ["have names, and 1 is a number", '["1","a"]\' where']),
+    ("task=detection dataset=voc dataset.classes=[1,a]", ["dataset.classes=[1, a]: these are names", '["1E5","no"]']),
     ("dataset=voc model=mask_rcnn", ["Type task=instance_segmentation, or model=centernet."]),
     ("dataset.augment.flp=true", ["'dataset.augment.flip'", "crop_padding"]),
     ("hydra.run.dirr=x", ["'hydra.run.dir'"]),
