@@ -25,6 +25,7 @@ LAYERS = [
         "dataset.recommendation.fields",
         "dataset.image.class_lists", "dataset.image.mask_arithmetic", "dataset.image.mask_rows",
         "dataset.language.answer_scores", "dataset.language.answer_window", "dataset.language.tags",
+        "dataset.language.writing",
         "dataset.speech.alphabet",
         "description.override_text",
         "kvstore.world", "private_sockets", "search_path",

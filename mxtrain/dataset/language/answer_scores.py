@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from typing import List, Sequence, Tuple
+
+from mxtrain.dataset.language.writing import is_unspaced, split_units
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalized(text: str) -> str:
-    """Lower case, without punctuation, articles and superfluous white space."""
+    """Lower case, without punctuation, articles and superfluous white space.
+
+    Texts in scripts without spaces, e.g. Chinese, become characters with spaces between them, without the punctuation
+    of Unicode, as in the script of MLQA (https://arxiv.org/abs/1910.07475).
+    """
+    if is_unspaced(text):
+        kept = "".join(" " if unicodedata.category(one).startswith("P") else one for one in text.lower())
+        return " ".join(split_units(kept))
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 

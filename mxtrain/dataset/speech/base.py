@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Collection, Optional, Tuple
 
 from mxtrain.dataset.base import BaseDataset, Splits
+from mxtrain.dataset.language.writing import language_without_spaces
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.speech.source import SHORT_AUDIO, TranscribedSource
 from mxtrain.errors import CheckpointError
@@ -68,7 +69,10 @@ class TranscribedDataset(BaseDataset):
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         frames, width = shapes_of(signature.shape)[0]
-        return f"samples of up to {frames} frames of {width} numbers, {len(signature.class_names)} characters"
+        said = f"samples of up to {frames} frames of {width} numbers, {len(signature.class_names)} characters"
+        if language_without_spaces(signature.class_names) in ("", "ko"):
+            return said
+        return f"{said}; no spaces divide its words, so the character error rate counts (trainer.monitor=val/cer)"
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: TranscribedSource, signature: Signature, *, num_classes: int, **options: Any

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 REMEDY = "Restore or remove it, or type dataset.skip_unreadable=true to train without such utterances."
+_LONGEST_S, _USUAL_ROWS, _TIMES_MEDIAN = 60.0, 32, 3.0
+"""A longer utterance must be asked for if it is so many times as long as the median, and a batch with it has more sound
+than so many rows of the longest."""
 _ROUNDING_S = 0.05
 """By which times in manifests may differ from recordings."""
 
@@ -146,6 +149,45 @@ def require_room(
         )
 
 
+def require_memory(
+    split: str, source: UsableUtterances, features: Features, rows: int, max_seconds: Optional[float]
+) -> None:
+    """Refuses a batch that one very long utterance fills with padding.
+
+    Args:
+        split: train, val or test.
+        source: utterances of the split.
+        features: how recordings become frames.
+        rows: utterances of a batch.
+        max_seconds: utterances up to this length are accepted; None = up to `_LONGEST_S`.
+
+    Raises:
+        DataError: says what to type.
+    """
+    if not len(source):
+        return
+    index = int(source.frame_N.argmax())
+    longest_s, median_s = (
+        float(frames) * features.step / features.sample_rate
+        for frames in (source.frame_N[index], np.median(source.frame_N))
+    )
+    allowed_s = _LONGEST_S if max_seconds is None else max_seconds
+    fits = longest_s * rows <= _LONGEST_S * _USUAL_ROWS
+    if longest_s <= allowed_s or longest_s < _TIMES_MEDIAN * median_s or fits:
+        return
+    needed = max(int(_LONGEST_S * _USUAL_ROWS / longest_s), 1)
+    fewer = (
+        f"dataset.max_seconds={_LONGEST_S:g} to train without such utterances, dataset.batch_seconds="
+        f"{math.ceil(longest_s) + 1} for batches by duration" if split == "train" else
+        f"dataset.eval_batch_size={needed} for smaller batches"
+    )  # fmt: skip
+    raise DataError(
+        f"{source.place(index)} is of {longest_s:,.0f} s, the median of {split} is {median_s:,.1f} s, and with padding "
+        f"its batch has {rows} x {longest_s:,.0f} s. Cut the recording, or type {fewer}, or dataset.max_seconds="
+        f"{math.ceil(longest_s)} if memory is large enough."
+    )
+
+
 def divide(
     name: str, found: Sequence[Optional[Source]], dataset: Union[AlignedDataset, AudioDataset],
     class_names: Sequence[str],
@@ -170,5 +212,9 @@ def divide(
     val, test = (own if own is not None else held for own, held in zip((val, test), held_out))
     kept = shared.take(short_enough(shared.frame_N, shared.place, dataset.features, dataset.max_seconds))
     require_room(kept.frame_N, kept.place, dataset.features, dataset.batch_seconds)
+    if dataset.batch_seconds is None:
+        require_memory("train", kept, dataset.features, dataset.batch_size, dataset.max_seconds)
+    for split, source in (("val", val), ("test", test)):
+        require_memory(split, source, dataset.features, dataset.eval_batch_size, dataset.max_seconds)
     refuse_empty(name, len(kept), len(val), dataset.val_fraction)
     return Splits(kept, val, test if len(test) else None, class_names=class_names)

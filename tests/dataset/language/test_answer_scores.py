@@ -49,3 +49,10 @@ def test_no_answer_is_right_only_where_there_is_none() -> None:
 
 def test_normalization() -> None:
     assert normalized(" The  U.S.A.'s an  Army\n") == "usas army"
+
+
+def test_answers_in_chinese_are_compared_by_characters() -> None:
+    assert score_answer("\u5317\u4eac\u5927\u5b66", ["\u5317\u4eac\u5927\u5b66\u3002"], False) == (1.0, 1.0)
+    exact, f1 = score_answer("\u5317\u4eac\u5927\u5b66", ["\u5357\u4eac\u5927\u5b66"], False)
+    assert exact == 0.0 and f1 == pytest.approx(0.75)
+    assert score_answer("the BBC of \u5317", ["BBC of \u5317"], False) == (1.0, 1.0)

@@ -11,12 +11,15 @@ import pytest
 import soundfile
 
 from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.problems import DataPlace
 from mxtrain.dataset.digit_lines import DigitLines
 from mxtrain.dataset.kaldi import Kaldi
 from mxtrain.dataset.librispeech import LibriSpeech
 from mxtrain.dataset.speech.features import Features
+from mxtrain.dataset.speech.usable import require_memory
 from mxtrain.dataset.speech_manifest import SpeechManifest
 from mxtrain.dataset.spoken_digits import SpokenDigits
+from mxtrain.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 FEATURES = Features(sample_rate=4000, num_mels=16)
@@ -69,3 +72,28 @@ def test_splits_of_digits_say_different_things() -> None:
     spoken = [[one.text for one in digits._plan(part)] for part in range(3)]
     for train, val, test in (lines, spoken):  # type: ignore[misc]
         assert not set(train) & set(val) and not (set(train) | set(val)) & set(test)  # type: ignore[arg-type]
+
+
+class Lengths:
+    """Utterances of which only lengths are known, 100 frames a second."""
+
+    def __init__(self, *seconds: float) -> None:
+        self.frame_N = np.array([100 * one for one in seconds], np.int64)
+
+    def __len__(self) -> int:
+        return len(self.frame_N)
+
+    def place(self, index: int) -> DataPlace:
+        return DataPlace("a.jsonl", index + 1)
+
+
+@pytest.mark.parametrize("split, remedy", [("train", "batch_seconds=601"), ("val", "eval_batch_size=3")])
+def test_one_very_long_utterance_is_refused_before_it_fills_the_memory(split: str, remedy: str) -> None:
+    features, source = Features(sample_rate=16000, step_ms=10.0), Lengths(4, 600, 5, 6)
+    with pytest.raises(DataError, match=f"a.jsonl, line 2 is of 600 s.*32 x 600 s.*{remedy}.*dataset.max_seconds=600"):
+        require_memory(split, source, features, 32, None)
+    require_memory(split, source, features, 32, 600.0)
+    require_memory(split, source, features, 3, None)
+    require_memory(split, Lengths(), features, 32, None)
+    require_memory(split, Lengths(300, 310, 600), features, 32, None)  # all of them are long
+    require_memory(split, Lengths(4, 50, 5), features, 32, None)
