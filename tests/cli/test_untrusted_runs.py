@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from pathlib import Path
 from typing import Any, Callable, Dict
 
 import pytest
 
+from mxtrain.checkpoint import CheckpointStore
 from mxtrain.cli import arguments
 from mxtrain.cli.restored import restore_description
 from mxtrain.cli.unstarted import Before
 from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError, RunDirectoryError
-from mxtrain.trainer.resume import STATUS_FILE, find_finished, read_end
+from mxtrain.trainer.resume import STATUS_FILE, find_checkpoint, find_finished, read_end
 
 
 def nested(levels: int) -> Any:
@@ -80,3 +82,13 @@ def test_settings_without_end_are_rejected(make: Callable, kind: str, tmp_path: 
     make(tmp_path / ".hydra" / "config.yaml")
     with pytest.raises(RunDirectoryError, match=f"config.yaml cannot be read: it is {kind}, and only regular files"):
         Before(tmp_path)
+
+
+@pytest.mark.parametrize("damage", sorted(set(DAMAGES) - {"no runtime"}))  # which may change in a continued run
+def test_damaged_run_is_not_continued(damage: str, description: Dict[str, Any], write_run: Callable) -> None:
+    wanted = copy.deepcopy(description)
+    DAMAGES[damage][0](description)
+    store = CheckpointStore(write_run(description) / "checkpoints", keep_last=1, keep_top=0, report=print)
+    with pytest.raises(MxtrainError) as caught:
+        find_checkpoint("auto", store, wanted)
+    assert caught.value.exit_code == EXIT_BAD_INPUT
