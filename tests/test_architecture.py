@@ -375,8 +375,8 @@ STILL_THERE = {
     "letters of the alphabet": (
         "letter, letters", "mxtrain.model.networks.gluoncv_names", "mxtrain.cli.mistakes", "mxtrain.cli.trust",
         "mxtrain.cluster.relayed", "mxtrain.dataset.language.tokenizing.wordpiece", "mxtrain.logger.fonts",
+        "mxtrain.dataset.language.writing", "mxtrain.files.text_encoding",
     ),
-    "a method of Python's files": ("tell", "mxtrain.logger.jsonl"),
 }  # fmt: skip
 
 

@@ -117,12 +117,12 @@ def _reason(error: Exception) -> str:
     return "its parts are of other kinds" if isinstance(error, (TypeError, AttributeError)) else str(error)
 
 
-class _Lines(Dict[int, Any]):
+class _JsonLines(Dict[int, Any]):
     """Values of lines of JSON by the numbers of these lines."""
 
 
 def _parse(text: str) -> Any:
-    """One JSON, or `_Lines` if the first line is an object by itself and others follow.
+    """One JSON, or `_JsonLines` if the first line is an object by itself and others follow.
 
     Raises:
         ValueError: it is no JSON, or a line of it is none.
@@ -134,7 +134,7 @@ def _parse(text: str) -> Any:
         first = None
     if not isinstance(first, dict):
         return parse_json(text, allow_nan=True)
-    found = _Lines()
+    found = _JsonLines()
     for number, line in lines:
         try:
             found[number] = parse_json(line, allow_nan=True)
@@ -145,8 +145,8 @@ def _parse(text: str) -> Any:
 
 def _entries(content: Any) -> Iterator[Tuple[Optional[int], str, Any]]:
     """(line, context, entry of a question); no line where a file is one JSON."""
-    data = content if isinstance(content, (list, _Lines)) else content["data"] if "data" in content else [content]
-    numbered = data.items() if isinstance(data, _Lines) else zip(itertools.repeat(None), data)
+    data = content if isinstance(content, (list, _JsonLines)) else content["data"] if "data" in content else [content]
+    numbered = data.items() if isinstance(data, _JsonLines) else zip(itertools.repeat(None), data)
     before = ""
     for line, row in numbered:
         if "paragraphs" not in row and "context" in row:
