@@ -84,6 +84,11 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
 
 def json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
     """Number and object of each line of JSON."""
+    if text.lstrip()[:1] == "[":
+        place = DataPlace(path)
+        remedy = "Write one object a line: jq -c '.[]' FILE > NEW.jsonl."
+        findings.refuse(Problem(UNREADABLE_ROW, place, f"{path} is one JSON list, not a line for each row.", remedy))
+        return
     for number, line in enumerate(split_lines(text), start=1):
         if not line.strip():
             continue

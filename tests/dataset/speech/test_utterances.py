@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import List
+from typing import List, Optional
 
 import pytest
 
@@ -169,6 +169,13 @@ def test_commands_in_kaldi_folders_are_refused_and_never_run(tmp_path: Path) -> 
     assert [one.place.line for one in findings.shown["listed_twice"]] == [4]
     with pytest.raises(DataError, match="is a command"):
         read_kaldi(str(tmp_path), STRICT)
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_list_of_rows_is_refused_as_such(tmp_path: Path, indent: Optional[int]) -> None:
+    path = write(tmp_path / "a.json", json.dumps([{"audio_filepath": "1.wav", "text": "a"}] * 2, indent=indent))
+    with pytest.raises(DataError, match="a.json is one JSON list, not a line for each row. Write one.*jq -c"):
+        read_manifest(path, STRICT)
 
 
 def test_tables_of_common_voice(tmp_path: Path) -> None:
