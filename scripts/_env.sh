@@ -200,7 +200,7 @@ _build() {
 }
 
 _build_base() {
-  local folder="$1" variant="$2" python="$3" size="0.3 GB to download, 1 GB on disk, 1 to 2 minutes" libraries=()
+  local folder="$1" variant="$2" python="$3" size="0.3 GB to download, 1 GB on disk, 2 to 5 minutes" libraries=()
   # NVIDIA's libraries for the builds that mxtrain/runtime/cuda_libraries.py loads them for.
   case "$variant" in
     cu11[2-7]) size="2.4 GB to download, 5 GB on disk, 5 minutes or more"; libraries=(-r "$mxtrain_root/requirements/cuda11.txt") ;;
@@ -251,9 +251,8 @@ _lend_library() {
 # with whatever is newest today.
 _install() {
   local folder="$1" log="$1/pip.log"; shift
-  if ! "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off --require-hashes \
-    --no-deps --no-build-isolation --use-pep517 "$@" > "$log" 2>&1 < /dev/null; then
-    tail -n 15 "$log" >&2
+  if ! _with_progress 5 "$log" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input \
+    --progress-bar off --require-hashes --no-deps --no-build-isolation --use-pep517 "$@"; then
     _fail "installing failed; the last lines are above, all of them in $log. Run this again to retry; what was" \
       "downloaded is kept in pip's cache."
   fi
@@ -264,20 +263,25 @@ _stamp() {
   mv "$1/mxtrain-ready-$2.new" "$1/mxtrain-ready-$2"
 }
 
-# _with_progress SECONDS LOG COMMAND...: run a command that takes minutes, its output in LOG; every so many seconds say how
-# long it has been at work, with the percentage that make printed last, if it prints one.
+# _with_progress SECONDS LOG COMMAND...: run a command that takes minutes, its output in LOG. Every so many seconds, say how
+# long it has been at work, with the package that pip named last, or the percentage that make printed last.
 _with_progress() {
-  local interval="$1" log="$2" begun="$SECONDS" said="$SECONDS" percent process
+  local interval="$1" log="$2" begun="$SECONDS" said="$SECONDS" doing process
   shift 2
   "$@" > "$log" 2>&1 < /dev/null &
   process=$!
+  # A command in the background of a script does not get the terminal's Ctrl-C.
+  trap 'kill "$process" 2> /dev/null; exit 130' INT
+  trap 'kill "$process" 2> /dev/null; exit 143' TERM
   while kill -0 "$process" 2>/dev/null; do
     sleep 0.5
     (( SECONDS - said >= interval )) || continue
     said="$SECONDS"
-    percent="$(sed -nE 's/^.*\[ *([0-9]+%)\].*$/\1/p' "$log" | tail -n 1)"
-    _say "  $(( SECONDS - begun )) s${percent:+, compiled $percent}"
+    doing="$(sed -nE -e 's/^.*\[ *([0-9]+%)\].*$/compiled \1/p' -e 's/^Installing collected packages.*/installing/p' \
+      -e 's/^ *(Collecting|Downloading|Building wheel for) ([A-Za-z0-9._-]+).*$/\1 \2/p' "$log" | tail -n 1)"
+    _say "  $(( SECONDS - begun )) s${doing:+, ${doing,}}"
   done
+  trap - INT TERM
   wait "$process" || { tail -n 15 "$log" >&2; return 1; }
 }
 

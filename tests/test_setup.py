@@ -276,6 +276,9 @@ def test_what_takes_minutes_says_how_far_it_is(tmp_path: Path) -> None:
     command = ["bash", "-euo", "pipefail", "-c", bash, "-", str(tmp_path / "log")]
     good = subprocess.run([*command, work + "0"], env={"PATH": str(path)}, capture_output=True, text=True, check=True)
     assert re.search(r"^mxtrain:   \d+ s, compiled 43%$", good.stderr, re.M) and good.stdout == "done\n"
+    pip = "echo 'Collecting numpy==1.23.5'; echo '  Downloading numpy-1.23.5.whl (17 MB)'; sleep 2.2"
+    good = subprocess.run([*command, pip], env={"PATH": str(path)}, capture_output=True, text=True, check=True)
+    assert re.search(r"^mxtrain:   \d+ s, downloading numpy-1.23.5.whl$", good.stderr, re.M)
     bad = subprocess.run([*command, work + "3"], env={"PATH": str(path)}, capture_output=True, text=True, check=False)
     assert bad.returncode == 1 and "Building CXX b.o" in bad.stderr.splitlines()[-1]
 
