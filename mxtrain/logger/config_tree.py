@@ -1,4 +1,4 @@
-"""Draws the configuration of a run as a tree when it begins: what was typed, then each group as one would type it."""
+"""Draws the configuration of a run as a tree when it begins: the overrides, then each group as one would type it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HIDDEN_DEFAULTS = "defaults are hidden (logger.console.show_config=full)"
 def render_config(
     config: Config, command: CommandLine, full: bool = False, plain: bool = False
 ) -> RenderableType:  # fmt: skip
-    """The configuration: what was typed, then a line or two for each group.
+    """The configuration: the overrides, typed or chosen with what was typed, then a line or two for each group.
 
     Args:
         config: The resolved configuration as plain nested dicts.
@@ -42,8 +42,8 @@ def render_config(
     title = Text("configuration", style="bold")
     if not full:
         title.append(f"  {HIDDEN_DEFAULTS}", style="not bold dim")
-    typed = Text("typed", style="bold cyan").append(
-        f" {shlex.join(command.words) or 'nothing'}", style="not bold default"
+    typed = Text("overrides", style="bold cyan").append(
+        f" {shlex.join(command.words) or 'none'}", style="not bold default"
     )
     branches = [(typed, []), *_branches(config, command.choices, full)]
     if plain:

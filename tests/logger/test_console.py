@@ -341,7 +341,7 @@ TYPED = CommandLine(
 def test_the_configuration_begins_with_what_was_typed_and_hides_defaults():
     title, typed, *groups = shown(render_config(DESCRIBED, TYPED, plain=True))
     assert "logger.console.show_config=full" in title
-    assert typed.strip() == "typed 'model.channels=[16,32]' trainer.ema_decay=0.9"
+    assert typed.strip() == "overrides 'model.channels=[16,32]' trainer.ema_decay=0.9"
     assert [line.strip() for line in groups] == [
         "dataset Shapes batch_size=8", "augment pad=null", "model=lenet channels=[16,32]", "metric=[accuracy]",
         "trainer max_epochs=30 seed=0 ema_decay=0.9", "amp=off",
