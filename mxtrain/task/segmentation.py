@@ -114,7 +114,7 @@ class Segmentation(Task):
         values_K = np.asarray(signature.mask_values or range(len(signature.class_names)), np.int64)
         value_hw = values_K[prediction.astype(np.int64)]
         if values_K.max() < 256:
-            image = Image.fromarray(value_hw.astype(np.uint8), "P")
+            image = Image.fromarray(value_hw.astype(np.uint8))  # a palette makes indices of grey values
             image.putpalette(palette(256).ravel().tolist())
         else:
             image = Image.fromarray(value_hw.astype(np.uint16))
