@@ -36,18 +36,19 @@ from mxtrain.cli.output_file import open_output_file
 from mxtrain.cli.program import program
 from mxtrain.cli.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
 from mxtrain.cli.settings import split_settings
+from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.loading.regular_files import explain, why_stream
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.files.durable import encode_json, replace_file
+from mxtrain.task.base import Task
 from mxtrain.types import PathText, Positive, Spec
 
 if TYPE_CHECKING:
     import numpy as np
 
     from mxtrain.annotations import EpochLoader, Json
-    from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.base import BaseDataset, Samples
     from mxtrain.dataset.signature import Signature
-    from mxtrain.task.base import Task
     from mxtrain.trainer.trained import Trained
 
 
@@ -79,6 +80,8 @@ class PredictSettings(Spec):
     and are not read."""
     skip_unreadable: bool = False
     """Go on where a file cannot be read, and list these at the end."""
+    sample: Optional[Positive] = None
+    """Predict for so many samples of the run's own test split (else its validation split) instead of files."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -94,15 +97,20 @@ def run(arguments: Sequence[str]) -> int:
     if not description.task.predicts:
         name = description.task.name or type(description.task).__name__
         raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")
-    if description.task.predict_inputs and not given.positionals[1:]:
+    if settings.sample is not None:
+        refuse_samples(description.task, given.positionals[1:])
+    elif description.task.predict_inputs and not given.positionals[1:]:
         inputs = description.task.predict_inputs
         raise ConfigError(f"predict takes a run and what to predict for: `{program()} predict RUN {inputs}`.")
     form = choose_format(description.task, settings)
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     unreadable: Dict[int, str] = {}
-    source, places = dataset.open_inputs(given.positionals[1:], signature, settings.skip_unreadable, unreadable)
+    if settings.sample is not None:
+        source, places = open_samples(dataset, settings.sample)
+    else:
+        source, places = dataset.open_inputs(given.positionals[1:], signature, settings.skip_unreadable, unreadable)
     refuse_none(len(places), unreadable)
-    kept = dataset.copied_cells(given.positionals[1:], settings.keep, signature)
+    kept = {} if settings.sample else dataset.copied_cells(given.positionals[1:], settings.keep, signature)
     folder = files_folder(description.task, settings, checkpoint)
     ending = description.task.writes_ending
     drawn = [] if folder is None else [folder / name for name in file_names(places, ending)]
@@ -118,6 +126,7 @@ def run(arguments: Sequence[str]) -> int:
     loader = build_loader(description, source, signature, trained.device, in_order=True)
     task = description.task
     predicted = predict_rows(trained, loader, source, places, settings.top_k, unreadable, drawn, kept)
+    predicted = itertools.islice(predicted, len(places))  # a split has more samples than are asked for
     rows = Counted(predicted, task.lists[0])
     try:
         with open_output(settings.output) as stream:
@@ -135,6 +144,26 @@ def run(arguments: Sequence[str]) -> int:
         lines = "".join(f"\n  {why}" for why in unreadable.values())
         print(f"files without a prediction, for they cannot be read: {len(unreadable)}{lines}", file=sys.stderr)
     return 0
+
+
+def refuse_samples(task: Task, names: Sequence[str]) -> None:
+    """Refuses samples of a split where files are named, too, or where the task takes no files.
+
+    Raises:
+        ConfigError: says what to type instead.
+    """
+    if names:
+        raise ConfigError(f"predict: sample= takes samples of the run's own data, and '{names[0]}' is named. Type one.")
+    if task.predict_inputs != Task.predict_inputs:
+        inputs = f"{program()} predict RUN {task.predict_inputs}".rstrip()
+        raise ConfigError(f"predict: sample= is for tasks that predict for files. For task={task.name} type `{inputs}`")
+
+
+def open_samples(dataset: BaseDataset, count: int) -> Tuple[Samples, List[str]]:
+    """The test split of a dataset, else its validation split, and the places of its first samples, e.g. `test:0`."""
+    splits = open_splits(dataset)
+    name, source = ("val", splits.val) if splits.test is None else ("test", splits.test)
+    return source, [f"{name}:{index}" for index in range(min(count, len(source)))]
 
 
 def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:
@@ -272,7 +301,7 @@ def predict_samples(
     for batch, outputs in trained.evaluator.predict(loader):
         for prediction in to_host(decode(outputs, batch)):
             if position not in unreadable:
-                if drawn:
+                if position < len(drawn):
                     write_file(drawn[position], task.encode_file(trained.signature, prediction, source, position))
                 yield position, prediction
             position += 1

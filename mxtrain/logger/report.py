@@ -151,6 +151,8 @@ def next_commands(
     if is_trained:
         steps.append(("evaluate", f"{command.program} eval {place}{own_code}"))
     if is_trained and predicts:
+        if predict_inputs == "FILE...":  # also where the data are no files
+            steps.append(("predict for its own data", f"{command.program} predict {place} sample=5{own_code}"))
         words = f"{place} {predict_inputs}".rstrip()
         steps.append(("predict", f"{command.program} predict {words}{own_code}"))
     if result.exit_code == EXIT_FINISHED:

@@ -235,17 +235,21 @@ def test_commands_are_whole_lines(fake_run, monkeypatch, tmp_path):
     assert words[1:] == [
         ["scripts/tensorboard", "--logdir", name],
         ["scripts/train", "eval", name, "--config-dir", "my conf"],
+        ["scripts/train", "predict", name, "sample=5", "--config-dir", "my conf"],
         ["scripts/train", "predict", name, "FILE...", "--config-dir", "my conf"],
     ]
+
+
+OWN = "predict for its own data"
 
 
 @pytest.mark.parametrize(
     "ended, config, predicts, purposes",
     [
-        ("finished", TENSORBOARD, True, ["watch", "evaluate", "predict"]),
-        ("finished", {}, True, ["evaluate", "predict"]),
+        ("finished", TENSORBOARD, True, ["watch", "evaluate", OWN, "predict"]),
+        ("finished", {}, True, ["evaluate", OWN, "predict"]),
         ("finished", {}, False, ["evaluate"]),
-        ("interrupted", {}, True, ["go on with this run", "evaluate", "predict"]),
+        ("interrupted", {}, True, ["go on with this run", "evaluate", OWN, "predict"]),
         ("crashed at once", TENSORBOARD, True, ["go on with this run", "watch"]),
         ("crashed with nothing", {}, True, ["try again"]),
     ],
@@ -268,9 +272,8 @@ def test_after_divergence_the_advice_is_about_rate_warm_up_and_clipping():
     command = CommandLine("scripts/train", overrides=["model=mlp", "optimizer.lr=0.9", "hydra.run.dir=a"])
     config = {"optimizer": {"lr": 0.9}}
     (advice, text), *others = next_commands(ENDED["diverged"], Path("a"), config, command)
-    assert (
-        "warm-up" in advice and "lower rate" in advice and [purpose for purpose, _ in others] == ["evaluate", "predict"]
-    )
+    assert "warm-up" in advice and "lower rate" in advice
+    assert [purpose for purpose, _ in others] == ["evaluate", OWN, "predict"]
     assert text == "scripts/train model=mlp optimizer.lr=0.09 trainer.clip_global_norm=1"
     config["kvstore"] = {"tables": "servers"}
     (_, text), *_ = next_commands(ENDED["diverged"], Path("a"), config, command)
@@ -398,7 +401,7 @@ def test_the_checkpoint_of_a_long_name_is_on_one_line():
 
 
 def test_the_jobs_of_a_sweep_do_not_repeat_what_to_do_next():
-    for job, count in ((None, 2), (0, 0)):
+    for job, count in ((None, 3), (0, 0)):
         lines = io.StringIO()
         print_end(RichConsole(file=lines), ENDED["finished"], Path("a"), {}, CommandLine(job=job))
         assert lines.getvalue().count("# ") == count

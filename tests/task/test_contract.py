@@ -259,8 +259,19 @@ def test_a_trained_task_is_evaluated_and_predicts_or_says_that_it_cannot(
     assert run(["eval", str(tmp_path / "run"), "split=val", "limit_batches=1"]) == 0
     found = json.loads((tmp_path / "run" / "eval" / "val" / "metrics.json").read_text())
     assert found["samples"] == 5 and set(made.info.metric_names) <= set(found)
-    if not made.info.predicts:
-        capsys.readouterr()
+    capsys.readouterr()
+    if made.info.predicts:
+        takes_files = made.info.predict_inputs == "FILE..."
+        assert run(["predict", str(tmp_path / "run"), "sample=2"]) == (0 if takes_files else 2)
+        said = capsys.readouterr()
+        if takes_files:
+            rows = [json.loads(line) for line in said.out.splitlines()]
+            # The split of a small text has one sample.
+            assert [row["file"].rpartition(":")[2] for row in rows] == ["0", "1"][: len(rows)] and all(map(len, rows))
+            assert len(rows) == (1 if name == "language_modeling" else 2)
+        else:
+            assert f"sample= is for tasks that predict for files. For task={name} type `" in said.err
+    else:
         assert run(["predict", str(tmp_path / "run"), str(CONF / "config.yaml")]) == 2
         said = capsys.readouterr().err
         assert said == f"error: predict: a run of task={name} has nothing to say of single files. `eval` measures it.\n"
