@@ -13,8 +13,9 @@ EXTRAS: Dict[str, Tuple[str, ...]] = {
     "dicom": ("pydicom>=2.4.4,<4",), "gymnasium": ("gymnasium>=0.29,<2", "pygame-ce>=2.1.3"),
     "parquet": ("pyarrow>=14.0.1,<19",), "sentencepiece": ("sentencepiece>=0.2.1,<0.2.2",),
 }  # fmt: skip
-"""The extras of pyproject.toml that data need. They are named in messages one by one: mxtrain is not published, so pip
-would look for `mxtrain[...]` in vain, or find a stranger's package."""
+"""The packages of pyproject.toml that only some data need: those of an extra, or dependencies that may be missing where
+somebody installed them by hand. They are named in messages one by one: mxtrain is not published, so pip would look for
+`mxtrain[...]` in vain, or find a stranger's package."""
 
 
 def installing(*packages: str) -> str:
