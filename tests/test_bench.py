@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from low_precision import needs_bfloat16
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -183,6 +184,7 @@ def test_pictures_of_segmentation_are_read_alike_by_both_sides(tmp_path):
 
 
 @pytest.mark.slow
+@needs_bfloat16
 def test_detection_race(tmp_path):
     """Forty seconds: what GluonCV's script does and mxtrain take turns on the same files."""
     series, result = run_part("detection_race", tmp_path, "--turns", "3")

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from gpu_check_parts import __main__ as program
 from gpu_check_parts import checks, devices, steps
+from low_precision import needs_bfloat16
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.slow
+@needs_bfloat16  # where CPU devices stand in for float16
 def test_every_check_passes_on_cpu_devices(capsys: pytest.CaptureFixture[str]) -> None:
     """Forty seconds: the runs, `verify` and the resume are real."""
     assert program.main(["--devices", "cpu:0,cpu:1", "--quick"]) == 0
