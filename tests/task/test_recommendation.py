@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Set, Tuple
 
 import numpy as np
 import pytest
+from low_precision import needs_bfloat16
 
 from mxtrain.cli.dispatch import run
 from mxtrain.dataset.base import open_splits
@@ -18,7 +19,6 @@ from mxtrain.dataset.loading.randomness import Draw
 from mxtrain.dataset.recommendation.source import Interactions
 from mxtrain.engine.backend import nd
 from mxtrain.logger.report import next_commands
-from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.task import all_items
 from mxtrain.task.recommendation_baselines import item_neighbours, mean_ratings, popularity, ranks_of, sampled_ranks
 from mxtrain.trainer.loaders import build_loader
@@ -222,7 +222,7 @@ def test_gradients_of_the_rows_of_a_batch_alone_give_the_same_bits(describe_run:
     assert found.passed, found
 
 
-@pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
+@needs_bfloat16
 @pytest.mark.parametrize("model", ["fism", "deepfm"])
 def test_bfloat16_learns_as_much_and_is_the_same_under_a_placement(
     train_run: Any, describe_run: Any, table: Path, model: str

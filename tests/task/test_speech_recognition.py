@@ -9,6 +9,7 @@ from typing import Any, Tuple
 import numpy as np
 import pytest
 import soundfile
+from low_precision import needs_bfloat16
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
@@ -16,7 +17,6 @@ from mxtrain.dataset.digit_lines import DigitLines
 from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.task.sample_picture import RIGHT, WRONG
 from mxtrain.task.speech_recognition import SpeechRecognition
 from mxtrain.task.speech_report import SpeechReport
@@ -227,7 +227,7 @@ def test_a_conformer_is_the_same_under_every_placement(describe_run: Any, placem
 
 
 @pytest.mark.slow  # kernels are made for each shape
-@pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
+@needs_bfloat16
 @pytest.mark.parametrize("model", [SMALL, CONFORMER], ids=["deep_speech2", "conformer"])
 def test_bfloat16_is_the_same_under_a_placement_and_near_float32(describe_run: Any, model: Tuple[str, ...]) -> None:
     words = ("task=speech_recognition", *LINES, *model, "dataset.batch_size=8", "amp=bfloat16", "parallel=data")

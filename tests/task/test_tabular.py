@@ -9,6 +9,7 @@ from typing import Any, Dict, List
 
 import numpy as np
 import pytest
+from low_precision import needs_bfloat16
 from sklearn import metrics
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
@@ -16,7 +17,6 @@ from sklearn.linear_model import LogisticRegression
 from mxtrain.cli import main
 from mxtrain.dataset.base import open_splits
 from mxtrain.errors import CheckpointError, ConfigError
-from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.verify import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -174,13 +174,13 @@ def test_networks_are_the_same_under_placements(describe_run: Any, tmp_path: Pat
     assert found.passed and found.bits, found
 
 
-@pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
+@needs_bfloat16
 def test_bfloat16_is_the_same_under_a_placement(describe_run: Any) -> None:
     found = verify(describe_run("task=tabular", "dataset.batch_size=16", "amp=bfloat16", "parallel=data"), 3, 1e-6)
     assert found.passed and found.low is not None, found
 
 
-@pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
+@needs_bfloat16
 def test_bfloat16_ranks_as_well_as_float32(train_run: Any, tmp_path: Path) -> None:
     auc = {}
     for precision in ("bfloat16", "off"):

@@ -11,6 +11,7 @@ from typing import Any, Tuple
 import numpy as np
 import pytest
 from in_threads import Rendezvous, Threads
+from low_precision import needs_bfloat16
 
 from mxtrain.build import build_network, build_objective, build_run, build_step, open_data
 from mxtrain.cli.dispatch import run
@@ -21,7 +22,6 @@ from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import World
-from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.task.translation import Translation
 from mxtrain.trainer.loaders import build_loader
 from mxtrain.verify import verify
@@ -65,7 +65,7 @@ def test_batches_of_as_many_tokens_are_the_same_under_every_placement(
 
 
 @pytest.mark.slow  # a kernel is made for each shape
-@pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
+@needs_bfloat16
 def test_bfloat16_is_the_same_under_a_placement(describe_run: Any, pairs: Any) -> None:
     words = ("model.num_layers=1", "model.units=32", "model.num_heads=2", "amp=bfloat16", "parallel=data")
     found = verify(describe_run(*SMALL, *words, *pairs), steps=3, tolerance=1e-6)
