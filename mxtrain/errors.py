@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 import errno
+import json
 import re
+import shlex
 import traceback
 from typing import Iterable
 
@@ -55,6 +57,10 @@ class CheckpointError(MxtrainError):
     """A checkpoint cannot be used: it is damaged, cannot be read, or does not fit the description."""
 
     exit_code = EXIT_BAD_INPUT
+
+
+class NoCheckpoint(CheckpointError):
+    """Nothing that was named holds a checkpoint."""
 
 
 class DamagedCheckpoint(CheckpointError):
@@ -145,3 +151,22 @@ def did_you_mean(word: str, allowed: Iterable[str]) -> str:
     """` Did you mean 'x'?` for the nearest spelling, or an empty string."""
     found = nearest(word, allowed)
     return f" Did you mean '{found[0]}'?" if found else ""
+
+
+_PLAIN_NAME = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_]*", re.IGNORECASE)
+"""A name that needs no quotes in an override: it is read as no number and no truth value."""
+
+
+def typed_name(setting: str, name: str) -> str:
+    """A setting with a name, as it is typed in a shell."""
+    if _PLAIN_NAME.fullmatch(name):
+        return f"{setting}={name}"
+    return shlex.quote(f"{setting}={json.dumps(name, ensure_ascii=False)}")
+
+
+def typed_list(setting: str, names: Iterable[str]) -> str:
+    """A setting with a list of names, as it is typed in a shell."""
+    names = list(names)
+    if all(_PLAIN_NAME.fullmatch(name) for name in names):
+        return f"{setting}=[{','.join(names)}]"
+    return shlex.quote(f"{setting}={json.dumps(names, ensure_ascii=False, separators=(',', ':'))}")

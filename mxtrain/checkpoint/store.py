@@ -25,7 +25,7 @@ from mxtrain.checkpoint.folder import (
     scan,
 )
 from mxtrain.checkpoint.run_state import validation_loss
-from mxtrain.errors import CheckpointError, UnreadableCheckpoint, did_you_mean
+from mxtrain.errors import CheckpointError, NoCheckpoint, UnreadableCheckpoint, did_you_mean
 from mxtrain.files.durable import PathLike, fsync_directory
 from mxtrain.ranking import rank
 
@@ -305,13 +305,13 @@ def open_checkpoint(
     path = Path(path)
     if not _is_directory(path):
         hint = f" Give its folder, {path.parent}, instead." if path.is_file() else _nearest_folder(path)
-        raise CheckpointError(f"There is no checkpoint and no run directory at {path}.{hint}{available(path.parent)}")
+        raise NoCheckpoint(f"There is no checkpoint and no run directory at {path}.{hint}{available(path.parent)}")
     if NAME.match(path.name) or os.path.exists(path / MANIFEST):
         return _read_asked(path, read_checkpoint)
     folder = path / CHECKPOINTS if os.path.isdir(path / CHECKPOINTS) else path
     places = scan(folder)
     if not places:
-        raise CheckpointError(f"{path} holds no checkpoint.{available(path.parent)}")
+        raise NoCheckpoint(f"{path} holds no checkpoint.{available(path.parent)}")
     if which == "last":
         return _read_asked(places[-1].path, read_named)
     problems: List[str] = []

@@ -82,6 +82,9 @@ def hint_for(group: str, option: object, options: Sequence[str], files: ConfigFi
     meant = other_names(group, options, files).get(word) or ("off" if word in NO and "off" in options else "")
     if meant in options:
         return f" Did you mean '{meant}'?"
+    same = [name for name in options if name.lower() == word]
+    if same:
+        return f" Did you mean '{same[0]}'?"
     if group == "model":
         from mxtrain.model.networks.gluoncv_names import gluoncv_name
 

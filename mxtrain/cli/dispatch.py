@@ -77,6 +77,19 @@ INSTEAD = {
 """Commands of other programs, and what to type instead."""
 
 
+def instead_of(name: str, following: List[str]) -> str:
+    """The right spelling of a word that is no command, or the setting that it begins; empty where nobody knows."""
+    if name in INSTEAD:
+        return f" {INSTEAD[name]}"
+    from mxtrain.description.groups import GROUPS, PRESET_GROUPS
+
+    if name in (*GROUPS, *PRESET_GROUPS):
+        setting = following[0] if following and following[0].partition("=")[0].isidentifier() else ""
+        written = f"{name}.{setting}" if "=" in setting else f"{name}={setting or 'OPTION'}"
+        return f" It is a group of settings: type {written}."
+    return did_you_mean(name, COMMANDS)
+
+
 def interrupted(arguments: List[str]) -> str:
     """What a signal ended that no run was there to take note of."""
     position = find_command(arguments)
@@ -115,7 +128,7 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
         given = "".join(following[:2])
         if given.startswith("="):
             raise ConfigError(f"there are no spaces around =: write {name}{given}.")
-        near = f" {INSTEAD[name]}" if name in INSTEAD else did_you_mean(name, COMMANDS)
+        near = instead_of(name, following)
         raise ConfigError(f"there is no command '{name}'.{near} Commands: {', '.join(COMMANDS)}.")
     arguments = arguments if position is None else [*arguments[:position], *following]
     command = COMMANDS[name]

@@ -101,7 +101,8 @@ def run(arguments: Sequence[str]) -> int:
         refuse_samples(description.task, given.positionals[1:])
     elif description.task.predict_inputs and not given.positionals[1:]:
         inputs = description.task.predict_inputs
-        raise ConfigError(f"predict takes a run and what to predict for: `{program()} predict RUN {inputs}`.")
+        own = f", or `{program()} predict RUN sample=5` for its own data" if inputs == Task.predict_inputs else ""
+        raise ConfigError(f"predict takes a run and what to predict for: `{program()} predict RUN {inputs}`{own}.")
     form = choose_format(description.task, settings)
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     unreadable: Dict[int, str] = {}

@@ -24,7 +24,7 @@ from mxtrain.dataset.base import BaseDataset
 from mxtrain.dataset.signature import SIGNATURE_STATE, Signature
 from mxtrain.description.config import flatten
 from mxtrain.description.groups import Description
-from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.errors import ConfigError, NoCheckpoint, did_you_mean
 from mxtrain.runtime import OF_THE_MACHINE
 from mxtrain.task.earlier import task_of_earlier
 from mxtrain.types import expand_path
@@ -40,8 +40,8 @@ ONLY_TRAINS: Dict[str, Tuple[str, ...]] = {
 }
 """Groups and settings, by command, that change nothing of what it does."""
 INSTEAD = {
-    "trainer.limit_val_batches": " Type limit_batches=N to measure a part of the split.",
-    "dataset.batch_size": " Type dataset.eval_batch_size=N.",
+    "trainer.limit_val_batches": ", or type limit_batches=N to measure a part of the split",
+    "dataset.batch_size": ", or type dataset.eval_batch_size=N",
 }
 """What to type instead, by setting."""
 
@@ -57,7 +57,7 @@ def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
         key = word.lstrip("+~").partition("=")[0].partition("@")[0].replace("/", ".")
         if any(key == name or key.startswith(f"{name}.") for name in ONLY_TRAINS[command]):
             instead = INSTEAD.get(key, "") if command == "eval" or key.startswith("dataset.") else ""
-            wrong.append(f"{word}: `{command}` does not train, so nothing would come of it. Leave it out.{instead}")
+            wrong.append(f"{word}: `{command}` does not train, so nothing would come of it. Leave it out{instead}.")
     if wrong:
         raise ConfigError("\n".join(wrong))
 
@@ -79,7 +79,10 @@ def restore_description(
         ConfigError: an override is wrong, or the checkpoint names code that nobody said to trust.
     """
     path = one_run(given, command)
-    checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
+    try:
+        checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
+    except NoCheckpoint as error:
+        raise NoCheckpoint(f"{error}{latest_runs(command)}") from None
     require_run_state(checkpoint, SIGNATURE_STATE)
     config = dict(checkpoint.state["run"]["description"])
     config.setdefault("task", task_of_earlier(config))
@@ -203,6 +206,12 @@ def one_run(given: Arguments, command: str) -> str:
                 f"{shlex.quote(word)} was taken for a setting, since it begins with ~ or holds =. The path that is "
                 f"there is written {shlex.quote(os.path.abspath(path))}."
             )
-    recent = sorted(Path("outputs").glob("*/*/checkpoints"), key=lambda path: path.stat().st_mtime, reverse=True)[:5]
-    hint = "".join(f"\n  {program()} {command} {shlex.quote(str(path.parent))}" for path in recent)
-    raise ConfigError(f"{command} takes a run directory or a checkpoint.{' The latest here:' if hint else ''}{hint}")
+    hint = latest_runs(command)
+    raise ConfigError(f"{command} takes a run directory or a checkpoint.{hint}")
+
+
+def latest_runs(command: str) -> str:
+    """Command lines for the latest runs below the current folder, as the end of a message; empty without any."""
+    recent = sorted(Path("outputs").glob("*/*/checkpoints"), key=lambda path: path.lstat().st_mtime, reverse=True)[:5]
+    lines = "".join(f"\n  {program()} {command} {shlex.quote(str(path.parent))}" for path in recent)
+    return f" The latest here:{lines}" if lines else ""

@@ -22,7 +22,7 @@ from mxtrain.dataset.checking.problems import (
     Problem,
     attempt,
 )
-from mxtrain.dataset.image.box_faults import are_corners, refuse_all, refuse_wrong_boxes
+from mxtrain.dataset.image.box_faults import are_corners, as_corners, refuse_all, refuse_wrong_boxes
 from mxtrain.dataset.image.box_table import BoxTable
 from mxtrain.dataset.image.boxed_classes import ClassIndex, ClassNames
 from mxtrain.dataset.image.boxed_files import BoxedFiles, BoxedSplit, find_ids
@@ -33,6 +33,7 @@ from mxtrain.dataset.image.files import ImageFiles
 from mxtrain.dataset.image.instance_pictures import InstanceSplit
 from mxtrain.dataset.image.json_elements import JsonFile
 from mxtrain.dataset.image.mask_pairs import refuse_alone
+from mxtrain.dataset.image.voc_layout import find_years
 from mxtrain.dataset.loading.regular_files import exists
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
@@ -69,8 +70,8 @@ class Coco(BoxedFiles):
     """What an annotation with iscrowd=1 is: regions = many objects in one, which are neither trained on nor measured;
     objects = an object as any other. Some tools, such as CVAT, write iscrowd=1 for each mask."""
     box_format: Literal["auto", "xywh", "xyxy"] = "auto"
-    """The four numbers of a bbox: xywh = left, top, width, height, as COCO has them; xyxy = left, top, right, bottom;
-    auto = xywh, but boxes that can only be xyxy are refused."""
+    """The four numbers of a bbox: xywh = left, top, width, height, as COCO has them; xyxy = left, top, right, bottom,
+    or right, bottom, left, top in all of a file; auto = xywh, but boxes that can only be corners are refused."""
 
     @property
     def leaves_out(self) -> bool:
@@ -123,12 +124,11 @@ class Coco(BoxedFiles):
         if self.crowds == "objects":
             contents = replace(contents, is_crowd_R=np.zeros_like(contents.is_crowd_R))
         if self.box_format == "xyxy":
-            left_top_R2, side_R2 = contents.edge_R4[:, :2], contents.edge_R4[:, 2:] - contents.edge_R4[:, :2]
-            return replace(contents, edge_R4=np.concatenate([left_top_R2, side_R2], axis=1))
+            return replace(contents, edge_R4=as_corners(contents.edge_R4))
         if self.box_format == "auto" and are_corners(contents.edge_R4, contents.size_P2[contents.picture_R]):
             raise DataError(
-                f"'{contents.path}': the boxes seem to be [left, top, right, bottom]: so read, all of them lie in "
-                "their images, and read as COCO's [left, top, width, height], many do not. Type "
+                f"'{contents.path}': the boxes seem to be corners, [left, top, right, bottom]: so read, all of them "
+                "lie in their images, and read as COCO's [left, top, width, height], many do not. Type "
                 "dataset.box_format=xyxy, or dataset.box_format=xywh if they are COCO's."
             )
         return contents
@@ -271,7 +271,8 @@ def _read(path: Path, root: Path, setting: str, findings: Findings) -> CocoConte
         beside = sorted(file.name for file in path.parent.glob("*.json"))
         there = beside or sorted(file.relative_to(root).as_posix() for file in root.glob("*.json"))
         listed = f" There are: {', '.join(there)}." if beside else f" '{root}' has: {', '.join(there)}."
-        hint = f"{did_you_mean(path.name, there)}{listed if there else ''}"
+        is_voc = " It has the folders of VOC: type dataset=voc." if find_years(root) else ""
+        hint = f"{did_you_mean(path.name, there)}{listed if there else is_voc or f' {_LAYOUT}'}"
         if setting.startswith("dataset.val_annotations"):
             hint += " Or type dataset.val_annotations=null to hold out dataset.val_fraction of what is trained on."
         raise DataError(f"{setting}: there is no file '{path}'.{hint}")

@@ -6,7 +6,7 @@ import itertools
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -128,6 +128,13 @@ class ParallelText(TranslationDataset):
             names = [f"{name}.{ending}", f"{name}.{ending}{GZIP}"]
             path = next((one for one in names if exists(one)), None)
             if path is None:
+                others = _endings_of(name) - {str(self.source), str(self.target)}
+                if others:
+                    raise DataError(
+                        f"dataset.{side}={ending}: there is no {names[0]}, nor with {GZIP}. Type "
+                        + " or ".join(f"dataset.{side}={other}" for other in sorted(others)[:5])
+                        + f" for {name}.{min(others)}{' and so on' if others - {min(others)} else ''}."
+                    )
                 raise DataError(
                     f"there is no {names[0]}, nor with {GZIP}: name what both files begin with, and their endings by "
                     f"dataset.source and dataset.target, here dataset.{side}={ending}; or a file that ends in "
@@ -159,6 +166,13 @@ class ParallelText(TranslationDataset):
         if len(files) == 1:
             return stream_rows(files[0], [self.source, self.target], self.header, findings=findings)
         return _aligned(files, findings)
+
+
+def _endings_of(name: str) -> Set[str]:
+    """The endings of the files whose names begin with this and a point."""
+    path = Path(name)
+    found = [file for file in files_in(path.parent) if file.startswith(f"{path.name}.")]
+    return {file[len(path.name) + 1 :].removesuffix(GZIP) for file in found} - {""}
 
 
 def _instead_of(name: str) -> str:

@@ -69,9 +69,10 @@ class SegmentationFolder(MaskedFiles):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         root = self.require_root(_LAYOUT)
+        folders_of = _find_folders(root)
         names = self.classes or read_class_names(root / "classes.txt")
         coding = self._coding(names)
-        found = {split: _pair(*folders, findings) for split, folders in _find_folders(root).items()}
+        found = {split: _pair(*folders, findings) for split, folders in folders_of.items()}
         val, test = found.get("val"), found.get("test")
         return self.make_splits(found["train"], val, test, names, coding, findings=findings)
 

@@ -39,11 +39,10 @@ from mxtrain.dataset.table.cells import (
     why_no_number,
 )
 from mxtrain.dataset.table.column_kinds import guess_kinds, has_row_ids, refuse_unknown_columns
-from mxtrain.dataset.table.columns import names_of_columns, read_columns
+from mxtrain.dataset.table.columns import names_of_columns, read_columns, require_column
 from mxtrain.dataset.table.copied_cells import copied_cells
 from mxtrain.dataset.table.rows import RowLoader, Rows
-from mxtrain.dataset.table.target_classes import typed_list
-from mxtrain.errors import CheckpointError, DataError, did_you_mean
+from mxtrain.errors import CheckpointError, DataError, typed_list
 from mxtrain.types import Names, OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
@@ -120,11 +119,7 @@ class Tabular(BaseDataset):
         if path.endswith(".jsonl"):
             raise DataError("dataset.features: name the columns to predict from, a file of JSON lines has no header.")
         names = names_of_columns(path)
-        if self.target not in names:
-            raise DataError(
-                f"dataset.target={self.target}: {path}, line 1: there is no column '{self.target}'."
-                f"{did_you_mean(self.target, names)} Type dataset.target=NAME, with one of {', '.join(names)}."
-            )
+        require_column("dataset.target", str(self.target), path, names)
         open_names = [name for name in names if name != self.target]
         kinds = guess_kinds(path, open_names, self.missing, self.decimal, "")
         found = [name for name in open_names if kinds[name] == "number"]

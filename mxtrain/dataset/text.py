@@ -24,7 +24,8 @@ from mxtrain.dataset.language.text_files import (
 from mxtrain.dataset.loading.randomness import Draw, bits
 from mxtrain.dataset.loading.regular_files import refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty
-from mxtrain.dataset.table.columns import Column
+from mxtrain.dataset.loading.text_stream import ending_of
+from mxtrain.dataset.table.columns import Column, names_of_columns, require_column
 from mxtrain.errors import DataError
 from mxtrain.types import OpenFraction, PathText, ProperFraction
 
@@ -82,10 +83,24 @@ class Text(TextDataset):
         )
 
     def _rows(self, path: str, findings: Findings) -> TextTable:
+        self._require_columns(path)
         found = read_table(path, [*self.text_columns()[0], self.label], self.header, findings=findings)
         if not len(found.name_N):
             raise DataError(f"{path} has no rows.")
         return found
+
+
+    def _require_columns(self, path: str) -> None:
+        """Raises: DataError: the header of a table lacks a column that a setting names."""
+        if not self.header or ending_of(path) not in (".tsv", ".csv"):
+            return
+        try:
+            names = names_of_columns(path)
+        except DataError:
+            return  # said where the rows are read
+        for setting, column in (("sentence", self.sentence), ("sentence2", self.sentence2), ("label", self.label)):
+            if isinstance(column, str):
+                require_column(f"dataset.{setting}", column, path, names)
 
 
 class MaskedText(TextDataset):

@@ -5,8 +5,9 @@ Legend: R boxes, P pictures, D columns of `boxes.Column`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Union
+from typing import ClassVar, Dict, List, Literal, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 
@@ -35,13 +36,15 @@ from mxtrain.dataset.image.voc_annotation import EDGES, BadAnnotation, VocObject
 from mxtrain.dataset.image.voc_layout import find_years, read_names
 from mxtrain.dataset.image.voc_masks import VocFound, VocOutlines
 from mxtrain.dataset.loading.regular_files import FileId, exists, read_bytes, walk
-from mxtrain.errors import DataError, did_you_mean
+from mxtrain.errors import DataError, did_you_mean, typed_list
 from mxtrain.files.text_numbers import parse_boolean, parse_number
 from mxtrain.types import PathText
 
 MAX_XML_BYTES = 16 << 20
 UNSPECIFIED = ("", "unspecified", "none", "null")
 """Texts of <difficult> that say nothing: such an object counts as usual."""
+MOST_TYPED = 50
+"""Names of classes that a message tells to type; more belong in a file."""
 _LAYOUT = (
     "It must be VOCdevkit, VOCdevkit/VOC2007 or another folder that holds JPEGImages/, Annotations/ and "
     "ImageSets/Main/."
@@ -216,6 +219,7 @@ class _VocBoxes:
         self._counts: Dict[int, int] = {}
         self._stands: List[Tuple[str, int]] = []
         self._refused: List[Problem] = []
+        self._unknown_names: Set[str] = set()
 
     def add(self, index: int, path: Path) -> None:
         """Reads the annotation of a picture."""
@@ -263,6 +267,7 @@ class _VocBoxes:
         names = self._classes.names
         if not name:
             return Problem(UNKNOWN_CLASS, place, f"{place}: the thing there has no name.", "Name its class.")
+        self._unknown_names.add(name)
         fact = f"{place}: there is no class '{name[:60]}'."
         near = did_you_mean(name, names).strip()
         remedy = (
@@ -277,6 +282,13 @@ class _VocBoxes:
 
     def table(self, num_pictures: int) -> Tuple[BoxTable, np.ndarray]:
         """All boxes, those that are wrong refused; and the number of each in its annotation, (R,)."""
+        names = self._unknown_names
+        if names and not self._rows and len(names) <= MOST_TYPED:  # not one object is of a class that was expected
+            remedy = f"Type {typed_list('dataset.classes', sorted(names))}, which are all names in the annotations."
+            self._refused = [
+                problem if problem.kind != UNKNOWN_CLASS else replace(problem, remedy=remedy)
+                for problem in self._refused
+            ]
         refuse_all(self._findings, self._refused, "problems of annotations")
         array_R8 = np.array(self._rows, np.float64).reshape(-1, 8)
         size_P2 = np.full((num_pictures, 2), np.nan)

@@ -15,7 +15,7 @@ from mxtrain.description.sparse_tables import (
     tables_must_be_able_to_live_on_servers,
     the_tables_must_be_sparse_where_asked,
 )
-from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.errors import ConfigError, did_you_mean, nearest
 from mxtrain.kvstore.world import WORKER
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.task.needs import CARRIED_ROWS, CARRIED_STATE, FULL_PRECISION, GLOBAL_WEIGHT, NEEDS, WHOLE_BATCH
@@ -58,12 +58,23 @@ def monitors_must_be_measured(description: Description) -> None:
     monitors: List[Tuple[str, str]] = [("trainer.monitor", description.trainer.monitor)]
     if hasattr(description.early_stopping, "monitor"):
         monitors.append(("early_stopping.monitor", description.early_stopping.monitor))
+    if any(metric.serves and description.task.name not in metric.serves for metric in description.metric.values()):
+        return  # the task refuses the metric, and the monitor goes with the right one
     for path, monitor in monitors:
         if monitor not in allowed:
+            name = monitor.rpartition("/")[2]
+            near = [one for one in nearest(monitor, allowed, 3) if _is_near(name, one.rpartition("/")[2])]
+            meant = f" Did you mean '{near[0]}'?" if near else ""
+            more = "NAME" if near or name in description.metric or not name.isidentifier() else name
             raise ConfigError(
-                f"{path}={monitor}: nothing measures that.{did_you_mean(monitor, allowed)} "
-                f"Allowed: {', '.join(allowed)}; metric=[accuracy,f1] measures more."
+                f"{path}={monitor}: nothing measures that.{meant} Allowed: {', '.join(allowed)}; "
+                f"metric=[{','.join([*description.metric, more])}] measures more."
             )
+
+
+def _is_near(name: str, metric: str) -> bool:
+    """Whether a metric may have been meant: all that is monitored is near in spelling, for it begins with val/."""
+    return metric.startswith(name) or bool(nearest(name, [metric]))
 
 
 def the_batch_must_be_divisible(description: Description) -> None:

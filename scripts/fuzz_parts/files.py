@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from fuzz_parts import run_formats  # noqa: F401  (adds its formats)
 from fuzz_parts.file_damage import damage
 from fuzz_parts.file_formats import FORMATS
 

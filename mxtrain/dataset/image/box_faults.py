@@ -69,7 +69,8 @@ def excess(edge_R4: np.ndarray, size_R2: np.ndarray) -> np.ndarray:
 
 
 def are_corners(edge_R4: np.ndarray, size_R2: np.ndarray, least_share: float = 0.2) -> bool:
-    """Whether boxes that were read as left, top, width and height can only have been left, top, right and bottom.
+    """Whether boxes that were read as left, top, width and height can only have been two opposite corners: the left top
+    one first in all of them, or in none.
 
     Args:
         edge_R4: left, top, and these plus the third and the fourth number.
@@ -80,9 +81,17 @@ def are_corners(edge_R4: np.ndarray, size_R2: np.ndarray, least_share: float = 0
     edge_R4, size_R2 = edge_R4[is_known_R], size_R2[is_known_R]
     if len(edge_R4) < 3:
         return False
-    corner_R4 = np.concatenate([edge_R4[:, :2], edge_R4[:, 2:] - edge_R4[:, :2]], axis=1)
+    corner_R4 = as_corners(edge_R4)
     fits = (corner_R4[:, 2:] >= corner_R4[:, :2]).all() and (excess(corner_R4, size_R2) <= TOLERANCE).all()
     return bool(fits and (excess(edge_R4, size_R2) > TOLERANCE).mean() >= least_share)
+
+
+def as_corners(edge_R4: np.ndarray) -> np.ndarray:
+    """The left, top, right and bottom of boxes that were read as left, top, width and height, and are two corners.
+    Where the right bottom one is the first in all of them, the corners change places."""
+    first_R2, second_R2 = edge_R4[:, :2], edge_R4[:, 2:] - edge_R4[:, :2]
+    is_reversed = len(edge_R4) > 0 and bool((second_R2 <= first_R2).all())
+    return np.concatenate([second_R2, first_R2] if is_reversed else [first_R2, second_R2], axis=1)
 
 
 def fault_text(kind: str, edge_4: np.ndarray, size_2: np.ndarray) -> str:

@@ -47,6 +47,12 @@ def read_mask(content: bytes) -> Image.Image:
     return Image.fromarray(value_HW.astype(np.uint8) if high < 256 else value_HW)
 
 
+class NoClassNumbers(ValueError):
+    """A mask has no number of a class for each pixel."""
+
+    remedy = "Give each colour a number, and save the numbers as a grey PNG; docs/segmentation.md shows how."
+
+
 def _grey(image: Image.Image) -> Image.Image:
     """The values of a grey mask that was saved as an image in colour.
 
@@ -55,14 +61,11 @@ def _grey(image: Image.Image) -> Image.Image:
     """
     value_HWC = np.asarray(image.convert("LA" if image.mode == "LA" else "RGBA"))
     if (value_HWC[..., -1] < 255).any():
-        raise ValueError("it has transparent pixels: a mask has one value a pixel, the number of its class")
+        raise NoClassNumbers("it has transparent pixels: a mask has one value a pixel, the number of its class")
     if (value_HWC[..., :1] != value_HWC[..., :-1]).any():
         colours = np.unique(value_HWC[..., :-1].reshape(-1, 3), axis=0)[:3].tolist()
         shown = ", ".join(str(tuple(colour)) for colour in colours)
-        raise ValueError(
-            f"it has colours, such as {shown}: a mask has one value a pixel, the number of its class. Give each colour "
-            "a number, and save the numbers as a grey PNG; docs/segmentation.md shows how"
-        )
+        raise NoClassNumbers(f"it has colours, such as {shown}: a mask has one value a pixel, the number of its class")
     from PIL import Image
 
     return Image.fromarray(np.ascontiguousarray(value_HWC[..., 0]))

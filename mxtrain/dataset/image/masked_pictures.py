@@ -18,8 +18,8 @@ from mxtrain.dataset.checking.problems import MASK_SIZE, STRAY_MASK_VALUE, UNREA
 from mxtrain.dataset.image.encoded_pictures import EncodedPictures, batch_of
 from mxtrain.dataset.image.files import MAX_BYTES, ImageFiles
 from mxtrain.dataset.image.image_checks import MaskedChecks
-from mxtrain.dataset.image.mask_file import LARGEST_VALUE, read_mask, values_in
-from mxtrain.dataset.image.pixels import REPLACE, ImageReader, unreadable
+from mxtrain.dataset.image.mask_file import LARGEST_VALUE, NoClassNumbers, read_mask, values_in
+from mxtrain.dataset.image.pixels import REPLACE, ImageReader, read_error, unreadable
 from mxtrain.dataset.image.settings import Decoding, Range
 from mxtrain.dataset.loading.randomness import Draw, uniform
 from mxtrain.dataset.loading.regular_files import read_bytes
@@ -160,6 +160,8 @@ class MaskedPictures(EncodedPictures):
             return read_mask(read_bytes(path, MAX_BYTES))
         except MxtrainError as error:
             raise LoaderError(str(error), kind=UNREADABLE_MASK) from error
+        except NoClassNumbers as error:
+            raise LoaderError(read_error(f"'{path}'", error, "a mask"), error.remedy, UNREADABLE_MASK) from error
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
             raise unreadable(f"'{path}'", error, "a mask", UNREADABLE_MASK) from error
 

@@ -246,7 +246,8 @@ class TextDataset(BaseDataset):
         self.require_libraries()
         names = list(classes) or sorted(train.names)
         if len(names) < 2:
-            raise DataError(f"{name} has {len(names)} classes in its training rows: at least 2 are needed.")
+            found = f"only the class '{names[0]}'" if names else "no class"
+            raise DataError(f"{name} has {found} in its training rows, and at least 2 classes are needed to learn.")
         row_N, label_N = _labels(train, names, name, findings)
         held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
         parts = split_indices(label_N, *held, self.split_seed)

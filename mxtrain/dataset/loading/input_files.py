@@ -18,7 +18,8 @@ def read_each(
             found = read(name)
         except DataError as error:
             if not skip_unreadable:
-                raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
+                hint = " Or type skip_unreadable=true to go on without such files." if len(names) > 1 else ""
+                raise DataError(f"{error}{hint}") from error
             unreadable[-1 - number] = str(error)  # nothing of it has a place
             continue
         yield name, found

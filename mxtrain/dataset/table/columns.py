@@ -23,7 +23,7 @@ from mxtrain.dataset.checking.problems import (
 from mxtrain.dataset.loading.regular_files import exists, files_in, first_of, nearest_there
 from mxtrain.dataset.loading.text_stream import ending_of, open_text
 from mxtrain.dataset.table.parquet import parquet_names, read_parquet
-from mxtrain.errors import DataError, did_you_mean
+from mxtrain.errors import DataError, did_you_mean, nearest, typed_name
 
 Column = Union[str, int]
 Row = Tuple[str, ...]
@@ -246,6 +246,18 @@ def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]
     hint = did_you_mean(str(column), names)
     has = f"It has {', '.join(names) or 'no names of columns'}.{hint_at_separator(names)}"
     return f"there is no column '{column}'.{hint} {has}"
+
+
+def require_column(setting: str, column: str, path: str, names: Sequence[str]) -> None:
+    """Raises: DataError: no column of a table's header has the name that a setting gives; says what to type."""
+    if column not in names:
+        meant = nearest(column, names)
+        hint = f" Did you mean '{meant[0]}'?" if meant else ""
+        typed = f" Type {typed_name(setting, (meant or names)[0])}, or another of {', '.join(names)}."
+        raise DataError(
+            f"{setting}={column}: {path}, line 1: there is no column '{column}'.{hint}"
+            f"{hint_at_separator(names) or typed}"
+        )
 
 
 def hint_at_separator(names: Sequence[str]) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import shlex
 from collections import Counter
 from itertools import islice
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.dataset.table.cells import number_of
 from mxtrain.dataset.table.column_kinds import GUESSED_ROWS, silent_rows
-from mxtrain.errors import DataError
+from mxtrain.errors import DataError, typed_list
 
 MOST_NAMED = 6
 SHARE_OF_CLASSES = 0.9
@@ -89,14 +87,6 @@ def _in_order(names: List[str]) -> List[str]:
 def _named(names: Sequence[str]) -> str:
     shown = ", ".join(f"'{name}'" for name in names[:MOST_NAMED])
     return f"{shown}, ..." if len(names) > MOST_NAMED else shown or "no value"
-
-
-def typed_list(setting: str, names: Sequence[str]) -> str:
-    """A setting with a list of names as it can be typed."""
-    if all(name.isascii() and name.isalnum() and not name.isdigit() for name in names):
-        return f"{setting}=[{','.join(names)}]"
-    text = json.dumps(list(names), ensure_ascii=False, separators=(",", ":"))
-    return shlex.quote(f"{setting}={text}")
 
 
 def label_of_text(text: str, label_of: Mapping[str, int]) -> int:
