@@ -160,7 +160,7 @@ def refuse_samples(task: Task, names: Sequence[str]) -> None:
         raise ConfigError(f"predict: sample= is for tasks that predict for files. For task={task.name} type `{inputs}`")
 
 
-def open_samples(dataset: BaseDataset, count: int) -> Tuple[Samples, List[str]]:
+def open_samples(dataset: BaseDataset, count: int) -> Tuple[Samples, Sequence[str]]:
     """The test split of a dataset, else its validation split, and the places of its first samples, e.g. `test:0`."""
     splits = open_splits(dataset)
     name, source = ("val", splits.val) if splits.test is None else ("test", splits.test)

@@ -127,8 +127,8 @@ class Coco(BoxedFiles):
             return replace(contents, edge_R4=as_corners(contents.edge_R4))
         if self.box_format == "auto" and are_corners(contents.edge_R4, contents.size_P2[contents.picture_R]):
             raise DataError(
-                f"'{contents.path}': the boxes seem to be corners, [left, top, right, bottom]: so read, all of them "
-                "lie in their images, and read as COCO's [left, top, width, height], many do not. Type "
+                f"'{contents.path}': the boxes seem to be [left, top, right, bottom]: so read, all of them lie in "
+                "their images, and read as COCO's [left, top, width, height], many do not. Type "
                 "dataset.box_format=xyxy, or dataset.box_format=xywh if they are COCO's."
             )
         return contents

@@ -14,6 +14,7 @@ import numpy as np
 
 from mxtrain.dataset.base import BaseDataset, Samples, Splits
 from mxtrain.dataset.checking.problems import (
+    BOX_OUTSIDE,
     NOT_A_NUMBER,
     NOTHING_TO_LEARN,
     STRICT,
@@ -23,7 +24,7 @@ from mxtrain.dataset.checking.problems import (
     Problem,
 )
 from mxtrain.dataset.coco import Coco
-from mxtrain.dataset.image.box_faults import refuse_all
+from mxtrain.dataset.image.box_faults import TOLERANCE, refuse_all
 from mxtrain.dataset.image.boxed_files import BoxedSplit
 from mxtrain.dataset.image.coco_file import CocoContents
 from mxtrain.dataset.image.json_elements import number_array
@@ -40,6 +41,7 @@ from mxtrain.types import Positive, Shape
 
 log = logging.getLogger(__name__)
 
+MEND_POINTS = "Correct it, or type dataset.wrong_boxes=mend to take such key points for unmarked."
 OTHER_SIGMA = 0.05
 """Of key points that are not COCO's of a person, where metrics are given no others: about the mean of those."""
 
@@ -164,6 +166,14 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
                 problems.append(Problem(NOT_A_NUMBER, place, fact, "Correct it, or remove it."))
                 continue
             point_J3[:, :2] += 0.5  # COCO's name pixels
+            outside_J = _are_outside(point_J3, contents.size_P2[contents.picture_R[number]])
+            if outside_J.any() and not self.mends:
+                place = contents.place(number)
+                x, y = point_J3[outside_J][0, :2] - 0.5
+                fact = f"annotations: {place} has a marked key point at {x:g}, {y:g}, which is outside its image."
+                problems.append(Problem(BOX_OUTSIDE, place, fact, MEND_POINTS))
+                continue
+            point_J3[outside_J, 2] = 0
             if point_J3[:, 2].any():
                 kept.append(number)
                 points.append(point_J3)
@@ -209,6 +219,12 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
     def _as_split(split: Optional[BoxedSplit]) -> Optional[KeyPointSplit]:
         assert split is None or isinstance(split, KeyPointSplit)
         return split
+
+
+def _are_outside(point_J3: np.ndarray, size_2: np.ndarray) -> np.ndarray:
+    """Which marked key points lie further outside of an image than a pixel, (J,); none where its size is unknown."""
+    point_J2, far_2 = point_J3[:, :2], np.where(np.isfinite(size_2), size_2, np.inf)
+    return (point_J3[:, 2] > 0) & (np.maximum(-point_J2, point_J2 - far_2).max(axis=1) > TOLERANCE)
 
 
 def _warn_of_unmarked(

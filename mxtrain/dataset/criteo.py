@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Literal, Sequence, Tuple
 
 from mxtrain.dataset.loading.text_stream import open_text
+from mxtrain.dataset.table.cells import number_of
 from mxtrain.dataset.table.feature_columns import Kind
 from mxtrain.dataset.table.feature_files import FeatureFiles
 from mxtrain.dataset.table.feature_statistics import WantedColumn
@@ -42,9 +43,15 @@ class Criteo(FeatureFiles):
     def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
         """See `FeatureFiles.layout`; files to predict for may have no label, as the challenge's test.txt."""
         begin = 1
+        with open_text(path, "\n") as lines:
+            cells = next(lines, "").rstrip("\r\n").split("\t")
+        if len(cells) >= len(NAMES) and all(cell and number_of(cell) != number_of(cell) for cell in cells[:5]):
+            raise DataError(
+                f"{path}, line 1 holds names, {', '.join(cells[:3])} ...: Criteo's files have no header. Remove it: "
+                "tail -n +2 FILE > NEW."
+            )
         if not with_target:
-            with open_text(path, "\n") as lines:
-                begin = next(lines, "").rstrip("\r\n").count("\t") + 1 - len(NAMES)
+            begin = len(cells) - len(NAMES)
             if begin not in (0, 1):
                 raise DataError(
                     f"{path}, line 1 has {begin + len(NAMES)} columns; a line of Criteo's has {len(NAMES)}, or "

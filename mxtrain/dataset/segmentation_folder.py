@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import ClassVar, Dict, List, Sequence, Tuple, Union
+from typing import ClassVar, Dict, List, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated, Literal
@@ -12,27 +12,34 @@ from typing_extensions import Annotated, Literal
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.checking.problems import STRICT, Findings
 from mxtrain.dataset.image.mask_file import LARGEST_VALUE
-from mxtrain.dataset.image.mask_pairs import MaskPairs, list_masks, list_pictures, pair
+from mxtrain.dataset.image.mask_pairs import MaskPairs, list_masks, list_pictures, pair, same_stem, with_ending
 from mxtrain.dataset.image.masked_files import MaskedFiles
 from mxtrain.dataset.image.masked_pictures import MaskCoding
-from mxtrain.dataset.loading.regular_files import exists, read_text
+from mxtrain.dataset.loading.regular_files import exists, files_in, read_text
 from mxtrain.dataset.loading.split_folders import find_splits
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
+from mxtrain.files.text_numbers import parse_integer
 from mxtrain.types import Names, PathText
 
 MaskValue = Annotated[int, pydantic.Field(ge=0, le=LARGEST_VALUE)]
 IMAGES = ("images", "image", "imgs", "img")
 MASKS = ("masks", "mask", "labels", "label", "annotations")
 """Names of the folders of pictures and of masks, in lower case."""
+MASK_ENDING = "_mask.png"
+ROBOFLOW_CLASSES = "_classes.csv"
+"""Files as Roboflow writes them: masks beside their images, and a table of pixel values and classes."""
 _LAYOUT = (
     "It must hold images/ and masks/ with files of the same names, e.g. images/a.jpg and masks/a.png; with splits of "
-    "your own train/images/, train/masks/, val/images/ ... or images/train/, masks/train/, images/val/ ..."
+    "your own train/images/, train/masks/, val/images/ ... or images/train/, masks/train/, images/val/ "
+    "...; or each mask beside its image, as a_mask.png beside a.jpg."
 )
 
 
 class SegmentationFolder(MaskedFiles):
     """`root/images/NAME.jpg` with `root/masks/NAME.png`, or the same in `root/train/` and `root/val/`.
+
+    Or each mask beside its picture, as `a_mask.png` beside `a.jpg`, with classes in `_classes.csv` (Roboflow).
 
     Pictures may lie in folders below if their masks do. A validation split that is missing is held out of the training
     pictures by `val_fraction`, seeded.
@@ -69,10 +76,14 @@ class SegmentationFolder(MaskedFiles):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         root = self.require_root(_LAYOUT)
-        folders_of = _find_folders(root)
-        names = self.classes or read_class_names(root / "classes.txt")
+        mixed = _find_mixed(root)
+        folders_of = {} if mixed else _find_folders(root)
+        listed = mixed.get("train", root) / ROBOFLOW_CLASSES
+        names = self.classes or (read_roboflow_names(listed) if exists(listed) else [])
+        names = names or read_class_names(root / "classes.txt")
         coding = self._coding(names)
-        found = {split: _pair(*folders, findings) for split, folders in folders_of.items()}
+        found = {split: _pair_mixed(folder, findings) for split, folder in mixed.items()}
+        found.update({split: _pair(*folders, findings) for split, folders in folders_of.items()})
         val, test = found.get("val"), found.get("test")
         return self.make_splits(found["train"], val, test, names, coding, findings=findings)
 
@@ -118,6 +129,37 @@ def read_class_names(path: Path) -> List[str]:
     if twice:
         raise DataError(f"'{path}' names the class '{twice[0]}' twice. Give each line its own name.")
     return names
+
+
+def read_roboflow_names(path: Path) -> List[str]:
+    """The names of classes in a table of pixel values and names, as Roboflow writes it.
+
+    Raises:
+        DataError: the values are not 0, 1, 2 and so on.
+    """
+    rows = [line.partition(",")[::2] for line in split_lines(read_text(path))[1:] if line.strip()]
+    names = {parse_integer(value.strip()): name.strip() for value, name in rows}
+    if len(rows) < 2 or sorted(names, key=str) != sorted(range(len(rows)), key=str):
+        raise DataError(
+            f"'{path}' must give the values 0, 1, 2 and so on to at least two classes, a line each, below a header. "
+            "Correct it, or type dataset.classes=[...] dataset.mask_values=[...]."
+        )
+    return [names[value] for value in range(len(rows))]
+
+
+def _find_mixed(root: Path) -> Dict[str, Path]:
+    """The folders of splits, or the root alone, where masks lie beside their images, as Roboflow writes them."""
+    folders = find_splits(root, SegmentationFolder.option) or {"train": root}
+    return folders if any(name.endswith(MASK_ENDING) for name in files_in(folders["train"])) else {}
+
+
+def _pair_mixed(folder: Path, findings: Findings) -> MaskPairs:
+    def known_by(name: str) -> Optional[str]:
+        return None if name.endswith(MASK_ENDING) else same_stem(name)
+
+    pictures = list_pictures(folder, known_by, findings=findings)
+    masks = list_masks(folder, with_ending(MASK_ENDING), f"NAME{MASK_ENDING}", findings)
+    return pair(pictures, masks, folder, MASK_ENDING, findings)
 
 
 def _find_folders(root: Path) -> Dict[str, Tuple[Path, Path]]:

@@ -5,6 +5,7 @@ Legend: R boxes, P pictures, D columns of `boxes.Column`.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Dict, List, Literal, Optional, Sequence, Set, Tuple, Union
@@ -35,10 +36,13 @@ from mxtrain.dataset.image.mask_pairs import Files, list_pictures, refuse_alone
 from mxtrain.dataset.image.voc_annotation import EDGES, BadAnnotation, VocObject, parse_annotation
 from mxtrain.dataset.image.voc_layout import find_years, read_names
 from mxtrain.dataset.image.voc_masks import VocFound, VocOutlines
-from mxtrain.dataset.loading.regular_files import FileId, exists, read_bytes, walk
+from mxtrain.dataset.loading.regular_files import FileId, exists, files_in, read_bytes, walk
+from mxtrain.dataset.loading.split_folders import find_splits
 from mxtrain.errors import DataError, did_you_mean, typed_list
 from mxtrain.files.text_numbers import parse_boolean, parse_number
 from mxtrain.types import PathText
+
+log = logging.getLogger(__name__)
 
 MAX_XML_BYTES = 16 << 20
 UNSPECIFIED = ("", "unspecified", "none", "null")
@@ -47,7 +51,7 @@ MOST_TYPED = 50
 """Names of classes that a message tells to type; more belong in a file."""
 _LAYOUT = (
     "It must be VOCdevkit, VOCdevkit/VOC2007 or another folder that holds JPEGImages/, Annotations/ and "
-    "ImageSets/Main/."
+    "ImageSets/Main/; or train/, val/ and test/, each with images and an .xml beside each of them."
 )
 SplitNames = Union[str, List[str], None]
 
@@ -55,6 +59,9 @@ SplitNames = Union[str, List[str], None]
 class Voc(BoxedFiles):
     """`JPEGImages/NAME.jpg` with `Annotations/NAME.xml`, and `ImageSets/Main/SPLIT.txt` with a name a line; of one
     year, or of several beside each other.
+
+    Or images with their annotations beside them (`a.jpg`, `a.xml`), as Roboflow and LabelImg write them: in `train/`,
+    `valid/` and `test/`, or in the root alone. Images without an annotation are left out; settings of lists are unused.
 
     Coordinates count from 1 in the files, and the last pixel is part of a box: xmin - 1 up to xmax is what is learned.
     """
@@ -107,6 +114,10 @@ class Voc(BoxedFiles):
         names = choose_class_names(self.classes, root, VOC_CLASSES)
         reader = _SplitReader(self, names, findings)
         years = find_years(root)
+        folders = {} if years else self._find_mixed(root)
+        if folders:
+            mixed = {split: reader.read_mixed(folder) for split, folder in folders.items()}
+            return self.make_splits(mixed, names, range(len(names)), findings)
         if not years:
             raise DataError(
                 f"{self.option}: '{root}' holds no JPEGImages/. {_LAYOUT} Name yours with dataset.root=FOLDER."
@@ -117,6 +128,13 @@ class Voc(BoxedFiles):
             for split, given in wanted.items() if given is not None or split == "train"
         }  # fmt: skip
         return self.make_splits(found, names, range(len(names)), findings)
+
+
+    def _find_mixed(self, root: Path) -> Dict[str, Path]:
+        """The folders of splits, or the root alone, that hold images and their annotations beside each other, as
+        Roboflow and LabelImg write them; none where there are no annotations."""
+        folders = find_splits(root, self.option) or {"train": root}
+        return folders if any(name.lower().endswith(".xml") for name in files_in(folders["train"])) else {}
 
 
 class VocInstances(Voc):
@@ -165,7 +183,28 @@ class _SplitReader:
                     fact = f"{shown} names '{path}', which {setting} has already."
                     self._findings.remark(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Name it once."))
                 found.setdefault(str(path), (path, number, annotation))
-        entries = list(found.values())
+        return self._boxed(list(found.values()))
+
+    def read_mixed(self, folder: Path) -> Optional[BoxedSplit]:
+        """The images of a folder that have an annotation beside them, with their boxes."""
+        pictures = list_pictures(folder, findings=self._findings)
+        start = len(str(folder)) + 1
+        there = {str(path)[start:-4]: path for path, _ in walk(folder, (".xml",), findings=self._findings)}
+        alone = [name for name in there if name not in pictures]
+        refuse_alone(
+            [DataPlace(str(there[name])) for name in alone],
+            [f"'{there[name]}' is the annotation of no image: there is none of that name beside it" for name in alone],
+            f"({len(alone):,} of {len(there):,} are alone)", "Add the images, or remove these annotations.",
+            self._findings,
+        )  # fmt: skip
+        without = len(pictures) - (len(there) - len(alone))
+        if without:
+            log.info("%s: %d of %d images in '%s' have no annotation and are left out", self._dataset.option, without,
+                     len(pictures), folder)  # fmt: skip
+        return self._boxed([(*pictures[name], there[name]) for name in sorted(pictures) if name in there])
+
+    def _boxed(self, entries: Sequence[Tuple[Path, FileId, Path]]) -> Optional[BoxedSplit]:
+        """Images with their identity and annotation -> a split; None where there are none."""
         boxes = _VocBoxes(self._dataset, self._classes, self._findings)
         for index, (_, _, annotation) in enumerate(entries):
             boxes.add(index, annotation)

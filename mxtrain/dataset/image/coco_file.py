@@ -24,6 +24,7 @@ from mxtrain.dataset.checking.problems import (
 from mxtrain.dataset.image.box_faults import refuse_all
 from mxtrain.dataset.image.boxed_classes import first_twice
 from mxtrain.dataset.image.json_elements import Element, JsonFile
+from mxtrain.dataset.loading.regular_files import as_posix
 from mxtrain.errors import DataError
 from mxtrain.files.text_numbers import parse_boolean, parse_number
 
@@ -115,7 +116,7 @@ def read_picture_ids(path: Path) -> Iterator[Tuple[Union[int, str], str]]:
         if element.key == "images" and isinstance(one, dict):
             number, name = one.get("id"), one.get("file_name")
             if isinstance(number, (int, str)) and isinstance(name, str):
-                yield number, name
+                yield number, as_posix(name)
 
 
 def _side(value: object) -> float:
@@ -196,7 +197,7 @@ class _CocoReader:
         # Images with texts as ids follow those with numbers, in the order of the file.
         number = given if type(given) is int else _FIRST_OF_TEXTS + len(self._numbers_of)
         self._numbers_of[given] = number
-        self._images[number] = (name, size[0], size[1], element.record)
+        self._images[number] = (as_posix(name), size[0], size[1], element.record)
 
     def _add_category(self, element: Element) -> None:
         one = element.value

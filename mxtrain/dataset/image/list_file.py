@@ -9,6 +9,7 @@ Legend: P pictures, R boxes, N numbers of a label.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Sequence, Tuple
@@ -31,10 +32,12 @@ from mxtrain.dataset.image.boxes import Flag
 from mxtrain.dataset.image.decoding import EncodedImages
 from mxtrain.dataset.image.files import ImageFiles
 from mxtrain.dataset.image.record_file import RecordFile
-from mxtrain.dataset.loading.regular_files import FileId, read_text
+from mxtrain.dataset.loading.regular_files import FileId, as_posix, read_text
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_number
+
+log = logging.getLogger(__name__)
 
 _LEAST_HEADER, _LEAST_OBJECT = 2, 5
 _DIFFICULT = 5
@@ -116,6 +119,22 @@ class _ListCollector:
         self._pictures: List[int] = []
         self._objects: List[np.ndarray] = []
         self._places: List[DataPlace] = []
+        self._odd: List[Tuple[DataPlace, float]] = []
+        """Sixth numbers of objects that are neither 0 nor 1."""
+
+    def warn_of_odd(self, findings: Findings) -> None:
+        """Says that sixth numbers other than 0 and 1 do not count, once for all."""
+        if not self._odd:
+            return
+        place, number = self._odd[0]
+        fact = (
+            f"{place}: the sixth number of an object is {number:g} ({len(self._odd):,} such objects), and only 1 = "
+            "difficult and 0 are known: these are not taken for difficult."
+        )
+        problem = Problem(LABEL_RANGE, place, fact, "Write 0 or 1 where it is meant to say that.")
+        findings.remark(problem)
+        if not findings.goes_on:
+            log.warning("%s", problem.sentence)
 
     def add(self, picture: int, label_N: np.ndarray, place: DataPlace) -> bool:
         """Takes the label of a picture; says whether it is one of boxes."""
@@ -126,7 +145,9 @@ class _ListCollector:
             return False
         header, width = int(label_N[0]), int(label_N[1])
         object_MB = label_N[header:].reshape(-1, width)
-        is_difficult_M = object_MB[:, _DIFFICULT] == 1 if width > _DIFFICULT else np.zeros(len(object_MB), bool)
+        sixth_M = object_MB[:, _DIFFICULT] if width > _DIFFICULT else np.zeros(len(object_MB))
+        is_difficult_M = sixth_M == 1
+        self._odd += [(place, float(number)) for number in sixth_M[~np.isin(sixth_M, (0, 1))].tolist()]
         self._objects.append(np.column_stack([object_MB[:, :_DIFFICULT], Flag.DIFFICULT * is_difficult_M]))
         self._pictures += [picture] * len(object_MB)
         self._places += [place] * len(object_MB)
@@ -168,6 +189,7 @@ def read_records(path: Path, findings: Findings) -> ListedBoxes:
         if found.add(len(kept), label_N, place):
             kept.append(record)
     refuse_all(findings, found.problems, "records")
+    found.warn_of_odd(findings)
     return found.listed(path, BoxRecords(records, kept), [])
 
 
@@ -188,7 +210,7 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
             if line.strip()]  # fmt: skip
     if not rows:
         raise DataError(f"'{path}' names no picture.")
-    paths = [str(folder / row[-1].strip()) for _, row in rows]
+    paths = [str(folder / as_posix(row[-1].strip())) for _, row in rows]
     for (number, row), file, identity in zip(rows, paths, find_ids(folder, paths)):
         place = DataPlace(str(path), number)
         if len(row) < 3:
@@ -209,4 +231,5 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
         elif found.add(len(kept), label_N, place):
             kept.append((file, identity))
     refuse_all(findings, found.problems, "lines")
+    found.warn_of_odd(findings)
     return found.listed(path, ImageFiles([file for file, _ in kept]), [identity for _, identity in kept])

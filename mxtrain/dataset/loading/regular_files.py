@@ -147,6 +147,11 @@ def _wrong_lines(lines: Iterable[bytes]) -> Iterator[Tuple[int, int, bytes]]:
             yield number, line[error.start], line[begin : begin + _SAMPLE_BYTES]
 
 
+def as_posix(name: str) -> str:
+    """A path in a data file with / between its parts, as it was written on Windows, too."""
+    return name.replace("\\", "/")
+
+
 def files_in(folder: AnyPath) -> List[str]:
     """The names of the files in a folder, sorted; none where it is no folder or cannot be read."""
     try:

@@ -52,10 +52,11 @@ def name_splits(names: Iterable[str], option: str, where: str) -> Dict[str, str]
         another split has the same prefix.
 
     Raises:
-        DataError: two names mean the same split.
+        DataError: two names mean the same split, or all mean validation or testing.
     """
     groups: Dict[str, Dict[str, List[str]]] = {}
-    for name in sorted(names):
+    names = sorted(names)
+    for name in names:
         parsed = parse_name(name)
         if parsed is not None:
             groups.setdefault(parsed[0], {}).setdefault(parsed[1], []).append(name)
@@ -70,6 +71,12 @@ def name_splits(names: Iterable[str], option: str, where: str) -> Dict[str, str]
                     f"means the split {split}. Leave one of them there, or rename the others."
                 )
         return {split: found[split][0] for split in WORDS if split in found}
+    if len(groups) == 1 and len(next(iter(groups.values()))) > 1 and all(map(parse_name, names)):
+        (prefix,) = groups
+        raise DataError(
+            f"{option}: '{where}' holds {' and '.join(f'{name}/' for name in names)}, but no folder of the training "
+            f"split. Add '{prefix + '_' if prefix else ''}train/', or rename one of these."
+        )
     return {}
 
 

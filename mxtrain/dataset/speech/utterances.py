@@ -18,7 +18,7 @@ from mxtrain.dataset.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.dataset.loading.regular_files import read_text, require_there, walk
+from mxtrain.dataset.loading.regular_files import as_posix, read_text, require_there, walk
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import JsonTextError, kind_of, parse_json
 from mxtrain.files.text_lines import BLANKS, split_lines, split_words
@@ -137,7 +137,7 @@ def utterance_of(row: Dict[str, object], folder: Path, place: DataPlace) -> Utte
     begin, duration = _seconds(row, "offset"), _seconds(row, "duration")
     if duration is not None and duration <= 0:
         raise ValueError(f"has the duration {duration}")
-    path = os.path.join(folder, os.path.expanduser(audio))
+    path = os.path.join(folder, os.path.expanduser(as_posix(audio)))
     if begin is None:
         return Utterance(path, text, place, said_s=duration or 0.0)
     return Utterance(path, text, place, begin, duration)

@@ -6,8 +6,9 @@ Legend: R rows of a file, B batch, L ids of a row.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -44,6 +45,8 @@ _FORMS = {
 }  # fmt: skip
 _PLAIN_PAIRS = re.compile(r"(?:(?:[^ :]*:)?[0-9+\-]+:[0-9+\-.eE]+(?: |$))*", re.ASCII)
 _ROWS_AT_ONCE = 4096
+_LOOKED_AT, _LEAST_SHARE = 1000, 0.1
+"""Lines whose targets are looked at together, and the share of other targets that makes a file one of others."""
 LONGEST_ROW = 10_000
 """Features of a row, unless `max_features` says otherwise."""
 
@@ -126,7 +129,10 @@ def read_indexed(path: str, with_target: bool, findings: Findings) -> Iterator[I
     """`target index:value ...` (libsvm) or `target field:index:value ...` (libffm, whose fields are left out), a line
     each; what stands behind a `#` is a remark."""
     with open_text(path, "\n", findings) as lines:
-        for line, text in enumerate(lines, start=1):
+        first = list(islice(lines, _LOOKED_AT))
+        if with_target:
+            _refuse_other_targets(path, first)
+        for line, text in enumerate(chain(first, lines), start=1):
             cells = text.partition("#")[0].split()
             if not cells:
                 continue
@@ -135,6 +141,24 @@ def read_indexed(path: str, with_target: bool, findings: Findings) -> Iterator[I
             except _WrongLine as wrong:
                 place = DataPlace(path, line)
                 findings.refuse(Problem(wrong.kind, place, f"{place}: {wrong}", "Correct or remove it."))
+
+
+def _refuse_other_targets(path: str, lines: Sequence[str]) -> None:
+    """Raises: DataError: many of the first lines have other targets than those that are read, such as 1 and 2."""
+    texts = [cells[0] for line in lines if (cells := line.partition("#")[0].split())]
+    counts = Counter(number for text in texts if (number := number_of(text)) == number)
+    others = {number: count for number, count in counts.items() if number not in LABELS}
+    if sum(others.values()) < max(3, len(texts) * _LEAST_SHARE):
+        return
+    shown = " and ".join(f"{number:g}" for number in sorted(counts)[:5])
+    remedy = (
+        "Subtract 1 from them, so that 2 becomes 1 = yes: awk '{$1 -= 1} 1' FILE > NEW." if set(counts) == {1, 2}
+        else "Write 1 for yes and 0 for no. A number is predicted by task=regression dataset=tabular."
+    )  # fmt: skip
+    raise DataError(
+        f"{path}: the targets of the first lines are {shown}{' and so on' if len(counts) > 5 else ''}; allowed are 0 "
+        f"or -1, and 1. {remedy}"
+    )
 
 
 class _WrongLine(Exception):

@@ -290,7 +290,7 @@ def test_false_and_true_are_0_and_1_in_any_case(tmp_path: Path, classes: Any) ->
     rows = [{**row, "target": ("False", "TRUE")[number % 3 == 0]} for number, row in enumerate(rows_of(60, 0))]
     share = table(train=write_csv(tmp_path / "t.csv", rows), classes=classes).open().train.read_labels().mean()
     assert share == pytest.approx(2 / 3 if classes[0] == "True" else 1 / 3, abs=0.05)
-    with pytest.raises(DataError, match=r"no row has the target '1' or '2'.* Type dataset.classes=\[False,TRUE\]"):
+    with pytest.raises(DataError, match=r"no row has the target '1' or '2'.* Type 'dataset.classes=..False.,.TRUE..'"):
         table(train=str(tmp_path / "t.csv"), classes=[1, 2]).open()
 
 
