@@ -22,7 +22,8 @@ from mxtrain.dataset.voc import Voc, VocInstances
 from mxtrain.errors import DataError
 
 BOX = "<bndbox><xmin>2</xmin><ymin>3</ymin><xmax>12</xmax><ymax>13</ymax></bndbox>"
-XML = f"<annotation><size><width>24</width><height>16</height></size><object><name>dog</name>{BOX}</object></annotation>"
+SIZE = "<size><width>24</width><height>16</height></size>"
+XML = f"<annotation>{SIZE}<object><name>dog</name>{BOX}</object></annotation>"
 
 
 def make_image(path: Path) -> None:

@@ -105,7 +105,7 @@ def test_missing_files_say_what_to_type(write: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no .*t.en, nor with .gz: .*here dataset.source=en"):
         described(str(tmp_path / "t")).open()
     write("t", ENGLISH, GERMAN)
-    with pytest.raises(DataError, match="dataset.target=fr: there is no .*t.fr, nor with .gz. Type dataset.target=de for .*t.de[.]"):
+    with pytest.raises(DataError, match="there is no .*t.fr, nor with .gz. Type dataset.target=de for .*t.de[.]"):
         described(str(tmp_path / "t"), target="fr").open()
     with pytest.raises(DataError, match="Did you mean 't'.* holds t.de, t.en"):
         described(str(tmp_path / "tt")).open()
