@@ -17,6 +17,8 @@ from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import WORKER
 from mxtrain.private_sockets.folder import join_folder
 
+MPI_RANK, SLURM_RANK = "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
+"""The variables in which mpirun and srun say which of their processes this one is."""
 ROOT = "MXTRAIN_ROOT"
 """HOST:PORT at which the scheduler of processes that mpirun or srun started shall listen."""
 OWN_GPUS = "MXTRAIN_OWN_GPUS"
@@ -29,27 +31,40 @@ _MAX_STEP = 0xFFFFFFF0
 
 def rank_of(environ: Mapping[str, str]) -> Optional[int]:
     """This process's number among those that mpirun or srun started; None where neither did."""
-    if "OMPI_COMM_WORLD_RANK" in environ:
-        return int(environ["OMPI_COMM_WORLD_RANK"])
-    if "SLURM_PROCID" in environ and "SLURM_STEP_NUM_TASKS" in environ:
+    if MPI_RANK in environ:
+        return _number(environ, MPI_RANK)
+    if SLURM_RANK in environ and "SLURM_STEP_NUM_TASKS" in environ:
         step = environ.get("SLURM_STEP_ID", "")
-        return int(environ["SLURM_PROCID"]) if step.isdecimal() and int(step) < _MAX_STEP else None
+        return _number(environ, SLURM_RANK) if step.isdecimal() and int(step) < _MAX_STEP else None
     return None
+
+
+def _number(environ: Mapping[str, str], name: str, default: str = "0") -> int:
+    """Raises: ConfigError: a variable is no whole number."""
+    text = environ.get(name) or default
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(
+            f"{name}={text} in the environment: must be a whole number. Where neither mpirun nor srun started this "
+            f"process, unset it (env -u {name} ...)."
+        ) from None
 
 
 def ranks_here(environ: Mapping[str, str]) -> List[int]:
     """The numbers of those of these processes that share this host, in order; empty where nobody says. Where mpirun or
     an old Slurm says only how many they are, they are taken to follow each other."""
     if "OMPI_COMM_WORLD_LOCAL_SIZE" in environ:
-        size = int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
-        first = int(environ["OMPI_COMM_WORLD_RANK"]) - int(environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
+        size = _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
+        first = _number(environ, MPI_RANK) - _number(environ, "OMPI_COMM_WORLD_LOCAL_RANK")
         return list(range(first, first + size))
     if "SLURM_GTIDS" in environ:
-        return sorted(map(int, environ["SLURM_GTIDS"].split(",")))
+        ids = environ["SLURM_GTIDS"].split(",")
+        return sorted(_number({"SLURM_GTIDS": one}, "SLURM_GTIDS") for one in ids)
     counts: List[int] = []  # "2(x3),1" is 2, 2, 2, 1
     for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
         counts += [int(count)] * int(times or 1)
-    node = int(environ.get("SLURM_NODEID", "0"))
+    node = _number(environ, "SLURM_NODEID")
     return list(range(sum(counts[:node]), sum(counts[: node + 1])))
 
 
@@ -97,17 +112,23 @@ def launched_environment(
         ConfigError: there are more or fewer processes than described, or nobody says where the scheduler listens.
     """
     rank = rank_of(environ)
-    size = int(environ.get("OMPI_COMM_WORLD_SIZE") or environ.get("SLURM_STEP_NUM_TASKS") or 1)
+    size = _number(environ, "OMPI_COMM_WORLD_SIZE" if MPI_RANK in environ else "SLURM_STEP_NUM_TASKS", "1")
     if rank is None or size == 1:
         return None
     who = roles(cluster, van)
-    starter = "mpirun" if "OMPI_COMM_WORLD_RANK" in environ else "srun"
+    starter, variable = ("mpirun", MPI_RANK) if MPI_RANK in environ else ("srun", SLURM_RANK)
     if size != len(who):
         servers = 0 if van is None else cluster.num_servers
         needed = f"{cluster.workers} workers" + (f", {servers} servers and a scheduler" if van is not None else "")
         raise ConfigError(
             f"{starter} started {size} processes, but the description needs {len(who)}: {needed} (cluster.workers="
-            f"{cluster.workers} cluster.servers={cluster.servers}). Type {starter} -n {len(who)}."
+            f"{cluster.workers} cluster.servers={cluster.servers}). Type {starter} -n {len(who)}; or, if {starter} did "
+            f"not start this process, unset what is left of it: env -u {variable} ..."
+        )
+    if not 0 <= rank < size:
+        raise ConfigError(
+            f"{variable}={rank} in the environment, and {starter} started {size} processes. Where it did not start "
+            f"this one, unset the variable (env -u {variable} ...)."
         )
     role, number = who[rank]
     root = find_root(environ, len(ranks_here(environ)) == size, starter)

@@ -107,6 +107,24 @@ def test_ranks_are_scheduler_servers_workers() -> None:
         launched_environment(Cluster(workers=3), "zmq", {**OMPI, "OMPI_COMM_WORLD_RANK": "0"})
 
 
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({**OMPI, "OMPI_COMM_WORLD_RANK": "x"}, "OMPI_COMM_WORLD_RANK=x .*env -u OMPI_COMM_WORLD_RANK"),
+        ({**OMPI, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "two"}, "OMPI_COMM_WORLD_SIZE=two "),
+        ({**OMPI, "OMPI_COMM_WORLD_RANK": "4"}, "OMPI_COMM_WORLD_RANK=4 .*mpirun started 4 processes"),
+        ({**OMPI, "OMPI_COMM_WORLD_RANK": "-1"}, "OMPI_COMM_WORLD_RANK=-1 "),
+        ({**OMPI, "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "all"}, "OMPI_COMM_WORLD_LOCAL_SIZE=all "),
+        ({**SLURM, "SLURM_PROCID": "x"}, "SLURM_PROCID=x .*env -u SLURM_PROCID"),
+        ({**SLURM, "SLURM_PROCID": "1", "SLURM_GTIDS": "0,b"}, "SLURM_GTIDS=b "),
+        ({**OMPI, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "9"}, "unset what is left of it: env -u OMPI"),
+    ],
+)
+def test_variables_left_over_from_a_launcher_are_named(environ: Dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        launched_environment(Cluster(workers=2, servers=1), "zmq", environ)
+
+
 def test_a_batch_script_is_no_task_of_srun() -> None:
     script = {**SLURM, "SLURM_PROCID": "0", "SLURM_STEP_ID": str(0xFFFFFFFB)}
     assert launched_environment(Cluster(workers=2), "zmq", script) is None
