@@ -226,6 +226,12 @@ def warnings_of(
         found.append(
             f"dataset.batch_size={size} is more than the {num_samples} training samples: a step takes them all."
         )
+    kind, _, count = description.parallel.devices.partition(":")
+    if count == "1" and {"replicas", "stages"}.intersection(type(description.parallel).model_fields):
+        found.append(
+            f"parallel.devices={kind}:1: one device trains as parallel=single does. Type parallel.devices={kind}:2 for "
+            "two."
+        )
     if meter.weighted and workers.updates and workers.world.size > 1:
         found.append(
             "this loss weighs samples, and workers of kvstore=dist_async wait for nobody: each divides its gradients "

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mxtrain.build import build_network, build_run
+from mxtrain.build import build_network, build_run, warnings_of
 from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.dataset.language.tokenizing.wordpiece import WordPiece
@@ -118,3 +119,13 @@ def test_devices_that_wait_for_each_other_are_looked_at_and_one_where_asked(made
 def test_folders_on_the_way_to_the_run_directory_are_made(describe_run: Any, tmp_path: Path) -> None:
     build_run(describe_run(*SMALL), tmp_path / "not" / "there" / "yet")
     assert (tmp_path / "not" / "there" / "yet").is_dir()
+
+
+def test_strategy_of_several_devices_on_one_is_said(describe_run: Any) -> None:
+    meter, workers = SimpleNamespace(weighted=False), SimpleNamespace(updates=False)
+    for overrides, is_said in ((["parallel=data"], False), (["parallel.devices=cpu:1"], False),
+                               (["parallel=data", "parallel.devices=cpu:1"], True),
+                               (["parallel=pipeline", "parallel.devices=cpu:1"], True)):  # fmt: skip
+        found = warnings_of(describe_run(*SMALL, *overrides), 1000, 20, meter, workers)  # type: ignore[arg-type]
+        assert ["one device trains as parallel=single does. Type parallel.devices=cpu:2" in one for one in found] == \
+            [True] * is_said  # fmt: skip
