@@ -27,12 +27,19 @@ def test_parse_name(name: str, parsed: Optional[Tuple[str, str]]) -> None:
     (["Training", "Testing"], {"train": "Training", "test": "Testing"}),
     (["seg_pred", "seg_test", "seg_train"], {"train": "seg_train", "test": "seg_test"}),
     (["cat", "dog"], {}),
-    (["val", "test"], {}),
+    (["val", "cat"], {}),
+    (["test"], {}),
     (["bullet_train", "car"], {}),
     (["train", "bullet_train", "bullet_test"], {"train": "train"}),
 ])  # fmt: skip
 def test_name_splits(names: List[str], splits: Dict[str, str]) -> None:
     assert name_splits(names, "dataset=x", "root") == splits
+
+
+@pytest.mark.parametrize("names, missing", [(["val", "test"], "'train/'"), (["x_dev", "x_test"], "'x_train/'")])
+def test_splits_without_a_training_split_are_refused(names: List[str], missing: str) -> None:
+    with pytest.raises(DataError, match=f"holds .* but no folder of the training split. Add {missing}"):
+        name_splits(names, "dataset=x", "root")
 
 
 def test_two_names_of_one_split_are_refused() -> None:
