@@ -1,4 +1,4 @@
-"""Reads recordings: WAV, FLAC and whatever else libsndfile knows, at any rate, as one channel of float32.
+"""Reads recordings in the formats that are usual for speech, at any rate, as one channel of float32.
 
 Legend: S samples of sound.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import struct
 from typing import BinaryIO, Optional, Tuple
 
@@ -19,6 +20,13 @@ from mxtrain.files.regular_files import AnyPath
 
 ENDINGS = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au", ".sph", ".w64", ".caf")
 """Of files that are looked for in folders to predict for."""
+FORMATS = "WAV, RF64, W64, FLAC, Ogg, MP3, AIFF, AU, CAF and NIST SPHERE"
+"""The formats that are read. libsndfile knows more, such as MATLAB's: few files, and many advisories."""
+_HEAD = re.compile(
+    rb"RIF[FX].{4}WAVE|RF64.{4}WAVE|riff|fLaC|OggS|ID3|\xff[\xe0-\xff]|FORM.{4}AIF[FC]|\.snd|dns\.|caff|NIST_1A",
+    re.DOTALL,
+)
+"""The first bytes of `FORMATS`."""
 SILENT_AUDIO = "silent_audio"
 CUT_AUDIO = "cut_audio"
 MOST_SECONDS = 3600.0
@@ -45,6 +53,7 @@ def read_recording(path: AnyPath, rate: int, begin_s: float = 0.0, duration_s: O
     """
     try:
         with open_regular(path) as (file, _):
+            _refuse_other_formats(file)
             _refuse_cut(file)
             sound_SC, own_rate = _read(file, begin_s, duration_s)
     except DataError as error:
@@ -96,6 +105,13 @@ def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[
     return found_SC, rate
 
 
+def _refuse_other_formats(file: BinaryIO) -> None:
+    """Raises: RecordingError: the file is in none of `FORMATS`, so that libsndfile is not asked for it."""
+    if not _HEAD.match(os.pread(file.fileno(), 12, 0)):
+        fact = f"is no recording that can be read: {FORMATS} are, and its first bytes are of none of these."
+        raise RecordingError(fact, kind=UNREADABLE_AUDIO)
+
+
 def _refuse_cut(file: BinaryIO) -> None:
     """Refuses a WAV file with fewer bytes than its header says, which libsndfile reads without a word.
 
@@ -131,5 +147,3 @@ def require_soundfile() -> None:
         import soundfile  # noqa: F401
     except (ImportError, OSError) as error:
         raise DataError(f"soundfile reads recordings, and cannot be used ({error}): pip install soundfile") from error
-
-

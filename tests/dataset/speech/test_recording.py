@@ -80,6 +80,39 @@ def test_what_cannot_be_used_is_refused_by_its_kind(tmp_path: Path, name: str, w
     assert caught.value.kind == kind or not kind and caught.value.kind in ("cut_audio", "unreadable_audio")
 
 
+@pytest.mark.parametrize(
+    "audio_format, subtype",
+    [
+        ("WAV", "PCM_24"), ("WAVEX", "PCM_16"), ("RF64", "PCM_16"), ("W64", "PCM_16"), ("FLAC", "PCM_16"),
+        ("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", "MPEG_LAYER_III"), ("AIFF", "PCM_16"), ("AIFF", "FLOAT"),
+        ("AU", "PCM_16"), ("CAF", "PCM_16"), ("NIST", "PCM_16"),
+    ],
+)  # fmt: skip
+def test_formats_of_speech_are_read(tmp_path: Path, audio_format: str, subtype: str) -> None:
+    for endian in ("FILE", "LITTLE", "BIG"):
+        if soundfile.check_format(audio_format, subtype, endian):
+            soundfile.write(tmp_path / "a", TONE, 8000, format=audio_format, subtype=subtype, endian=endian)
+            found = read_recording(tmp_path / "a", 8000)
+            np.testing.assert_allclose(found[2000:6000], TONE[2000:6000], atol=0.1)
+
+
+def test_mp3_with_a_tag_is_read(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.mp3", TONE, 8000)
+    content = (tmp_path / "a.mp3").read_bytes()
+    (tmp_path / "a.mp3").write_bytes(b"ID3\x03\0\0\0\0\0\x0a" + bytes(10) + content)
+    assert len(read_recording(tmp_path / "a.mp3", 8000)) >= 8000
+
+
+@pytest.mark.parametrize("audio_format", ["MAT4", "MAT5", "PAF", "PVF", "VOC", "IRCAM", "SVX", "AVR", "XI", "HTK"])
+def test_other_formats_of_libsndfile_are_refused(tmp_path: Path, monkeypatch, audio_format: str) -> None:
+    subtype = "DPCM_16" if audio_format == "XI" else "PCM_16"
+    rate = 44100 if audio_format == "XI" else 8000
+    soundfile.write(tmp_path / "a.wav", TONE, rate, format=audio_format, subtype=subtype)
+    monkeypatch.setattr(soundfile, "SoundFile", None)
+    with pytest.raises(RecordingError, match="WAV, RF64, W64, FLAC, Ogg, MP3.* first bytes are of none of these"):
+        read_recording(tmp_path / "a.wav", 8000)
+
+
 def test_more_than_a_sample_may_take_is_refused_before_it_is_read(tmp_path: Path, monkeypatch) -> None:
     soundfile.write(tmp_path / "a.wav", TONE, 8000)
     monkeypatch.setattr("mxtrain.dataset.speech.recording.MOST_SECONDS", 0.6)
