@@ -1,12 +1,15 @@
 """Shared by all tests: MXNet with one thread, and no leftovers."""
 
 import ctypes
+import enum
+import functools
 import gc
 import os
 import shutil
 import signal
 import stat
 import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -20,6 +23,7 @@ import pytest
 from mxtrain.files.cache import own_folder
 from mxtrain.runtime.amx import cpu_flags
 from mxtrain.runtime.openblas import CORE, openblas_core
+from mxtrain.types import NamedFlags, NamedInt
 
 if openblas_core(cpu_flags()):
     # As the command line does: a run in this process and one of another process have the same bits then.
@@ -51,6 +55,29 @@ def no_leaks():
             thread.join(timeout=5)
     left = [t.name for t in threading.enumerate() if t.name.startswith(OWN_THREADS) and t.is_alive()]
     assert not left, f"threads left running: {left}"
+
+
+@pytest.fixture(autouse=True)
+def plain_parameters():
+    """Whatever a test computes or traces, no member of an enum reaches an operator of MXNet's, but those whose text is
+    their number on every Python."""
+    for module, function, place in (("symbol", "_symbol_creator", 4), ("ndarray", "_imperative_invoke", 3)):
+        register = sys.modules.get(f"mxnet.{module}.register")
+        call = getattr(register, function, None)
+        if call is not None and not hasattr(call, "__wrapped__"):
+            setattr(register, function, _with_plain_parameters(call, place))
+
+
+def _with_plain_parameters(call, place):
+    @functools.wraps(call)
+    def checked(*given):
+        for value in given[place]:
+            is_name = isinstance(value, enum.Enum) and not isinstance(value, (NamedInt, NamedFlags))
+            if is_name or isinstance(value, (tuple, list)) and any(isinstance(one, enum.Enum) for one in value):
+                raise AssertionError(f"an operator gets {value!r}: before Python 3.11 its text is no number")
+        return call(*given)
+
+    return checked
 
 
 def resident_bytes():
