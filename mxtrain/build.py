@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Tuple, Union
@@ -17,6 +18,7 @@ from mxtrain.dataset.base import Splits, open_splits
 from mxtrain.dataset.signature import Signature
 from mxtrain.description.groups import Description
 from mxtrain.description.remedies import less_memory
+from mxtrain.description.rules import batch_divisions
 from mxtrain.description.sparse_tables import (
     PAYS_FROM,
     WORKERS_PAY_FROM,
@@ -163,13 +165,13 @@ def build_objective(
     description: Description, network: gluon.Block, signature: Signature, world: World = ALONE
 ) -> Objective:
     """Builds the objective: network, loss and meter, which a strategy computes for a batch."""
-    begin, end = world.share(description.dataset.batch_size)
+    begin, end = world.share(description.dataset.samples_per_step)
     loss, meter = build_loss(description, signature, training=True)
     shape, trained = signature.shape, description.task.training_shapes(description, signature)
     predicted = None if trained == shape else shape
     return Objective(
         network, loss, meter, trained, max(end - begin, 1), description.amp, predicted, description.model.state_shapes,
-        description.dataset.batch_size,
+        description.dataset.samples_per_step,
     )
 
 
@@ -224,7 +226,8 @@ def warnings_of(
     found = description.rates.schedule.warnings(steps_per_epoch, total_steps)
     if setting == "batch_size" and size > num_samples:
         found.append(
-            f"dataset.batch_size={size} is more than the {num_samples} training samples: a step takes them all."
+            f"dataset.batch_size={size} is more than the {num_samples} training samples: a step takes them all, so an "
+            "epoch is one step. Type dataset.batch_size=auto for more of them."
         )
     kind, _, count = description.parallel.devices.partition(":")
     if count == "1" and {"replicas", "stages"}.intersection(type(description.parallel).model_fields):
@@ -280,6 +283,7 @@ def build_run(
         ConfigError, DataError, WeightsError, CheckpointError: nothing was started.
     """
     splits, signature = open_data(description)
+    description = with_batch_size(description, len(splits.train))
     devices = place(description)
     device = devices[0][0]
     network = build_network(description, signature, device, description.kvstore.serves_tables)
@@ -294,6 +298,7 @@ def build_run(
     if checkpoint is not None:
         before = Signature.from_json(checkpoint.state["run"]["input"])
         description.dataset.require_same(signature, before, str(checkpoint.path))
+        resume.require_same_batch(checkpoint, *description.dataset.batch_unit)
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
     data.train.look_ahead = strategy.look_ahead
@@ -301,6 +306,7 @@ def build_run(
     step = build_step(description, network, signature, len(data.train), strategy, workers, data.train.states)
     identity: Dict[str, Json] = {
         "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,
+        "batch_size": description.dataset.samples_per_step,
     }  # fmt: skip
     direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
     plan = build_plan(description, len(data.train), identity, direction)
@@ -337,6 +343,15 @@ def open_data(description: Description) -> Tuple[Splits, Signature]:
     if remark:
         log.info("%s", remark)
     return splits, signature
+
+
+def with_batch_size(description: Description, num_samples: int) -> Description:
+    """The description with a batch for its number of training samples, where `dataset.batch_size` is auto."""
+    divisor = math.prod(batch_divisions(description).values())
+    dataset = description.dataset.for_size(num_samples, divisor)
+    if dataset is not description.dataset and dataset.batch_unit[0] == "batch_size":
+        log.info("dataset.batch_size=%d for %s training samples (auto)", dataset.samples_per_step, f"{num_samples:,}")
+    return replace(description, dataset=dataset)
 
 
 def place(description: Description) -> List[List[Context]]:

@@ -29,7 +29,7 @@ from typing import (
 )
 
 import pydantic
-from typing_extensions import Annotated
+from typing_extensions import Annotated, Literal
 
 from mxtrain.errors import ConfigError
 
@@ -49,6 +49,7 @@ Positive = Annotated[int, pydantic.Field(gt=0, le=LARGEST_COUNT)]
 NonNegative = Annotated[int, pydantic.Field(ge=0, le=LARGEST_COUNT)]
 PositiveFloat = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+BatchSize = Union[Literal["auto"], Positive]
 Fraction = Annotated[float, pydantic.Field(ge=0, le=1)]
 ProperFraction = Annotated[float, pydantic.Field(gt=0, lt=1)]
 OpenFraction = Annotated[float, pydantic.Field(ge=0, lt=1)]

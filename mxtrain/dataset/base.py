@@ -16,8 +16,8 @@ from mxtrain.dataset.loading.regular_files import explain
 from mxtrain.dataset.loading.samples import Samples as Samples  # whoever writes a dataset finds all of these here
 from mxtrain.dataset.loading.samples import Source as Source
 from mxtrain.dataset.loading.samples import Splits as Splits
-from mxtrain.errors import ConfigError, DataError
-from mxtrain.types import NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec, shapes_of
+from mxtrain.errors import CheckpointError, ConfigError, DataError
+from mxtrain.types import BatchSize, NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec, shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.dataset.checking.checks import Checks
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from mxtrain.dataset.signature import Signature
     from mxtrain.loss.losses import Loss
     from mxtrain.model.base import Model
+
+STEPS_PER_EPOCH = 16
+"""Steps of an epoch that `batch_size=auto` aims at where there are few samples."""
+SMALLEST_BATCH = 8
+"""Samples that a batch has at least by `batch_size=auto`, where there are as many: fewer make gradients noisy."""
+
 
 class BaseDataset(Spec):
     """Base of the descriptions of all datasets."""
@@ -45,8 +51,12 @@ class BaseDataset(Spec):
     of_the_checkpoint: ClassVar[Tuple[str, ...]] = ()
     """Settings that only say how samples become inputs, which a checkpoint holds: with one, they are not needed."""
 
-    batch_size: Positive = 128
-    """Samples per optimizer step, over all devices and workers together."""
+    largest_batch: ClassVar[int] = 128
+    """The batch that `batch_size=auto` means for many samples."""
+
+    batch_size: BatchSize = 128
+    """Samples per optimizer step, over all devices and workers together; auto = `largest_batch`, or fewer where an
+    epoch of the training samples would have fewer than `STEPS_PER_EPOCH` steps."""
     eval_batch_size: Positive = 256
     """Samples per batch of an evaluation."""
     sampler: Literal["shuffle", "balanced", "weighted"] = "shuffle"
@@ -95,7 +105,26 @@ class BaseDataset(Spec):
     def batch_unit(self) -> Tuple[str, int]:
         """The setting that says how large a batch of training is, and what it says: "batch_size" where all batches have
         as many samples."""
-        return "batch_size", self.batch_size
+        return "batch_size", self.samples_per_step
+
+    @property
+    def samples_per_step(self) -> int:
+        """`batch_size`; as long as nothing is known of the data, at most as many where it is auto."""
+        return self.largest_batch if self.batch_size == "auto" else self.batch_size
+
+    def for_size(self, num_samples: int, divisor: int = 1) -> BaseDataset:
+        """This dataset with a `batch_size` for its number of training samples, where the description says auto: the
+        largest power of 2 that gives `STEPS_PER_EPOCH` steps an epoch, from `SMALLEST_BATCH` to `largest_batch`.
+
+        Args:
+            num_samples: of the training split.
+            divisor: the batch is a multiple of it, rounded up.
+        """
+        if self.batch_size != "auto":
+            return self
+        wanted = min(max(num_samples // STEPS_PER_EPOCH, SMALLEST_BATCH), self.largest_batch, max(num_samples, 1))
+        batch_size = -(-(2 ** (wanted.bit_length() - 1)) // divisor) * divisor
+        return self.model_copy(update={"batch_size": batch_size})
 
     def for_task(self, name: str) -> BaseDataset:
         """This dataset, whose samples have what a task needs of them, where samples have more than one task needs.
@@ -290,7 +319,8 @@ class Dataset(BaseDataset):
     gives: ClassVar[str] = "images"
 
     image_size: Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)] = "auto"
-    """[height, width] in pixels of what enters the network; auto = the dataset's own size."""
+    """[height, width] in pixels of what enters the network; auto = the dataset's own size, or for files of any size one
+    that fits most of them."""
     channels: Literal["auto", 1, 3] = "auto"
     """Channels of what enters the network: 1 grey, 3 colour; auto = the dataset's own."""
     augment: Augment = Augment()
@@ -305,7 +335,7 @@ class Dataset(BaseDataset):
     @pydantic.model_validator(mode="after")
     def _check_memory(self) -> Dataset:
         if self.image_size != "auto":
-            refuse_large_batch("image_size", self.image_size, self.channels, self.batch_size)
+            refuse_large_batch("image_size", self.image_size, self.channels, self.samples_per_step)
         return self
 
     @property
@@ -333,6 +363,17 @@ class Dataset(BaseDataset):
         from mxtrain.dataset.image.inputs import sign_images
 
         return sign_images(self, splits, model)
+
+    def require_same(self, signature: Signature, before: Signature, source: str) -> None:
+        """See `BaseDataset.require_same`: a network has learned objects of the sizes that they had."""
+        decoded, decoded_before = ((one.decoding or one).shape for one in (signature, before))
+        for now, then in ((signature.shape, before.shape), (decoded, decoded_before)):
+            if tuple(now) != tuple(then):
+                shown_now, shown_then = ("x".join(map(str, shape)) for shape in (now, then))
+                raise CheckpointError(
+                    f"{source}: images entered the network as {shown_then}, and now they would as {shown_now}. Type "
+                    f"dataset.image_size=[{then[-2]},{then[-1]}]."
+                )
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         if signature.shape == tuple(splits.shape):

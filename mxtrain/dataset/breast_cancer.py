@@ -13,7 +13,7 @@ from mxtrain.dataset.table.feature_dataset import FeatureDataset, store_of
 from mxtrain.dataset.table.feature_rows import FeatureRows
 from mxtrain.dataset.table.feature_statistics import WantedColumn, build_columns
 from mxtrain.dataset.table.feature_store import FeatureLayout, ReadColumn, open_inputs, open_store
-from mxtrain.types import OpenFraction, Positive
+from mxtrain.types import BatchSize, OpenFraction
 
 MEASURES = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave points",
             "symmetry", "fractal dimension")  # fmt: skip
@@ -29,7 +29,7 @@ class BreastCancer(FeatureDataset):
     the target 1 is benign; here it is malignant, which is what a test looks for.
     """
 
-    batch_size: Positive = 32
+    batch_size: BatchSize = 32
     val_fraction: OpenFraction = 0.15
     test_fraction: OpenFraction = 0.25
 

@@ -37,7 +37,7 @@ from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.loading.splitting import refuse_empty
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError
-from mxtrain.types import Positive, Shape
+from mxtrain.types import BatchSize, Positive, Shape
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,8 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
     train_annotations: str = "annotations/person_keypoints_train2017.json"
     val_annotations: Optional[str] = "annotations/person_keypoints_val2017.json"
     augment: KeyPointAugment = KeyPointAugment()  # type: ignore[assignment]
-    batch_size: Positive = 32
+    largest_batch: ClassVar[int] = 32
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 32
 
     def for_task(self, name: str) -> BaseDataset:

@@ -8,7 +8,7 @@ Source: https://ailab.criteo.com/ressources; the Display Advertising Challenge (
 
 from __future__ import annotations
 
-from typing import Literal, Sequence, Tuple
+from typing import ClassVar, Literal, Sequence, Tuple
 
 from mxtrain.dataset.loading.text_stream import open_text
 from mxtrain.dataset.table.cells import number_of
@@ -17,7 +17,7 @@ from mxtrain.dataset.table.feature_files import FeatureFiles
 from mxtrain.dataset.table.feature_statistics import WantedColumn
 from mxtrain.dataset.table.feature_store import FeatureLayout, ReadColumn
 from mxtrain.errors import DataError
-from mxtrain.types import Positive
+from mxtrain.types import BatchSize, Positive
 
 COUNTS = tuple(f"I{number}" for number in range(1, 14))
 CATEGORIES = tuple(f"C{number}" for number in range(1, 27))
@@ -33,7 +33,8 @@ class Criteo(FeatureFiles):
     times, which are counted in memory."""
     buckets: Positive = 100_000
     min_count: Positive = 10
-    batch_size: Positive = 2048
+    largest_batch: ClassVar[int] = 2048
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 8192
 
     def wanted(self, path: str) -> Sequence[WantedColumn]:

@@ -27,7 +27,7 @@ from mxtrain.dataset.image.scenes import Scenes
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.image.sizes import ImageSize, square
 from mxtrain.dataset.signature import Signature
-from mxtrain.types import OpenFraction, Positive
+from mxtrain.types import BatchSize, OpenFraction, Positive
 
 NAMES = ("top", "bottom", "left", "right", "centre")
 OUTER = 0.25
@@ -46,7 +46,7 @@ class DigitKeyPoints(KeyPointDataset, DigitScenes):  # type: ignore[misc]  # the
     # The first base's would be those of all datasets.
     image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
     """[height, width] of a scene in pixels, and of the part around a digit that enters the network."""
-    batch_size: Positive = 16
+    batch_size: BatchSize = 16
     eval_batch_size: Positive = 64
     val_fraction: OpenFraction = 0.2
 

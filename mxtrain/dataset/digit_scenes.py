@@ -30,7 +30,7 @@ from mxtrain.dataset.loading.official import sklearn_datasets
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError
-from mxtrain.types import OpenFraction, Positive
+from mxtrain.types import BatchSize, OpenFraction, Positive
 
 
 class DigitScenes(MaskedDataset):
@@ -51,7 +51,7 @@ class DigitScenes(MaskedDataset):
     """Training scenes in an epoch; another epoch has others. auto = as many as make a good network in a few minutes."""
     num_val: Positive = 300
     """Validation scenes, always the same."""
-    batch_size: Positive = 16
+    batch_size: BatchSize = 16
     eval_batch_size: Positive = 64
     val_fraction: OpenFraction = 0.2
 

@@ -10,7 +10,7 @@ from mxtrain.dataset.base import Dataset, Splits
 from mxtrain.dataset.image.settings import Augment
 from mxtrain.dataset.loading.memory import split_in_memory
 from mxtrain.dataset.loading.official import sklearn_datasets
-from mxtrain.types import OpenFraction, Positive
+from mxtrain.types import BatchSize, OpenFraction
 
 
 class Digits(Dataset):
@@ -19,7 +19,7 @@ class Digits(Dataset):
     Source: E. Alpaydin, C. Kaynak, "Optical Recognition of Handwritten Digits" (1998), the test part, by scikit-learn.
     """
 
-    batch_size: Positive = 64
+    batch_size: BatchSize = 64
     augment: Augment = Augment(crop_padding=1)
     val_fraction: OpenFraction = 0.15
     test_fraction: OpenFraction = 0.15

@@ -66,7 +66,7 @@ class Gymnasium(BaseDataset):
     """Episodes of the test at the end."""
     predicted_episodes: Positive = 3
     """Episodes that `predict` plays."""
-    batch_size: Positive = 256
+    batch_size: Positive = 256  # a part of a roll-out, which no number of samples gives
     eval_batch_size: Positive = 100
     val_fraction: OpenFraction = 0.0
     prefetch: Literal[0] = 0

@@ -13,7 +13,7 @@ from mxtrain.dataset.recommendation.base import InteractionDataset
 from mxtrain.dataset.recommendation.catalog import Catalog
 from mxtrain.dataset.recommendation.python_imports import read_imports
 from mxtrain.dataset.recommendation.source import InteractionRows, at_least
-from mxtrain.types import Positive
+from mxtrain.types import BatchSize, Positive
 
 
 class ImportedNames(InteractionDataset):
@@ -23,7 +23,7 @@ class ImportedNames(InteractionDataset):
     feedback: Literal["implicit"] = "implicit"
     """Nobody rates an import."""
     negatives: Annotated[int, pydantic.Field(ge=1, le=999)] = 16
-    batch_size: Positive = 256
+    batch_size: BatchSize = 256
     min_user_items: Positive = 5
     """Files of fewer names are left out."""
     min_item_users: Positive = 5

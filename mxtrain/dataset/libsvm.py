@@ -13,7 +13,7 @@ from mxtrain.dataset.table.feature_files import Names, files_of, open_all
 from mxtrain.dataset.table.feature_rows import FeatureRows
 from mxtrain.dataset.table.feature_store import open_inputs
 from mxtrain.dataset.table.indexed_rows import IndexedRows, measure_indexed, open_indexed
-from mxtrain.types import OpenFraction, Positive
+from mxtrain.types import BatchSize, OpenFraction, Positive
 
 
 class Libsvm(FeatureDataset):
@@ -36,7 +36,8 @@ class Libsvm(FeatureDataset):
     """Features of a row at most: its first ones; null = as many as the longest training row has, at most 10,000."""
     max_index: Positive = 10_000_000
     """The largest index that is allowed: the network has a vector for each up to the largest one."""
-    batch_size: Positive = 256
+    largest_batch: ClassVar[int] = 256
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 1024
     val_fraction: OpenFraction = 0.15
     test_fraction: OpenFraction = 0.15

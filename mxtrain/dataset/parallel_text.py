@@ -33,7 +33,7 @@ from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.loading.text_stream import GZIP, ending_of, open_text
 from mxtrain.dataset.table.columns import PARQUET, TABLES, Column, place_of, stream_rows
 from mxtrain.errors import DataError, did_you_mean
-from mxtrain.types import OpenFraction, PathText, Positive
+from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 
 Names = Union[None, PathText, List[PathText]]
 NumberedPair = Tuple[int, Sequence[str]]
@@ -63,7 +63,7 @@ class ParallelText(TranslationDataset):
     vocab_size: Annotated[int, pydantic.Field(ge=100)] = 8000
     max_length: Annotated[int, pydantic.Field(ge=8)] = 100
     batch_tokens: Optional[Positive] = 4096
-    batch_size: Positive = 64
+    batch_size: BatchSize = 64
     val_fraction: OpenFraction = 0.01
 
     @pydantic.model_validator(mode="after")

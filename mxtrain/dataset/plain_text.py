@@ -23,7 +23,7 @@ from mxtrain.dataset.loading.regular_files import refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.types import OpenFraction, PathText, Positive
+from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
@@ -55,7 +55,8 @@ class PlainText(TextDataset):
     tokenizer: TokenizerKind = "bpe"
     vocab_size: Annotated[int, pydantic.Field(ge=100)] = 1000
     lowercase: bool = False
-    batch_size: Positive = 16
+    largest_batch: ClassVar[int] = 16
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 16
     val_fraction: OpenFraction = 0.08
 

@@ -27,7 +27,7 @@ from mxtrain.dataset.speech.prepared import Computed, compute, feature_forms, fe
 from mxtrain.dataset.speech.recording import read_recording, resampled
 from mxtrain.dataset.speech.utterances import Utterance
 from mxtrain.errors import DataError
-from mxtrain.types import Positive
+from mxtrain.types import BatchSize, Positive
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
@@ -62,7 +62,7 @@ class SpokenDigits(AudioDataset):
 
     serves: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
 
-    batch_size: Positive = 16
+    batch_size: BatchSize = 16
     features: Features = Features(num_mels=40)
     characters: str = " efghinorstuvwxz"
     length: Range[Positive] = [1, 5]

@@ -43,7 +43,7 @@ from mxtrain.dataset.table.columns import names_of_columns, read_columns, requir
 from mxtrain.dataset.table.copied_cells import copied_cells
 from mxtrain.dataset.table.rows import RowLoader, Rows
 from mxtrain.errors import CheckpointError, DataError, typed_list
-from mxtrain.types import Names, OpenFraction, PathText, Positive
+from mxtrain.types import BatchSize, Names, OpenFraction, PathText
 
 if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
@@ -76,7 +76,7 @@ class Tabular(BaseDataset):
     """Cells that mean that there is no value; a missing feature enters as its mean."""
     decimal: Decimal = "."
     """Decimal sign of numbers: "." or ","."""
-    batch_size: Positive = 32
+    batch_size: BatchSize = 32
     val_fraction: OpenFraction = 0.15
     test_fraction: OpenFraction = 0.15
 

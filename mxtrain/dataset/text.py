@@ -27,7 +27,7 @@ from mxtrain.dataset.loading.splitting import refuse_empty
 from mxtrain.dataset.loading.text_stream import ending_of
 from mxtrain.dataset.table.columns import Column, names_of_columns, require_column
 from mxtrain.errors import DataError
-from mxtrain.types import OpenFraction, PathText, ProperFraction
+from mxtrain.types import BatchSize, OpenFraction, PathText, ProperFraction
 
 AnyDocuments = Union[PlainTexts, StoredDocuments]
 TEXT_ENDINGS = (".txt", ".txt.gz")
@@ -113,6 +113,7 @@ class MaskedText(TextDataset):
     language reference."""
     val: Union[None, PathText, List[PathText]] = None
     """The same for validation; null = val_fraction of the paragraphs."""
+    batch_size: BatchSize = 32
     mask_fraction: ProperFraction = 0.15
     """Share of a sample's tokens to find."""
 

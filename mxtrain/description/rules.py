@@ -83,13 +83,14 @@ def the_batch_must_be_divisible(description: Description) -> None:
     Only the last batch of an epoch may be smaller: its microbatches then differ by one sample, or are fewer.
     """
     setting, batch_size = description.dataset.batch_unit
-    if setting != "batch_size":
-        return  # batches differ in their samples, and whoever gets none of one has nothing to do
-    workers, parts, replicas, microbatches = _divisions(description).values()
+    if setting != "batch_size" or description.dataset.batch_size == "auto":
+        # Batches differ in their samples, and whoever gets none of one has nothing to do; or it will be divisible.
+        return
+    workers, parts, replicas, microbatches = batch_divisions(description).values()
     shards = workers * parts * replicas * microbatches
     if shards == 1:
         return
-    divisors = " / ".join(text for text, count in _divisions(description).items() if count > 1)
+    divisors = " / ".join(text for text, count in batch_divisions(description).items() if count > 1)
     said = f"dataset.batch_size={batch_size} samples / {divisors} = {batch_size / shards:.4g} samples"
     if batch_size < shards:
         raise ConfigError(f"{said}: less than one. The batch needs at least {shards} samples.")
@@ -102,7 +103,7 @@ def the_batch_must_be_divisible(description: Description) -> None:
         raise ConfigError(f"{said}: microbatches must be equal. Type dataset.batch_size={low} or {high}{other}.")
 
 
-def _divisions(description: Description) -> Dict[str, int]:
+def batch_divisions(description: Description) -> Dict[str, int]:
     """The numbers that a batch is divided by, with their settings: workers, parts, replicas, microbatches."""
     workers, parts = description.cluster.workers, description.trainer.grad_accumulation
     replicas, _ = description.parallel.axes()
@@ -268,7 +269,7 @@ def _obstacle(description: Description, need: str) -> Tuple[str, str]:
         name = "horovod" if store.ring else "dist_async"
         return f"kvstore={name} with cluster.workers={workers}", "kvstore=dist_sync"
     if need in (WHOLE_BATCH, CARRIED_STATE):
-        divided = [text for text, count in _divisions(description).items() if count > 1]
+        divided = [text for text, count in batch_divisions(description).items() if count > 1]
         return " and ".join(divided), "parallel=single kvstore=local cluster.workers=1 trainer.grad_accumulation=1"
     if need == GLOBAL_WEIGHT and description.kvstore.updates and description.cluster.workers > 1:
         return f"kvstore=dist_async with cluster.workers={description.cluster.workers}", "kvstore=dist_sync"

@@ -35,7 +35,7 @@ def sparse_from(description: Description) -> Optional[int]:
 def sparse_samples(description: Description) -> int:
     """The number of samples of a batch, whose ids must be few beside the rows of a table for `auto` to be sparse; 0:
     that does not matter."""
-    return 0 if is_asked_for(description) or description.cluster.workers > 1 else description.dataset.batch_size
+    return 0 if is_asked_for(description) or description.cluster.workers > 1 else description.dataset.samples_per_step
 
 
 def is_asked_for(description: Description) -> bool:

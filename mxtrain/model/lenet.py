@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 
+LARGEST_SIDE = 64
+"""Pixels of an image that enters it at most, where `dataset.image_size` says nothing else."""
+
+
 class LeNet(Model):
     """Stages of two 3x3 convolutions and 2x2 max pooling, then one hidden dense layer and the output layer.
 
@@ -35,6 +39,12 @@ class LeNet(Model):
     """Normalise after each convolution."""
     dropout: OpenFraction = 0.3
     """Probability that a hidden unit is dropped while training."""
+
+    def input_shape(self, native: Shape) -> Shape:
+        """Makes images smaller that are larger than `LARGEST_SIDE`: the hidden layer has weights for each pixel."""
+        *channels, height, width = native
+        scale = min(1.0, LARGEST_SIDE / max(height, width))
+        return (*channels, max(1, round(height * scale)), max(1, round(width * scale)))
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """The network, uninitialised.

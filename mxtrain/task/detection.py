@@ -185,8 +185,10 @@ class Detection(Task):
         ]}  # fmt: skip
 
     def shown(self, prediction: np.ndarray) -> np.ndarray:
-        """Those detections that are sure enough to be shown."""
-        return prediction[(prediction[:, 0] >= 0) & (prediction[:, 1] >= self.score_threshold)]
+        """Those detections that are sure enough to be shown, and whose box has an area in hundredths of a pixel."""
+        left, top, right, bottom = prediction[:, 2:6].round(2).T
+        has_area = (right > left) & (bottom > top)
+        return prediction[(prediction[:, 0] >= 0) & (prediction[:, 1] >= self.score_threshold) & has_area]
 
     def tally(self, count: int) -> str:
         return f"{super().tally(count)} with a score of task.score_threshold={self.score_threshold:g} or more"
@@ -203,14 +205,13 @@ class Detection(Task):
         return coco_ids(places, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """COCO's form of results: a list of boxes [left, top, width, height], without those that have no area."""
+        """COCO's form of results: a list of boxes [left, top, width, height]."""
         ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
 
         return as_list(
             {"image_id": row["sample_id"], "category_id": ids[one["class"]], **self.coco_place(one),
              "score": one["score"]}
             for row in rows for one in row["found"]
-            if one["box"][2] > one["box"][0] and one["box"][3] > one["box"][1]
         )  # fmt: skip
 
     def coco_place(self, one: JsonObject) -> JsonObject:

@@ -61,7 +61,7 @@ def build_data(
     """
     dataset, trainer = description.dataset, description.trainer
     trained: Dict[str, Any] = {
-        "batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches, "world": world,
+        "batch_size": dataset.samples_per_step, "limit_batches": trainer.limit_train_batches, "world": world,
     }  # fmt: skip
     if trainer.overfit_batches is None:
         sampler = dataset.build_sampler(splits, trainer.seed)
@@ -69,7 +69,7 @@ def build_data(
         chosen: Dict[str, Any] = {"sampler": sampler} if sampler is not None else {}
         train = build_loader(description, splits.train, signature, device, train=True, **chosen, **trained)
     else:
-        first = range(min(trainer.overfit_batches * dataset.batch_size, len(splits.train)))
+        first = range(min(trainer.overfit_batches * dataset.samples_per_step, len(splits.train)))
         train = build_loader(description, take(splits.train, first), signature, device, training=True, **trained)
     return RunData(
         train=train,

@@ -54,6 +54,9 @@ BOUND: Dict[str, object] = {
 WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")
 """Settings that do not change whether a finished run has anything left to do."""
 
+LEFT_TO_THE_DATA = ("batch_size", "image_size")
+"""Settings of a dataset whose auto means a number that depends on its samples."""
+
 RUN_FILES = (
     "checkpoints",
     AVERAGED,
@@ -97,12 +100,32 @@ def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
     Raises:
         CheckpointError: listing the differences.
     """
-    lines = differences(checkpoint.state["run"]["description"], config)
+    before, after = checkpoint.state["run"]["description"], config
+    for name in LEFT_TO_THE_DATA:
+        values = [(each.get("dataset") or {}).get(name) for each in (before, after)]
+        if "auto" in values:  # what it means is compared once the data are open
+            after = {**after, "dataset": {**after["dataset"], name: values[0]}}
+    lines = differences(before, after)
     if lines:
         raise CheckpointError(
             f"{checkpoint.path} was made by a description that computes something else:\n" + "\n".join(lines) + "\n"
             "Give the same settings, choose another hydra.run.dir, or start over with checkpoint.resume=never (which "
             "keeps the earlier files under previous/)."
+        )
+
+
+def require_same_batch(checkpoint: Checkpoint, setting: str, batch_size: int) -> None:
+    """Refuses to continue with other batches than before, where one of the two descriptions left them to the data.
+
+    Raises:
+        CheckpointError: the number of training samples has changed, or the user asks for another batch.
+    """
+    run = checkpoint.state["run"]
+    before = run.get("batch_size") or (run["description"].get("dataset") or {}).get("batch_size", batch_size)
+    if setting == "batch_size" and before != batch_size:
+        raise CheckpointError(
+            f"{checkpoint.path} was trained with dataset.batch_size={before}, and the training samples that are there "
+            f"now, or the settings, make it {batch_size}. Type dataset.batch_size={before}."
         )
 
 

@@ -45,7 +45,7 @@ def load_trained(checkpoint: Checkpoint, description: Description, signature: Si
     ((device, *_), *_) = description.parallel.place()
     network = build_network(description, signature, device, learns=False)
     objective = Objective(
-        network, None, None, signature.shape, description.dataset.batch_size, description.amp,  # type: ignore[arg-type]  # it only predicts
+        network, None, None, signature.shape, description.dataset.samples_per_step, description.amp,  # type: ignore[arg-type]  # it only predicts
         state_shapes=description.model.state_shapes, global_batch_size=description.dataset.eval_batch_size,
     )  # fmt: skip
     strategy = description.parallel.build(objective, 1)

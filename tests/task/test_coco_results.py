@@ -6,6 +6,7 @@ import json
 from types import SimpleNamespace
 from typing import Any, Dict, Sequence
 
+import numpy as np
 import pytest
 
 from mxtrain.dataset.base import BaseDataset
@@ -42,8 +43,9 @@ def test_two_files_of_one_id_are_refused(known: Dict[str, int]) -> None:
 
 
 def test_boxes_without_area_are_left_out() -> None:
-    boxes = [[1, 1, 5, 5], [3, 3, 3, 9], [3, 3, 9, 3]]
-    row = {"sample_id": 4, "found": [{"class": "cup", "score": 0.5, "box": box} for box in boxes]}
-    signature = SimpleNamespace(class_names=["cup"], category_ids=[7])
-    (found,) = json.loads("".join(Detection().write_as("coco", signature, [row])))  # type: ignore[arg-type]
+    task, signature = Detection(), SimpleNamespace(class_names=["cup"], category_ids=[7])
+    boxes = [[1, 1, 5, 5], [3, 3, 3, 9], [3, 3, 9, 3], [3, 3, 3.004, 9]]
+    row: Any = task.row(signature, np.array([[0, 0.5, *box] for box in boxes]), 1)  # type: ignore[arg-type]
+    (found,) = json.loads("".join(task.write_as("coco", signature, [{"sample_id": 4, **row}])))  # type: ignore[arg-type]
+    assert len(row["found"]) == 1
     assert found == {"image_id": 4, "category_id": 7, "bbox": [1, 1, 4, 4], "score": 0.5}

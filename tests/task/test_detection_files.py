@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from typing import ClassVar
 
 import numpy as np
@@ -51,15 +52,17 @@ def test_a_layout_is_trained_on_measured_and_predicted_for(tmp_path, train_run, 
     assert f"{len(pictures)} predictions written to rows.jsonl: {len(results)} boxes with a score of" in said
     names = [path.stem for path in pictures]
     wanted = [100 + 7 * ord(one) for one in names] if option == "coco" else names
-    assert {one["image_id"] for one in results} == set(wanted)
     found = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    counts = {id: len(row["found"]) for id, row in zip(wanted, found) if row["found"]}
+    assert Counter(one["image_id"] for one in results) == counts
     assert [row["file"] for row in found] == list(map(str, pictures))
     for row in found:
         (name, *_) = row["file"].rpartition("/")[2]
         width, height = PICTURES[name][0]
-        edges = np.array([one["box"] for one in row["found"]])
-        assert len(edges) and (edges >= 0).all() and (edges <= [width, height, width, height]).all()
-    assert run(["data", "check", f"dataset={option}", where, *settings]) == 0
+        edges = np.array([one["box"] for one in row["found"]]).reshape(-1, 4)
+        assert (edges >= 0).all() and (edges <= [width, height, width, height]).all()
+    # In COCO's validation split all cats are crowd regions: nothing of them is measured, and training only warns.
+    assert run(["data", "check", f"dataset={option}", where, *settings]) == (2 if name == "coco" else 0)
 
 
 def test_batches_do_not_depend_on_threads(tmp_path):

@@ -11,7 +11,7 @@ from mxtrain.dataset.image.files import ImageFiles, open_inputs
 from mxtrain.dataset.image.masked import NoAugment
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.signature import Signature
-from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.errors import ConfigError
 
 if TYPE_CHECKING:
     from mxtrain.model.base import Model
@@ -40,15 +40,6 @@ class BoxedDataset(Dataset):
                 f"{own[0]} x {own[1]}, boxes too. Type dataset.image_size=[{wanted[0]},{wanted[1]}]."
             )
         return replace(super().sign(splits, model), category_ids=list(splits.category_ids))
-
-    def require_same(self, signature: Signature, before: Signature, source: str) -> None:
-        """See `BaseDataset.require_same`: a network has learned things of the sizes that they had."""
-        if signature.shape != before.shape:
-            now, then = ("x".join(map(str, shape)) for shape in (signature.shape, before.shape))
-            raise CheckpointError(
-                f"{source}: pictures entered the network as {then}, and now they would as {now}. Type "
-                f"dataset.image_size=[{before.shape[1]},{before.shape[2]}]."
-            )
 
     def decoded_as(self, decoding: Decoding) -> BoxedDataset:
         """See `Dataset.decoded_as`."""

@@ -38,7 +38,7 @@ from mxtrain.dataset.image.sizes import ImageSize, refuse_large_batch
 from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, walk
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
-from mxtrain.types import Positive, shapes_of
+from mxtrain.types import BatchSize, Positive, shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.model.base import Model
@@ -101,7 +101,8 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
     """So many batches that follow each other have the same size."""
     augment: BoxAugment = BoxAugment()  # type: ignore[assignment]
     """Random changes of pictures and boxes in training."""
-    batch_size: Positive = 16
+    largest_batch: ClassVar[int] = 16
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 16
 
     remedy_if_shared: ClassVar[str] = "Move it out of one of them."
@@ -109,7 +110,7 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
     @pydantic.model_validator(mode="after")
     def _check_sizes(self) -> BoxedFiles:
         for size in self.image_sizes:
-            refuse_large_batch("image_sizes", size, self.channels, self.batch_size)
+            refuse_large_batch("image_sizes", size, self.channels, self.samples_per_step)
         return self
 
     @property
@@ -168,6 +169,8 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
         train, val, test = (found.get(split) for split in ("train", "val", "test"))
         if train is None:
             raise NothingLeft(f"{self.option}: nothing is left to train on.")
+        if self.image_size == "auto":
+            return self.sized_for(train.encoded).make_splits(found, class_names, category_ids, findings)
         for name, split in (("train", train), ("val", val), ("test", test)):
             if split is not None:
                 refuse_useless_boxes(name, split, class_names, f"{self.option}: ", self.crowd_remedy(), findings)

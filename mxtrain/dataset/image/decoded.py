@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence, Tuple
+from typing import ClassVar, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -16,19 +16,24 @@ from mxtrain.dataset.image.decoding import (
     spread,
 )
 from mxtrain.dataset.image.settings import AreaShare, Augment, Decoding, WindowSetting, as_window, window_setting
+from mxtrain.dataset.image.typical_size import typical_side
 from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
-from mxtrain.types import OpenFraction, PathText, Positive, Shape
+from mxtrain.types import BatchSize, OpenFraction, PathText, Positive, Shape
 
-_DEFAULT_SIDE = 224
+_LARGEST_SIDE = 224
+"""Pixels of `image_size=auto` at most, as networks for ImageNet have."""
 
 
 class DecodedDataset(Dataset):
     """Base of datasets whose images are decoded and resized when read."""
 
+    model_option: ClassVar[str] = "resnet"
+
     root: PathText
     """Folder of the data."""
-    batch_size: Positive = 64
+    largest_batch: ClassVar[int] = 64
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 64
     augment: Augment = Augment(flip=True, crop_scale=[0.25, 1.0])
     val_fraction: OpenFraction = 0.15
@@ -39,8 +44,9 @@ class DecodedDataset(Dataset):
     the window that a DICOM file names, else full."""
 
     def decoded_shape(self) -> Shape:
-        """(C, H, W) that images are decoded to: colour and 224 x 224 where the description says auto."""
-        height, width = (_DEFAULT_SIDE, _DEFAULT_SIDE) if self.image_size == "auto" else self.image_size
+        """(C, H, W) that images are decoded to: colour where the description says auto, and 224 x 224 as long as no
+        image has been seen."""
+        height, width = (_LARGEST_SIDE, _LARGEST_SIDE) if self.image_size == "auto" else self.image_size
         return (3 if self.channels == "auto" else self.channels, height, width)
 
     def decoding(self) -> Decoding:
@@ -80,6 +86,10 @@ class DecodedDataset(Dataset):
             The splits.
         """
         encoded, label_N = train
+        if self.image_size == "auto":
+            side = typical_side(encoded, _LARGEST_SIDE, min)
+            sized = self.model_copy(update={"image_size": [side, side]})
+            return sized.make_splits(train, val, test, class_names, findings)
         train_source: Source = self._make_source(encoded)
         still_source = self._make_source(encoded)
         val_source = None if val is None else self._make_source(val)

@@ -14,6 +14,7 @@ from typing_extensions import Annotated, Literal
 from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.checking.problems import NOTHING_TO_LEARN, STRICT, Findings, Problem
 from mxtrain.dataset.image.decoding import known_statistics
+from mxtrain.dataset.image.files import ImageFiles
 from mxtrain.dataset.image.mask_pairs import MaskPairs, refuse_shared_pictures
 from mxtrain.dataset.image.masked import MaskedDataset
 from mxtrain.dataset.image.masked_pictures import JointAugment, MaskCoding, MaskedPictures
@@ -24,7 +25,7 @@ from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError, LoaderError
-from mxtrain.types import Positive
+from mxtrain.types import BatchSize, Positive
 
 MOST_MASKS = 16
 """So many training masks are looked at for a class that is nowhere."""
@@ -35,14 +36,15 @@ Size = Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(squ
 class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples are read
     """Base of datasets of files: pictures of any size, and a mask for each."""
 
-    default_side: ClassVar[int] = 480
+    largest_side: ClassVar[int] = 480
 
     eval_size: Size = "auto"
     """[height, width] that whole pictures are fitted into to be measured and predicted for: larger ones are made
     smaller; auto = `image_size`."""
     augment: JointAugment = JointAugment()  # type: ignore[assignment]
     """Random changes of pictures and masks in training."""
-    batch_size: Positive = 16
+    largest_batch: ClassVar[int] = 16
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 4
 
     @pydantic.model_validator(mode="after")
@@ -98,6 +100,9 @@ class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples ar
         Raises:
             DataError: a split is empty, shares a picture with another, or its first mask cannot be used.
         """
+        if self.image_size == "auto":
+            sized = self.sized_for(ImageFiles(train.pictures))
+            return sized.make_splits(train, val, test, class_names, coding, remedy, findings)
         refuse_shared_pictures({"train": train, "val": val, "test": test}, remedy, findings)
         shape, decoding = self.cut_shape(), self.decoding()
         fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import ClassVar, Protocol, Sequence, Tuple
 
 import numpy as np
+from typing_extensions import Self
 
 from mxtrain.dataset.base import Dataset
-from mxtrain.dataset.image.decoding import choose_statistics, known_statistics, spread
+from mxtrain.dataset.image.decoding import EncodedImages, choose_statistics, known_statistics, spread
 from mxtrain.dataset.image.settings import WindowSetting
+from mxtrain.dataset.image.typical_size import typical_side
 from mxtrain.dataset.loading.regular_files import exists, nearest_there
 from mxtrain.errors import DataError
 from mxtrain.types import PathText, Shape
@@ -30,8 +32,8 @@ class PictureFiles(Dataset):
 
     option: ClassVar[str] = ""
     """What chooses it, for messages."""
-    default_side: ClassVar[int] = 512
-    """Pixels of `image_size=auto`."""
+    largest_side: ClassVar[int] = 512
+    """Pixels of `image_size=auto` at most."""
 
     root: PathText = "data"
     """The folder."""
@@ -40,10 +42,21 @@ class PictureFiles(Dataset):
     = the window that a DICOM file names, else full."""
 
     def cut_shape(self) -> Shape:
-        """(C, H, W) of what is trained on."""
-        side = self.default_side
+        """(C, H, W) of what is trained on; as large as `image_size=auto` can be as long as no image has been seen."""
+        side = self.largest_side
         height, width = (side, side) if self.image_size == "auto" else self.image_size
         return (3 if self.channels == "auto" else self.channels, height, width)
+
+    def sized_for(self: Self, encoded: EncodedImages) -> Self:
+        """This dataset with an `image_size` for its training images, where the description says auto.
+
+        Args:
+            encoded: the training images.
+        """
+        if self.image_size != "auto":
+            return self
+        side = typical_side(encoded, self.largest_side, max)
+        return self.model_copy(update={"image_size": [side, side]})
 
     def require_root(self, layout: str) -> Path:
         """The folder.

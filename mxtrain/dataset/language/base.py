@@ -44,7 +44,7 @@ from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.columns import TABLES, Column, numbered_rows
 from mxtrain.dataset.table.copied_cells import copied_cells
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
-from mxtrain.types import OpenFraction, PathText, Positive
+from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
     from mxtrain.dataset.checking.checks import Checks
@@ -65,7 +65,8 @@ class TextDataset(BaseDataset):
 
     gives: ClassVar[str] = "text"
 
-    batch_size: Positive = 32
+    largest_batch: ClassVar[int] = 32
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 64
     val_fraction: OpenFraction = 0.15
     tokenizer: TokenizerKind = "auto"

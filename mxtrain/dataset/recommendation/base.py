@@ -28,7 +28,7 @@ from mxtrain.dataset.recommendation.source import (
 )
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
-from mxtrain.types import LARGEST_COUNT, Positive, Shape
+from mxtrain.types import LARGEST_COUNT, BatchSize, Positive, Shape
 
 if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
@@ -56,7 +56,8 @@ class InteractionDataset(BaseDataset):
     """Items that the user has in no split, with which metrics whose names end in _sampled compare the held-out one."""
     max_history: Positive = 50
     """Items of a user that enter a network which reads histories (fism, svd_pp); of more, a random choice."""
-    batch_size: Positive = 512
+    largest_batch: ClassVar[int] = 512
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 256
 
     def read(self, findings: Findings) -> InteractionRows:

@@ -34,7 +34,7 @@ from mxtrain.dataset.speech.recording import CUT_AUDIO, SILENT_AUDIO, require_so
 from mxtrain.dataset.speech.usable import Skipping, divide, frames_of, is_there, is_whole
 from mxtrain.dataset.speech.utterances import Utterance
 from mxtrain.errors import CheckpointError, ConfigError, DataError
-from mxtrain.types import Names, NonNegative, Positive, PositiveFloat
+from mxtrain.types import BatchSize, Names, NonNegative, Positive, PositiveFloat
 
 if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
@@ -60,7 +60,8 @@ class AlignedDataset(BaseDataset):
     is_made: ClassVar[bool] = False
     """Whether recordings are made when they are needed. Then there are no files, and symbols of any split are known."""
 
-    batch_size: Positive = 16
+    largest_batch: ClassVar[int] = 16
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 32
     batches_per_pool: Positive = 16
     """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""

@@ -35,7 +35,7 @@ from mxtrain.dataset.speech.spec_augment import SpecAugment
 from mxtrain.dataset.speech.usable import Skipping, divide, frames_of, is_there, is_whole
 from mxtrain.dataset.speech.utterances import PIPE, Utterance
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.types import Positive, PositiveFloat
+from mxtrain.types import BatchSize, Positive, PositiveFloat
 
 if TYPE_CHECKING:
     from mxtrain.model.base import Model
@@ -52,7 +52,8 @@ class AudioDataset(TranscribedDataset):
 
     problem_kinds: ClassVar[Tuple[str, ...]] = (SHORT_AUDIO, SILENT_AUDIO, CUT_AUDIO, UNKNOWN_CHARACTER, PIPE)
 
-    batch_size: Positive = 32
+    largest_batch: ClassVar[int] = 32
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 32
     features: Features = Features()
     """How a recording becomes frames."""

@@ -9,7 +9,7 @@ from mxtrain.dataset.language.writing import language_without_spaces
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.speech.source import SHORT_AUDIO, TranscribedSource
 from mxtrain.errors import CheckpointError
-from mxtrain.types import Positive, shapes_of
+from mxtrain.types import BatchSize, Positive, shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
@@ -23,7 +23,8 @@ class TranscribedDataset(BaseDataset):
     serves: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
     problem_kinds: ClassVar[Tuple[str, ...]] = (SHORT_AUDIO,)
 
-    batch_size: Positive = 32
+    largest_batch: ClassVar[int] = 32
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 64
     batches_per_pool: Positive = 16
     """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""

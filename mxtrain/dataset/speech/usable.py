@@ -213,7 +213,7 @@ def divide(
     kept = shared.take(short_enough(shared.frame_N, shared.place, dataset.features, dataset.max_seconds))
     require_room(kept.frame_N, kept.place, dataset.features, dataset.batch_seconds)
     if dataset.batch_seconds is None:
-        require_memory("train", kept, dataset.features, dataset.batch_size, dataset.max_seconds)
+        require_memory("train", kept, dataset.features, dataset.samples_per_step, dataset.max_seconds)
     for split, source in (("val", val), ("test", test)):
         require_memory(split, source, dataset.features, dataset.eval_batch_size, dataset.max_seconds)
     refuse_empty(name, len(kept), len(val), dataset.val_fraction)

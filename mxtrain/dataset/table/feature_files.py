@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Collection, Dict, List, Mapping, Sequence, Tuple, TypeVar, Union
+from typing import Callable, ClassVar, Collection, Dict, List, Mapping, Sequence, Tuple, TypeVar, Union
 
 from mxtrain.dataset.base import BaseDataset, Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
@@ -16,7 +16,7 @@ from mxtrain.dataset.table.feature_rows import FeatureRows
 from mxtrain.dataset.table.feature_statistics import WantedColumn, build_columns
 from mxtrain.dataset.table.feature_store import FeatureLayout, FeatureStore, open_inputs, open_store
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.types import OpenFraction, PathText, Positive
+from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 
 OF_THE_COLUMNS = ("columns", "others", "buckets", "min_count", "categories")
 """Settings that decide what the columns of a network are."""
@@ -37,7 +37,8 @@ class FeatureFiles(FeatureDataset):
     """Of a hashed column: each value has the id of crc32(value) modulo this."""
     min_count: Positive = 1
     """Of a category: how often a value must come in the training rows to have an id of its own."""
-    batch_size: Positive = 256
+    largest_batch: ClassVar[int] = 256
+    batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 1024
     val_fraction: OpenFraction = 0.15
     test_fraction: OpenFraction = 0.15
