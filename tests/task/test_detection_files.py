@@ -57,8 +57,8 @@ def test_a_layout_is_trained_on_measured_and_predicted_for(tmp_path, train_run, 
     assert Counter(one["image_id"] for one in results) == counts
     assert [row["file"] for row in found] == list(map(str, pictures))
     for row in found:
-        (name, *_) = row["file"].rpartition("/")[2]
-        width, height = PICTURES[name][0]
+        (stem, *_) = row["file"].rpartition("/")[2]
+        width, height = PICTURES[stem][0]
         edges = np.array([one["box"] for one in row["found"]]).reshape(-1, 4)
         assert (edges >= 0).all() and (edges <= [width, height, width, height]).all()
     # In COCO's validation split all cats are crowd regions: nothing of them is measured, and training only warns.
