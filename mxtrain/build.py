@@ -44,6 +44,7 @@ from mxtrain.parallel.placement import placement_table
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.trainer import Trainer, resume
 from mxtrain.trainer.cadence import Cadence
+from mxtrain.trainer.estimate import Estimate, estimate_training
 from mxtrain.trainer.evaluate import Evaluator
 from mxtrain.trainer.loaders import build_data
 from mxtrain.trainer.plan import Plan
@@ -243,6 +244,16 @@ def warnings_of(
     return found
 
 
+def say_estimate(description: Description, estimate: Optional[Estimate]) -> None:
+    """Says about how much memory and time training takes, where that is much."""
+    if estimate is None or not estimate.sentence:
+        return
+    if estimate.exceeds_memory:
+        log.warning("%s, more than there is. %s", estimate.sentence, less_memory(description))
+    else:
+        log.info("%s", estimate.sentence)
+
+
 def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Json], direction: str) -> Plan:
     """Builds the plan: lengths, cadences and the schedule, in steps."""
     trainer, checkpoint = description.trainer, description.checkpoint
@@ -317,6 +328,8 @@ def build_run(
         log.info("%s", description.rates.remark)
     for line in warnings_of(description, data.train.total, len(data.train), meter, workers) if is_first else ():
         log.warning("%s", line)
+    if is_first:
+        say_estimate(description, estimate_training(objective, strategy.layout, len(data.train)))
     callbacks = build_callbacks(description, run_dir) if is_first else []
     profiling = build_profiling(description, network, strategy.layout, run_dir, len(data.train)) if is_first else None
     measured = replace(description, task=description.task.in_training())

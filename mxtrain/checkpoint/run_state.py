@@ -26,7 +26,8 @@ def _run_state(input_state: Wanted) -> Wanted:
         "run": {
             "description": {"*": object},
             "input": input_state,
-            "batch_size?": int, "cut_before?": [str], "threads?": str, "own_operators?": str, "workers": int, "updates?": bool,
+            "batch_size?": int, "cut_before?": [str], "threads?": str,
+            "own_operators?": str, "workers": int, "updates?": bool,
         },
         "train": {
             "step": int, "epoch": int, "epoch_step": int, "epoch_sums": [_NUMBER], "window_sums?": [_NUMBER],

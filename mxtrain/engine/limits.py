@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from typing import TYPE_CHECKING, Callable, List, Sequence
+from typing import TYPE_CHECKING, Callable, List, NamedTuple, Sequence
 
 import numpy as np
 
@@ -13,61 +14,76 @@ from mxtrain.engine.device_limits import Limits
 if TYPE_CHECKING:
     from mxnet import Context
 
-SIDE = 2048
-"""The side of the matrices that are multiplied."""
-ELEMENTS = 32 << 20
-"""The size of the arrays that are copied: more than caches hold."""
-CALLS, ATTEMPTS = 4, 5
+
+class Effort(NamedTuple):
+    """The effort of a measurement.
+
+    Attributes:
+        side: of the matrices that are multiplied.
+        elements: of the arrays that are copied: more than caches hold.
+        calls: that are timed together.
+        attempts: of which the best counts.
+    """
+
+    side: int
+    elements: int
+    calls: int
+    attempts: int
+
+
+THOROUGH, QUICK = Effort(2048, 32 << 20, 4, 5), Effort(1024, 8 << 20, 1, 3)
 BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 """MXNet's name for it; numpy has none."""
 
 
-def measure_limits(devices: Sequence[Context], low_dtype: str) -> Limits:
-    """Keeps all devices (mxnet Contexts) busy for a second or two.
+def measure_limits(devices: Sequence[Context], low_dtype: str, quick: bool = False) -> Limits:
+    """Keeps all devices (mxnet Contexts) busy for a second or two, or a tenth of that if it is to be quick.
 
     Args:
         devices: those that compute together; the limits are of each of them while all of them work.
         low_dtype: the format of `Limits.low_flops`, e.g. "bfloat16".
     """
-    flops = low = _flops_per_s(devices, "float32")
+    effort = QUICK if quick else THOROUGH
+    flops = low = _flops_per_s(devices, "float32", effort)
     if low_dtype != "float32":
-        low = _flops_per_s(devices, low_dtype)
+        low = _flops_per_s(devices, low_dtype, effort)
+    moves = [functools.partial(build, elements=effort.elements) for build in (_copy, _scale)]
+    fastest_s = min(_best_s(devices, move, effort) for move in moves)
     # Each element has 4 bytes, and is read once and written once.
-    moved = 2.0 * 4 * ELEMENTS / min(_best_s(devices, _copy), _best_s(devices, _scale))
-    return Limits(flops, low, moved)
+    return Limits(flops, low, 2.0 * 4 * effort.elements / fastest_s)
 
 
-def _flops_per_s(devices: Sequence[Context], dtype: str) -> float:
-    return 2.0 * SIDE**3 / _best_s(devices, lambda device: _product(device, dtype))
+def _flops_per_s(devices: Sequence[Context], dtype: str, effort: Effort) -> float:
+    return 2.0 * effort.side**3 / _best_s(devices, lambda device: _product(device, dtype, effort.side), effort)
 
 
-def _product(device: Context, dtype: str) -> Callable[[], None]:
+def _product(device: Context, dtype: str, side: int) -> Callable[[], None]:
     number_format = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
-    x, weight, y = (nd.ones((SIDE, SIDE), ctx=device).astype(number_format) for _ in range(3))
+    x, weight, y = (nd.ones((side, side), ctx=device).astype(number_format) for _ in range(3))
     # Not nd.dot, which has no bfloat16 on a CPU.
-    return lambda: nd.FullyConnected(x, weight, no_bias=True, num_hidden=SIDE, out=y)
+    return lambda: nd.FullyConnected(x, weight, no_bias=True, num_hidden=side, out=y)
 
 
-def _copy(device: Context) -> Callable[[], None]:
-    x, y = (nd.zeros((ELEMENTS,), ctx=device) for _ in range(2))
+def _copy(device: Context, elements: int) -> Callable[[], None]:
+    x, y = (nd.zeros((elements,), ctx=device) for _ in range(2))
     return lambda: x.copyto(y)
 
 
-def _scale(device: Context) -> Callable[[], None]:
-    x, y = (nd.zeros((ELEMENTS,), ctx=device) for _ in range(2))
+def _scale(device: Context, elements: int) -> Callable[[], None]:
+    x, y = (nd.zeros((elements,), ctx=device) for _ in range(2))
     return lambda: nd.elemwise_add(x, x, out=y)  # reads one array, writes another
 
 
-def _best_s(devices: Sequence[Context], build: Callable[[Context], Callable[[], None]]) -> float:
+def _best_s(devices: Sequence[Context], build: Callable[[Context], Callable[[], None]], effort: Effort) -> float:
     """Seconds of a call, each device making its own at the same time."""
     calls = [build(device) for device in devices]
     found: List[float] = []
-    for _ in range(ATTEMPTS + 1):
+    for _ in range(effort.attempts + 1):
         nd.waitall()
         begin = time.perf_counter()
-        for _ in range(CALLS):
+        for _ in range(effort.calls):
             for call in calls:
                 call()
         nd.waitall()
-        found.append((time.perf_counter() - begin) / CALLS)
+        found.append((time.perf_counter() - begin) / effort.calls)
     return min(found[1:])  # the first attempt also touches the memory and builds the kernels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
@@ -73,8 +74,23 @@ class PlainView(_View):
         super().__init__(console, progress)
         self._interval_s = interval_s
         self._printed_s = time.monotonic()
+        self._has_begun = threading.Event()
+        threading.Thread(target=self._wait_for_first_step, name="first step", daemon=True).start()
+
+    def _wait_for_first_step(self) -> None:
+        """Says now and then that no step is done yet, so that nobody takes a long one for a hang."""
+        began_s, pause_s = time.monotonic(), max(self._interval_s, 1.0)
+        while not self._has_begun.wait(pause_s):
+            took_s = time.monotonic() - began_s
+            self._print(Text(f"working on the first steps for {took_s:.0f} s"))
+            pause_s *= 2
+
+    def close(self) -> None:
+        self._has_begun.set()
+        super().close()
 
     def steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
+        self._has_begun.set()
         super().steps(rows, progress)
         if self._epoch_line is None and time.monotonic() - self._printed_s >= self._interval_s:
             self._print(self._line("train"))

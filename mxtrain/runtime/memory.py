@@ -21,6 +21,14 @@ def usable_memory(root: Path = ROOT) -> int:
     return min(limits)
 
 
+def resident_memory() -> int:
+    """Bytes that this process has in memory; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def _container_limits(root: Path) -> Iterator[int]:
     for name in LIMITS:
         try:
