@@ -41,7 +41,10 @@ LAYERS = [
         "trainer.__init__", "cluster",
     },
     {"parallel", "task"},
-    {"trainer.evaluate", "trainer.plan", "trainer.profiling", "trainer.recorder", "trainer.robustness"},
+    {
+        "trainer.estimate", "trainer.evaluate", "trainer.plan", "trainer.profiling", "trainer.recorder",
+        "trainer.robustness",
+    },
     {"trainer.attribution", "trainer.step"},
     {"description"},
     {"trainer.resume", "trainer.snapshot", "trainer.watchers", "description.provenance"},
@@ -91,6 +94,7 @@ WITH_MXNET = {
     "mxtrain.parallel.norm", "mxtrain.parallel.on_host", "mxtrain.parallel.statistics",
     "mxtrain.parallel.row_tables", "mxtrain.parallel.served_tables",
     "mxtrain.parallel.reference", "mxtrain.parallel.stage", "mxtrain.parallel.tape", "mxtrain.trainer.elastic",
+    "mxtrain.trainer.estimate",
     "mxtrain.trainer.attribution", "mxtrain.trainer.ending", "mxtrain.trainer.loaders", "mxtrain.trainer.evaluate",
     "mxtrain.trainer.validation",
     "mxtrain.trainer.nonfinite", "mxtrain.trainer.profiling", "mxtrain.trainer.recorder", "mxtrain.trainer.runner",
@@ -115,7 +119,7 @@ OTHER_MEANINGS = {
     "options of networks, which users' own have": {
         "mxtrain.build": "num classes", "mxtrain.trainer.loaders": "num classes",
     },
-    "names of options and settings": {"mxtrain.cli.setting_names": "image"},
+    "names of options and settings": {"mxtrain.cli.setting_names": "image", "mxtrain.trainer.resume": "image"},
     "a feature that MXNet was built with": {"mxtrain.cli.diagnosis": "image"},
     "examples of what is typed, and the task of who types none": {
         "mxtrain.cli.commands": "photo, photos, tabular", "mxtrain.cli.compose": "classification",

@@ -106,6 +106,7 @@ def run(arguments: Sequence[str]) -> int:
     form = choose_format(description.task, settings)
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     unreadable: Dict[int, str] = {}
+    places: Sequence[str]
     if settings.sample is not None:
         source, places = open_samples(dataset, settings.sample)
     else:

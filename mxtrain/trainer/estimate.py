@@ -13,7 +13,7 @@ from mxtrain.engine.limits import measure_limits
 from mxtrain.model.graph.trace import NotTraceable, trace
 from mxtrain.model.graph.work import FLOAT_BYTES, Work, work_by_operator
 from mxtrain.parallel.base import Layout, Objective
-from mxtrain.runtime.memory import resident_memory, shown_size, usable_memory
+from mxtrain.runtime.memory import resident_memory, usable_memory
 
 if TYPE_CHECKING:
     from mxnet import Context
@@ -50,12 +50,18 @@ class Estimate:
         total = self.step_bytes + (self.process_bytes if self.on_cpu else 0)
         where = "" if self.on_cpu else " on all devices, besides the weights"
         time = "" if self.epoch_s is None else f", and {shown_time(self.epoch_s)} an epoch"
-        return f"estimate: training takes about {shown_size(float(f'{total:.2g}'))} of memory{where}{time}"
+        return f"estimate: training takes about {shown_memory(total)} of memory{where}{time}"
 
     @property
     def exceeds_memory(self) -> bool:
         """Whether the process would need more memory than it may have."""
         return self.on_cpu and self.step_bytes + self.process_bytes > usable_memory()
+
+
+def shown_memory(size: float) -> str:
+    """Rough bytes, e.g. `800 MiB`, `1.5 GiB`."""
+    unit, number = ("GiB", size / 2**30) if size >= 2**30 else ("MiB", size / 2**20)
+    return f"{float(f'{number:.2g}'):g} {unit}"
 
 
 def shown_time(seconds: float) -> str:

@@ -1,0 +1,175 @@
+"""Checks what `auto` means where it depends on the data: batch size and image size; and the estimates of a run."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, Sequence, Tuple
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mxtrain.build import build_run
+from mxtrain.dataset.base import BaseDataset, open_splits
+from mxtrain.dataset.feature_table import FeatureTable
+from mxtrain.dataset.image_folder import ImageFolder
+from mxtrain.errors import CheckpointError
+from mxtrain.model.lenet import LeNet
+from mxtrain.trainer.estimate import Estimate, shown_time
+
+
+def write_folder(root: Path, sizes: Sequence[Tuple[int, int]]) -> Path:
+    """A class folder each for `a` and `b` with an image of each (width, height)."""
+    for name, shade in (("a", 40), ("b", 200)):
+        (root / name).mkdir(parents=True)
+        for number, size in enumerate(sizes):
+            Image.new("RGB", size, (shade, number % 256, 0)).save(root / name / f"{number}.png")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "divisor", "batch_size"),
+    [(1, 1, 1), (7, 1, 4), (100, 1, 8), (720, 1, 32), (4096, 1, 256), (10**9, 1, 256), (720, 3, 33), (5, 8, 8)],
+)
+def test_a_batch_is_chosen_for_the_number_of_samples(num_samples: int, divisor: int, batch_size: int) -> None:
+    dataset = FeatureTable(train="rows.csv").for_size(num_samples, divisor)
+    assert dataset.batch_size == batch_size and dataset.batch_unit == ("batch_size", batch_size)
+
+
+def test_a_typed_batch_stays() -> None:
+    assert BaseDataset(batch_size=100).for_size(10).batch_size == 100
+    assert BaseDataset(batch_size="auto").samples_per_step == BaseDataset.largest_batch == 128
+
+
+@pytest.mark.parametrize(
+    ("sizes", "side"),
+    [([(32, 32)], 32), ([(100, 150)], 128), ([(20, 20), (70, 80), (500, 400)], 96), ([(640, 480)], 224)],
+)  # fmt: skip
+def test_an_image_size_is_chosen_from_the_files(tmp_path: Path, sizes: Sequence[Tuple[int, int]], side: int) -> None:
+    root = write_folder(tmp_path / "images", [*sizes, *sizes])
+    splits = open_splits(ImageFolder(root=str(root)))
+    assert tuple(splits.shape) == (3, side, side) and splits.decoding is not None
+    assert splits.decoding.shape == (3, side, side)
+    typed = open_splits(ImageFolder(root=str(root), image_size=[48, 40]))
+    assert tuple(typed.shape) == (3, 48, 40)
+
+
+def test_files_that_cannot_be_read_do_not_count(tmp_path: Path) -> None:
+    root = write_folder(tmp_path / "images", [(40, 40)] * 3)
+    (root / "a" / "0.png").write_bytes(b"no image")
+    assert tuple(open_splits(ImageFolder(root=str(root), mean=[0.5] * 3, std=[0.2] * 3)).shape) == (3, 64, 64)
+
+
+def test_lenet_gets_large_images_smaller() -> None:
+    assert LeNet().input_shape((3, 28, 20)) == (3, 28, 20)
+    assert LeNet().input_shape((3, 224, 224)) == (3, 64, 64)
+    assert LeNet().input_shape((1, 448, 224)) == (1, 64, 32)
+
+
+def test_a_folder_of_small_images_trains_a_small_network_and_resumes(
+    tmp_path: Path, describe_run: Any, caplog: Any
+) -> None:  # fmt: skip
+    root, run_dir = write_folder(tmp_path / "images", [(32, 32)] * 10), tmp_path / "run"
+    words = (f"dataset.root={root}", "dataset=image_folder", "logger=jsonl", "model.depth=8", "model.width=0.25")
+
+    def train(*more: str) -> Any:
+        run = build_run(describe_run(*words, *more), run_dir)
+        return run, run.runner.train(run.info)
+
+    caplog.set_level(logging.INFO)
+    run, result = train("trainer.max_epochs=1", "trainer.max_steps=1")
+    assert run.info.input_shape == (3, 32, 32) and run.info.config["model"]["_target_"].endswith("ResNet")
+    assert "dataset.image_size=32: 32 px is the median shorter side of 20 images (auto)" in caplog.text
+    assert "dataset.batch_size=8 for 17 training samples (auto)" in caplog.text and result.step == 1
+    # The same numbers typed are the same description; others are not.
+    with pytest.raises(CheckpointError, match=r"Type dataset\.batch_size=8\."):
+        train("trainer.max_steps=2", "dataset.batch_size=4")
+    with pytest.raises(CheckpointError, match=r"Type dataset\.image_size=\[32,32\]\."):
+        train("trainer.max_steps=2", "dataset.image_size=64")
+    run, _ = train("trainer.max_steps=2", "dataset.batch_size=8", "dataset.image_size=32")
+    assert run.info.resumed_step == 1
+
+
+def test_a_size_that_new_images_would_change_is_refused(tmp_path: Path, describe_run: Any) -> None:
+    root, run_dir = write_folder(tmp_path / "images", [(32, 32)] * 5), tmp_path / "run"
+    words = (f"dataset.root={root}", "dataset=image_folder", "logger=jsonl", "model.depth=8", "model.width=0.25")
+    run = build_run(describe_run(*words, "trainer.max_steps=1", "dataset.batch_size=4"), run_dir)
+    run.runner.train(run.info)
+    for name in ("a", "b"):
+        for number in range(20):
+            Image.new("RGB", (90, 90), (number, 0, 0)).save(root / name / f"new{number}.png")
+    with pytest.raises(CheckpointError, match=r"images entered the network as 3x32x32, and now they would as 3x96x96"):
+        build_run(describe_run(*words, "trainer.max_steps=2", "dataset.batch_size=4"), run_dir)
+
+
+def test_the_estimate_of_memory_is_near_what_is_measured(tmp_path: Path, describe_run: Any) -> None:
+    """The arrays of a step of 304 MiB of outputs, in a process of its own: see decision 0081 for larger ones."""
+    import subprocess
+    import sys
+
+    code = """if True:
+        import re, sys
+        from pathlib import Path
+        from mxtrain.build import build_run
+        from mxtrain.cli.compose import Composer
+        from mxtrain.cli.environment import check
+        from mxtrain.runtime.memory import resident_memory
+        from mxtrain.trainer.estimate import estimate_training
+        words = ["dataset=synthetic", "dataset.image_size=64", "dataset.batch_size=64", "dataset.num_samples=256",
+                 "trainer.max_steps=2", "trainer.limit_val_batches=1", "trainer.test=false", "logger=jsonl",
+                 "checkpoint.save_on_end=false"]
+        with Composer() as composer:
+            run = build_run(check(composer.compose(words)), Path(sys.argv[1]))
+        step = run.runner._step.strategy
+        estimate = estimate_training(step.objective, step.layout, 4)
+        run.runner.train(run.info)
+        peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1)) * 1024
+        print(estimate.step_bytes, peak - estimate.process_bytes)
+    """
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    estimated, measured = map(float, done.stdout.split())
+    assert 0.6 < measured / estimated < 1.6, (estimated, measured)
+
+
+def test_only_large_runs_are_estimated_aloud() -> None:
+    assert Estimate(100e6, None, 300 << 20, True).sentence == ""
+    said = Estimate(3 << 30, 130.0, 1 << 30, True).sentence
+    assert said == "estimate: training takes about 4 GiB of memory, and 2 min an epoch"
+    assert "on all devices, besides the weights" in Estimate(3 << 30, None, 1 << 30, False).sentence
+    assert Estimate(1 << 50, None, 0, True).exceeds_memory and not Estimate(1 << 50, None, 0, False).exceeds_memory
+    assert list(map(shown_time, (0.2, 44, 100, 3000, 9000))) == ["1 s", "40 s", "2 min", "50 min", "2.5 h"]
+
+
+def test_plain_output_says_that_the_first_step_runs(tmp_path: Path) -> None:
+    import io
+    import time
+
+    from mxtrain.logger.progress import RunProgress
+    from mxtrain.logger.terminal import open_console
+    from mxtrain.logger.views import PlainView
+    from mxtrain.types import RunInfo
+
+    stream = io.StringIO()
+    info = RunInfo(tmp_path, {}, 0, 10, 5, (1,), None, [])  # type: ignore[arg-type]  # no network
+    view = PlainView(open_console(stream), RunProgress(info), interval_s=0.0)
+    deadline = time.monotonic() + 10
+    while "working on the first steps for 1 s" not in stream.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    view.close()
+    assert "working on the first steps for 1 s" in stream.getvalue()
+
+
+def test_a_batch_beyond_the_data_names_what_to_type(tmp_path: Path, describe_run: Any, caplog: Any) -> None:
+    build_run(describe_run("dataset.batch_size=100000000", "logger=jsonl"), tmp_path / "run")
+    assert "Type dataset.batch_size=auto" in caplog.text
+
+
+def test_bundled_data_keep_their_batches(describe_run: Any) -> None:
+    """Results of the examples must not change: so many samples are there that auto means the largest batch."""
+    dataset = describe_run("task=token_classification").dataset
+    assert dataset.batch_size == "auto" and dataset.for_size(32_571).batch_size == 32
+    assert np.all([describe_run(word).dataset.batch_size == size for word, size in (
+        ("dataset=digits", 64), ("task=tabular", 32), ("task=regression", 32), ("task=masked_language_modeling", 32),
+    )])  # fmt: skip
