@@ -221,7 +221,7 @@ def test_the_similarity_of_sentences_is_read_as_published(describe_run: Any, tmp
     [
         (
             lambda text: text.replace("target", "goal", 1),
-            "train.csv, line 1: there is no column 'target'. Type dataset.target=NAME, with one of",
+            "train.csv, line 1: there is no column 'target'. Type dataset.target=height, or another of",
         ),
         (lambda text: text.replace("\n", "\nmany,1,2\n", 1), "line 2: 'height' is 'many', no number"),
         (lambda text: text.replace("\n", "\n1,2,nan\n", 1), "line 2: 'target' is 'nan', a missing number"),
