@@ -19,6 +19,7 @@ from mxtrain.errors import ConfigError, did_you_mean, nearest
 from mxtrain.kvstore.world import WORKER
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.task.needs import CARRIED_ROWS, CARRIED_STATE, FULL_PRECISION, GLOBAL_WEIGHT, NEEDS, WHOLE_BATCH
+from mxtrain.types import LARGEST_COUNT
 
 if TYPE_CHECKING:
     from mxtrain.description.groups import Description
@@ -29,6 +30,23 @@ THREADS_PER_CORE = 4
 HOROVOD_RANK = "HOROVOD_RANK"
 ROLE_VARIABLES = ("DMLC_ROLE", HOROVOD_RANK)
 """Environment variables that make a process one of several."""
+
+MXNET_NUMBERS = {
+    **dict.fromkeys((
+        "MXNET_CPU_WORKER_NTHREADS", "MXNET_CPU_PRIORITY_NTHREADS", "MXNET_GPU_WORKER_NTHREADS",
+        "MXNET_GPU_COPY_NTHREADS", "MXNET_CPU_TEMP_COPY", "MXNET_GPU_TEMP_COPY", "MXNET_CPU_PARALLEL_RAND_COPY",
+        "MXNET_GPU_PARALLEL_RAND_COPY", "MXNET_KVSTORE_BIGARRAY_BOUND",
+    ), 1),
+    **dict.fromkeys((
+        "MXNET_MP_WORKER_NTHREADS", "MXNET_MP_OPENCV_NUM_THREADS", "MXNET_OMP_MAX_THREADS", "MXNET_CPU_PARALLEL_SIZE",
+        "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_FWD",
+        "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD", "MXNET_EXEC_INPLACE_GRAD_SUM_CAP",
+        "MXNET_KVSTORE_REDUCTION_NTHREADS", "MXNET_KVSTORE_SLICE_THRESHOLD", "MXNET_MKLDNN_CACHE_NUM",
+    ), 0),
+}  # fmt: skip
+"""Variables of MXNet that hold whole numbers, and the least of each: with others MXNet ends the process, or hangs."""
+ENGINE_TYPE = "MXNET_ENGINE_TYPE"
+ENGINES = ("ThreadedEnginePerDevice", "ThreadedEnginePooled", "ThreadedEngine", "NaiveEngine")
 
 GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")
 """There is one of them where a process can reach an NVIDIA GPU: Linux's driver's, WSL's."""
@@ -153,6 +171,22 @@ def the_environments_threads_must_be_a_number(description: Description) -> None:
             f"OMP_NUM_THREADS={given} in the environment: it must be a number from 1 on. Unset it, or type "
             "runtime.threads=2."
         )
+
+
+def the_variables_of_mxnet_must_be_right(description: Description) -> None:
+    """Refuses values of MXNET_... variables with which MXNet hangs or ends the process."""
+    given = {**os.environ, **description.runtime.env}
+    for name, text in ((name, str(given[name])) for name in (*MXNET_NUMBERS, ENGINE_TYPE) if name in given):
+        if name in MXNET_NUMBERS:
+            least = MXNET_NUMBERS[name]
+            is_right = re.fullmatch("[0-9]{0,10}", text, re.ASCII) and least <= int(text or least) <= LARGEST_COUNT
+            wanted = "" if is_right else f"a whole number from {least} on"
+        else:
+            wanted = "" if text in ("", *ENGINES) else f"one of {', '.join(ENGINES)}"
+        if wanted and name in description.runtime.env:
+            raise ConfigError(f"runtime.env.{name}={text}: must be {wanted}. Leave it out, or correct it.")
+        if wanted:
+            raise ConfigError(f"{name}={text} in the environment: must be {wanted}. Unset it (env -u {name} ...).")
 
 
 def there_must_be_cores_for_the_threads(description: Description) -> None:
@@ -287,6 +321,7 @@ RULES = (
     the_devices_must_compute_in_the_precision,
     the_environments_role_needs_a_distributed_store,
     the_environments_threads_must_be_a_number,
+    the_variables_of_mxnet_must_be_right,
     there_must_be_cores_for_the_threads,
     a_loss_scale_needs_exact_sums,
     several_workers_need_a_store_that_joins_them,
@@ -299,5 +334,8 @@ RULES = (
 )
 """All rules, in the order in which they are checked."""
 
-OF_THE_ENVIRONMENT = (the_environments_threads_must_be_a_number, there_must_be_cores_for_the_threads)
+OF_THE_ENVIRONMENT = (
+    the_environments_threads_must_be_a_number, the_variables_of_mxnet_must_be_right,
+    there_must_be_cores_for_the_threads,
+)  # fmt: skip
 """The rules that look at this process, too."""

@@ -201,6 +201,41 @@ def test_so_are_those_of_the_environment(refused, monkeypatch: pytest.MonkeyPatc
         rules.there_must_be_cores_for_the_threads(far)
 
 
+@pytest.mark.parametrize(
+    "variable, said",
+    [
+        ("MXNET_CPU_WORKER_NTHREADS=0", "must be a whole number from 1 on. Unset it (env -u MXNET_CPU_WORKER_NTHREADS"),
+        ("MXNET_OMP_MAX_THREADS=abc", "MXNET_OMP_MAX_THREADS=abc in the environment"),
+        ("MXNET_CPU_TEMP_COPY=0", "from 1 on"),
+        ("MXNET_EXEC_INPLACE_GRAD_SUM_CAP=-1", "from 0 on"),
+        ("MXNET_KVSTORE_BIGARRAY_BOUND=9999999999", "MXNET_KVSTORE_BIGARRAY_BOUND=9999999999"),
+        ("MXNET_ENGINE_TYPE=naive", "one of ThreadedEnginePerDevice, "),
+    ],
+)
+def test_variables_with_which_mxnet_hangs_or_aborts_are_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: str, said: str
+) -> None:
+    def check(**env: object) -> None:
+        rules.the_variables_of_mxnet_must_be_right(SimpleNamespace(runtime=Runtime(env=env)))  # type: ignore[arg-type]
+
+    name, _, value = variable.partition("=")
+    given = {name: int(value)} if value.isdecimal() and len(value) < 6 else {name: value}
+    with pytest.raises(ConfigError, match=f"runtime.env.{variable}: must be .*Leave it out"):
+        check(**given)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as caught:
+        check()
+    assert said in str(caught.value)
+    for right in ("", "NaiveEngine" if "ENGINE" in name else "2"):
+        monkeypatch.setenv(name, right)
+        check()
+
+
+def test_variable_with_which_mxnet_hangs_is_refused_by_the_command_line(refused, monkeypatch) -> None:
+    monkeypatch.setenv("MXNET_CPU_PRIORITY_NTHREADS", "0")
+    assert "MXNET_CPU_PRIORITY_NTHREADS=0 in the environment" in refused()
+
+
 def test_all_that_is_wrong_is_listed_once_and_indented(refused) -> None:
     said = refused("optimizer.lr=-1", "trainr.max_epochs=3", "model=foo", "trainer.seed=x").splitlines()
     assert len(said) == 4
