@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
         for number, (_, left, top, right, bottom) in enumerate(boxes):
             value[top:bottom, left:right] = number + 1
             value[top : top + 1, left:right] = 255 if bottom - top > 2 else number + 1
-        image = Image.fromarray(value, "P")
+        image = Image.fromarray(value)  # grey: putpalette makes it one with a palette
         image.putpalette(list(range(256)) * 3)
         image.save(root / "SegmentationObject" / f"{name}.png")
     return root
