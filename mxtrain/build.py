@@ -231,7 +231,7 @@ def warnings_of(
             "epoch is one step. Type dataset.batch_size=auto for more of them."
         )
     kind, _, count = description.parallel.devices.partition(":")
-    if count == "1" and {"replicas", "stages"}.intersection(type(description.parallel).model_fields):
+    if count == "1" and {"replicas", "stages"}.intersection(type(description.parallel).model_fields) == {"replicas"}:
         found.append(
             f"parallel.devices={kind}:1: one device trains as parallel=single does. Type parallel.devices={kind}:2 for "
             "two."

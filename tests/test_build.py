@@ -124,8 +124,7 @@ def test_folders_on_the_way_to_the_run_directory_are_made(describe_run: Any, tmp
 def test_strategy_of_several_devices_on_one_is_said(describe_run: Any) -> None:
     meter, workers = SimpleNamespace(weighted=False), SimpleNamespace(updates=False)
     for overrides, is_said in ((["parallel=data"], False), (["parallel.devices=cpu:1"], False),
-                               (["parallel=data", "parallel.devices=cpu:1"], True),
-                               (["parallel=pipeline", "parallel.devices=cpu:1"], True)):  # fmt: skip
+                               (["parallel=data", "parallel.devices=cpu:1"], True)):  # fmt: skip
         found = warnings_of(describe_run(*SMALL, *overrides), 1000, 20, meter, workers)  # type: ignore[arg-type]
         assert ["one device trains as parallel=single does. Type parallel.devices=cpu:2" in one for one in found] == \
             [True] * is_said  # fmt: skip
