@@ -3,7 +3,6 @@ documentation, which is always there."""
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Sequence, Tuple, Union
 
@@ -20,7 +19,7 @@ from mxtrain.dataset.language.text_files import list_text_files
 from mxtrain.dataset.language.tokenizing.kinds import TokenizerKind
 from mxtrain.dataset.loading.randomness import Draw, bits
 from mxtrain.dataset.loading.regular_files import refuse_shared
-from mxtrain.dataset.loading.splitting import refuse_empty
+from mxtrain.dataset.loading.splitting import count_held_out, refuse_empty
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
@@ -105,7 +104,7 @@ class PlainText(TextDataset):
     def _documentation(self) -> Sequence[AnyText]:
         found = python_documentation.documents()
         order = np.argsort(bits(self.split_seed, 0, np.arange(len(found)), Draw.SPLIT), kind="stable")
-        num_val, num_test = (int(round(len(found) * share)) for share in (self.val_fraction, self.test_fraction))
+        num_val, num_test = count_held_out(len(found), self.val_fraction, self.test_fraction, len(found) - 1)
         part_D = np.zeros(len(found), np.int8)
         part_D[order[:num_val]] = 1
         part_D[order[num_val : num_val + num_test]] = 2
@@ -123,14 +122,14 @@ class PlainText(TextDataset):
         read = partial(read_running_text, layout=self.layout, findings=findings)
         found = {name: read(paths) for name, paths in files.items()}
         whole = found["train"]
-        num_test = 0 if "test" in found else int(round(len(whole) * self.test_fraction))
-        num_val = 0 if "val" in found else int(round(len(whole) * self.val_fraction))
+        shares = (0.0 if "val" in found else self.val_fraction, 0.0 if "test" in found else self.test_fraction)
+        num_val, num_test = count_held_out(len(whole), *shares, len(whole) - 1)
         if "val" not in found and not num_val:
-            share = math.ceil(100 / max(len(whole), 1)) / 100
-            or_more = f", or hold out more: dataset.val_fraction={share:g}" if len(whole) > 1 else ""
+            instead = " or type dataset.val_fraction=0.1," if not self.val_fraction and len(whole) > 1 else ""
             raise DataError(
-                f"dataset.train={self.train} is too short to hold out dataset.val_fraction={self.val_fraction:g}. "
-                f"Give a text for validation by dataset.val=FILE{or_more}."
+                f"dataset.train={self.train} is too short to hold out dataset.val_fraction={self.val_fraction:g}: it "
+                f"is only divided at the ends of lines. Give it more lines,{instead} or give a text for validation by "
+                "dataset.val=FILE."
             )
         end = len(whole) - num_test
         val, test = found.get("val", whole.part(end - num_val, end)), found.get("test", whole.part(end, len(whole)))

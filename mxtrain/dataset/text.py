@@ -23,7 +23,7 @@ from mxtrain.dataset.language.text_files import (
 )
 from mxtrain.dataset.loading.randomness import Draw, bits
 from mxtrain.dataset.loading.regular_files import refuse_shared
-from mxtrain.dataset.loading.splitting import refuse_empty
+from mxtrain.dataset.loading.splitting import count_held_out, refuse_empty
 from mxtrain.dataset.loading.text_stream import ending_of
 from mxtrain.dataset.table.columns import Column, names_of_columns, require_column
 from mxtrain.errors import DataError
@@ -145,7 +145,7 @@ class MaskedText(TextDataset):
         count = given.num_paragraphs
         order = np.argsort(bits(self.split_seed, 0, np.arange(count), Draw.SPLIT), kind="stable")
         part_P = np.zeros(count, np.int8)
-        num_val, num_test = (int(round(count * share)) for share in (self.val_fraction, self.test_fraction))
+        num_val, num_test = count_held_out(count, self.val_fraction, self.test_fraction, count - 1)
         part_P[order[:num_val]] = 1
         part_P[order[num_val : num_val + num_test]] = 2
         return [given.part(np.flatnonzero(part_P == number)) for number in range(3)]

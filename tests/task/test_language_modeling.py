@@ -193,7 +193,14 @@ def test_files_are_found_by_their_endings_and_a_folder_without_any_is_refused(tm
         PlainText(train=str(tmp_path / "wikki.txt")).open()
     with pytest.raises(DataError, match="is too short to hold out .* dataset.val=FILE"):
         PlainText(train=str(tmp_path / "wiki.txt")).open()
-    (tmp_path / "wiki.txt").write_text("one two\n" * 6000)  # three parts
-    with pytest.raises(DataError, match="dataset.val=FILE, or hold out more: dataset.val_fraction=0.34"):
-        PlainText(train=str(tmp_path / "wiki.txt")).open()
-    assert len(PlainText(train=str(tmp_path / "wiki.txt"), val_fraction=0.34).open().val) == 1
+    with pytest.raises(DataError, match="or type dataset.val_fraction=0.1, or give"):
+        PlainText(train=str(folder), val_fraction=0.0).open()
+
+
+@pytest.mark.parametrize("lines", [3, 40, 6000])
+def test_a_short_text_is_divided_at_its_lines(tmp_path: Path, lines: int) -> None:
+    (tmp_path / "poem.txt").write_text("".join(f"one two {number}\n" for number in range(lines)))
+    splits = PlainText(train=str(tmp_path / "poem.txt")).open()
+    train, val = ("".join(split.column) for split in (splits.train, splits.val))
+    assert train + val == (tmp_path / "poem.txt").read_text() and val.endswith(f"one two {lines - 1}\n")
+    assert val.count("\n") == pytest.approx(max(lines * 0.08, 1), rel=0.3)

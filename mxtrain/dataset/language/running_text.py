@@ -30,6 +30,8 @@ SHOWN_TOKENS = 16
 """Of a text of a split, that the network is given when it is shown how it goes on."""
 LONGEST_PIECE = 1 << 14
 """Of a document without empty lines, after which the next line ends a record."""
+FEWEST_PIECES = 50
+"""Of texts too short for so many of these, records are smaller, so that a share of them can be held out."""
 
 
 class TextLayout(NamedTuple):
@@ -169,21 +171,30 @@ def read_running_text(files: Sequence[Path], layout: TextLayout, findings: Findi
         DataError: a file is missing, no UTF-8, or there is no text.
     """
 
+    longest = max(min(LONGEST_PIECE, sum(map(_size_of, files)) // FEWEST_PIECES), 1)
+    usual = min(PIECE_CHARACTERS, longest)
+
     def records() -> Iterator[TextRecord]:
         for number, file in enumerate(files):
-            for line, text in readable_records(file, _records_of(file, layout, findings), findings):
+            for line, text in readable_records(file, _records_of(file, layout, usual, longest, findings), findings):
                 yield TextRecord([text], line, number)
 
-    shards = prepare_texts("running", files, [*layout, PIECE_CHARACTERS, LONGEST_PIECE], 1, records, findings)
+    shards = prepare_texts("running", files, [*layout, usual, longest], 1, records, findings)
     if not len(shards):
         raise DataError(f"{name_of(files)}: there is no text; give .txt or .tokens files, or folders of them.")
     return StoredText(shards, layout, name_of(files), list(map(str, files)))
 
 
-def _records_of(file: Path, layout: TextLayout, findings: Findings) -> Iterator[Tuple[int, str]]:
+def _size_of(file: Path) -> int:
+    return file.stat().st_size if file.is_file() else 0
+
+
+def _records_of(
+    file: Path, layout: TextLayout, usual: int, longest: int, findings: Findings
+) -> Iterator[Tuple[int, str]]:
     """The line in which each record of a file begins, and its text."""
     with open_text(file, None, findings) as lines:
-        yield from _lines(lines, layout) if layout.by_line else _pieces(lines)
+        yield from _lines(lines, layout) if layout.by_line else _pieces(lines, usual, longest)
 
 
 def _lines(lines: Iterator[str], layout: TextLayout) -> Iterator[Tuple[int, str]]:
@@ -192,13 +203,14 @@ def _lines(lines: Iterator[str], layout: TextLayout) -> Iterator[Tuple[int, str]
             yield number, line
 
 
-def _pieces(lines: Iterator[str]) -> Iterator[Tuple[int, str]]:
+def _pieces(lines: Iterator[str], usual: int, longest: int) -> Iterator[Tuple[int, str]]:
     some: List[str] = []
     begin, size = 1, 0
     for number, line in enumerate(lines, start=1):
         some.append(line)
         size += len(line)
-        if size > LONGEST_PIECE or (size > PIECE_CHARACTERS and line == "\n"):
+        is_cut = size > longest or (size > usual and line == "\n")
+        if is_cut and any(map(str.strip, some)):
             yield begin, "".join(some)
             some, begin, size = [], number + 1, 0
     if "".join(some).strip():
