@@ -53,7 +53,8 @@ class InteractionDataset(BaseDataset):
     negatives: Annotated[int, pydantic.Field(ge=1, le=999)] = 4
     """Items of a training sample that its user has not in training, drawn anew in each epoch; not used for ratings."""
     sampled_negatives: Annotated[int, pydantic.Field(ge=1, le=9999)] = 99
-    """Items that the user has in no split, with which metrics whose names end in _sampled compare the held-out one."""
+    """Items that the user has in no split, with which metrics whose names end in _sampled compare the held-out one; as
+    many as the user with the most items lacks, if that is less."""
     max_history: Positive = 50
     """Items of a user that enter a network which reads histories (fism, svd_pp); of more, a random choice."""
     largest_batch: ClassVar[int] = 512
@@ -102,19 +103,28 @@ class InteractionDataset(BaseDataset):
                 f"{self.named}: no user has {FEWEST} items, so none can be held out. Give more interactions."
             )
         if not is_rated:
-            self._refuse_full_users(train)
+            self._check_num_sampled(train)
         mean = [float(train.rating_N.mean(dtype=np.float64))] if is_rated else []
         return Splits(train, val, test, class_names=[], mean=mean)
 
-    def _refuse_full_users(self, train: Interactions) -> None:
-        room_U = len(train.catalog.items) - train.seen.count_U
-        user = int(np.argmin(room_U))
-        if room_U[user] < self.sampled_negatives:
-            instead = f"Type dataset.sampled_negatives={room_U[user]}" if room_U[user] else "Leave that user out"
+    def _check_num_sampled(self, train: Interactions) -> None:
+        lacking = self._num_sampled(train)
+        if lacking == self.sampled_negatives:
+            return
+        user = train.catalog.users[int(np.argmax(train.seen.count_U))]
+        if not lacking:
             raise DataError(
-                f"{self.named}: of {len(train.catalog.items):,} items user {train.catalog.users[user]} lacks "
-                f"{room_U[user]}, and dataset.sampled_negatives={self.sampled_negatives}. {instead}."
+                f"{self.named}: user {user} has all {len(train.catalog.items):,} items, so there is none to compare a "
+                "held-out one with. Leave that user out, or give more items."
             )
+        log.warning(
+            "dataset.sampled_negatives=%d: of %s items user %s lacks only %d, so metrics whose names end in _sampled "
+            "compare with %d.", self.sampled_negatives, f"{len(train.catalog.items):,}", user, lacking, lacking,
+        )  # fmt: skip
+
+    def _num_sampled(self, source: Interactions) -> int:
+        """`sampled_negatives`, or how many items the user with the most lacks if that is less."""
+        return min(self.sampled_negatives, len(source.catalog.items) - int(source.seen.count_U.max()))
 
     def _side_files(self, catalog: Catalog) -> List[Tuple[SideFile, Sequence[str]]]:
         """The tables of further features that there are, and whose they are."""
@@ -123,7 +133,7 @@ class InteractionDataset(BaseDataset):
 
     def sign(self, splits: Splits, model: Model) -> Signature:
         assert isinstance(splits.train, Interactions)
-        num_candidates = 1 + self.sampled_negatives if self.feedback == "implicit" else 1
+        num_candidates = 1 + self._num_sampled(splits.train) if self.feedback == "implicit" else 1
         catalog, mean = splits.train.catalog, list(splits.mean)
         if not model.recommends_by_features:
             history: Tuple[Shape, ...] = ((self.max_history,), ()) if model.reads_history else ()
@@ -196,7 +206,7 @@ class InteractionDataset(BaseDataset):
         options.pop("in_order", None)  # it is
         num_others = None
         if self.feedback == "implicit":
-            num_others = self.negatives if options.get("train") else self.sampled_negatives
+            num_others = self.negatives if options.get("train") else self._num_sampled(source)
         max_history = signature.shape[2][0] if len(signature.shape) > 2 else 0  # type: ignore[index]  # one of several
         joined = self.join(signature) if signature.shape[0] != () else None
         return InteractionLoader(

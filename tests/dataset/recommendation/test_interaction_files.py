@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Set, Tuple
 
+import mxnet as mx
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ from mxtrain.dataset.recommendation.base import InteractionDataset
 from mxtrain.dataset.recommendation.rows import read_pairs
 from mxtrain.dataset.recommendation.source import Interactions
 from mxtrain.errors import ConfigError, DataError
+from mxtrain.model.matrix_factorization import MatrixFactorization
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -227,10 +229,23 @@ def test_settings_that_cannot_be_are_refused(describe_run: Any, words: Tuple[str
         describe_run("dataset=interactions", *words)
 
 
-def test_too_few_other_items_say_how_many_there_are(tmp_path: Path) -> None:
+def test_as_many_other_items_are_sampled_as_a_user_lacks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = [f"{user},{item}" for user in range(3) for item in range(user, user + 4)]
     (tmp_path / "x.csv").write_text("\n".join(["user,item", *rows]) + "\n")
-    with pytest.raises(DataError, match="of 6 items user 0 lacks 2, and .*=99. Type dataset.sampled_negatives=2."):
+    dataset = InteractionTable(path=str(tmp_path / "x.csv"))
+    splits = dataset.open()
+    assert "dataset.sampled_negatives=99: of 6 items user 0 lacks only 2, so metrics" in caplog.text
+    signature = dataset.sign(splits, MatrixFactorization())
+    assert signature.shape == ((), (3,))
+    options = {"batch_size": 4, "prefetch": 0, "device": mx.cpu(), "seed": 0}
+    (batch,) = dataset.build_loader(splits.val, signature, num_classes=1, **options).epoch(0)
+    user_B, item_BC = (value.asnumpy().astype(int).tolist() for value in batch.inputs)
+    assert all(sorted({*items, *range(user, user + 4)}) == list(range(6)) for user, items in zip(user_B, item_BC))
+
+
+def test_a_user_who_has_all_items_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("user,item\n" + "".join(f"7,{item}\n" for item in range(4)))
+    with pytest.raises(DataError, match="user 7 has all 4 items, so there is none to compare"):
         InteractionTable(path=str(tmp_path / "x.csv")).open()
 
 
