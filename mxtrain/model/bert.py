@@ -48,7 +48,8 @@ class Bert(Model):
     num_heads: Optional[Positive] = None
     """Attention heads; they divide the units."""
     max_length: Optional[Positive] = None
-    """Longest text in tokens: rows of the table of positions."""
+    """Longest text in tokens: rows of the table of positions. None = 512 of the published sizes; of small 128, or
+    dataset.max_length if that is more."""
     dropout: OpenFraction = 0.1
     """Probability that something is dropped while training: embeddings, attention, and what is added to a layer's
     input."""
@@ -90,6 +91,8 @@ class Bert(Model):
 
         sizes: Any = self.sizes()
         longest = shapes_of(input_shape)[0][0]
+        if self.size == "small" and self.max_length is None:  # no published weights set a limit
+            sizes["max_length"] = max(sizes["max_length"], longest)
         if longest > sizes["max_length"]:
             raise ConfigError(
                 f"dataset.max_length={longest}: the network takes texts of at most {sizes['max_length']} tokens. Type "
