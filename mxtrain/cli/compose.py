@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Config
 
 DEFAULT_TASK = "classification"
+DEFAULTED_BY_TASKS = ("loss", "lr_scheduler", "optimizer")
+"""Groups for whose options tasks set something."""
+DEFAULTED_SETTINGS = tuple(f"{group}." for group in DEFAULTED_BY_TASKS)
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,23 @@ class Composer(ConfigFiles):
         """
         parsed = self._fit_task(choices.drop_absent_presets(self.parse(overrides)))
         mistakes.refuse_sweeps(parsed, self)
-        mistakes.refuse_deletions(parsed, self)
+        deleted = [one for one in parsed if one.is_delete() and one.key_or_group.startswith(DEFAULTED_SETTINGS)]
+        mistakes.refuse_deletions([override for override in parsed if override not in deleted], self)
         if any(choices.wrong_choice(override, self) for override in parsed):
             parsed = mistakes.fit_open_mappings(parsed, self)
         try:
             config = self.load(parsed)
         except Exception as error:  # Hydra raises whatever its own code stumbles over in odd values
             # Composing is what takes time, so other mistakes are looked for only once there is one.
+            mistakes.refuse_deletions(deleted, self)
             parsed = mistakes.fit_open_mappings(parsed, self, error)
+            config = self.load(parsed)
+        leftovers = self._leftovers(parsed, config.hydra.runtime.choices)
+        # A process that this one starts is given the overrides that were added here.
+        mistakes.refuse_deletions([override for override in deleted if override.input_line not in leftovers], self)
+        added = set(leftovers) - {override.input_line for override in deleted}
+        if added:
+            parsed = [*parsed, *self.parse(sorted(added))]
             config = self.load(parsed)
         mistakes.refuse_misplaced_presets(config, self)
         if any(not str(target).startswith("hydra") for target in _targets(config.hydra)):
@@ -113,6 +125,25 @@ class Composer(ConfigFiles):
             if task is not None and task != DEFAULT_TASK:
                 added.append(f"task={task}")
         return [*self.parse(added), *parsed]
+
+    def _leftovers(self, parsed: Sequence[Override], options: Mapping[str, Any]) -> List[str]:
+        """Overrides that delete what a task sets for its own choice in a group, such as the end of its schedule, where
+        the user chose another option, which has no such setting."""
+        typed = {override.key_or_group for override in parsed if not override.is_delete()}
+        found = []
+        task: Any = self._content_of("task", options.get("task")) if typed & set(DEFAULTED_BY_TASKS) else {}
+        for group in typed & set(task) & set(DEFAULTED_BY_TASKS):
+            known = set(self._content_of(group, options.get(group)))
+            # A file that is made of others says nothing of the settings that it has from them.
+            wanted = set(task[group]) - known if known and "defaults" not in known else ()
+            found += [f"~{group}.{name}" for name in wanted if f"{group}.{name}" not in typed]
+        return found
+
+    def _content_of(self, group: str, option: object) -> Any:
+        """What the file of an option says, empty where there is none."""
+        file = self.find_file(f"{group}/{option}")
+        content: Any = OmegaConf.load(file) if file is not None else {}
+        return content if group == "task" else content.get(group, content)
 
     def _task_of(self, group: str, option: object) -> Optional[str]:
         """The task that an option of ours is made for, None where it says nothing."""

@@ -209,7 +209,7 @@ def test_rare_positive_rows_can_be_drawn_more_often(describe_run: Any, tmp_path:
         (("task=tabular", "loss.label_smoothing=0.1"), "task=tabular smooths no targets"),
         (("task=tabular", "metric=[accuracy]"), "metric.accuracy: Accuracy is for classification"),
         (("task=tabular", "dataset=digits"), "its samples are for task=classification"),
-        (("task=tabular", "model=lenet"), "model takes images, and dataset gives features. Type model=wide_deep"),
+        (("task=tabular", "model=lenet"), "the model LeNet do not fit: it is for .*. Type model=wide_deep"),
         (("task=tabular", "dataset=feature_table", "dataset.columns={target: number}"), "names the target 'target'"),
         (("task=tabular", "dataset=feature_table", "dataset.columns={a: text}"), "dataset.columns.*number"),
         (("task=tabular", "dataset=feature_table", "dataset.columns={a: {kind: hashed, bucket: 3}}"), "bucket"),

@@ -1,0 +1,114 @@
+"""Every model goes with every task that it is made for, with the defaults of `task=X model=Y` and nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, ClassVar, Dict, Iterator, Tuple
+
+import pytest
+from omegaconf import OmegaConf
+
+from mxtrain.cli.compose import Composer
+from mxtrain.cli.environment import check
+from mxtrain.dataset.digits import Digits
+from mxtrain.description.config import import_target
+from mxtrain.description.groups import Description, build_group
+from mxtrain.errors import ConfigError
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+
+
+class RatedDigits(Digits):
+    """Digits whose number is to be predicted, as a class of a user's own."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("regression",)
+
+
+def class_of(group: str, option: str) -> Any:
+    content: Any = OmegaConf.load(CONF / group / f"{option}.yaml")
+    return import_target(str(content.get("_target_") or content[group]._target_), group)
+
+
+def classes(group: str) -> Dict[str, Any]:
+    return {path.stem: class_of(group, path.stem) for path in sorted((CONF / group).glob("*.yaml"))}
+
+
+MODELS, TASKS = classes("model"), classes("task")
+DECLARED = [(task, model) for task in TASKS for model, found in MODELS.items() if task in found.serves]
+# Where the task's default dataset gives something else than the model reads: what the message says to type instead, and
+# data that do.
+OTHER_DATA = {
+    ("regression", "bert"): ("a dataset of text, e.g. dataset=glue dataset.task=stsb.",
+                             ("dataset=glue", "dataset.task=stsb", "dataset.root={folder}")),
+    **{("regression", model): ("a dataset of images of your own.",
+                               ("dataset=digits", "dataset._target_=test_combinations.RatedDigits"))
+       for model in ("lenet", "resnet", "gluoncv")},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compose() -> Iterator[Callable[..., Description]]:
+    with Composer() as composer:
+        yield lambda *overrides: check(composer.compose(overrides))
+
+
+def test_every_model_says_what_it_is_for() -> None:
+    assert all(found.serves and set(found.serves) <= set(TASKS) for found in MODELS.values())
+    assert {task for task, _ in DECLARED} == set(TASKS) and set(OTHER_DATA) <= set(DECLARED)
+    assert [task.name for task in TASKS.values()] == list(TASKS)
+
+
+@pytest.mark.parametrize("task, model", DECLARED)
+def test_a_declared_combination_composes(compose: Any, tmp_path: Path, task: str, model: str) -> None:
+    words = [f"task={task}", f"model={model}"]
+    if (task, model) in OTHER_DATA:
+        said, other = OTHER_DATA[task, model]
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            compose(*words)
+        words += [word.format(folder=tmp_path) for word in other]
+    description = compose(*words)
+    assert description.trainer.monitor[4:] in {"loss", *description.metric}
+
+
+def test_a_combination_that_is_not_declared_names_one_that_is(compose: Any) -> None:
+    """Whoever types what the message says gets no other message of this kind."""
+    models = {name: build_group("model", OmegaConf.to_container(made_of(name)), str) for name in MODELS}
+    for task in TASKS:
+        usual = compose(f"task={task}")
+        for name in set(MODELS) - {model for other, model in DECLARED if other == task}:
+            with pytest.raises(ConfigError) as refused:
+                usual.task.check(replace(usual, model=models[name]))
+            (advised,) = re.findall(r"model=(\w+)", str(refused.value))
+            assert task in MODELS[advised].serves and usual.dataset.gives in MODELS[advised].reads, refused.value
+
+
+def made_of(model: str) -> Any:
+    content: Any = OmegaConf.load(CONF / "model" / f"{model}.yaml")
+    content = content.get("model", content)
+    content.pop("defaults", None)
+    return content
+
+
+@pytest.mark.parametrize("overrides", [
+    *((f"task=reinforcement_learning lr_scheduler={name}") for name in ("constant", "step", "linear")),
+    "experiment=ppo_pendulum lr_scheduler=constant", "dataset=gymnasium lr_scheduler=inverse_sqrt",
+    "task=translation lr_scheduler=step", "task=translation optimizer=sgd", "task=recommendation debug=overfit",
+])  # fmt: skip
+def test_another_option_goes_with_what_a_task_sets_for_its_own(overrides: str) -> None:
+    """A setting of a task that the chosen option has not is left out; what is typed is not."""
+    with Composer() as composer:
+        composed = composer.compose(overrides.split())
+        check(composed)
+        assert composer.compose(composed.overrides).config == composed.config, "a started process composes the same"
+
+
+@pytest.mark.parametrize("typed, said", [
+    ("lr_scheduler=constant lr_scheduler.end_factor=0.1", "there is no 'lr_scheduler.end_factor'"),
+    ("~lr_scheduler.end_factor", "a setting cannot be taken away"),
+    ("~optimizer.lr", "a setting cannot be taken away"), ("~optimizer.lrr", "a setting cannot be taken away"),
+])  # fmt: skip
+def test_a_setting_that_is_typed_stays(compose: Any, typed: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        compose("task=reinforcement_learning", *typed.split())
