@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from mxtrain.kvstore.remote_updater import RemoteUpdater
 
 log = logging.getLogger("mxtrain")
+FEW_SAMPLES = 10
+"""With fewer samples a validation is warned of."""
 
 
 @dataclass(frozen=True)
@@ -254,6 +256,15 @@ def say_estimate(description: Description, estimate: Optional[Estimate]) -> None
         log.info("%s", estimate.sentence)
 
 
+def few_samples(splits: Splits) -> List[str]:
+    """The warning about a validation split whose metrics say little, in a list; empty where it has enough samples."""
+    count = len(splits.val)
+    if count >= FEW_SAMPLES:
+        return []
+    had = "1 sample" if count == 1 else f"{count} samples"
+    return [f"validation has {had}, so its metrics say little. Give more data, or more of them for validation."]
+
+
 def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Json], direction: str) -> Plan:
     """Builds the plan: lengths, cadences and the schedule, in steps."""
     trainer, checkpoint = description.trainer, description.checkpoint
@@ -326,9 +337,10 @@ def build_run(
         log.info("dataset.sampler=%s: %s", description.dataset.sampler, data.train.sampler.summary)
     if is_first and description.rates.remark:
         log.info("%s", description.rates.remark)
-    for line in warnings_of(description, data.train.total, len(data.train), meter, workers) if is_first else ():
-        log.warning("%s", line)
     if is_first:
+        found = warnings_of(description, data.train.total, len(data.train), meter, workers)
+        for line in [*found, *few_samples(splits), *description.task.warnings(description, signature)]:
+            log.warning("%s", line)
         say_estimate(description, estimate_training(objective, strategy.layout, len(data.train)))
     callbacks = build_callbacks(description, run_dir) if is_first else []
     profiling = build_profiling(description, network, strategy.layout, run_dir, len(data.train)) if is_first else None

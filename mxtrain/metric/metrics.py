@@ -37,6 +37,10 @@ class Metric(Spec):
         """Which variant it is, where the field has several; empty where there is one."""
         return ""
 
+    def constant_by(self, num_choices: int) -> str:
+        """The setting that makes it 1 for every network that chooses among so many, e.g. "top_k=5"; empty: none."""
+        return ""
+
     def size(self, num_classes: int) -> int:
         """The number of sums."""
         return 1
@@ -99,6 +103,9 @@ class TopKAccuracy(Metric):
     @property
     def signature(self) -> str:
         return f"top_k={self.top_k}"
+
+    def constant_by(self, num_choices: int) -> str:
+        return f"top_k={self.top_k}" if self.top_k >= num_choices else ""
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         # Scores above the label's own: cheaper than sorting, and a tie counts for the label.

@@ -41,6 +41,9 @@ class HitRate(RankingMetric):
     def gain(self, rank_N: np.ndarray) -> np.ndarray:
         return (rank_N < self.k).astype(np.float64)
 
+    def constant_by(self, num_choices: int) -> str:
+        return f"k={self.k}" if self.k >= num_choices else ""
+
 
 class NDCG(RankingMetric):
     """1 / log2(rank + 2) of an item among the first k, else 0 (NDCG@k of one item). Source: He et al., "TriRank:

@@ -88,6 +88,24 @@ class Task(Spec):
         """
         check_fit(self, description)
 
+    def warnings(self, description: Description, signature: Signature) -> List[str]:
+        """Warnings about settings that are allowed but say nothing with these data, a sentence each: by default about
+        metrics that are 1 whatever is learned."""
+        found = []
+        for name, metric in description.metric.items():
+            count = self.num_choices(metric, signature)
+            setting = metric.constant_by(count)
+            if setting:
+                instead = "Type a smaller one, or leave the metric out"
+                if description.trainer.monitor == f"val/{name}":
+                    instead = "Nothing can get better by it: type a smaller one, or trainer.monitor=val/loss"
+                found.append(f"metric.{name}.{setting}: of {count} choices, so it is always 1. {instead}.")
+        return found
+
+    def num_choices(self, metric: Metric, signature: Signature) -> int:
+        """Counts the classes or items that a metric of the highest scores ranks."""
+        return self.num_classes(signature)
+
     # What is computed.
 
     def num_classes(self, signature: Signature) -> int:

@@ -102,6 +102,10 @@ class Recommendation(Task):
         loss, shape = description.loss.build(1, training), (signature.num_candidates,)
         return self.tried(loss, description, [shape], shape)
 
+    def num_choices(self, metric: Metric, signature: Signature) -> int:
+        assert signature.catalog is not None
+        return signature.num_candidates if isinstance(metric, AmongSampled) else len(signature.catalog.items)
+
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
         """How many items are sampled belongs to each metric that has some."""
         count = signature.num_candidates - 1

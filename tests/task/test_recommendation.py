@@ -303,3 +303,11 @@ def test_the_table_for_tensorboard_says_what_users_have_and_what_comes_first(
         assert held_out == items[source.item_N[source.user_N.tolist().index(user)]]
         assert not set(first.split(", ")) & set(has.split(", "))
         assert int(rank) > 10 or first.split(", ")[int(rank) - 1] == held_out
+
+
+def test_a_hit_rate_among_fewer_items_than_its_k_is_warned_of(table: Path, describe_run: Any) -> None:
+    description = describe_run(*words_of(table), "dataset.sampled_negatives=4")
+    splits = description.dataset.open()
+    signature = description.dataset.sign(splits, description.model)
+    (said,) = description.task.warnings(description, signature)
+    assert said.startswith("metric.hr_at_k_sampled.k=10: of 5 choices, so it is always 1.")
