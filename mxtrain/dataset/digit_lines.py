@@ -22,7 +22,7 @@ from mxtrain.dataset.speech.base import TranscribedDataset
 from mxtrain.dataset.speech.lines import DIGITS, WrittenLines, picture_frames
 from mxtrain.dataset.speech.source import TranscribedSource
 from mxtrain.errors import DataError
-from mxtrain.types import OpenFraction, Positive, shapes_of
+from mxtrain.types import BatchSize, OpenFraction, Positive, shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.dataset.signature import Signature
@@ -39,6 +39,7 @@ class DigitLines(TranscribedDataset):
     """Training lines; how they are written differs from epoch to epoch."""
     num_val: Positive = 500
     """Validation lines; as many to test with."""
+    batch_size: BatchSize = 32
     val_fraction: OpenFraction = 0.15
     test_fraction: OpenFraction = 0.15
 

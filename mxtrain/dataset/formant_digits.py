@@ -18,7 +18,7 @@ from mxtrain.dataset.speech.features import Features
 from mxtrain.dataset.speech.formant import DIGITS, PHONEMES, SILENCE, VERSION, say
 from mxtrain.dataset.speech.prepared import Computed, compute, feature_forms, feature_writer
 from mxtrain.dataset.speech.utterances import Utterance
-from mxtrain.types import Positive
+from mxtrain.types import BatchSize, Positive
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
@@ -31,6 +31,8 @@ class FormantDigits(AlignedDataset):
     """Rows of digits as phonemes, whose durations are drawn."""
 
     is_made: ClassVar[bool] = True
+
+    batch_size: BatchSize = 16
 
     features: Features = Features(window_ms=40.0, num_mels=64, preemphasis=0.0, normalize="none")
     length: Range[Positive] = [1, 5]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Literal, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, NamedTuple, Optional, Tuple
 
 import numpy as np
 import pydantic
@@ -67,6 +67,8 @@ LAYOUTS: Dict[str, TableLayout] = {
 
 class Glue(TextDataset):
     """A task of GLUE. GLUE's test labels are secret: its development split is what validation measures."""
+
+    has_text_columns: ClassVar[bool] = True
 
     root: PathText = "data/glue"
     """Folder that holds the tasks' folders: CoLA, SST-2, MRPC, QQP, MNLI, QNLI, RTE, WNLI, STS-B."""

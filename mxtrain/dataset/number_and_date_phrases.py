@@ -12,7 +12,7 @@ from mxtrain.dataset.language.parallel import PairsAtHand
 from mxtrain.dataset.language.phrases import LANGUAGES, phrases
 from mxtrain.dataset.language.translation import TranslationDataset
 from mxtrain.dataset.loading.splitting import refuse_empty
-from mxtrain.types import NonNegative, Positive
+from mxtrain.types import BatchSize, NonNegative, Positive
 
 Language = Literal["en", "de", "fr", "it", "nl", "sv", "da", "nb", "fi"]
 """Those of `LANGUAGES`."""
@@ -35,6 +35,7 @@ class NumberAndDatePhrases(TranslationDataset):
     vocab_size: Annotated[int, pydantic.Field(ge=100)] = 500
     individual_digits: bool = True
     batch_tokens: Optional[Positive] = 1000
+    batch_size: BatchSize = 32
 
     @pydantic.model_validator(mode="after")
     def _check_languages(self) -> NumberAndDatePhrases:

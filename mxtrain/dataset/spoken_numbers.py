@@ -20,7 +20,7 @@ from mxtrain.dataset.speech.espeak_library import espeak_library
 from mxtrain.dataset.speech.prepared import Computed, compute, feature_forms, feature_writer
 from mxtrain.dataset.speech.recording import resampled
 from mxtrain.dataset.speech.utterances import Utterance
-from mxtrain.types import Positive
+from mxtrain.types import BatchSize, Positive
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
@@ -41,6 +41,8 @@ class SpokenNumbers(AlignedDataset):
     """Different whole numbers as English words, by one voice."""
 
     is_made: ClassVar[bool] = True
+
+    batch_size: BatchSize = 16
 
     voice: str = "en-us"
     """Of eSpeak NG, e.g. en-us+f2."""

@@ -37,6 +37,8 @@ TEXT_ENDINGS = (".txt", ".txt.gz")
 class Text(TextDataset):
     """Texts, or pairs of them, and their classes: from files, or passages of Python's reference by chapter."""
 
+    has_text_columns: ClassVar[bool] = True
+
     train: Optional[PathText] = None
     """File of training texts: .tsv, .csv or .jsonl; null = passages of Python's language reference, by chapter."""
     val: Optional[PathText] = None

@@ -75,7 +75,8 @@ class PlainView(_View):
         self._interval_s = interval_s
         self._printed_s = time.monotonic()
         self._has_begun = threading.Event()
-        threading.Thread(target=self._wait_for_first_step, name="first step", daemon=True).start()
+        self._waiting = threading.Thread(target=self._wait_for_first_step, name="first step", daemon=True)
+        self._waiting.start()
 
     def _wait_for_first_step(self) -> None:
         """Says now and then that no step is done yet, so that nobody takes a long one for a hang."""
@@ -85,12 +86,16 @@ class PlainView(_View):
             self._print(Text(f"working on the first steps for {took_s:.0f} s"))
             pause_s *= 2
 
-    def close(self) -> None:
+    def _stop_waiting(self) -> None:
         self._has_begun.set()
+        self._waiting.join()
+
+    def close(self) -> None:
+        self._stop_waiting()
         super().close()
 
     def steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
-        self._has_begun.set()
+        self._stop_waiting()
         super().steps(rows, progress)
         if self._epoch_line is None and time.monotonic() - self._printed_s >= self._interval_s:
             self._print(self._line("train"))

@@ -101,10 +101,11 @@ def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
         CheckpointError: listing the differences.
     """
     before, after = checkpoint.state["run"]["description"], config
-    for name in LEFT_TO_THE_DATA:
-        values = [(each.get("dataset") or {}).get(name) for each in (before, after)]
-        if "auto" in values:  # what it means is compared once the data are open
-            after = {**after, "dataset": {**after["dataset"], name: values[0]}}
+    old, new = before.get("dataset"), after.get("dataset")
+    if isinstance(old, dict) and isinstance(new, dict):
+        # What auto means is compared once the data are open.
+        same = {name: old.get(name) for name in LEFT_TO_THE_DATA if "auto" in (old.get(name), new.get(name))}
+        after = {**after, "dataset": {**new, **same}}
     lines = differences(before, after)
     if lines:
         raise CheckpointError(
@@ -121,7 +122,7 @@ def require_same_batch(checkpoint: Checkpoint, setting: str, batch_size: int) ->
         CheckpointError: the number of training samples has changed, or the user asks for another batch.
     """
     run = checkpoint.state["run"]
-    before = run.get("batch_size") or (run["description"].get("dataset") or {}).get("batch_size", batch_size)
+    before = run.get("batch_size", run["description"]["dataset"].get("batch_size", batch_size))
     if setting == "batch_size" and before != batch_size:
         raise CheckpointError(
             f"{checkpoint.path} was trained with dataset.batch_size={before}, and the training samples that are there "

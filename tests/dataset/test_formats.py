@@ -192,7 +192,8 @@ def test_opening_imports_nothing_heavy(write_images):
         "import sys\n"
         "from mxtrain.dataset import cifar, digits, image_folder, image_record, make_record, mnist, synthetic\n"
         "from mxtrain.dataset.loading import loader\n"
-        "digits.Digits().open(); synthetic.Synthetic().open(); image_folder.ImageFolder(root=sys.argv[1]).open()\n"
+        "digits.Digits().open(); synthetic.Synthetic().open()\n"
+        "image_folder.ImageFolder(root=sys.argv[1], image_size=32).open()\n"
         "print({'mxnet', 'sklearn', 'gluoncv', 'matplotlib', 'PIL'} & set(sys.modules))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(write_images())], capture_output=True, text=True, check=True)

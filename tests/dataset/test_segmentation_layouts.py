@@ -133,7 +133,7 @@ def test_a_folder_is_split_by_fraction_or_by_its_own_folders(tmp_path):
     root = write_folder(tmp_path / "plain")
     splits = SegmentationFolder(root=str(root), val_fraction=0.34, test_fraction=0.17).open()
     assert [len(part) for part in (splits.train, splits.val, splits.test)] == [3, 2, 1]
-    assert splits.class_names == ["background", "cat"] and splits.shape == (3, 480, 480)
+    assert splits.class_names == ["background", "cat"] and splits.shape == (3, 32, 32)
     held = lambda seed: SegmentationFolder(root=str(root), val_fraction=0.34, split_seed=seed).open().val.index_N  # noqa: E731
     assert np.array_equal(held(0), held(0)) and any(not np.array_equal(held(0), held(seed)) for seed in range(1, 5))
     for number, (pictures, masks) in enumerate((("{}/images", "{}/masks"), ("images/{}", "masks/{}"))):
@@ -276,7 +276,7 @@ def test_ignored_values_in_few_masks_are_not_suspicious(tmp_path, caplog):
     empty_HW = np.zeros((8, 8))
     border_HW = np.pad(np.zeros((6, 6)), 1, constant_values=255)
     root = write_masks(tmp_path, empty_HW, empty_HW, border_HW, empty_HW, empty_HW + 1, empty_HW)
-    SegmentationFolder(root=str(root), classes=["a", "b"], val_fraction=0.34).open()
+    SegmentationFolder(root=str(root), classes=["a", "b"], image_size=8, val_fraction=0.34).open()
     assert caplog.text == ""
 
 

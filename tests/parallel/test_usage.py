@@ -5,6 +5,7 @@ import json
 import pytest
 
 from mxtrain.engine.backend import mx, nd
+from mxtrain.engine.limits import Effort
 from mxtrain.engine.trace import EngineTrace, Operation, parse_dump
 from mxtrain.parallel.balance import Cut, StageCost
 from mxtrain.parallel.base import Layout
@@ -106,8 +107,7 @@ def test_a_short_run_writes_a_timeline(tmp_path, capsys, monkeypatch, num_steps,
     from mxtrain.cli import main
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name, size in (("SIDE", 64), ("ELEMENTS", 1 << 16)):
-        monkeypatch.setattr(f"mxtrain.engine.limits.{name}", size)
+    monkeypatch.setattr("mxtrain.engine.limits.THOROUGH", Effort(64, 1 << 16, 1, 1))
     run_dir = tmp_path / "run"
     settings = ["model=mlp", "trainer.profile=true", "debug=fast", f"trainer.limit_train_batches={num_steps}"]
     assert main([f"hydra.run.dir={run_dir}", *settings]) == 0
@@ -122,8 +122,7 @@ def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
     from mxtrain.cli import main
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name, size in (("SIDE", 512), ("ELEMENTS", 1 << 22)):  # what limits are: test_operator_times.py
-        monkeypatch.setattr(f"mxtrain.engine.limits.{name}", size)
+    monkeypatch.setattr("mxtrain.engine.limits.THOROUGH", Effort(512, 1 << 22, 4, 5))  # see test_operator_times.py
     monkeypatch.setattr("mxtrain.parallel.operator_times.SHOWN", 100)  # which are the longest varies on a busy machine
     run_dir = tmp_path / "run"
     code = main([

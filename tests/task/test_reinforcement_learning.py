@@ -198,8 +198,8 @@ def test_a_loss_says_how_often_a_roll_out_is_learned_from(describe_run: Any) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("trainer.max_epochs=4",), ("experiment=a2c_cartpole", "trainer.max_epochs=5")])
 def test_cart_pole_is_learned(train_run: Any, words: Any) -> None:
-    """About 10 s of processor time each; a random agent keeps the pole up for 22 steps. How far an agent comes in so few
-    epochs depends on the last bits: 223 to 500 steps were seen."""
+    """About 10 s of processor time each; a random agent keeps the pole up for 22 steps. How far an agent comes in
+    so few epochs depends on the last bits: 223 to 500 steps were seen."""
     _, result = train_run(RL, *words, "dataset.test_episodes=20")
     assert result.metrics["test/return"] > 150
 

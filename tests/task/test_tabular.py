@@ -125,7 +125,7 @@ def test_a_table_is_trained_on_measured_and_predicted_for(train_run: Any, tmp_pa
     (tmp_path / "train.csv").unlink()  # a checkpoint is enough to predict
     assert main(["predict", run_dir, test, f"output={tmp_path}/out.csv"]) == 0
     predicted, rows = read_rows(tmp_path / "out.csv"), read_rows(tmp_path / "test.csv")
-    assert [row["file"] for row in predicted] == [f"{test}:{number}" for number in range(1, 62)]
+    assert [row["file"] for row in predicted] == [f"{test}:{number}" for number in range(2, 63)]
     probability_N, target_N = (np.array([float(row[key]) for row in some]) for some, key in
                                ((predicted, "probability"), (rows, "sick")))  # fmt: skip
     assert measured["roc_auc"] == pytest.approx(metrics.roc_auc_score(target_N, probability_N), abs=1e-4)

@@ -78,7 +78,7 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(describe_run: Any, pa
     splits, signature = open_data(description)
     device = mx.cpu(0)
     batches = list(build_loader(description, splits.train, signature, device, train=True,
-                                batch_size=description.dataset.batch_size).epoch())  # fmt: skip
+                                batch_size=description.dataset.samples_per_step).epoch())  # fmt: skip
     counts = [(batch.targets[0].asnumpy() >= 0).sum(1) for batch in batches]
     number = next(n for n, count_B in enumerate(counts) if len(set(count_B.tolist())) > 1 and len(count_B) > 2)
     batch, count = batches[number], int(counts[number].sum())

@@ -65,6 +65,9 @@ class TextDataset(BaseDataset):
 
     gives: ClassVar[str] = "text"
 
+    has_text_columns: ClassVar[bool] = False
+    """Whether texts to predict for may stand in columns of a table, which `text_columns` names."""
+
     largest_batch: ClassVar[int] = 32
     batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 64
@@ -199,6 +202,8 @@ class TextDataset(BaseDataset):
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
     ) -> Mapping[str, Mapping[str, str]]:
+        if not self.has_text_columns:
+            return super().copied_cells(names, columns, signature)
         read, header = self.text_columns()
         return copied_cells(names, columns, [str(name) for name in read]) if header or columns else {}
 
