@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
+from low_precision import needs_bfloat16
 
 from mxtrain.cli.dispatch import run
-from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.verify import verify
 
 pytest.importorskip("tokenizers")
@@ -35,17 +35,16 @@ def test_every_placement_is_one_device(describe_run, placement):
 
 
 WIDE = (*SMALL, "amp=bfloat16", "model.num_layers=2", "model.units=64", "model.hidden_size=64")
-bfloat16 = pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
 
 
-@bfloat16
+@needs_bfloat16
 def test_bfloat16_under_a_placement_is_bfloat16_on_one_device(describe_run):
     given = (*WIDE, "dataset=masked_text", "parallel=pipeline", "parallel.microbatches=2")
     found = verify(describe_run(*given), steps=2, tolerance=1e-6)
     assert found.passed and found.dtype == "bfloat16" and found.low is not None, found
 
 
-@bfloat16
+@needs_bfloat16
 def test_bfloat16_learns_what_float32_learns(train_run, table, tmp_path):
     settings = (
         *WIDE, f"dataset.train={table}", "dataset.sentence=text", "dataset.label=kind", "optimizer.lr=0.003",

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from low_precision import HAS_BFLOAT16, needs_bfloat16
 
 from mxtrain.amp import FULL, BFloat16, Float16
 from mxtrain.amp.operators import has_kernels, overruns
@@ -22,11 +23,9 @@ from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph, output_shapes
 from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.strategies import Data, ModelParallel, Pipeline, Single
-from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.types import Batch
 
 SHAPE = (3, 8, 8)
-runs = pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
 
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -82,7 +81,7 @@ def test_what_lies_between_dense_layers_follows_if_it_can(activation, dtype):
     assert found == {
         ("0", "FullyConnected"): "bfloat16", ("1", "LeakyReLU"): dtype, ("2", "FullyConnected"): "bfloat16",
     }  # fmt: skip
-    if computes_bfloat16(cpu_flags()):
+    if HAS_BFLOAT16:
         weights = {name: parameter.data() for name, parameter in made.collect_params().items()}
         (score,) = symbol.bind(mx.cpu(), {"data": nd.ones((2, *SHAPE)), **weights}).forward()
         np.testing.assert_allclose(score.asnumpy(), made(nd.ones((2, *SHAPE))).asnumpy(), atol=0.03)
@@ -171,7 +170,7 @@ def test_parameters_stay_float32_in_a_float16_graph():
     assert {np.dtype(kind) for kind in [*arguments, *outputs, *statistics]} == {np.dtype(np.float32)}
 
 
-@runs
+@needs_bfloat16
 def test_two_precisions_live_in_one_process():
     before = gradients(strategy(FULL))
     low = gradients(strategy(BFloat16()))
@@ -182,7 +181,7 @@ def test_two_precisions_live_in_one_process():
     assert low.dtype == np.float32
 
 
-@runs
+@needs_bfloat16
 @pytest.mark.parametrize(
     "placement",
     [
@@ -201,7 +200,7 @@ def test_a_cut_changes_no_precision(placement):
     )
 
 
-@runs
+@needs_bfloat16
 def test_replicas_add_float32_gradients():
     both = strategy(BFloat16(), Data(devices="cpu:2"))
     found = gradients(both)
@@ -216,7 +215,7 @@ def test_replicas_add_float32_gradients():
     np.testing.assert_allclose(found, (parts[0] + parts[1]) / 2, rtol=1e-4, atol=1e-6 * np.abs(found).max())
 
 
-@runs
+@needs_bfloat16
 @pytest.mark.parametrize("batch_norm", ["per_device", "global"])
 def test_joint_batch_norms_take_float32_between_layers_of_fewer_bits(batch_norm, monkeypatch):
     """Over two equal halves: what one device computes of the whole batch."""
@@ -235,7 +234,7 @@ def test_joint_batch_norms_take_float32_between_layers_of_fewer_bits(batch_norm,
     assert 1e-4 < np.linalg.norm(found - exact) / np.linalg.norm(exact) < 0.2  # the convolutions still have casts
 
 
-@runs
+@needs_bfloat16
 def test_a_batch_norm_by_itself_keeps_its_casts():
     graph = Graph(network(), BFloat16(), SHAPE)
     position = next(p for p in graph.norms() if graph.layers[p] == "features.3.0.body.1")

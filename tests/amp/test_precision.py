@@ -8,15 +8,15 @@ import subprocess
 import sys
 
 import pytest
+from low_precision import needs_bfloat16
 from running import ROOT, Process
 
 from mxtrain.amp import BFloat16
 from mxtrain.cli import main
-from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx
+from mxtrain.runtime.amx import cpu_flags, has_amx
 from mxtrain.trainer.resume import differences
 
 LOW = ("amp=bfloat16", "model=resnet", "model.depth=8", "model.width=2", "dataset.batch_size=128")
-runs = pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_another_precision_is_another_run():
     assert differences({"amp": target}, {"amp": {"_target_": "mxtrain.amp.BFloat16", "float32_layers": []}})
 
 
-@runs
+@needs_bfloat16
 def test_a_run_in_bfloat16_is_resumed_to_the_same_bits_and_evaluated(tmp_path):
     """Three processes train, one evaluates."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -67,7 +67,7 @@ def test_a_run_in_bfloat16_is_resumed_to_the_same_bits_and_evaluated(tmp_path):
     assert f"{statuses[1]['best']['value']:.4f}" in done.stdout
 
 
-@runs
+@needs_bfloat16
 def test_no_reference_kernel_is_left(tmp_path):
     """oneDNN's own log of a step of a residual network, whose gradients meet batch norms in many layouts."""
     shape = ("dataset=synthetic", "dataset.shape=[3,32,32]", "dataset.num_samples=30", "dataset.batch_size=8")
