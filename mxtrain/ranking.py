@@ -35,12 +35,12 @@ def rank(value: float, loss: Optional[float], step: int, direction: str) -> Tupl
 
 
 def is_perfect(value: float, direction: str) -> bool:
-    """Whether no better value is to be expected: an error of 0, a rate of 1 or a score of 100 in percent."""
+    """Returns True if a value cannot improve: an error of 0, a rate of 1 or a score of 100 in percent."""
     return value == 0.0 if direction == "min" else value in (1.0, 100.0)
 
 
 def note_unmoved(before: Mapping[str, Union[int, float, None]], value: float, loss: Optional[float]) -> Unmoved:
-    """What is known after one more validation of whether the value has ever changed.
+    """Updates the record of whether the monitored value has ever changed, after one more validation.
 
     Args:
         before: what this returned last; empty at first.
@@ -55,7 +55,7 @@ def note_unmoved(before: Mapping[str, Union[int, float, None]], value: float, lo
 
 
 def is_said_midway(unmoved: Mapping[str, Union[int, float, None]], step: int, total_steps: Optional[int]) -> bool:
-    """Whether a run says in its middle that the value has not changed: after `MANY` validations, but not at its end."""
+    """Returns True if a run is to warn now that the value has not changed: after `MANY` validations, not at its end."""
     return unmoved.get("validations") == MANY and step != total_steps
 
 

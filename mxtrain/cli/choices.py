@@ -100,5 +100,5 @@ def hint_for(group: str, option: object, options: Sequence[str], files: ConfigFi
 
 
 def is_start_of(word: str, name: str) -> bool:
-    """Whether a word is a name or its first words: "early" and "early_stop" are of "early_stopping"."""
+    """Returns True if a word begins a name, as "early" and "early_stop" begin "early_stopping"."""
     return len(word) >= 4 and name.startswith(word)

@@ -86,7 +86,7 @@ EXPLAINED, CORRUPTED = "explain_{}", "corrupt"
 
 
 class EvalSettings(Spec):
-    """What `eval` takes besides overrides."""
+    """Settings of `eval` besides overrides."""
 
     split: Literal["auto", "train", "val", "test"] = "auto"
     """auto: test where there is one, else val."""
@@ -99,7 +99,7 @@ class EvalSettings(Spec):
     explain: Optional[Literal["grad_cam", "integrated_gradients"]] = None
     """Draws what in a few samples decided, by this method; null: nothing."""
     explain_samples: Annotated[int, pydantic.Field(gt=0, le=LARGEST_NUM_EXPLAINED)] = 16
-    """How many samples to explain: those of the largest loss."""
+    """Number of samples to explain: those with the largest loss."""
     explain_layer: str = "auto"
     """For grad_cam: the layer whose output is looked at, by structural name; auto: see `find_layer`."""
     corrupt: Annotated[Optional[List[str]], pydantic.BeforeValidator(read_names)] = None
@@ -182,12 +182,12 @@ def own_folder(checkpoint: Checkpoint, split: str) -> Path:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a pass over a split gave."""
+    """Results of a pass over a split."""
 
     values: Mapping[str, float]
     report: Report
     coverage: str
-    """How much of the split it was; empty for all of it."""
+    """The part of the split that was measured; empty for all of it."""
     num_samples: int
 
 

@@ -172,7 +172,7 @@ def remove_unstarted_group(new_folders: List[Path]) -> None:
 
 
 def _has_ended(status: Path) -> bool:
-    """Whether a status.json that can be read does not say that the run goes on."""
+    """Returns True if status.json can be read and its state is not "running"."""
     try:
         return '"running"' not in read_regular_text(status)
     except (OSError, ValueError):

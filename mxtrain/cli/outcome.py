@@ -42,7 +42,7 @@ class Outcome:
     swept: Sequence[str] = ()
     """In a sweep: the settings in which its jobs differ."""
     before: bool = False
-    """Whether it had finished before this sweep began, and was not run again."""
+    """True if it had finished before this sweep began, and was not run again."""
 
     @classmethod
     def of(

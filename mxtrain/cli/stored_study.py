@@ -80,7 +80,7 @@ class StoredStudy:
 
 
 def earlier_outcomes(folders: Sequence[Path], file_name: str, until: int) -> List[Outcome]:
-    """What became of the jobs of earlier calls, each run directory once.
+    """Reads the outcomes of the jobs of earlier calls, one for each run directory.
 
     Args:
         folders: of sweeps; the last one is that of this call.
@@ -97,7 +97,7 @@ def earlier_outcomes(folders: Sequence[Path], file_name: str, until: int) -> Lis
 
 @contextmanager
 def jobs_numbered_from(first: int) -> Iterator[None]:
-    """While open, launchers that Hydra makes count the jobs of any sweeper from `first`."""
+    """Makes Hydra's launchers number the jobs of any sweeper from `first` on, until the context ends."""
     from hydra.core.plugins import Plugins
 
     plugins = Plugins.instance()

@@ -236,7 +236,7 @@ def sweeper_settings(
 
 
 def direction_of(description: Description) -> str:
-    """Which way `trainer.monitor` is better: "min" or "max"."""
+    """Direction in which `trainer.monitor` is better: "min" or "max"."""
     name = description.trainer.monitor.split("/", 1)[1]
     return "min" if name == "loss" else description.metric[name].direction
 

@@ -239,7 +239,7 @@ class BaseDataset(Spec):
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
     ) -> Mapping[str, Mapping[str, str]]:
-        """What `predict` copies from tables beside its predictions: cells by column, by the places of `open_inputs`.
+        """Reads the cells of tables that `predict` copies beside its predictions: by place of the row, then by column.
 
         Args:
             names: files and folders.

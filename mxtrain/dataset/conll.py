@@ -54,7 +54,7 @@ class Conll(TextDataset):
     comment: str = ""
     """Lines that begin so are left out, e.g. "# "; empty: none, but "#" in files named .conllu."""
     scheme: Literal["auto", "bio", "iob1", "bioes", "brackets", "plain"] = "auto"
-    """How tags mean entities: bio, iob1 (it becomes bio), bioes, brackets of CoNLL 2012 (they become bio), or plain
+    """Scheme of the tags: bio, iob1 (it becomes bio), bioes, brackets of CoNLL 2012 (they become bio), or plain
     (each tag is a name, e.g. a part of speech); auto = what the training tags are in."""
     repair_tags: bool = False
     """Read tags that cannot follow each other as conlleval does, e.g. I-X that begins an entity as B-X; else they are
@@ -163,7 +163,7 @@ class Conll(TextDataset):
 
 
 def _missing(name: str, path: Path) -> str:
-    """What to type where a file is not there."""
+    """Names the setting to type if a file is missing."""
     there = files_in(path.parent)
     if not there:
         return f"'{path.parent}' is no folder with files. Name the folder of {path.name} by dataset.root=FOLDER."

@@ -72,7 +72,7 @@ def find_roots(root: Path, option: str) -> Dict[str, Path]:
 
 
 def _holds_images(folder: Path) -> bool:
-    """Whether a folder holds images itself, not only in folders below."""
+    """Returns True if a folder holds images itself, not only in folders below."""
     return any(name.lower().endswith(EXTENSIONS) for name in files_in(folder))
 
 

@@ -104,7 +104,7 @@ class Signature:
 
     @property
     def scales_targets(self) -> bool:
-        """Whether the number to predict is learned standardised."""
+        """True if the number to predict is learned standardised."""
         return (self.target_mean, self.target_std) != (0.0, 1.0)
 
     @property
@@ -130,7 +130,7 @@ class Signature:
 
     @property
     def has_ratings(self) -> bool:
-        """Whether ratings are to be predicted."""
+        """True if ratings are to be predicted."""
         return self.catalog is not None and len(self.mean) > 0
 
     @property
@@ -140,22 +140,22 @@ class Signature:
 
     @property
     def field_sizes(self) -> Optional[Sequence[int]]:
-        """How many ids each field of a table of features has; None where there are no features."""
+        """Number of ids of each field of a table of features; None if there are no features."""
         return None if self.columns is None else self.columns.field_sizes
 
     @property
     def num_indices(self) -> Optional[int]:
-        """How many ids there are, for rows of ids and values; else None."""
+        """Number of ids, for rows of ids and values; else None."""
         return None if self.columns is None else self.columns.num_indices
 
     @property
     def num_numbers(self) -> int:
-        """How many numbers enter beside the ids, for features of a table."""
+        """Number of numeric inputs beside the ids, for features of a table."""
         return 0 if self.columns is None else self.columns.num_numbers
 
     @property
     def is_joint(self) -> Optional[bool]:
-        """Whether source and target have one vocabulary; None where nothing is translated."""
+        """True if source and target share a vocabulary; None if nothing is translated."""
         target = self.target_tokenizer_config
         return None if target is None else target == self.tokenizer_config
 

@@ -147,7 +147,7 @@ class Bleu(SacrebleuMetric):
     https://arxiv.org/abs/1804.08771."""
 
     tokenize: Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"] = "auto"
-    """How texts are divided into words: 13a = as WMT's mteval does; intl = at all punctuation and symbols of Unicode;
+    """Division of texts into words: 13a = as WMT's mteval does; intl = at all punctuation and symbols of Unicode;
     char = characters; zh = Chinese characters, other words as 13a; ja-mecab, ko-mecab = as MeCab does, which must be
     installed; none = at white space; auto = zh, ja-mecab, ko-mecab (char without MeCab), or char, where the training
     targets are written without spaces between words, else 13a."""

@@ -33,7 +33,7 @@ class TrainState:
     best: Optional[Best] = None
     """{"metric", "value", "step", "loss"} of the best validation."""
     unmoved: Unmoved = field(default_factory=dict)
-    """Whether the monitored value has ever changed: what `ranking.note_unmoved` returned last."""
+    """Record of whether the monitored value has ever changed, as `ranking.note_unmoved` returned it last."""
     early_stopping: Mapping[str, Json] = field(default_factory=dict)
     """What `EarlyStopping.check` returned last."""
 

@@ -326,7 +326,7 @@ class Messages(Callback):
 
 @pytest.fixture
 def messages(monkeypatch):
-    """What runs say from here on."""
+    """Collects the log lines of runs."""
     found, real = Messages(), build.build_callbacks
     monkeypatch.setattr(build, "build_callbacks", lambda *values: [*real(*values), found])
     return found.said

@@ -83,7 +83,7 @@ class Maker:
 
 @dataclass(frozen=True)
 class Spaces:
-    """What enters the network and what it may do.
+    """Observations that enter the network, and actions that it chooses.
 
     Attributes:
         shape: of an observation as it enters the network: images as (C, H, W), all else as one axis.
@@ -159,7 +159,7 @@ class Spaces:
 
     @property
     def is_plain(self) -> bool:
-        """Whether an observation enters the network as the environment gives it."""
+        """True if an observation enters the network as the environment gives it."""
         return self.space is None and self.images is None
 
     def observed(self, observation: Any) -> Any:

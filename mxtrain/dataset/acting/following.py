@@ -57,7 +57,7 @@ class Following:
 
     @property
     def has_moments(self) -> bool:
-        """Whether the network normalises observations."""
+        """True if the network normalises observations."""
         return len(self._moment_names) == len(MOMENTS)
 
     def act(self, observation_E: np.ndarray) -> np.ndarray:

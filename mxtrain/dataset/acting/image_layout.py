@@ -130,7 +130,7 @@ def _channel_axis(image: Shape, channels: Channels, name: str) -> str:
 
 
 def holds_images(space: Any) -> bool:
-    """Whether a composed space (Dict, Tuple) has images among its parts, which are flattened with the rest."""
+    """Returns True if a space is of images, or a composed space (Dict, Tuple) has images among its parts."""
     parts = getattr(space, "spaces", None)
     if parts is not None:
         return any(holds_images(part) for part in (parts.values() if hasattr(parts, "values") else parts))

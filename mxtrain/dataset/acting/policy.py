@@ -40,7 +40,7 @@ def facts_of(F: OperatorModule, facts_NX: Array, *names: str) -> List[Array]:
 
 @dataclass(frozen=True)
 class Actions:
-    """What an agent may do.
+    """Actions of an agent.
 
     Attributes:
         count: K, where it chooses one of so many; 0 = it chooses numbers.
@@ -56,7 +56,7 @@ class Actions:
         return (self.count or 2 * self.size) + 1
 
     def names(self) -> List[str]:
-        """What each of the outputs is."""
+        """Meaning of each output."""
         if self.count:
             return [*(f"score {number}" for number in range(self.count)), "value"]
         means, deviations = ([f"{what} {number}" for number in range(self.size)] for what in ("mean", "log_std"))

@@ -72,7 +72,7 @@ class Environments:
 
 @dataclass(frozen=True)
 class Rollout:
-    """What came of T steps in this worker's environments.
+    """Results of T steps in this worker's environments.
 
     Attributes:
         observation_ET: before each step, (E, T, ...).

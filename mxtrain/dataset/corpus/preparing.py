@@ -55,7 +55,7 @@ def prepare(
     kind: str, made_of: Json, forms: Mapping[str, ArrayForm], write: Write, *, what: str, total: int = 0,
     is_shown: bool = True,
 ) -> Shards:  # fmt: skip
-    """What was prepared before of the same, or else is prepared now, while other processes wait.
+    """Opens data that was prepared before, or prepares it now while other processes wait.
 
     Args:
         kind: of data, part of its key, e.g. tokens.

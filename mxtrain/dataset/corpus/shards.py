@@ -36,7 +36,7 @@ MOST_READ_AGAIN = 256 << 20
 
 
 class ArrayForm(NamedTuple):
-    """What an array holds for each record.
+    """Form of an array: its elements for each record.
 
     Attributes:
         dtype: of NumPy, e.g. uint16.
@@ -101,7 +101,7 @@ class Shards:
         return _mapped(self.folder / f"{name}.values", np.dtype(form.dtype), form.shape)
 
     def begin(self, name: str) -> np.ndarray:
-        """Where each record begins in a ragged array, and the end of the last."""
+        """Begin of each record in a ragged array, and the end of the last."""
         return _mapped(self.folder / f"{name}.begin", np.dtype(np.int64), ())
 
     def ragged(self, name: str) -> Ragged:
@@ -123,7 +123,7 @@ def _mapped(path: Path, dtype: np.dtype, shape: Tuple[int, ...]) -> np.ndarray:
 
 
 def open_shards(folder: Path, key: str) -> Optional[Shards]:
-    """What was prepared in a folder; None where there is nothing.
+    """Opens the data that was prepared in a folder; returns None if there is none.
 
     Raises:
         DamagedShards: it is not what was written.
@@ -266,8 +266,8 @@ class ShardWriter:
                 self._files[f"{name}.begin"].write(np.zeros(1, np.int64))
 
     def _are_whole(self, blocks: Mapping[str, List[Tuple[int, str]]]) -> bool:
-        """Whether files begin with the blocks that a journal says that they have, by their checksums: what follows
-        would else be appended to damaged records."""
+        """Compares the checksums of the blocks in a journal with the files, so that no record is appended to damaged
+        ones. Returns True if all are right."""
         try:
             for name, own in blocks.items():
                 _require_blocks(self._folder / name, own)

@@ -37,7 +37,7 @@ class Column(NamedInt):
 
 
 class Flag(NamedFlags):
-    """What a benchmark has to say of a box."""
+    """Marks of a box in a benchmark."""
 
     DIFFICULT = 1
     """VOC's: whether it is found does not count; it is trained on."""
@@ -99,7 +99,7 @@ def fit_size(height: float, width: float, size: Sequence[int], fit: str) -> Tupl
 
 
 def weights(box_BMD: np.ndarray) -> Optional[np.ndarray]:
-    """How much each box counts in training, (B, M); None where all count alike."""
+    """Weight of each box in training, (B, M); None if all are equal."""
     return box_BMD[..., Column.WEIGHT] if box_BMD.shape[-1] > Column.WEIGHT else None
 
 
@@ -118,17 +118,17 @@ def padded(rows: Sequence[np.ndarray], capacity: int) -> np.ndarray:
 
 
 def is_box(box_BMD: np.ndarray) -> np.ndarray:
-    """Which rows are boxes, (B, M)."""
+    """Mask of the rows that are boxes, (B, M)."""
     return box_BMD[..., Column.CLASS] >= 0
 
 
 def is_trained_on(box_BMD: np.ndarray) -> np.ndarray:
-    """Which rows are boxes of single things, (B, M)."""
+    """Mask of the rows that are boxes of single objects, (B, M)."""
     return is_box(box_BMD) & ~_has_crowd_flag(box_BMD)
 
 
 def is_crowd(box_BMD: np.ndarray) -> np.ndarray:
-    """Which rows are regions of crowds, (B, M)."""
+    """Mask of the rows that are crowd regions, (B, M)."""
     return is_box(box_BMD) & _has_crowd_flag(box_BMD)
 
 
@@ -137,7 +137,7 @@ def _has_crowd_flag(box_BMD: np.ndarray) -> np.ndarray:
 
 
 def has_area(box_BMD: np.ndarray) -> np.ndarray:
-    """Which rows are wider and higher than 0, (B, M)."""
+    """Mask of the rows that are wider and higher than 0, (B, M)."""
     return (box_BMD[..., 2:4] > box_BMD[..., :2]).all(axis=-1)
 
 

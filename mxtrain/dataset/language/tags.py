@@ -54,7 +54,7 @@ _BRACKETS = re.compile(r"(\([^()*\s]+)*\*?\)*")
 
 
 def are_brackets(tags: Sequence[str]) -> bool:
-    """Whether tags are brackets of spans, as in the files of CoNLL 2005 and 2012: (PER* * *) or (PER), and * elsewhere.
+    """Returns True if tags are brackets of spans, as in CoNLL 2005 and 2012: (PER* * *) or (PER), and * elsewhere.
 
     Tags of coreference, (0) and -, are brackets with numbers, and no spans with types.
     """

@@ -100,7 +100,7 @@ class TranslationDataset(TextDataset):
 
     @property
     def target_name(self) -> str:
-        """What the data calls the language of targets; empty if it does not say."""
+        """The name that the data gives the language of targets; empty if it gives none."""
         return ""
 
     def require_same(self, signature: Signature, before: Signature, source: str) -> None:

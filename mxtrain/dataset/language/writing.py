@@ -61,7 +61,7 @@ def _decide(count: Dict[str, int], letters: int, name: str) -> str:
 
 
 def is_unspaced(text: str) -> bool:
-    """Whether most letters of a text belong to a script without spaces between words."""
+    """Returns True if most letters of a text belong to a script without spaces between words."""
     return 2 * len(_UNSPACED.findall(text)) > len(_LETTER.findall(text))
 
 

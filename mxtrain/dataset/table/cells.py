@@ -156,7 +156,7 @@ def mixed_unit(units: Collection[str]) -> str:
 
 
 def why_no_number(text: str, decimal: str = ".") -> str:
-    """What a cell is that holds no finite number that a 32-bit float can be."""
+    """Describes a cell that holds no finite number within the range of float32."""
     found = read_number(text, decimal)
     if found is None:
         comma = read_number(text, ",") if decimal == "." else None
@@ -168,7 +168,7 @@ def why_no_number(text: str, decimal: str = ".") -> str:
 
 
 class WrittenColumn:
-    """Notes of a column how its cells are read that are no plain numbers.
+    """Notes on how the cells of a column that are no plain numbers are read.
 
     Args:
         name: of the column.
@@ -182,7 +182,7 @@ class WrittenColumn:
 
     @property
     def sentences(self) -> List[str]:
-        """How cells are read; none if all of them are plain numbers or cells that `missing` names."""
+        """Sentences on how cells are read; none if all are plain numbers or cells that `missing` names."""
         return list(self._said.values())
 
     def add(self, texts: Sequence[str], parsed: ParsedNumbers) -> List[Tuple[int, str]]:

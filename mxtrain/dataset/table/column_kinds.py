@@ -1,4 +1,4 @@
-"""What a description says of the columns of a table, and what is guessed of the others from their first rows."""
+"""Kinds of the columns of a table, by its description or guessed from the first rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class ColumnSpec(Spec):
-    """What a column is."""
+    """Kind of a column."""
 
     kind: Literal["number", "count", "category", "hashed", "ignore"]
     """number; count = a number that enters as log(1 + x); category = each value that comes often enough has an id;
@@ -143,7 +143,7 @@ def kinds_of(
 def guess_kinds(
     path: str, names: Sequence[str], missing: Sequence[str], decimal: str = ".", setting: str = "dataset.columns"
 ) -> Dict[str, Guess]:
-    """What columns seem to be by the first rows of a file.
+    """Guesses the kinds of columns by the first rows of a file.
 
     A column is of numbers if `SHARE_OF_NUMBERS` of its cells are, so that a wrong cell is found. Of the others, those
     with few different texts are categories, and the rest are hashed. A column without a value, without a name (as the
@@ -181,17 +181,17 @@ def silent_rows(path: str, names: Sequence[str], missing: Sequence[str]) -> Iter
 
 
 def is_row_id(name: str) -> bool:
-    """Whether a column is called as the ids of rows are: id, user_id, PassengerId."""
+    """Returns True if the name of a column is one of ids of rows: id, user_id, PassengerId."""
     return _ROW_ID.fullmatch(name) is not None
 
 
 def has_row_ids(path: str, read: Collection[str]) -> bool:
-    """Whether a file has ids of its rows in a column that is not read, so that rows that are read alike are others."""
+    """Returns True if a column that is not read holds ids of rows: then equal rows are different samples."""
     return any(is_row_id(name) and name not in read for name in names_of_columns(path))
 
 
 def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, setting: str) -> Guess:
-    """What a column is that has these cells besides missing ones."""
+    """Guesses the kind of a column by its cells that are not missing."""
     if not texts or not name or name == ROW_NUMBERS:
         return "ignore"
     distinct = set(texts)

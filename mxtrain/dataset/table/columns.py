@@ -183,7 +183,7 @@ def _usable(
 
 
 def place_of(path: Union[str, Path], number: int) -> DataPlace:
-    """Where a row of `stream_rows` stands."""
+    """The place of a row of `stream_rows`."""
     return DataPlace(str(path), record=number) if ending_of(path) == PARQUET else DataPlace(str(path), number)
 
 

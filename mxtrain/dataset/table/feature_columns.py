@@ -61,14 +61,14 @@ class FeatureColumn:
 
     @property
     def num_ids(self) -> int:
-        """How many ids the field has; 0 of a number."""
+        """Number of ids of the field; 0 for a number."""
         if self.kind in ("number", "indexed"):
             return self.buckets
         return FIRST_VALUE + len(self.vocabulary) if self.kind == "category" else FIRST_BUCKET + self.buckets
 
     @property
     def num_numbers(self) -> int:
-        """How many numbers it gives; 0 where it has ids."""
+        """Number of numeric inputs; 0 if it has ids."""
         return 1 + self.indicator if self.kind == "number" else 0
 
     @cached_property
@@ -110,7 +110,7 @@ class FeatureColumns:
 
     @property
     def num_indices(self) -> Optional[int]:
-        """How many ids there are, where rows are ids and values; else None."""
+        """Number of ids if rows are ids and values; else None."""
         return self.columns[0].buckets if self.columns[0].kind == "indexed" else None
 
     @property

@@ -52,7 +52,7 @@ class FeatureFiles(FeatureDataset):
         raise NotImplementedError
 
     def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
-        """How a file is read that has columns of these names and kinds.
+        """Chooses the layout by which a file with columns of these names and kinds is read.
 
         Raises:
             DataError: the file is none of this format.

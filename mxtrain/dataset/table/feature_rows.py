@@ -70,11 +70,11 @@ class FeatureRows:
         return label_N
 
     def checks(self) -> Checks:
-        """What `data check` does with each row."""
+        """Checks of each row for `data check`."""
         return FeatureChecks(self)
 
     def build_encoder(self, columns: FeatureColumns) -> FeatureEncoder:
-        """What makes inputs of a network of its rows."""
+        """Encoder of rows as inputs of a network."""
         return FeatureEncoder(columns)
 
 
@@ -124,7 +124,7 @@ class FeatureEncoder:
         return id_BF, number_BM
 
     def inputs(self, source: FeatureRows, index_B: np.ndarray) -> List[np.ndarray]:
-        """What enters a network: ids, numbers, or both."""
+        """Inputs of a network: ids, numbers, or both."""
         return [array for array in self(source, index_B) if array.shape[1]]
 
     def design(self, source: FeatureRows, index_B: np.ndarray) -> Any:

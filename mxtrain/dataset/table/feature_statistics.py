@@ -39,7 +39,7 @@ class WantedColumn(NamedTuple):
 
     @property
     def read_kind(self) -> Kind:
-        """What its cells are read as."""
+        """Kind that its cells are read as."""
         return "number" if self.kind == "count" else self.kind  # type: ignore[return-value]  # it is one of them
 
 
@@ -95,7 +95,7 @@ def _measured(column: WantedColumn, measure: Union[_Count, _Moments, None]) -> F
 
 
 class _Count:
-    """How often values of a category come."""
+    """Frequencies of the values of a category."""
 
     def __init__(self) -> None:
         self._of_texts: Dict[int, Tuple[Sequence[str], np.ndarray]] = {}

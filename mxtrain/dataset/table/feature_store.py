@@ -63,13 +63,13 @@ log = logging.getLogger(__name__)
 
 
 class PlacedRows(Protocol):
-    """Rows of a file, each of which stands somewhere."""
+    """Rows of a file, with their places in it."""
 
     def __len__(self) -> int:
         """The number of rows."""
 
     def places(self, row_N: np.ndarray) -> DataPlaces:
-        """Where rows stand."""
+        """The places of rows in the file."""
 
 
 Store = TypeVar("Store", bound=PlacedRows)
@@ -94,7 +94,7 @@ class ReadColumn(NamedTuple):
 
 
 class FeatureLayout(NamedTuple):
-    """How a file is read.
+    """Layout by which a file is read.
 
     Attributes:
         columns: features.
@@ -152,7 +152,7 @@ class FeatureStore:
         return len(self.label_R)
 
     def places(self, row_N: np.ndarray) -> DataPlaces:
-        """Where rows stand."""
+        """The places of rows in the file."""
         number_N = row_N if self.number_R is None else self.number_R[row_N]
         return DataPlaces([self.file], number_N, None, ending_of(self.file) == PARQUET or not self.file)
 

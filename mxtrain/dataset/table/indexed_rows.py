@@ -74,7 +74,7 @@ class IndexedStore:
         return len(self.label_R)
 
     def places(self, row_N: np.ndarray) -> DataPlaces:
-        """Where rows stand."""
+        """The places of rows in the file."""
         return DataPlaces([self.file], self.number_R[row_N])
 
 
@@ -274,7 +274,7 @@ class IndexedEncoder:
 
 
 def measure_indexed(rows: FeatureRows, most: Optional[int], max_index: int) -> Tuple[int, int]:
-    """How many ids there are, and how many a row has at most, by the training rows.
+    """Measures the number of ids, and the most ids of a row, over the training rows.
 
     Args:
         rows: of training.

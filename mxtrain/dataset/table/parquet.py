@@ -15,7 +15,7 @@ SAFE_VERSION = (14, 0, 1)
 """The first version of pyarrow that runs no code of a file's: https://nvd.nist.gov/vuln/detail/CVE-2023-47248."""
 _ROWS_AT_ONCE = 4096
 _OUT_OF_RANGE = "<value out of range"
-"""What pyarrow writes for a time that no calendar has."""
+"""Beginning of the text that pyarrow writes for a time beyond the calendar."""
 
 
 def read_parquet(path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:

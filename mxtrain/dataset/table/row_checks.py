@@ -1,4 +1,4 @@
-"""What `data check` does with rows of numbers, which were read when their table was."""
+"""Checks of rows of numbers for `data check`; the cells were checked when their table was read."""
 
 from __future__ import annotations
 

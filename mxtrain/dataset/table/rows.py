@@ -46,7 +46,7 @@ class Rows:
         return Rows(self.value_NF[kept], self.target_N[kept], self.places and self.places.take(kept), self.have_ids)
 
     def checks(self) -> Checks:
-        """What `data check` does with each row."""
+        """Checks of each row for `data check`."""
         return RowChecks(self, self.places)
 
 
