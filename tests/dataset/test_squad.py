@@ -68,6 +68,7 @@ def test_contexts_are_held_out_whole(make: Any) -> None:
         ({**GOOD, "answers": 3}, "is no file of SQuAD .its parts are of other kinds"),
         ({**GOOD, "answers": [{"text": "x", "answer_start": math.inf}]}, "a whole number was expected, not inf"),
         ({**GOOD, "answers": [{"text": "x", "answer_start": 1.5}]}, "is no file of SQuAD .a whole number .*not 1.5"),
+        ({**GOOD, "answers": [{"text": "x", "answer_start": "1_0"}]}, "a whole number was expected, not '1_0'"),
         ({**GOOD, "answers": [{"text": "x", "answer_start": 10**30}]}, "is no file of SQuAD .*64-bit"),
     ],
 )  # fmt: skip

@@ -11,6 +11,7 @@ from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.errors import DataError
 from mxtrain.files.json_text import JsonTextError, parse_json
 from mxtrain.files.text_lines import split_lines
+from mxtrain.files.text_numbers import parse_integer
 
 ANSWER_OFFSET = "answer_offset"
 """An answer that does not stand where it is said to."""
@@ -105,7 +106,7 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
 
 
 def _is_impossible(entry: Any) -> bool:
-    """Whether a question has no answer. Hugging Face's SQuAD 2.0 has two empty lists for it, and no mark."""
+    """Returns True if a question has no answer. Hugging Face's SQuAD 2.0 has two empty lists then, and no mark."""
     answers = entry.get("answers")
     return bool(entry.get("is_impossible")) or (isinstance(answers, dict) and not answers.get("text"))
 
@@ -172,9 +173,10 @@ def _question(entry: Any, context: int, place: DataPlace) -> Question:
 
 
 def _whole(value: Any) -> int:
-    if isinstance(value, float) and not value.is_integer():
+    number = parse_integer(value) if isinstance(value, str) else value
+    if type(number) not in (int, float) or (isinstance(number, float) and not number.is_integer()):
         raise ValueError(f"a whole number was expected, not {value!r:.60}")
-    return int(value)
+    return int(number)
 
 
 def _text(value: Any) -> str:
