@@ -100,7 +100,7 @@ class RecordFile:
         return content[self._image_begin(index, content, len(content)) :]
 
     def _image_begin(self, index: int, content: bytes, length: int) -> int:
-        """Where the image begins in a record of some length, of which the first bytes are here."""
+        """The byte at which the image begins in a record, by its length and its first bytes."""
         self._require_header(index, content)
         end = _HEADER.size + 4 * int(_HEADER.unpack_from(content)[0])
         if end > length:
@@ -196,6 +196,8 @@ class RecordFile:
     def _require_end(self, index: int, end: int) -> None:
         """Raises: LoaderError: a record reaches into the next one of the index, or nothing begins where it ends."""
         following = int(np.searchsorted(self._sorted_N, self.offset_N[index], side="right"))
+        if following < len(self) and end == self._sorted_N[following]:
+            return  # the usual case, which reads nothing more
         overlaps = following < len(self) and end > self._sorted_N[following]
         if overlaps or (end < self._size and os.pread(self._file, 4, end) != _FRAME.pack(_MAGIC, 0)[:4]):
             raise LoaderError(
