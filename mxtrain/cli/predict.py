@@ -63,7 +63,7 @@ def read_columns(given: object) -> object:
 
 
 class PredictSettings(Spec):
-    """What `predict` takes besides overrides."""
+    """Settings of `predict` besides overrides."""
 
     which: Literal["best", "last"] = "best"
     """The checkpoint of a run to use: its last or its best one."""
@@ -74,7 +74,7 @@ class PredictSettings(Spec):
     format: str = "auto"
     """jsonl, csv, or one that a task has of its own; auto: csv where the output's name ends so, else jsonl."""
     top_k: Positive = 3
-    """How many alternatives to name for each sample, where a task has several."""
+    """Number of alternatives to name for each sample, where a task has several."""
     keep: Annotated[Optional[List[str]], pydantic.BeforeValidator(read_columns)] = None
     """Columns of tables that are copied beside the predictions, e.g. [id,name]; default: those that are called like ids
     and are not read."""
@@ -112,7 +112,8 @@ def run(arguments: Sequence[str]) -> int:
     else:
         source, places = dataset.open_inputs(given.positionals[1:], signature, settings.skip_unreadable, unreadable)
     refuse_none(len(places), unreadable)
-    kept = {} if settings.sample else dataset.copied_cells(given.positionals[1:], settings.keep, signature)
+    readable = [name for number, name in enumerate(given.positionals[1:]) if -1 - number not in unreadable]
+    kept = {} if settings.sample else dataset.copied_cells(readable, settings.keep, signature)
     folder = files_folder(description.task, settings, checkpoint)
     ending = description.task.writes_ending
     drawn = [] if folder is None else [folder / name for name in file_names(places, ending)]
@@ -210,7 +211,7 @@ def choose_format(task: Task, settings: PredictSettings) -> str:
 
 
 def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) -> Optional[Path]:
-    """Where the files go that a task predicts; None where it predicts none.
+    """The folder of the files that a task predicts; None if it predicts none.
 
     Raises:
         ConfigError: a folder was named for files that there will not be.
@@ -279,9 +280,10 @@ def predict_rows(
         ConfigError: a column of `kept` is called as what the task predicts.
     """
     task = trained.description.task
+    empty = dict.fromkeys(next(iter(kept.values()), ()), "")
     found = predict_samples(trained, loader, source, unreadable, drawn)
     for number, said in task.rows(trained.signature, source, found, top_k):
-        cells = kept.get(places[number], {})
+        cells = kept.get(places[number], empty)
         for name in cells:
             if name in said or name == "file":
                 raise ConfigError(f"keep={name}: predictions have a column '{name}' of their own. Rename the table's.")
