@@ -67,15 +67,15 @@ class Coco(BoxedFiles):
     """Names of the categories that are learned; empty = all. What is of others is left out."""
 
     crowds: Literal["regions", "objects"] = "regions"
-    """What an annotation with iscrowd=1 is: regions = many objects in one, which are neither trained on nor measured;
-    objects = an object as any other. Some tools, such as CVAT, write iscrowd=1 for each mask."""
+    """Meaning of iscrowd=1: regions = many objects in one, which are neither trained on nor measured; objects = an
+    object as any other. Some tools, such as CVAT, write iscrowd=1 for each mask."""
     box_format: Literal["auto", "xywh", "xyxy"] = "auto"
     """The four numbers of a bbox: xywh = left, top, width, height, as COCO has them; xyxy = left, top, right, bottom,
     or right, bottom, left, top in all of a file; auto = xywh, but boxes that can only be corners are refused."""
 
     @property
     def leaves_out(self) -> bool:
-        """Whether a file may have categories that are not learned."""
+        """True if a file may have categories that are not learned."""
         return bool(self.classes)
 
     def for_task(self, name: str) -> BaseDataset:
@@ -116,7 +116,7 @@ class Coco(BoxedFiles):
         return "If they are objects as any other (CVAT writes iscrowd=1 for masks), type dataset.crowds=objects."
 
     def _understood(self, contents: CocoContents) -> CocoContents:
-        """What a file holds, with crowds and boxes as the settings say they are.
+        """Applies the settings of crowds and boxes to what a file holds, and fills in areas that it does not say.
 
         Raises:
             DataError: boxes are corners, and no setting says so.
@@ -124,14 +124,16 @@ class Coco(BoxedFiles):
         if self.crowds == "objects":
             contents = replace(contents, is_crowd_R=np.zeros_like(contents.is_crowd_R))
         if self.box_format == "xyxy":
-            return replace(contents, edge_R4=as_corners(contents.edge_R4))
-        if self.box_format == "auto" and are_corners(contents.edge_R4, contents.size_P2[contents.picture_R]):
+            contents = replace(contents, edge_R4=as_corners(contents.edge_R4))
+        elif self.box_format == "auto" and are_corners(contents.edge_R4, contents.size_P2[contents.picture_R]):
             raise DataError(
                 f"'{contents.path}': the boxes seem to be [left, top, right, bottom]: so read, all of them lie in "
                 "their images, and read as COCO's [left, top, width, height], many do not. Type "
                 "dataset.box_format=xyxy, or dataset.box_format=xywh if they are COCO's."
             )
-        return contents
+        with np.errstate(invalid="ignore"):  # of boxes that are refused later
+            box_area_R = (contents.edge_R4[:, 2:] - contents.edge_R4[:, :2]).prod(axis=1)
+        return replace(contents, area_R=np.where(np.isnan(contents.area_R), box_area_R, contents.area_R))
 
     def picture_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
         """See `BaseDataset.picture_ids`: ids in the annotations that are there, of the picture in their folder, or else

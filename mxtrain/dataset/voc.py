@@ -39,14 +39,12 @@ from mxtrain.dataset.image.voc_masks import VocFound, VocOutlines
 from mxtrain.dataset.loading.regular_files import FileId, exists, files_in, read_bytes, walk
 from mxtrain.dataset.loading.split_folders import find_splits
 from mxtrain.errors import DataError, did_you_mean, typed_list
-from mxtrain.files.text_numbers import parse_boolean, parse_number
+from mxtrain.files.text_numbers import parse_flag, parse_number
 from mxtrain.types import PathText
 
 log = logging.getLogger(__name__)
 
 MAX_XML_BYTES = 16 << 20
-UNSPECIFIED = ("", "unspecified", "none", "null")
-"""Texts of <difficult> that say nothing: such an object counts as usual."""
 MOST_TYPED = 50
 """Names of classes that a message tells to type; more belong in a file."""
 _LAYOUT = (
@@ -86,7 +84,7 @@ class Voc(BoxedFiles):
     classes: ClassNames = []
     """Names in the order of their numbers; empty = the lines of `root/classes.txt`, or VOC's twenty."""
     other_classes: Literal["refuse", "leave_out"] = "refuse"
-    """What is done with things of other classes."""
+    """Treatment of objects of other classes."""
 
     def for_task(self, name: str) -> BaseDataset:
         """See `BaseDataset.for_task`."""
@@ -293,7 +291,7 @@ class _VocBoxes:
             self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Give it four numbers."))
             return
         said = texts.get("difficult", "")
-        is_difficult = False if said.lower() in UNSPECIFIED else parse_boolean(said)
+        is_difficult = parse_flag(said)
         if is_difficult is None:
             fact = f"{place}: <difficult> of '{texts['name'][:40]}' is '{said[:40]}', which is neither yes nor no."
             self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Write 0 or 1."))
@@ -344,7 +342,7 @@ class _VocBoxes:
 
 
 class _VocNotes:
-    """Where boxes stand, for messages."""
+    """Places of boxes, for messages."""
 
     def __init__(self, stands: Sequence[Tuple[str, int]], edge_R4: np.ndarray) -> None:
         self._stands, self._edge_R4 = stands, edge_R4

@@ -58,6 +58,7 @@ def parse_integer(text: str, low: int = -(2**63), high: int = 2**63 - 1) -> Opti
     return value if low <= value <= high else None
 
 
+UNSPECIFIED_WORDS = ("", "unspecified", "none", "null")
 TRUE_WORDS, FALSE_WORDS = ("1", "true", "yes", "y", "t", "on"), ("0", "false", "no", "n", "f", "off")
 
 
@@ -74,3 +75,17 @@ def parse_boolean(text: str) -> Optional[bool]:
     if word in TRUE_WORDS or word in FALSE_WORDS:
         return word in TRUE_WORDS
     return {0.0: False, 1.0: True}.get(parse_number(word))  # type: ignore[arg-type]  # of None there is none
+
+
+def parse_flag(value: object) -> Optional[bool]:
+    """Parses a flag of an annotation, which may be absent.
+
+    Args:
+        value: a text in any case, a boolean, the number 0 or 1, or None.
+
+    Returns:
+        False for None and for `UNSPECIFIED_WORDS`; None if the value is neither true nor false.
+    """
+    if isinstance(value, str):
+        return False if value.strip(" \t").lower() in UNSPECIFIED_WORDS else parse_boolean(value)
+    return False if value is None or value == 0 else True if value == 1 else None

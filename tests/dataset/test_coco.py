@@ -320,6 +320,10 @@ def test_boxes_of_corners_are_refused_or_read(root):
     change(root / "annotations/instances_val2017.json", corners)
     found = opened(root, box_format="xyxy").train
     assert all(np.array_equal(found.boxes(index)[:, :4], rows) for index, rows in enumerate(wanted))
+    change(train_file(root), lambda parts: [one.pop("area") for one in parts["annotations"]])
+    found = opened(root, box_format="xyxy").train
+    for index, rows in enumerate(wanted):  # an area that the file does not say is that of the box
+        assert np.allclose(found.boxes(index)[:, Column.AREA], (rows[:, 2:4] - rows[:, :2]).prod(axis=1))
     with pytest.raises(DataError, match="beyond its picture"):
         opened(root, box_format="xywh")
 
@@ -339,3 +343,18 @@ def test_crowds_alone_are_refused_or_read_as_objects(root, check, caplog):
     caplog.clear()
     opened(root)
     assert "in the split train are crowd regions" in caplog.text or "in the split val are crowd" in caplog.text
+
+
+@pytest.mark.parametrize("image_id", [-(2**62) - 5, 2**62, -(2**63), 2**63 - 1])
+@pytest.mark.parametrize("other_id", [1, "a"])
+def test_image_ids_beyond_2_to_the_62_are_refused(root, image_id, other_id):
+    def add(parts):
+        parts["images"].append({**parts["images"][0], "id": other_id, "file_name": "other.jpg"})
+        parts["annotations"][0]["image_id"] = image_id
+
+    change(train_file(root), add)
+    with pytest.raises(DataError, match="annotations: record 0 .* has no bbox of four numbers, no image_id"):
+        read_coco(train_file(root), STRICT)
+    change(train_file(root), lambda parts: parts["images"][-1].update(id=image_id))
+    with pytest.raises(DataError, match="images: record 3 .* has no id that is a whole number below 2.62 or a text"):
+        read_coco(train_file(root), STRICT)

@@ -306,7 +306,7 @@ def test_the_same_element_twice_with_the_same_text_is_read(tmp_path):
 @pytest.mark.parametrize("declared, codec", [
     ("GB2312", "gbk"), ("GBK", "gbk"), ("gb18030", "gb18030"), ("Big5", "big5"), ("Shift_JIS", "shift_jis"),
     ("EUC-JP", "euc_jp"), ("EUC-KR", "euc_kr"), ("windows-1252", "cp1252"), ("ISO-8859-1", "latin-1"),
-    ("UTF-16", "utf-16"), ("utf-8", "utf-8"),
+    ("UTF-16", "utf-16"), ("utf-8", "utf-8"), ("utf8", "utf-8"), ("latin1", "latin-1"),
 ])  # fmt: skip
 def test_declared_encodings(tmp_path, declared, codec):
     name = {"gbk": "\u732b\u9f98", "gb18030": "\u732b", "big5": "\u8c93", "shift_jis": "\u732b", "euc_jp": "\u732b",

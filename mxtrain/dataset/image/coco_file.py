@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple, Union
 
 import numpy as np
 
@@ -26,16 +26,16 @@ from mxtrain.dataset.image.boxed_classes import first_twice
 from mxtrain.dataset.image.json_elements import Element, JsonFile
 from mxtrain.dataset.loading.regular_files import as_posix
 from mxtrain.errors import DataError
-from mxtrain.files.text_numbers import parse_boolean, parse_number
+from mxtrain.files.text_numbers import parse_flag, parse_number
 
 _PARTS = ("images", "annotations", "categories")
 _FIRST_OF_TEXTS = 1 << 62
-"""The first number that stands for an image id which is a text."""
+"""The first number that stands for an image id which is a text. Ids that are numbers are smaller."""
 
 
 @dataclass(frozen=True)
 class CocoContents:
-    """What a file holds; pictures are in the order of their ids.
+    """Contents of a file; images are in the order of their ids.
 
     Attributes:
         path: of the file.
@@ -49,7 +49,7 @@ class CocoContents:
         picture_R: the picture of each annotation.
         category_R: id of its category.
         edge_R4: left, top, right, bottom.
-        area_R: as the file says, else that of the box.
+        area_R: as the file says; NaN where it does not.
         is_crowd_R: whether it is a region of many things.
         id_R: the annotation's id, -1 where it has none.
         record_R: its place among all.
@@ -126,11 +126,10 @@ def _side(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) and 0 < value < np.inf else np.nan
 
 
-def _flag(value: object) -> Optional[bool]:
-    """A boolean as people write it; None where it is none."""
-    if isinstance(value, str):
-        return parse_boolean(value)
-    return False if value is None or value == 0 else True if value == 1 else None
+def _require_small(image_id: object) -> None:
+    """Raises: OverflowError: the id of an image is in the range of the numbers that stand for texts."""
+    if isinstance(image_id, int) and not -_FIRST_OF_TEXTS < image_id < _FIRST_OF_TEXTS:
+        raise OverflowError
 
 
 class _CocoReader:
@@ -185,11 +184,11 @@ class _CocoReader:
             given, name = one["id"], one["file_name"]
             if type(given) not in (int, str) or not isinstance(name, str) or not name:
                 raise TypeError
+            _require_small(given)
             size = [_side(one.get(side)) for side in ("width", "height")]
-        except (KeyError, TypeError, AttributeError):
-            self._refuse(
-                UNREADABLE_ROW, element, "has no id that is a whole number or a text, or no file_name", "Give it both."
-            )
+        except (KeyError, TypeError, AttributeError, OverflowError):
+            fact = "has no id that is a whole number below 2^62 or a text, or no file_name"
+            self._refuse(UNREADABLE_ROW, element, fact, "Give it both.")
             return
         if given in self._numbers_of:
             self._refuse(LISTED_TWICE, element, f"has the id {given}, which another has, too", "Give it its own.")
@@ -217,8 +216,8 @@ class _CocoReader:
         try:
             x, y, width, height = one["bbox"]
             area, name = one.get("area"), one.get("id")
-            numbers = array("d", (x, y, width, height, width * height if area is None else area))
-            is_crowd = _flag(one.get("iscrowd"))
+            numbers = array("d", (x, y, width, height, np.nan if area is None else area))
+            is_crowd = parse_flag(one.get("iscrowd"))
             if is_crowd is None:
                 fact = f"has iscrowd {one['iscrowd']!r:.40}, which is neither 0 nor 1"
                 self._refuse(NOT_A_NUMBER, element, fact, "Write 0 or 1.")
@@ -228,8 +227,8 @@ class _CocoReader:
                 element.record, element.begin, element.end,
             ))  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            fact = "has no bbox of four numbers, or no image_id and no whole category_id"
-            self._refuse(NOT_A_NUMBER, element, fact, "Give it these.")
+            fact = "has no bbox of four numbers, no image_id, or no category_id that is a whole number"
+            self._refuse(NOT_A_NUMBER, element, fact, "Correct or remove it.")
             return
         self._numbers.extend(numbers)
         self._wholes.extend(wholes)
@@ -237,6 +236,7 @@ class _CocoReader:
     def _image_of(self, given: object) -> int:
         """The number of an annotation's image. That of a text is negative until all images are known."""
         if not isinstance(given, str):
+            _require_small(given)
             return given  # type: ignore[return-value]  # the array refuses what is no whole number
         return -1 - _FIRST_OF_TEXTS - self._text_ids.setdefault(given, len(self._text_ids))
 
@@ -266,8 +266,7 @@ class _CocoReader:
         whole_R7, number_R5 = whole_R7[is_known_R], number_R5[is_known_R]
         with np.errstate(invalid="ignore"):
             edge_R4 = np.concatenate([number_R5[:, :2], number_R5[:, :2] + number_R5[:, 2:4]], axis=1)
-            box_area_R = number_R5[:, 2] * number_R5[:, 3]
-        area_R = np.where(np.isfinite(number_R5[:, 4]), number_R5[:, 4], box_area_R)
+        area_R = np.where(np.isfinite(number_R5[:, 4]), number_R5[:, 4], np.nan)
         return CocoContents(
             self._path, image_id_P, [name for name, *_ in images],
             np.array([(width, height) for _, width, height, _ in images]),

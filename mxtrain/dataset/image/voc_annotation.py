@@ -27,7 +27,8 @@ _READ = {
 XML_SPACE = " \t\r\n"
 _DEEPEST = 64
 _DECLARED = re.compile(rb"""\A\s*<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""")
-_EXPATS_OWN = ("utf-8", "utf-16", "iso8859-1", "ascii")
+_EXPATS_OWN = {"utf-8": "utf-8", "iso8859-1": "iso-8859-1", "ascii": "us-ascii"}
+"""Encoding, by its name in Python -> its name in expat, which does not know others, such as utf8."""
 ENCODINGS = {
     "gb2312": "gb18030", "gbk": "gb18030", "gb18030": "gb18030", "hz": "hz", "big5": "cp950", "cp950": "cp950",
     "big5hkscs": "big5hkscs", "shift_jis": "cp932", "cp932": "cp932", "euc_jp": "euc_jp", "iso2022_jp": "iso2022_jp",
@@ -85,8 +86,10 @@ def decode_declared(content: bytes) -> Tuple[bytes, Optional[str]]:
         known = codecs.lookup(name).name
     except LookupError:
         known = ""
-    if known in _EXPATS_OWN or known.startswith("utf-16"):
-        return content, None
+    if known in _EXPATS_OWN:
+        return content, _EXPATS_OWN[known]
+    if known.startswith("utf-16"):
+        return content, None  # expat refuses it if the bytes are in another encoding
     if known not in ENCODINGS:
         raise BadAnnotation(
             1, f"declares the encoding '{name}', which is not read. Convert it to UTF-8, and declare encoding=\"UTF-8\""
