@@ -5,7 +5,6 @@ Legend: P pictures, R annotations, N things, J key points.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -38,8 +37,6 @@ from mxtrain.dataset.loading.splitting import refuse_empty
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError
 from mxtrain.types import BatchSize, Positive, Shape
-
-log = logging.getLogger(__name__)
 
 MEND_POINTS = "Correct it, or type dataset.wrong_boxes=mend to take such key points for unmarked."
 OTHER_SIGMA = 0.05
@@ -240,9 +237,7 @@ def _warn_of_unmarked(
         f"{f' ({len(absent)} such key points)' if len(absent) > 5 else ''}, so nothing of it is learned or measured."
     )
     problem = Problem(NOTHING_TO_LEARN, DataPlace(str(contents.path)), fact, "Mark it, or take it from the category.")
-    findings.remark(problem)
-    if not findings.goes_on:
-        log.warning("%s", problem.sentence)
+    findings.warn(problem)
 
 
 def read_names(contents: CocoContents, category: int) -> Tuple[List[str], List[Tuple[int, int]]]:

@@ -253,7 +253,7 @@ def test_foreground_with_the_ignored_value_is_refused(tmp_path, check, mode):
     half_HW = np.repeat([[0] * 4 + [255] * 4], 8, axis=0)
     root = write_masks(tmp_path, *[np.roll(half_HW, shift, axis=1) for shift in range(6)], mode=mode)
     said = (
-        "the class 'polyp', and 50% of the pixels have a value that counts nowhere (255). If 255 is the second class, "
+        "the class 'polyp', and 50% of the pixels have an ignored value (255). If 255 is the second class, "
         "type dataset.mask_values=[0,255] dataset.ignored=[]."
     )
     options = {"root": str(root), "classes": ["background", "polyp"], "image_size": [8, 8]}
@@ -278,6 +278,15 @@ def test_ignored_values_in_few_masks_are_not_suspicious(tmp_path, caplog):
     root = write_masks(tmp_path, empty_HW, empty_HW, border_HW, empty_HW, empty_HW + 1, empty_HW)
     SegmentationFolder(root=str(root), classes=["a", "b"], image_size=8, val_fraction=0.34).open()
     assert caplog.text == ""
+
+
+def test_one_training_mask_without_ignored_pixels_is_accepted(tmp_path):
+    root = write_masks(tmp_path, np.zeros((8, 8)))
+    for split, values in (("train", np.zeros((8, 8))), ("val", np.eye(8))):
+        write_masks(tmp_path / split, values)
+        (tmp_path / split / "images").rename(root / "images" / split)
+        (tmp_path / split / "masks").rename(root / "masks" / split)
+    assert len(SegmentationFolder(root=str(root), classes=["a", "b"]).open().train) == 1
 
 
 def test_masks_in_colour_are_refused_with_the_way_to_convert_them(tmp_path):
@@ -397,7 +406,7 @@ def test_start_up_reads_a_few_masks(tmp_path, monkeypatch):
         write(tmp_path / kind)
         before = len(read)
         opened(tmp_path / kind, kind).open()
-        # The first mask of each split, and of the training split one that has all classes, or two.
+        # The first mask of each split, and of the training split another one if the first does not have all classes.
         assert len(read) - before == (2 if kind in ("folder", "cityscapes") else 4)
 
 

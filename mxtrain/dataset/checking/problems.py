@@ -5,6 +5,7 @@ A fact is a sentence that names the file, and the line or record in it: problems
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Dict, Optional, Sequence, TypeVar
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from mxtrain.annotations import Json
+
+log = logging.getLogger(__name__)
 
 Given = TypeVar("Given")
 
@@ -79,7 +82,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class DataPlace:
-    """Where something stands.
+    """Place in a file.
 
     Attributes:
         file: its path; empty where a sample comes from no file.
@@ -100,7 +103,7 @@ class DataPlace:
 
 
 class DataPlaces:
-    """Where the samples of a source stand: which line or record of which file."""
+    """Places of the samples of a source: file, and line or record."""
 
     def __init__(
         self, files: Sequence[str], number_N: ArrayLike, file_N: Optional[ArrayLike] = None, are_records: bool = False
@@ -205,6 +208,12 @@ class Findings:
     def remark(self, problem: Problem) -> None:
         """Takes a problem that training leaves out or does not notice."""
 
+    def warn(self, problem: Problem) -> None:
+        """Takes a problem that does not prevent training: `data check` lists it, a run logs a warning."""
+        self.remark(problem)
+        if not self.goes_on:
+            log.warning("%s", problem.sentence)
+
     @property
     def goes_on(self) -> bool:
         """Whether looking goes on after a problem, and each sample is read later: then what stands for all of them
@@ -218,7 +227,7 @@ STRICT = Findings()
 def attempt(
     findings: Findings, place: DataPlace, read: Callable[[], Given], kind: str = CANNOT_OPEN
 ) -> Optional[Given]:  # fmt: skip
-    """What a function returns; None where it raises a `DataError`, which goes to the findings."""
+    """Calls a function; returns None if it raises a `DataError`, which goes to the findings."""
     try:
         return read()
     except NothingLeft:

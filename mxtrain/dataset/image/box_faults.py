@@ -1,11 +1,11 @@
-"""What can be wrong with a box, and what is done then.
+"""Finds faults of boxes, and refuses or mends them.
 
 Legend: R boxes of a file, M boxes of a picture.
 """
 
 from __future__ import annotations
 
-from typing import Dict, List, Protocol
+from typing import Dict, List, Protocol, Sequence
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from mxtrain.dataset.checking.problems import (
     EMPTY_BOX,
     INVERTED_BOX,
     NOT_A_NUMBER,
+    NOTHING_TO_LEARN,
     DataPlace,
     Findings,
     Problem,
 )
-from mxtrain.dataset.image.boxes import has_area
+from mxtrain.dataset.image.boxes import Column, Flag, has_area
 
 TOLERANCE = 1.0
 """Pixels by which a box may reach beyond its picture: annotators round. It is cut off in silence."""
@@ -29,10 +30,10 @@ REMEDY = (
 
 
 class BoxNotes(Protocol):
-    """What a format says of its boxes, for messages."""
+    """Description of boxes by their file format, for messages."""
 
     def place(self, index: int) -> DataPlace:
-        """Where a box stands."""
+        """The place of a box in its file."""
 
     def shown(self, index: int) -> str:
         """The box as its file has it, e.g. `[x, y, width, height] = [1, 2, 3, 4]`."""
@@ -69,8 +70,8 @@ def excess(edge_R4: np.ndarray, size_R2: np.ndarray) -> np.ndarray:
 
 
 def are_corners(edge_R4: np.ndarray, size_R2: np.ndarray, least_share: float = 0.2) -> bool:
-    """Whether boxes that were read as left, top, width and height can only have been two opposite corners: the left top
-    one first in all of them, or in none.
+    """Returns True if boxes that were read as left, top, width and height can only be two opposite corners: the left
+    top one first in all of them, or in none.
 
     Args:
         edge_R4: left, top, and these plus the third and the fourth number.
@@ -95,7 +96,7 @@ def as_corners(edge_R4: np.ndarray) -> np.ndarray:
 
 
 def fault_text(kind: str, edge_4: np.ndarray, size_2: np.ndarray) -> str:
-    """What is wrong with a box, as the end of a sentence."""
+    """Describes the fault of a box, as the end of a sentence."""
     if kind == BOX_OUTSIDE:
         width, height = size_2
         far = float(excess(edge_4[None], size_2[None])[0])
@@ -156,3 +157,41 @@ def cut(row_MD: np.ndarray, width: float, height: float) -> np.ndarray:
     row_MD = row_MD.copy()
     row_MD[:, :4] = np.clip(row_MD[:, :4], 0, [width, height, width, height])
     return row_MD[has_area(row_MD)]
+
+
+def refuse_useless_boxes(
+    name: str, row_RD: np.ndarray, class_names: Sequence[str], place: DataPlace, option: str, crowd_remedy: str,
+    findings: Findings,
+) -> None:  # fmt: skip
+    """Refuses a training split whose boxes are all crowd regions, and warns of each class of which nothing is trained
+    or measured.
+
+    Args:
+        name: of the split: train, val or test.
+        row_RD: boxes, with the columns of `boxes.Column`.
+        class_names: one per class.
+        place: of the split, for messages.
+        option: chooses the dataset, for messages.
+        crowd_remedy: what to type where crowd regions are objects.
+        findings: gets what is wrong.
+
+    Raises:
+        WrongData: nothing can be learned.
+    """
+    class_R, flag_R = row_RD[:, Column.CLASS].astype(np.int64), row_RD[:, Column.FLAGS].astype(np.int64)
+    excluded = Flag.CROWD if name == "train" else Flag.CROWD | Flag.DIFFICULT
+    all_K = np.bincount(class_R, minlength=len(class_names))
+    used_K = np.bincount(class_R[flag_R & excluded == 0], minlength=len(class_names))
+    use = "learned" if name == "train" else "measured"
+    for number in np.flatnonzero((all_K > 0) & (used_K == 0)).tolist():
+        is_crowd = bool((flag_R[class_R == number] & Flag.CROWD).any())
+        what, remedy = ("crowd regions (iscrowd)", crowd_remedy) if is_crowd else ("difficult", "Write difficult as 0.")
+        fact = (
+            f"{option}: all {all_K[number]:,} boxes of the class '{class_names[number]}' in the split {name} are "
+            f"{what}, so nothing of it is {use}."
+        )
+        problem = Problem(NOTHING_TO_LEARN, place, fact, remedy)
+        if name == "train" and not used_K.any():
+            findings.refuse(problem)
+        else:
+            findings.warn(problem)

@@ -5,7 +5,6 @@ Legend: N pictures.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
@@ -15,20 +14,12 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import Samples, Splits
-from mxtrain.dataset.checking.problems import (
-    LISTED_TWICE,
-    NOTHING_TO_LEARN,
-    STRICT,
-    DataPlace,
-    Findings,
-    NothingLeft,
-    Problem,
-)
+from mxtrain.dataset.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, NothingLeft, Problem
 from mxtrain.dataset.image.box_augment import BoxAugment
+from mxtrain.dataset.image.box_faults import refuse_useless_boxes
 from mxtrain.dataset.image.box_table import BoxTable
 from mxtrain.dataset.image.boxed import BoxedDataset
 from mxtrain.dataset.image.boxed_pictures import BoxedPictures
-from mxtrain.dataset.image.boxes import Column, Flag
 from mxtrain.dataset.image.decoding import EncodedImages, known_statistics
 from mxtrain.dataset.image.files import EXTENSIONS
 from mxtrain.dataset.image.mask_pairs import refuse_shared_pictures
@@ -42,8 +33,6 @@ from mxtrain.types import BatchSize, Positive, shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.model.base import Model
-
-log = logging.getLogger(__name__)
 
 
 def squares(sizes: object) -> object:
@@ -115,15 +104,15 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
 
     @property
     def mends(self) -> bool:
-        """Whether wrong boxes are mended."""
+        """True if wrong boxes are mended."""
         return self.wrong_boxes == "mend"
 
     def crowd_remedy(self) -> str:
-        """What to type where all boxes of a class are crowd regions."""
+        """Names the setting to type if all boxes of a class are crowd regions."""
         return "Mark them as objects in the file."
 
     def decoding(self) -> Decoding:
-        """How files become samples."""
+        """Decodes image files into arrays."""
         return Decoding(self.cut_shape(), window=as_window(self.window), fit=self.fit)
 
     def decoded_as(self, decoding: Decoding) -> BoxedFiles:
@@ -173,7 +162,9 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
             return self.sized_for(train.encoded).make_splits(found, class_names, category_ids, findings)
         for name, split in (("train", train), ("val", val), ("test", test)):
             if split is not None:
-                refuse_useless_boxes(name, split, class_names, f"{self.option}: ", self.crowd_remedy(), findings)
+                place = DataPlace(split.encoded.place(0).file if len(split) else "")
+                rows = split.table.row_RD
+                refuse_useless_boxes(name, rows, class_names, place, self.option, self.crowd_remedy(), findings)
         parts, (mean, std) = self.hold_out(train, val, test, findings)
         sources: List[Optional[BoxedPictures]] = [
             None if split is None else split.open(self.decoding(), mean, self.augment, self.mends, class_names)
@@ -212,46 +203,6 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
     def _statistics(self, train: BoxedSplit, in_train: np.ndarray) -> Tuple[Sequence[float], Sequence[float]]:
         source = BoxedPictures(train.encoded, None, self.decoding(), self.known_mean())
         return self.measure_statistics(source, in_train)
-
-
-def refuse_useless_boxes(
-    name: str, split: BoxedSplit, class_names: Sequence[str], option: str, crowd_remedy: str, findings: Findings
-) -> None:  # fmt: skip
-    """Refuses a training split whose boxes are all crowd regions, and warns of each class of which nothing is trained
-    or measured.
-
-    Args:
-        name: of the split: train, val or test.
-        split: pictures and boxes.
-        class_names: one per class.
-        option: begins messages.
-        crowd_remedy: what to type where crowd regions are objects.
-        findings: gets what is wrong.
-
-    Raises:
-        WrongData: nothing can be learned.
-    """
-    row_RD = split.table.row_RD
-    class_R, flag_R = row_RD[:, Column.CLASS].astype(np.int64), row_RD[:, Column.FLAGS].astype(np.int64)
-    excluded = Flag.CROWD if name == "train" else Flag.CROWD | Flag.DIFFICULT
-    all_K = np.bincount(class_R, minlength=len(class_names))
-    used_K = np.bincount(class_R[flag_R & excluded == 0], minlength=len(class_names))
-    place = DataPlace(split.encoded.place(0).file if len(split.encoded) else "")
-    use = "learned" if name == "train" else "measured"
-    for number in np.flatnonzero((all_K > 0) & (used_K == 0)).tolist():
-        is_crowd = bool((flag_R[class_R == number] & Flag.CROWD).any())
-        what, remedy = ("crowd regions (iscrowd)", crowd_remedy) if is_crowd else ("difficult", "Write difficult as 0.")
-        fact = (
-            f"{option}all {all_K[number]:,} boxes of the class '{class_names[number]}' in the split {name} are {what}, "
-            f"so nothing of it is {use}."
-        )
-        problem = Problem(NOTHING_TO_LEARN, place, fact, remedy)
-        if name == "train" and not used_K.any():
-            findings.refuse(problem)
-        else:
-            findings.remark(problem)
-            if not findings.goes_on:
-                log.warning("%s", problem.sentence)
 
 
 def find_ids(folder: Path, paths: Sequence[str]) -> List[Optional[FileId]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import replace
 from typing import Any, ClassVar, Collection, List, Optional, Sequence, Set, Tuple, Union
@@ -28,8 +27,7 @@ from mxtrain.errors import DataError, LoaderError
 from mxtrain.types import BatchSize, Positive
 
 MOST_MASKS = 16
-"""So many training masks are looked at for a class that is nowhere."""
-log = logging.getLogger(__name__)
+"""Training masks that are read, at most, to find a class that occurs in none."""
 Size = Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)]
 
 
@@ -59,7 +57,7 @@ class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples ar
         return self
 
     def decoding(self) -> Decoding:
-        """How files become samples."""
+        """Decodes image files into arrays."""
         shape = self.cut_shape()
         height, width = shape[1:] if self.eval_size == "auto" else self.eval_size
         return Decoding(shape, frame=(height, width), window=as_window(self.window))
@@ -114,9 +112,8 @@ class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples ar
             pairs and MaskedPictures(pairs.pictures, pairs.masks, coding, decoding, mean, self.augment)
             for pairs in (train, val, test)
         ]
-        for source in sources if not findings.goes_on else ():
-            require_first_mask(source)
-        refuse_ignored_class(sources[0], class_names, self.remedy_if_ignored(coding), findings)
+        first_masks = [None if findings.goes_on else read_first_mask(source) for source in sources]
+        refuse_ignored_class(sources[0], first_masks[0], class_names, self.remedy_if_ignored(coding), findings)
         if val is None:
             subsets = [Subset(sources[0], part) for part in parts]
             sources = [*subsets[:2], sources[2] or (subsets[2] if len(subsets[2]) else None)]
@@ -128,7 +125,7 @@ class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples ar
         )  # fmt: skip
 
     def remedy_if_ignored(self, coding: MaskCoding) -> str:
-        """What to do where a class has the ignored value in all masks."""
+        """Names the settings to type if a class has the ignored value in all masks."""
         return "Look at the values of the masks."
 
     def _choose_statistics(
@@ -139,53 +136,67 @@ class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples ar
 
 
 def refuse_ignored_class(
-    source: MaskedPictures, class_names: Sequence[str], remedy: str, findings: Findings
+    source: MaskedPictures, first_mask_HW: Optional[np.ndarray], class_names: Sequence[str], remedy: str,
+    findings: Findings,
 ) -> None:  # fmt: skip
     """Looks at a few training masks for a class whose pixels have the ignored value, such as masks of 0 and 255 with
     two classes: training would end well, and never learn that class.
 
     Reads `MOST_MASKS` at most, and stops as soon as all classes have been seen, or two masks without an ignored pixel.
 
+    Args:
+        source: training images and masks.
+        first_mask_HW: the first mask, where it was read before.
+        class_names: one per class.
+        remedy: says what to type.
+        findings: gets the class.
+
     Raises:
-        WrongData: only one class occurs, and nearly all masks have ignored pixels.
+        WrongData: only one class occurs, and most masks have ignored pixels.
     """
     if not source.coding.ignored or len(class_names) < 2 or not len(source):
         return
     seen: Set[int] = set()
     shares: List[float] = []
+    num_plain = 0  # masks without an ignored pixel
     chosen = np.unique(np.linspace(0, len(source) - 1, MOST_MASKS).astype(np.int64))
     for index in chosen.tolist():
         try:
-            mask_HW = source.mask(index, source.size(index))
+            mask_HW = source.mask(index, source.size(index)) if index or first_mask_HW is None else first_mask_HW
         except LoaderError:  # named when its turn comes
             continue
         seen.update(np.unique(mask_HW[mask_HW >= 0]).tolist())
         shares.append(float((mask_HW < 0).mean()))
-        if len(seen) == len(class_names) or sum(share == 0 for share in shares) == 2:
+        num_plain += shares[-1] == 0
+        if len(seen) == len(class_names) or num_plain == 2:
             return
     absent = [f"'{name}'" for number, name in enumerate(class_names) if number not in seen]
-    if not shares or len(seen) > 1 < len(absent):  # of many classes, a few masks have some
+    has_some_of_many = len(seen) > 1 and len(absent) > 1  # as a few masks of a dataset with many classes
+    if 2 * num_plain >= len(shares) or has_some_of_many:
         return
     values = ", ".join(map(str, source.coding.ignored[:5]))
     fact = (
-        f"No pixel of the {len(shares)} training masks that were looked at is of the class {' or '.join(absent[:5])}, "
-        f"and {np.mean(shares):.0%} of the pixels have a value that counts nowhere ({values})."
+        f"In {len(shares)} training masks, no pixel is of the class {' or '.join(absent[:5])}, and "
+        f"{np.mean(shares):.0%} of the pixels have an ignored value ({values})."
     )
     problem = Problem(NOTHING_TO_LEARN, source.place(0), fact, remedy)
     if len(seen) < 2:
         findings.refuse(problem)
-    elif findings.goes_on:
-        findings.remark(problem)
     else:
-        log.warning("%s", problem.sentence)
+        findings.warn(problem)
 
 
-def require_first_mask(source: Optional[MaskedPictures]) -> None:
-    """Raises: DataError: the first picture or its mask cannot be used. What is wrong with all of them, such as masks in
-    colour or other values, is said before training; the others are read when their turn comes."""
+def read_first_mask(source: Optional[MaskedPictures]) -> Optional[np.ndarray]:
+    """Reads the first mask of a split; None if there is none.
+
+    A fault that all masks have, such as colours, is thus reported before training. The others are read during training.
+
+    Raises:
+        DataError: the first image or its mask cannot be used.
+    """
     if source is None or not len(source):
-        return
+        return None
     try:
-        source.mask(0, source.size(0))
+        return source.mask(0, source.size(0))
     except LoaderError as error:
         raise DataError(str(error)) from error
