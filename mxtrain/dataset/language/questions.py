@@ -173,7 +173,7 @@ def _question(entry: Any, context: int, place: DataPlace) -> Question:
 
 
 def _whole(value: Any) -> int:
-    number = parse_integer(value) if isinstance(value, str) else value
+    number: Any = parse_integer(value) if isinstance(value, str) else value
     if type(number) not in (int, float) or (isinstance(number, float) and not number.is_integer()):
         raise ValueError(f"a whole number was expected, not {value!r:.60}")
     return int(number)
