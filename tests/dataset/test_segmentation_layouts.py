@@ -407,7 +407,7 @@ def test_start_up_reads_a_few_masks(tmp_path, monkeypatch):
         before = len(read)
         opened(tmp_path / kind, kind).open()
         # The first mask of each split, and of the training split another one if the first does not have all classes.
-        assert len(read) - before == (2 if kind in ("folder", "cityscapes") else 4)
+        assert len(read) - before == {"folder": 1, "voc": 3, "ade20k": 3, "cityscapes": 2}[kind]
 
 
 def test_a_checkpoint_keeps_the_size_of_the_frame_unless_another_is_typed(tmp_path):
