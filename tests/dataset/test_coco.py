@@ -355,6 +355,11 @@ def test_image_ids_beyond_2_to_the_62_are_refused(root, image_id, other_id):
     change(train_file(root), add)
     with pytest.raises(DataError, match="annotations: record 0 .* has no bbox of four numbers, no image_id"):
         read_coco(train_file(root), STRICT)
-    change(train_file(root), lambda parts: parts["images"][-1].update(id=image_id))
+
+    def move(parts):
+        parts["images"][-1]["id"] = image_id
+        parts["annotations"][0]["image_id"] = parts["annotations"][1]["image_id"]
+
+    change(train_file(root), move)
     with pytest.raises(DataError, match="images: record 3 .* has no id that is a whole number below 2.62 or a text"):
         read_coco(train_file(root), STRICT)
