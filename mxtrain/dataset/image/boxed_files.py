@@ -112,7 +112,7 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
         return "Mark them as objects in the file."
 
     def decoding(self) -> Decoding:
-        """Decodes image files into arrays."""
+        """Returns the settings by which image files become samples."""
         return Decoding(self.cut_shape(), window=as_window(self.window), fit=self.fit)
 
     def decoded_as(self, decoding: Decoding) -> BoxedFiles:

@@ -57,7 +57,7 @@ class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples ar
         return self
 
     def decoding(self) -> Decoding:
-        """Decodes image files into arrays."""
+        """Returns the settings by which image files become samples."""
         shape = self.cut_shape()
         height, width = shape[1:] if self.eval_size == "auto" else self.eval_size
         return Decoding(shape, frame=(height, width), window=as_window(self.window))
