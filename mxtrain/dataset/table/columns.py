@@ -97,7 +97,8 @@ def stream_rows(
             yield from _usable(path, _read_jsonl(path, lines, findings), columns, skip_short, findings, ending, null)
             return
         rows = _name_cells(_read_cells(path, lines, ending, header), header)
-        rows = _refuse_row_names(path, rows) if header else rows
+        # A check lists them all; files with rows that are left out anyway may have any.
+        rows = _refuse_long_rows(path, rows, first_only=findings.goes_on or skip_short) if header else rows
         if findings.goes_on:
             rows = _remark_lengths(str(path), rows, findings)
         yield from _usable(path, rows, columns, skip_short, findings, ending, null, header)
@@ -192,16 +193,21 @@ def _first_line(path: Path, ending: str) -> int:
         return next(number for number, cells in _read_cells(path, lines, ending) if cells)
 
 
-def _refuse_row_names(path: Path, rows: Iterator[NamedRow]) -> Iterator[NamedRow]:
-    """The rows of a table.
+def _refuse_long_rows(path: Path, rows: Iterator[NamedRow], first_only: bool) -> Iterator[NamedRow]:
+    """Yields the rows of a table.
+
+    Args:
+        path: of the table.
+        rows: with the names of the columns.
+        first_only: only the first row is looked at: names of rows, as R writes them, are in all rows.
 
     Raises:
-        DataError: the first row has a cell more than the header, so that the cells of all may be below other names: R
-            writes names of rows so, and a comma without quotes does the same.
+        DataError: a row has a cell more than the header, so that its cells may be below other names: R writes names of
+            rows so, and a comma without quotes does the same.
     """
     for number, (line, names, row) in enumerate(rows):
         last = row.get(len(names), "")
-        if number == 0 and last.strip():
+        if last.strip() and (number == 0 or not first_only):
             raise DataError(
                 f"{place_of(path, line)}: the row has more cells than the header has names, so cells may be below "
                 f"wrong ones: '{row[0]}' is below '{names[0]}', and '{last}' below none. Name all columns (R: "

@@ -20,6 +20,7 @@ from mxtrain.dataset.criteo import CATEGORIES, COUNTS, Criteo
 from mxtrain.dataset.feature_table import FeatureTable
 from mxtrain.dataset.table import feature_store
 from mxtrain.dataset.table.column_kinds import ColumnSpec
+from mxtrain.dataset.table.columns import read_columns
 from mxtrain.dataset.table.feature_columns import FeatureColumns
 from mxtrain.dataset.table.feature_rows import FeatureEncoder, FeatureRows
 from mxtrain.dataset.tabular import Tabular
@@ -548,3 +549,14 @@ def test_a_header_without_the_name_of_row_names_is_refused(tmp_path: Path, mark:
     rows = [row + mark for row in rows]
     path = small_table(tmp_path, mark.join(("row", "age", "target")), rows, name)  # which ends lines with a separator
     assert len(FeatureTable(train=path).open().train.stores[0]) == 30  # type: ignore[attr-defined]
+
+
+def test_a_later_row_with_a_comma_too_many_is_refused(tmp_path: Path) -> None:
+    """Its cells would be below the names of others; a check lists all such rows."""
+    path = tmp_path / "rows.csv"
+    path.write_text("age,town,target\n30,York,0\n40,York, North,1\n50,York,1,\n")
+    words = r"rows\.csv, line 3: the row has more cells .*'40' is below 'age', and '1' below"
+    with pytest.raises(DataError, match=words):
+        read_columns(path, ["age", "town", "target"], header=True)
+    path.write_text("age,town,target\n30,York,0\n50,York,1,\n")  # an empty cell behind the last says nothing
+    assert len(read_columns(path, ["age", "town", "target"], header=True)) == 2
