@@ -88,4 +88,5 @@ def test_each_side_of_a_pair_and_words_with_tags_have_their_own_vocabulary(
     assert check(ParallelText(**words, **turned)) == []
     (tmp_path / "train.txt").write_text("a O\n\nZ B-X\n")
     (tmp_path / "valid.txt").write_text("a O\n")
-    assert check(Conll(root=str(tmp_path), test=None, vocab=vocab())) == [("lost_text", "train.txt", 3)]
+    dataset = Conll(root=str(tmp_path), test=None, test_fraction=0.0, vocab=vocab())
+    assert check(dataset) == [("lost_text", "train.txt", 3)]
