@@ -80,9 +80,8 @@ def test_a_path_that_was_taken_for_a_setting_is_told_so(tmp_path, monkeypatch: p
 
 
 def test_settings_in_help_stand_apart_from_what_they_mean() -> None:
-    assert "  skip_unreadable=false  Go on" in help_of("predict") and "  top_k=3                How" in help_of(
-        "predict"
-    )
+    said = help_of("predict")
+    assert "  skip_unreadable=false  Go on" in said and "  top_k=3                Number" in said
 
 
 def test_help_and_causes_name_it_too(environment: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
