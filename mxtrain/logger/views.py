@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from rich.console import Console
@@ -75,16 +76,13 @@ class PlainView(_View):
         self._interval_s = interval_s
         self._printed_s = time.monotonic()
         self._has_begun = threading.Event()
-        self._waiting = threading.Thread(target=self._wait_for_first_step, name="first step", daemon=True)
+        # The thread does not hold the view, and ends with one that nobody has closed.
+        weakref.finalize(self, self._has_begun.set)
+        self._waiting = threading.Thread(
+            target=_wait_for_first_step, args=(weakref.ref(self), self._has_begun, interval_s), daemon=True,
+            name="first step",
+        )  # fmt: skip
         self._waiting.start()
-
-    def _wait_for_first_step(self) -> None:
-        """Says now and then that no step is done yet, so that nobody takes a long one for a hang."""
-        began_s, pause_s = time.monotonic(), max(self._interval_s, 1.0)
-        while not self._has_begun.wait(pause_s):
-            took_s = time.monotonic() - began_s
-            self._print(Text(f"working on the first steps for {took_s:.0f} s"))
-            pause_s *= 2
 
     def _stop_waiting(self) -> None:
         self._has_begun.set()
@@ -106,6 +104,18 @@ class PlainView(_View):
     def _print(self, line: Text) -> None:
         self._printed_s = time.monotonic()
         super()._print(line)
+
+
+def _wait_for_first_step(view: weakref.ref[PlainView], has_begun: threading.Event, interval_s: float) -> None:
+    """Prints now and then that no step is done yet, so that nobody takes a long one for a hang."""
+    began_s, pause_s = time.monotonic(), max(interval_s, 1.0)
+    while not has_begun.wait(pause_s):
+        shown = view()
+        if shown is None:
+            return
+        shown._print(Text(f"working on the first steps for {time.monotonic() - began_s:.0f} s"))
+        del shown
+        pause_s *= 2
 
 
 class BarView(_View):
