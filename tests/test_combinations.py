@@ -81,7 +81,6 @@ def test_every_model_says_what_it_is_for() -> None:
     assert [task.name for task in TASKS.values()] == list(TASKS)
 
 
-@pytest.mark.filterwarnings("ignore:The 1-th input to HybridBlock is not used")  # auxiliary scores, when measured
 @pytest.mark.parametrize("task, model", DECLARED)
 def test_a_declared_combination_builds_and_is_measured(
     compose: Any, opened: Dict[str, Splits], rated_pairs: Path, task: str, model: str

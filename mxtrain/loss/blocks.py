@@ -126,6 +126,10 @@ class PixelSoftmaxCrossEntropyLoss(gluon.HybridBlock):
         self._class_weights = [float(weight) for weight in class_weights]
         self._aux_weight, self._smoothing, self._num_used = aux_weight, smoothing, num_used
 
+    def __call__(self, *arrays):
+        # Gluon warns of inputs that nothing uses.
+        return super().__call__(*arrays[:-1][: self._num_used], arrays[-1])
+
     def hybrid_forward(self, F, *arrays):
         logits, mask_BHW = arrays[:-1], arrays[-1]
         class_BHW = F.relu(mask_BHW)  # -1 becomes class 0, with a weight of 0
@@ -134,7 +138,7 @@ class PixelSoftmaxCrossEntropyLoss(gluon.HybridBlock):
             one = F.slice_axis(mask_BHW.reshape((-1,)), axis=0, begin=0, end=1) * 0 + 1
             weight_K = F.concat(*[one * weight for weight in self._class_weights], dim=0)
             weight_BHW = weight_BHW * F.take(weight_K, class_BHW)
-        losses = [self._sum(F, logits_BKHW, class_BHW, weight_BHW) for logits_BKHW in logits[: self._num_used]]
+        losses = [self._sum(F, logits_BKHW, class_BHW, weight_BHW) for logits_BKHW in logits]
         return losses[0] + self._aux_weight * sum(losses[1:]) if losses[1:] else losses[0], F.sum(
             weight_BHW, axis=(1, 2)
         )

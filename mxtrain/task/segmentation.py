@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Predictions
+    from mxtrain.metric.meter import Meter
     from mxtrain.task.explained import Explained
     from mxtrain.types import Batch
 
@@ -56,6 +57,15 @@ class Segmentation(Task):
     def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
         shape = (self.num_classes(signature), *signature.shape[1:])
         return [shape] * (1 + description.model.num_auxiliary)
+
+    def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
+        from mxtrain.metric.meter import Meter
+
+        num_outputs = len(self.output_shapes(description, signature))
+        return Meter(
+            description.metric, self.num_classes(signature), num_outputs=num_outputs, weighted=weighted,
+            training=training, num_read=1,
+        )  # fmt: skip
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         loss = description.loss
