@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Iterator, NamedTuple, Optional, Sequence, Union
@@ -60,8 +61,8 @@ class Library(NamedTuple):
 
 
 def library() -> Library:
-    """The compiled operators; the first call on a machine compiles them, in a few seconds. Never raises for what the
-    machine lacks."""
+    """The compiled operators; the first call on a machine compiles them, which takes about 30 s of processor time, on
+    all cores. Never raises for what the machine lacks."""
     if os.environ.get(VARIABLE) == OFF:
         return Library(None, SWITCHED_OFF)
     given = os.environ.get("CXX")
@@ -93,15 +94,21 @@ def _compiled(compiler: Sequence[str]) -> Path:
 
 
 def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
-    log.info("compiling mxtrain's operators for this processor: once, a few seconds")
+    log.info("compiling mxtrain's operators for this processor: once, up to half a minute")
     for old in cache.glob(f"{FOLDER_PREFIX}*"):
         with suppress(FileNotFoundError):  # another process was faster
             if _is_abandoned(old):
                 shutil.rmtree(old, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, dir=cache) as folder, _lock(folder):
         made = Path(folder) / "operators.so"
-        sources = [str(FOLDER / name) for name in SOURCES if name.endswith(".cc")]
-        _run(*compiler, *FLAGS, *sources, "-o", str(made), "-ldl")
+        sources = [FOLDER / name for name in SOURCES if name.endswith(".cc")]
+        objects = [str(Path(folder) / f"{source.stem}.o") for source in sources]
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            waiting = [pool.submit(_run, *compiler, *FLAGS, "-c", str(source), "-o", target)
+                       for source, target in zip(sources, objects)]  # fmt: skip
+            for one in waiting:
+                one.result()
+        _run(*compiler, *FLAGS, *objects, "-o", str(made), "-ldl")
         with made.open("rb") as file:
             os.fsync(file.fileno())
         made.chmod(0o700)
