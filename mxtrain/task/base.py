@@ -57,6 +57,8 @@ class Task(Spec):
     """Forms of predictions besides JSONL and CSV, see `write_as`."""
     dataset_options: ClassVar[Tuple[str, ...]] = ()
     """Datasets that read a user's own files for this task."""
+    num_measured: ClassVar[Optional[int]] = None
+    """Number of first outputs of the network that metrics read; None = all."""
     model_option: ClassVar[str] = ""
     """A model that fits, for messages; "" if there is none."""
     loss_option: ClassVar[str] = ""
@@ -210,6 +212,7 @@ class Task(Spec):
         return Meter(
             description.metric, self.num_classes(signature),
             num_outputs=len(self.output_shapes(description, signature)), weighted=weighted, training=training,
+            num_read=self.num_measured,
         )  # fmt: skip
 
     def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:

@@ -6,7 +6,7 @@ Legend: B batch, K classes, H height, W width; h, w of one picture as it is.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.loss.losses import PixelSoftmaxCrossEntropy
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Predictions
-    from mxtrain.metric.meter import Meter
     from mxtrain.task.explained import Explained
     from mxtrain.types import Batch
 
@@ -43,6 +42,7 @@ class Segmentation(Task):
     writes: ClassVar[str] = "mask"
     dataset_options: ClassVar[Tuple[str, ...]] = ("segmentation_folder",)
     model_option: ClassVar[str] = "fpn"
+    num_measured: ClassVar[Optional[int]] = 1  # the others are auxiliary scores, which only train
     loss_option: ClassVar[str] = "pixel_softmax_cross_entropy"
     metric_option: ClassVar[str] = "mean_iou"
 
@@ -57,15 +57,6 @@ class Segmentation(Task):
     def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
         shape = (self.num_classes(signature), *signature.shape[1:])
         return [shape] * (1 + description.model.num_auxiliary)
-
-    def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
-        from mxtrain.metric.meter import Meter
-
-        num_outputs = len(self.output_shapes(description, signature))
-        return Meter(
-            description.metric, self.num_classes(signature), num_outputs=num_outputs, weighted=weighted,
-            training=training, num_read=1,
-        )  # fmt: skip
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         loss = description.loss
