@@ -42,8 +42,8 @@ def classes(group: str) -> Dict[str, Any]:
 
 MODELS, TASKS = classes("model"), classes("task")
 DECLARED = [(task, model) for task in TASKS for model, found in MODELS.items() if task in found.serves]
-# Where the task's default dataset gives something else than the model reads: what the message says to type instead, and
-# data that do.
+# Pairs whose model cannot read the task's default dataset: the end of the error message, and overrides with a dataset
+# that the model reads.
 OTHER_DATA = {
     ("regression", "bert"): ("a dataset of text, e.g. dataset=glue dataset.task=stsb.",
                              ("dataset=glue", "dataset.task=stsb", "dataset.root={folder}")),

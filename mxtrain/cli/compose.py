@@ -140,7 +140,7 @@ class Composer(ConfigFiles):
         return found
 
     def _content_of(self, group: str, option: object) -> Any:
-        """What the file of an option says, empty where there is none."""
+        """Returns the content of an option's YAML file; empty if there is no such file."""
         file = self.find_file(f"{group}/{option}")
         content: Any = OmegaConf.load(file) if file is not None else {}
         return content if group == "task" else content.get(group, content)

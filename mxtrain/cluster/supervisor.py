@@ -330,8 +330,10 @@ class Supervisor:
 
 
 def _signal_before_training(workers: Sequence[Process]) -> Optional[int]:
-    """The signal that ended one of them before it began a batch: it could not tell the others. Negative exit codes are
-    of those that had not begun to handle signals."""
+    """Returns the signal that ended a worker before its first batch, when it could not tell the other workers yet.
+
+    A worker that handles signals exits with 128 + number; one that does not handle them yet has the exit code -number.
+    """
     signals = {code: number for number, exit_code in EXIT_CODES.items() for code in (exit_code, -number)}
     ended = [signals[w.exit_code] for w in workers if w.exit_code in signals and not w.last_heartbeat["batches"]]
     return ended[0] if ended else None

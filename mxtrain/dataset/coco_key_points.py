@@ -220,7 +220,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
 
 
 def _are_outside(point_J3: np.ndarray, size_2: np.ndarray) -> np.ndarray:
-    """Which marked key points lie further outside of an image than a pixel, (J,); none where its size is unknown."""
+    """Mask of the marked key points more than a pixel outside the image, (J,); all False if its size is unknown."""
     point_J2, far_2 = point_J3[:, :2], np.where(np.isfinite(size_2), size_2, np.inf)
     return (point_J3[:, 2] > 0) & (np.maximum(-point_J2, point_J2 - far_2).max(axis=1) > TOLERANCE)
 

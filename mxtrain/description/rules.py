@@ -91,7 +91,8 @@ def monitors_must_be_measured(description: Description) -> None:
 
 
 def _is_near(name: str, metric: str) -> bool:
-    """Whether a metric may have been meant: all that is monitored is near in spelling, for it begins with val/."""
+    """Returns True if a metric is near in spelling to a name. Names are compared without `val/`, which all monitors
+    share, so that with it any two of them would be near."""
     return metric.startswith(name) or bool(nearest(name, [metric]))
 
 

@@ -54,7 +54,7 @@ class Estimate:
 
     @property
     def exceeds_memory(self) -> bool:
-        """Whether the process would need more memory than it may have."""
+        """True if the process would need more memory than it may have."""
         return self.on_cpu and self.step_bytes + self.process_bytes > usable_memory()
 
 

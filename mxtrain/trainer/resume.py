@@ -103,7 +103,8 @@ def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
     before, after = checkpoint.state["run"]["description"], config
     old, new = before.get("dataset"), after.get("dataset")
     if isinstance(old, dict) and isinstance(new, dict):
-        # What auto means is compared once the data are open.
+        # The number that auto stands for is known only when the data are open: `require_same_batch` and the dataset's
+        # `require_same` compare it then.
         same = {name: old.get(name) for name in LEFT_TO_THE_DATA if "auto" in (old.get(name), new.get(name))}
         after = {**after, "dataset": {**new, **same}}
     lines = differences(before, after)

@@ -66,7 +66,7 @@ class TextDataset(BaseDataset):
     gives: ClassVar[str] = "text"
 
     has_text_columns: ClassVar[bool] = False
-    """Whether texts to predict for may stand in columns of a table, which `text_columns` names."""
+    """True if `predict` reads texts from the columns of a table that `text_columns` names."""
 
     largest_batch: ClassVar[int] = 32
     batch_size: BatchSize = "auto"

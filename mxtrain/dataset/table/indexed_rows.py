@@ -46,7 +46,8 @@ _FORMS = {
 _PLAIN_PAIRS = re.compile(r"(?:(?:[^ :]*:)?[0-9+\-]+:[0-9+\-.eE]+(?: |$))*", re.ASCII)
 _ROWS_AT_ONCE = 4096
 _LOOKED_AT, _LEAST_SHARE = 1000, 0.1
-"""Lines whose targets are looked at together, and the share of other targets that makes a file one of others."""
+"""Number of first lines whose targets are checked, and the share of them that may not be allowed targets: one wrong
+line is a problem of that line, many wrong lines are a file with other targets."""
 LONGEST_ROW = 10_000
 """Features of a row, unless `max_features` says otherwise."""
 
@@ -144,7 +145,7 @@ def read_indexed(path: str, with_target: bool, findings: Findings) -> Iterator[I
 
 
 def _refuse_other_targets(path: str, lines: Sequence[str]) -> None:
-    """Raises: DataError: many of the first lines have other targets than those that are read, such as 1 and 2."""
+    """Raises: DataError: many of the first lines have targets that are not allowed, such as 1 and 2."""
     texts = [cells[0] for line in lines if (cells := line.partition("#")[0].split())]
     counts = Counter(number for text in texts if (number := number_of(text)) == number)
     others = {number: count for number, count in counts.items() if number not in LABELS}

@@ -552,7 +552,7 @@ def test_a_header_without_the_name_of_row_names_is_refused(tmp_path: Path, mark:
 
 
 def test_a_later_row_with_a_comma_too_many_is_refused(tmp_path: Path) -> None:
-    """Its cells would be below the names of others; a check lists all such rows."""
+    """Cells after the comma would be read into the wrong columns; `data check` lists all such rows."""
     path = tmp_path / "rows.csv"
     path.write_text("age,town,target\n30,York,0\n40,York, North,1\n50,York,1,\n")
     words = r"rows\.csv, line 3: the row has more cells .*'40' is below 'age', and '1' below"
