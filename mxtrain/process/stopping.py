@@ -44,6 +44,9 @@ class Stop:
 class Terminated(KeyboardInterrupt):
     """SIGTERM, where nothing has to be saved; unwinds the process as SIGINT's KeyboardInterrupt does."""
 
+    was_raised: ClassVar[bool] = False
+    """Whether a command under way got SIGTERM: a library may turn the exception into one of its own."""
+
 
 class BrokenOff(Exception):
     """A pass over the data ended early because a signal came. Never leaves the runner."""
@@ -145,8 +148,10 @@ def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
         return
 
     def end(number: int, frame: Optional[FrameType]) -> None:
+        Terminated.was_raised = True
         raise Terminated
 
+    Terminated.was_raised = False
     before, was_own = signal.signal(signal.SIGTERM, end), SignalStop.may_end_process
     try:
         with SignalReader(lambda _: None, grace_s):
