@@ -50,10 +50,7 @@ def run(argv: Optional[List[str]] = None) -> int:
             exit_code = EXIT_SIGTERM if isinstance(error, Terminated) else EXIT_SIGINT
             code = fail(interrupted(arguments), exit_code)
         except Exception as error:
-            if Terminated.was_raised:
-                code = fail(interrupted(arguments), EXIT_SIGTERM)
-            else:
-                code = fail(unforeseen(error), EXIT_CRASHED)
+            code = fail(unforeseen(error), EXIT_CRASHED)
         output.flush()
         said = unwritten(output)
         if said and code == EXIT_FINISHED and not writes_run(arguments):

@@ -38,6 +38,7 @@ from mxtrain.errors import (
     unforeseen,
 )
 from mxtrain.files.json_text import read_json
+from mxtrain.process.stopping import keep_termination
 from mxtrain.runtime import RuntimeReport, huge_pages
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
@@ -139,7 +140,8 @@ def train_safely(
         config: what Hydra gives every job; `description` says it all.
     """
     try:
-        run = begin_run(description, run_dir, command, beginning)
+        with keep_termination():
+            run = begin_run(description, run_dir, command, beginning)
         return run if isinstance(run, Result) else run.runner.train(run.info)
     except MxtrainError as error:
         file_log.error("%s", error)

@@ -44,8 +44,8 @@ class Stop:
 class Terminated(KeyboardInterrupt):
     """SIGTERM, where nothing has to be saved; unwinds the process as SIGINT's KeyboardInterrupt does."""
 
-    was_raised: ClassVar[bool] = False
-    """Whether a command under way got SIGTERM: a library may turn the exception into one of its own."""
+    received: ClassVar[bool] = False
+    """Whether SIGTERM arrived during start-up."""
 
 
 class BrokenOff(Exception):
@@ -140,6 +140,20 @@ os.register_at_fork(after_in_child=_leave_pipe_to_parent)
 
 
 @contextmanager
+def keep_termination() -> Iterator[None]:
+    """Raises `Terminated` in place of any other exception that follows a SIGTERM during start-up.
+
+    Libraries may catch `Terminated` and raise an exception of their own, which would count as a crash.
+    """
+    try:
+        yield
+    except Exception as error:
+        if Terminated.received:
+            raise Terminated from error
+        raise
+
+
+@contextmanager
 def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
     """Until training takes over, SIGTERM unwinds the process like SIGINT, so that locks and files are left in order.
     A process that does not end within the grace time is killed."""
@@ -148,16 +162,16 @@ def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
         return
 
     def end(number: int, frame: Optional[FrameType]) -> None:
-        Terminated.was_raised = True
+        Terminated.received = True
         raise Terminated
 
-    Terminated.was_raised = False
     before, was_own = signal.signal(signal.SIGTERM, end), SignalStop.may_end_process
     try:
-        with SignalReader(lambda _: None, grace_s):
+        with SignalReader(lambda _: None, grace_s), keep_termination():
             SignalStop.may_end_process = True
             yield
     finally:
+        Terminated.received = False
         SignalStop.may_end_process = was_own
         signal.signal(signal.SIGTERM, before)
 

@@ -17,7 +17,7 @@ import pytest
 from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps
 
 from mxtrain.checkpoint import open_checkpoint
-from mxtrain.process.stopping import SignalStop, startup_signals
+from mxtrain.process.stopping import SignalStop, Terminated, startup_signals
 
 LONG = (*SMALL, "trainer.max_epochs=100000", "early_stopping=off")
 
@@ -169,6 +169,24 @@ def test_a_user_network_that_raises_is_the_last_thing_said(tmp_path):
     assert (ended["state"], ended["cause"]) == ("failed", "ValueError: thirty is enough")
 
 
+REPLACING = """
+    import os, signal, time
+    class Own(Callback):
+        def __init__(self):
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(5)
+            except BaseException:
+                raise ImportError("replaced") from None
+"""
+
+
+def test_sigterm_during_start_up_ends_with_143_though_a_library_replaces_its_exception(tmp_path):
+    own = ("+callback.own._target_=own.Own",)
+    process = Process(tmp_path / "run", *LONG, *own, env=with_module(tmp_path, REPLACING)).end(143)
+    assert "Traceback" not in process.output and "interrupted before training began" in process.output
+
+
 def test_only_a_commands_own_process_may_be_ended():
     assert not SignalStop.may_end_process  # a notebook's is not
     with startup_signals():
@@ -224,11 +242,24 @@ def test_signals_are_left_to_threads_that_wait_for_them():
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGINT, signal.SIGTERM}
 
 
+def test_termination_replaces_exceptions_after_sigterm_only():
+    with pytest.raises(ImportError, match="before"), startup_signals():
+        raise ImportError("before")
+    with pytest.raises(Terminated), startup_signals():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        except Terminated:
+            raise ImportError("after") from None
+    with pytest.raises(ImportError, match="next"), startup_signals():
+        raise ImportError("next")
+
+
 def test_a_signal_to_a_forked_child_is_none_to_its_parent():
     """A pool of processes is ended by SIGTERM: that must neither stop the run nor begin its grace time."""
     code = textwrap.dedent("""
         import os, signal, time
-        from mxtrain.process.stopping import SignalStop, startup_signals
+        from mxtrain.process.stopping import SignalStop, Terminated, startup_signals
         with startup_signals(grace_s=0.2), SignalStop(grace_s=0.2) as signals:
             ready, begun = os.pipe()
             child = os.fork()
