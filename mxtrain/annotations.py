@@ -10,7 +10,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Dict,
-    Generator,
     List,
     Mapping,
     Optional,
@@ -26,13 +25,10 @@ if TYPE_CHECKING:
     from mxnet.symbol import Symbol
     from rich.console import RenderableType
 
-    from mxtrain.parallel.base import Strategy
-    from mxtrain.types import Batch, Shape
-
     Array = Union[NDArray, Symbol]
     """An array, or what stands for one while a network is traced."""
     Returned = Union[NDArray, List[NDArray], Tuple[NDArray, ...]]
-    """What a block returns: one array, or several."""
+    """Return value of a block: one array, or several."""
 
 OperatorModule = ModuleType
 """`F` of a `hybrid_forward`: mx.nd for arrays, mx.sym for symbols."""
@@ -49,21 +45,18 @@ MetricRow = Mapping[str, Any]
 Wanted = Union[type, Tuple[type, ...], List["Wanted"], Dict[str, "Wanted"]]
 """The form of JSON values: a type or several; {} of a fixed set of keys ("?": may be missing), {"*": of any}; [of one
 kind]."""
-GraphRow = Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional["Shape"]]
+GraphRow = Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional[Tuple[int, ...]]]
 """A node of a network for people: name, operator, names of inputs, attributes, output shape."""
 
 
-class _LossOfBest(TypedDict, total=False):
-    loss: Optional[float]
-    """val/loss of the same validation; missing in what earlier versions wrote."""
-
-
-class Best(_LossOfBest):
+class Best(TypedDict):
     """The best validation of a run."""
 
     metric: str
     value: float
     step: int
+    loss: Optional[float]
+    """val/loss of the same validation."""
 
 
 class GraphNode(TypedDict, total=False):
@@ -93,24 +86,15 @@ class SymbolGraph(TypedDict, total=False):
 class LossBlock(Protocol):
     """A gluon block of (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,) and weight (B,).
 
-    With `least_weight` the weights of a global batch count at least so much: where things are counted, a batch without
+    With `least_weight` the weights of a global batch count at least so much: where objects are counted, a batch without
     any is learned from.
     """
 
     def __call__(self, *arrays: NDArray) -> Returned: ...
 
 
-class EpochLoader(Protocol):
-    """A loader of a split, as whoever measures it sees it."""
-
-    def epoch(self, epoch: int = 0) -> Generator[Batch, None, None]: ...
-
-    def follow(self, strategies: Sequence[Strategy]) -> None:
-        """Gives it the network, where its samples come from the weights."""
-
-
 class UsageReport(Protocol):
-    """What a few steps were found to do, or how long something took."""
+    """Measurements of a few steps, or durations."""
 
     def table(self) -> RenderableType:
         """A table for people, which `rich` prints."""

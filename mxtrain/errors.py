@@ -53,6 +53,12 @@ class WeightsError(MxtrainError):
     exit_code = EXIT_BAD_INPUT
 
 
+class DownloadError(MxtrainError):
+    """A published file cannot be downloaded. The message is a sentence without its full stop."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
 class CheckpointError(MxtrainError):
     """A checkpoint cannot be used: it is damaged, cannot be read, or does not fit the description."""
 
@@ -91,7 +97,7 @@ class LoaderError(MxtrainError):
     Args:
         fact: What is wrong, in a sentence.
         remedy: What to do, in a sentence, where that is not always the same: a command may know better.
-        kind: The name of what is wrong, by which problems are counted; empty where nobody said.
+        kind: The name of what is wrong, by which problems are counted; empty if unknown.
     """
 
     def __init__(self, fact: str, remedy: str = "", kind: str = "") -> None:
@@ -116,7 +122,7 @@ class DivergenceError(MxtrainError):
 NO_MEMORY = re.compile(
     r"out of memory|Failed to allocate|Unable to allocate|std::bad_alloc|_STATUS_ALLOC_FAILED|Cannot allocate memory"
 )
-"""What MXNet's allocators (src/storage), CUDA's libraries, NumPy and C++ say."""
+"""Out-of-memory messages of MXNet's allocators (src/storage), CUDA's libraries, NumPy and C++."""
 LESS_MEMORY = "Lower the batch size, or the number of processes that share the device."
 
 

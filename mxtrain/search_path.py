@@ -19,12 +19,12 @@ START = (
     "importlib.util.find_spec('mxtrain') or sys.path.append(''); "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 )
-"""What `-P -m` does in Python 3.11 and later; mxtrain itself may lie in the current folder, a checkout."""
+"""As `-P -m` of Python 3.11 and later; mxtrain itself may be in the current folder, a checkout."""
 
 
 def module_command(module: str, python: str = sys.executable) -> List[str]:
-    """How to start a process that runs one of mxtrain's modules, without the current folder on its path; arguments may
-    follow.
+    """Returns the command that runs one of mxtrain's modules without the current folder on its path; arguments may be
+    appended.
 
     Args:
         module: e.g. "mxtrain" or "mxtrain.cli.probe".

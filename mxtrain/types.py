@@ -18,13 +18,16 @@ from typing import (
     Any,
     Callable,
     ClassVar,
+    Dict,
     List,
     Mapping,
+    NamedTuple,
     Optional,
     Protocol,
     Sequence,
     Tuple,
     Type,
+    TypeVar,
     Union,
 )
 
@@ -41,18 +44,31 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mxtrain.annotations import Best, Config, GraphRow, Json, JsonObject, MetricRow, UsageReport
-    from mxtrain.runtime.gpu_memory import GpuMemory
 
 LARGEST_COUNT = 2**31 - 1
 """MXNet 1.9.1 counts in 32 bits: elements of an array, seeds, steps of a schedule."""
 Positive = Annotated[int, pydantic.Field(gt=0, le=LARGEST_COUNT)]
 NonNegative = Annotated[int, pydantic.Field(ge=0, le=LARGEST_COUNT)]
+Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 PositiveFloat = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 BatchSize = Union[Literal["auto"], Positive]
 Fraction = Annotated[float, pydantic.Field(ge=0, le=1)]
 ProperFraction = Annotated[float, pydantic.Field(gt=0, lt=1)]
 OpenFraction = Annotated[float, pydantic.Field(ge=0, lt=1)]
+
+Number = TypeVar("Number", int, float)
+
+
+def _ordered(values: List[Number]) -> List[Number]:
+    smallest, largest = values
+    if smallest > largest:
+        raise ValueError(f"must be [smallest, largest], got {values}")
+    return values
+
+
+Range = Annotated[List[Number], pydantic.Field(min_length=2, max_length=2), pydantic.AfterValidator(_ordered)]
+"""Smallest and largest."""
 
 
 class NamedInt(enum.IntEnum):
@@ -111,12 +127,15 @@ def shapes_of(shapes: Shapes) -> Tuple[Shape, ...]:
 
 
 class Spec(pydantic.BaseModel):
-    """A frozen piece of the description. Unknown keys and wrong types are errors; `build...` methods make the thing."""
+    """A frozen part of the description. Unknown keys and wrong types are errors; `build...` methods make the object."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+    model_config = pydantic.ConfigDict(
+        extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True,
+        defer_build=True,  # a command imports 140 classes and validates 25
+    )  # fmt: skip
 
-    filled: ClassVar[Tuple[str, ...]] = ()
-    """Arguments that the group itself gives to a user's own class or function."""
+    filled: ClassVar[Optional[Tuple[str, ...]]] = ()
+    """Arguments that the group itself gives to a user's own class or function; None: which, another part says."""
 
     @classmethod
     def with_target(cls) -> Type[Spec]:
@@ -161,10 +180,10 @@ class Batch:
     index_B: Optional[np.ndarray] = None
     """The indices of the samples in their split, on the host; None where they are not known."""
     meta: Optional[np.ndarray] = None
-    """(B, ...): facts about each sample that stay on the host, such as the size of a picture before it was fitted into
+    """(B, ...): facts about each sample that stay on the host, such as the size of an image before it was fitted into
     what enters the network; None where a dataset keeps none. Only its task reads them."""
-    goes_on: bool = False
-    """Whether each row goes on where the same row of the batch before ended, so that a network that carries state gets
+    continues_previous: bool = False
+    """True if each row goes on where the same row of the batch before ended, so that a network that carries state gets
     the state of that row. It has all rows of the batch before."""
     ids: Optional[Mapping[int, DistinctIds]] = None
     """By the number of an input: its distinct ids, where they were looked for ahead of time. A part of the batch has
@@ -180,7 +199,7 @@ class Batch:
         """Samples `begin` up to `end`, as views."""
         inputs, targets = (tuple(array[begin:end] for array in arrays) for arrays in (self.inputs, self.targets))
         index_B, meta = (None if array is None else array[begin:end] for array in (self.index_B, self.meta))
-        return Batch(inputs, targets, end - begin, global_size, index_B, meta, self.goes_on)
+        return Batch(inputs, targets, end - begin, global_size, index_B, meta, self.continues_previous)
 
     def cast(self, dtype: str) -> Batch:
         """The batch in another precision; indices stay what they are."""
@@ -189,7 +208,7 @@ class Batch:
             return array if array.dtype.__name__.startswith("int") else array.astype(dtype)
 
         arrays = (tuple(map(cast, self.inputs)), tuple(map(cast, self.targets)))
-        return Batch(*arrays, self.size, self.global_size, self.index_B, self.meta, self.goes_on)
+        return Batch(*arrays, self.size, self.global_size, self.index_B, self.meta, self.continues_previous)
 
 
 class Stateful(Protocol):
@@ -215,6 +234,27 @@ class Stateful(Protocol):
         """
 
 
+class GpuMemory(NamedTuple):
+    """The memory of a GPU, in megabytes.
+
+    Attributes:
+        device: e.g. "gpu:0".
+        used_mb: now.
+        peak_mb: the most that was seen since the run began; it is looked at as often as rows are written.
+        is_own: whether it is what this process has in use; else that of all processes.
+    """
+
+    device: str
+    used_mb: float
+    peak_mb: float
+    is_own: bool
+
+    def scalars(self) -> Dict[str, float]:
+        """The values by TensorBoard tag."""
+        name = self.device.replace(":", "")
+        return {f"perf/{name}_memory_mb": self.used_mb, f"perf/{name}_memory_peak_mb": self.peak_mb}
+
+
 @dataclass(frozen=True)
 class Progress:
     """The progress of a run; all counts are of finished work."""
@@ -229,19 +269,19 @@ class Progress:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """How a run was started: what is shown of that, and what the commands to go on with are made of. Nothing in it is
-    quoted for a shell but `program` and `tensorboard`."""
+    """Command that started a run, for display and to build follow-up commands. Only `program` and `tensorboard` are
+    quoted for a shell."""
 
     program: str = "python -m mxtrain"
-    """What starts mxtrain here, as a person would type it."""
+    """Command that starts mxtrain here, as typed in a shell."""
     tensorboard: str = "tensorboard"
-    """What starts TensorBoard, likewise."""
+    """Command that starts TensorBoard, as typed in a shell."""
     flags: Sequence[str] = ()
-    """What every command on this run needs, such as `--config-dir FOLDER`."""
+    """Flags that every command on this run needs, such as `--config-dir FOLDER`."""
     overrides: Sequence[str] = ()
     """The overrides of this run (of this job in a sweep), as Hydra was given them."""
     choices: Mapping[str, str] = field(default_factory=dict)
-    """The chosen option of each group, as a person would type it, e.g. {"amp": "off"}; empty where nobody knows."""
+    """The chosen option of each group, as typed, e.g. {"amp": "off"}; empty if unknown."""
     job: Optional[int] = None
     """In a sweep: the number of the job."""
     swept: Sequence[str] = ()
@@ -276,25 +316,25 @@ class RunInfo:
     metric_signatures: Mapping[str, str] = field(default_factory=dict)
     """The variant of each metric, where the field has several."""
     lr_scaling: Mapping[str, Json] = field(default_factory=dict)
-    """How the learning rate was scaled for the global batch, where it was."""
+    """Scaling of the learning rate for the global batch, if any."""
     monitor: str = "val/accuracy"
     graph_nodes: Callable[[], Sequence[GraphRow]] = tuple
     """Traces the network when called: (name, op, inputs, attrs, output shape) of each node; empty if unknown."""
     model_table: Optional[RenderableType] = None
     """The model summary as text or as something that `rich` can print."""
     placement_table: Optional[RenderableType] = None
-    """How the network is spread over devices, likewise; None where it is whole."""
+    """Placement of the network over devices; None if it is on one."""
     command: CommandLine = BY_HAND
-    """How the run was started."""
+    """Command that started the run."""
     predicts: bool = True
-    """Whether `predict` has something to say with the trained network."""
+    """True if `predict` supports the trained network."""
     predict_inputs: str = "FILE..."
-    """What stands behind `predict RUN` in an example: files, or nothing."""
+    """Arguments after `predict RUN` in an example: files, or nothing."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of what a task wants to show."""
+    """An image of what a task wants to show."""
 
     name: str
     """The name of its file, without an ending, and of its tag in TensorBoard."""
@@ -311,7 +351,7 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[Union[str, int, float]]]
     is_shown: bool = True
-    """Whether it is printed for a person, or only written."""
+    """True if it is printed for a person, or only written."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +375,7 @@ class Audio:
 
 
 Artifact = Union[Picture, Table, TextLines, Audio]
-"""What a task shows: loggers, `eval` and `predict` know these, and no task."""
+"""Output of a task for loggers, `eval` and `predict`, which know no task."""
 
 
 @dataclass(frozen=True)
@@ -370,7 +410,7 @@ class Result:
     best_checkpoint: Optional[str] = None
     """The checkpoint of the best step; None where its weights were not kept."""
     measured: Mapping[str, JsonObject] = field(default_factory=dict)
-    """What the `metrics` of a split are of: "val" -> {"step": of the weights, "part": e.g. "2 of 6 batches", or ""}."""
+    """Origin of the `metrics` of a split: "val" -> {"step": of the weights, "part": e.g. "2 of 6 batches", or ""}."""
     weights_sha256: str = ""
     samples_per_s: float = 0.0
     wall_s: float = 0.0
@@ -393,8 +433,8 @@ class Callback:
         """After some steps, at the logging cadence: one row per step since the last call, as in metrics.jsonl."""
 
     def on_glance(self, row: MetricRow, progress: Progress) -> None:
-        """Where steps are slow, every two seconds or so between two `on_steps`: the row of the newest step that is
-        done, to show how far the run is. It is handed over once more by `on_steps`, after those before it."""
+        """If steps are slow, called about every two seconds between two `on_steps` with the row of the newest finished
+        step, to show progress. `on_steps` passes the row again, in order."""
 
     def on_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """Further values by TensorBoard tag, e.g. {"perf/samples_per_s": 5e3}. At every multiple of

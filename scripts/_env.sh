@@ -1,4 +1,4 @@
-# Sourced by scripts/train and scripts/test (bash): finds or builds the project's own Python environment.
+# Sourced by scripts/train, scripts/test and scripts/docs (bash): finds or builds the project's own Python environment.
 #
 # An environment is the folder .venv-<mxnet>-py<version>-<lock>, where <lock> is a hash over requirements/*.txt. Its
 # files `mxtrain-ready-*` are written last, and name the folder that they were made for: without them the environment is
@@ -19,8 +19,7 @@ mxtrain_environment() {
   local layer="$1" lock driver ready_for="" word
   [[ "$(uname -s)/$(uname -m)" == Linux/x86_64 ]] || _fail "MXNet 1.9.1 is published as wheels for Linux on x86-64" \
     "only, and this is $(uname -s) on $(uname -m). Use such a machine, a container or a virtual machine."
-  lock="$(cd "$mxtrain_root/requirements" && cat -- *.txt | sha256sum)"
-  lock="${lock:0:12}"
+  lock="$(_hash_locks)"
   driver="$(_driver_mark)"
 
   # The quick way, on every call but the first: .venv fits these locks, this driver and this folder.
@@ -37,6 +36,35 @@ mxtrain_environment() {
   name=".venv-$variant-py$version-$lock"
   _build "$name" "$variant" "$python" "$layer" "$lock" "$driver"
   mxtrain_python="$mxtrain_root/$name/bin/python"
+}
+
+# The locks of everything but the documentation, whose environment holds nothing else and has a hash of its own.
+_hash_locks() {
+  local name hash
+  hash="$(cd "$mxtrain_root/requirements" && for name in *.txt; do [[ "$name" == docs.txt ]] || cat -- "$name"; done | sha256sum)"
+  printf '%s' "${hash:0:12}"
+}
+
+# mxtrain_docs_environment: set `mxtrain_python` to one that has MkDocs, and nothing of mxtrain's.
+mxtrain_docs_environment() {
+  local lock driver=any folder python descriptor
+  lock="$(sha256sum < "$mxtrain_root/requirements/docs.txt")"
+  lock="${lock:0:12}"
+  folder="$mxtrain_root/.venv-docs-py311-$lock"
+  mxtrain_python="$folder/bin/python"
+  _is_ready "$folder" "$lock" any docs && return
+  python="$(_find_python)" || exit 2
+  [[ "$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" == 3.11 ]] ||
+    _fail "the documentation is built with Python 3.11, and none is on PATH. MXTRAIN_PYTHON=/path/to/python3.11 names one."
+  if command -v flock >/dev/null; then exec {descriptor}>"$mxtrain_root/.venv-lock" && flock "$descriptor"; fi
+  if ! _is_ready "$folder" "$lock" any docs; then
+    _say "preparing ${folder##*/} with $python (once; about 20 MB, 30 s)"
+    rm -rf "$folder"
+    "$python" -m venv "$folder" >&2 || _fail "$python could not make an environment in $folder; see the message above."
+    _install "$folder" -r "$mxtrain_root/requirements/docs.txt"
+    _stamp "$folder" docs
+  fi
+  [[ -z "${descriptor:-}" ]] || exec {descriptor}>&-
 }
 
 # What tells machines with and without an NVIDIA driver apart, without the second that nvidia-smi takes.

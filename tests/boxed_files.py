@@ -1,4 +1,4 @@
-"""Small datasets of pictures with boxes, in the forms that users have."""
+"""Small datasets of images with boxes, in the forms that users have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def draw(
     path: Path, size: Tuple[int, int], boxes: Iterable[Sequence[Any]] = (), colours: Sequence[Sequence[int]] = (),
     seed: int = 0, **options: Any,
 ) -> Path:  # fmt: skip
-    """A picture of noise with a filled rectangle for each box."""
+    """A image of noise with a filled rectangle for each box."""
     path.parent.mkdir(parents=True, exist_ok=True)
     width, height = size
     image_HWC = np.random.RandomState(seed).randint(0, 40, (height, width, 3)).astype(np.uint8)
@@ -84,7 +84,7 @@ IDS = {"cat": 17, "Dog": 3}
 def coco_json(
     names: Sequence[str], first_id: int = 1, ids: Optional[Dict[str, int]] = None, reverse: bool = True
 ) -> Dict[str, Any]:  # fmt: skip
-    """What a file of COCO's says of pictures; ids have gaps, and nothing is in order."""
+    """What a file of COCO's says of images; ids have gaps, and nothing is in order."""
     ids = ids or IDS
     images, annotations = [], []
     for number, name in enumerate(names):
@@ -120,7 +120,7 @@ def write_coco(root: Path, train: str = "abc", val: str = "de") -> Path:
 
 
 def list_label(name: str, normalized: bool = True, header: int = 4, difficult: Optional[int] = None) -> list:
-    """The label of a picture as GluonCV writes it: A, B, width, height, and five numbers or six for each thing."""
+    """The label of an image as GluonCV writes it: A, B, width, height, and five numbers or six for each object."""
     (width, height), boxes = PICTURES[name]
     sides = (width, height, width, height) if normalized else (1, 1, 1, 1)
     more = [] if difficult is None else [difficult]

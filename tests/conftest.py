@@ -22,7 +22,7 @@ import pytest
 
 from mxtrain.files.cache import own_folder
 from mxtrain.runtime.amx import cpu_flags
-from mxtrain.runtime.openblas import CORE, openblas_core
+from mxtrain.runtime.apply import CORE, openblas_core
 from mxtrain.types import NamedFlags, NamedInt
 
 if openblas_core(cpu_flags()):
@@ -194,18 +194,18 @@ SLOW = {
         line.partition(" ") for line in Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines()
     )
 }
-"""Seconds of the tests that took more than half of one in a run of all; `scripts/slow_tests` makes the list anew."""
+"""Seconds of the tests that took more than 0.4 in a run of all; `scripts/slow_tests` makes the list anew."""
 LONG_S = 2.0
 
 
 def pytest_collection_modifyitems(items):
-    """Marks them, so that `-m "not slow"` leaves them out, and puts files that take long first: at the end of a run of
-    several processes each takes a file that is over soon."""
+    """Marks slow tests, so that `-m "not slow"` leaves them out, and puts files that take long first: at the end of a
+    run of several processes each takes a file that is over soon."""
     took = Counter()
     for item in items:
         seconds = SLOW.get(item.nodeid, 0.0)
         took[item.path] += seconds
         for mark, least in ((pytest.mark.slow, 0.0), (pytest.mark.long, LONG_S)):
-            if seconds > least:
+            if seconds > least or item.get_closest_marker("zoo"):
                 item.add_marker(mark)
     items.sort(key=lambda item: -took[item.path])

@@ -6,7 +6,6 @@ from typing import Any, Dict, Optional, Sequence
 
 import numpy as np
 
-from mxtrain.build import hybridize
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.world import World
@@ -19,7 +18,8 @@ from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.strategies import Single
-from mxtrain.trainer.step import TrainingStep
+from mxtrain.training.network import hybridize
+from mxtrain.training.step import TrainingStep
 from mxtrain.types import Batch
 
 ROWS, FIELDS, NUMBERS = 40, 3, 2
@@ -42,12 +42,12 @@ class Scorer(gluon.HybridBlock):
         return self.out(self.hidden(vector_BU)) + F.sum(self.first(id_BF), axis=1)
 
 
-def build_network(sparse: bool, kind: Any = Scorer, dtype: str = "float32", elsewhere: bool = False) -> Any:
+def build_network(sparse: bool, kind: Any = Scorer, dtype: str = "float32", remote_rows: bool = False) -> Any:
     """Initialised; the same numbers whether sparse or not, and with its tables on servers."""
     network = kind(prefix="scorer_")
     if sparse:
         assert make_sparse(network, SHAPES, 1) == []
-    initialize(network, "xavier", 0, mx.cpu(0), tables_of(network) if elsewhere else ())
+    initialize(network, "xavier", 0, mx.cpu(0), tables_of(network) if remote_rows else ())
     network.cast(dtype)
     return hybridize(network)
 
@@ -65,15 +65,14 @@ def build_step(
     )  # fmt: skip
     strategy = (placement or Single()).build(objective, parts, store)
     weights = {name: strategy.values[name] for name in strategy.trainable}
-    if strategy.served is not None:
+    if strategy.remote.names:
         network = strategy.network
         rates = dict(zip(TABLES, (network.first.weight.lr_mult, network.second.weight.lr_mult)))
         multipliers = {name: (float(rate), 1.0) for name, rate in rates.items()}
-        strategy.served.begin(store, optimizer.model_dump(), multipliers, 1, 0)
+        strategy.remote.connect(store, optimizer.model_dump(), multipliers, 1, 0)
     updater = Updater(optimizer.build(1), weights, dict.fromkeys(weights, (1.0, 1.0)), strategy.rows, lazy)
     average = build_average(None, strategy.values, strategy.publish)
-    states = {} if strategy.served is None else {"optimizer": strategy.served.with_updater(updater)}
-    return TrainingStep(strategy, store, updater, average, clip, None, states=states)
+    return TrainingStep(strategy, store, updater, average, clip, None)
 
 
 def batch(seed: int, size: int = 8) -> Batch:

@@ -16,25 +16,27 @@ from low_precision import needs_bfloat16
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from bench_parts import (  # noqa: E402
-    clock,
-    detection_files,
-    detection_race,
-    gluoncv_detection,
-    language_race,
-    publish,
-    race,
-    segmentation,
-    segmentation_files,
-    wire,
-)
+from bench_parts import callbacks, files, gluoncv_side, parts, publish  # noqa: E402
+from bench_parts.__main__ import PARTS  # noqa: E402
+from bench_parts.distributed import needs_own_network  # noqa: E402
 from bench_parts.fault_run import differences  # noqa: E402
 from bench_parts.faults import _fill  # noqa: E402
-from bench_parts.measured import Measured, Options, Series, Target, in_turn  # noqa: E402
-from bench_parts.processes import ProcessFailed, default_environment, tuned_environment  # noqa: E402
-from bench_parts.turns import Side, in_turns  # noqa: E402
+from bench_parts.harness import (  # noqa: E402
+    Comparison,
+    Measured,
+    Options,
+    ProcessFailed,
+    Ratio,
+    Series,
+    Side,
+    Target,
+    default_environment,
+    in_turn,
+    in_turns,
+    tuned_environment,
+)
 
-from mxtrain.dataset.language.tokenizing.base import OWN_SPECIAL  # noqa: E402
+from mxtrain.text.tokenizing.base import OWN_SPECIAL  # noqa: E402
 
 # Loads the data as GluonCV's script does, and logs as it does.
 STAND_IN = """
@@ -109,10 +111,10 @@ def run_part(part, out, *arguments):
     result = json.loads((out / "benchmarks" / f"{part}.json").read_text())
     assert result["quick"] and result["machine"]["environment"]["OMP_NUM_THREADS"] == "1"
     assert (out / "benchmarks" / f"{part}.png").read_bytes().startswith(b"\x89PNG")
-    page = (out / "benchmarks.md").read_text()
+    page = (out / "benchmarks" / "README.md").read_text()
     assert all(target["name"] in page for target in result["targets"]) and "figures mean nothing" in page
     assert str(out) not in json.dumps(result) + page, "a path of this machine was published"
-    left = {path.name for path in out.iterdir()} - {"benchmarks", "benchmarks.md", "script.py"}
+    left = {path.name for path in out.iterdir()} - {"benchmarks", "script.py"}
     assert not left, f"left behind: {left}"
     return {series["name"]: series for series in result["series"]}, result
 
@@ -120,11 +122,12 @@ def run_part(part, out, *arguments):
 @pytest.mark.slow
 def test_default(tmp_path):
     series, result = run_part("default", tmp_path)
-    assert series["wall time, command to exit"]["median"] > 1
+    assert series["wall time, command to exit"]["median"] > 1 and series["processor time, all threads"]["median"] > 1
     assert 0.1 < series["best validation accuracy"]["median"] <= 1
     assert [target["limit"] for target in result["targets"]] == [60, 0.985]
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_runner(tmp_path):
     series, result = run_part("runner", tmp_path)
@@ -134,16 +137,18 @@ def test_runner(tmp_path):
     assert [target["limit"] for target in result["targets"]] == [0.98, 1.7]
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_gluoncv(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(STAND_IN)
-    series, _ = run_part("gluoncv", tmp_path, "--gluoncv-script", str(script))
+    series, result = run_part("gluoncv", tmp_path, "--gluoncv-script", str(script))
     assert [found["values"] for name, found in series.items() if "train_cifar10" in name] == [[8.0], [8.0]]
+    assert [target["limit"] for target in result["targets"]] == [1.0, 1.0]
     assert series["an epoch of cifar_resnet20_v1: mxtrain"]["median"] > 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.zoo
 def test_segmentation(tmp_path):
     """Twenty seconds: a script in the place of GluonCV's, and mxtrain, take turns on the same files."""
     scripts = tmp_path / "gluon-cv" / "scripts"
@@ -154,68 +159,70 @@ def test_segmentation(tmp_path):
     series, result = run_part("segmentation", tmp_path / "out", "--gluoncv-script", str(path), "--turns", "3")
     title = "fastscnn, 64 px, batch 2"
     assert [target["limit"] for target in result["targets"]] == [1.2]
-    ours, theirs = (series[f"{title}: {side}"]["values"] for side in ("mxtrain", segmentation.SHIPPED))
-    assert series[f"{title}: mxtrain / {segmentation.SHIPPED}, pair by pair"]["values"] == [
+    ours, theirs = (series[f"{title}: {side}"]["values"] for side in ("mxtrain", parts.AS_SHIPPED))
+    assert series[f"{title}: mxtrain / {parts.AS_SHIPPED}, pair by pair"]["values"] == [
         pytest.approx(a / b) for a, b in zip(ours, theirs)
     ]
-    assert len(ours) == len(theirs) == len(series[f"{title}: {segmentation.AS_OURS}"]["values"]) == 3
+    assert len(ours) == len(theirs) == len(series[f"{title}: {parts.AS_OURS}"]["values"]) == 3
 
 
 def test_segmentation_needs_the_script_in_the_same_checkout(tmp_path):
     (tmp_path / "script.py").write_text("")
-    reason = segmentation.missing(str(tmp_path / "script.py"))
-    assert "segmentation/train.py is not there" in reason and "no script was given" in segmentation.missing("")
+    given = Options(True, tmp_path, gluoncv_script=str(tmp_path / "script.py"))
+    assert "segmentation/train.py is not there" in PARTS["segmentation"].why_not(given)
+    assert "no script was given" in PARTS["segmentation"].why_not(Options(True, tmp_path))
 
 
-def test_pictures_of_segmentation_are_read_alike_by_both_sides(tmp_path):
+def test_images_of_segmentation_are_read_alike_by_both_sides(tmp_path):
     """GluonCV takes trainval.txt for train, mxtrain train.txt; the ignored outlines are there."""
     from PIL import Image
 
-    from mxtrain.dataset.voc_segmentation import VocSegmentation
+    from mxtrain.vision.segmentation.voc_segmentation import VocSegmentation
 
-    segmentation_files.write_files(tmp_path, segmentation_files.PICTURES + 2)
+    files.write_segmentation(tmp_path, files.PICTURES + 2)
     lists = tmp_path / "VOC2012" / "ImageSets" / "Segmentation"
     assert (lists / "train.txt").read_text() == (lists / "trainval.txt").read_text()
     splits = VocSegmentation(root=str(tmp_path)).open()
-    assert len(splits.train) == segmentation_files.PICTURES + 2 and len(splits.val) == segmentation_files.VAL_PICTURES
+    assert len(splits.train) == files.PICTURES + 2 and len(splits.val) == files.VAL_PICTURES
     with Image.open(tmp_path / "VOC2012" / "SegmentationClass" / "train_000000.png") as mask:
         values, mode = set(np.unique(np.asarray(mask)).tolist()), mask.mode
-    assert mode == "P" and {0, 255} < values and values - {255} <= set(range(segmentation_files.NUM_CLASSES))
+    assert mode == "P" and {0, 255} < values and values - {255} <= set(range(files.SEGMENTATION_CLASSES))
 
 
-@pytest.mark.slow
+@pytest.mark.zoo
 @needs_bfloat16
 def test_detection_race(tmp_path):
     """Forty seconds: what GluonCV's script does and mxtrain take turns on the same files."""
     series, result = run_part("detection_race", tmp_path, "--turns", "3")
-    title, names = "yolo3_mobilenet0.25, 96 px, batch 2", [detection_race.OURS, detection_race.SAME]
+    title, names = "yolo3_mobilenet0.25, 96 px, batch 2", [parts.OURS, parts.SAME]
     assert [(target["limit"], target["at_least"]) for target in result["targets"]] == [(1.3, True), (0.05, False)]
     assert 0 <= result["targets"][1]["value"] < 1
     ours, theirs = (series[f"{title}: {side}"]["values"] for side in names)
     shares = [pytest.approx(a / b) for a, b in zip(ours, theirs)]
     assert series[f"{title}: {' / '.join(names)}, pair by pair"]["values"] == shares and len(shares) == 3
-    titles, (row, *memory) = result["table"]
-    assert row == title and len(titles) == 1 + len(memory) == 5 and all(float(cell) > 100 for cell in memory)
+    memory = [found["median"] for name, found in series.items() if name.endswith("most memory")]
+    assert len(memory) == 4 and all(value > 100 for value in memory)
+    assert all(result["details"][f"{title}: {side}"]["cpu_s of a block"] > 0 for side in names)
 
 
 @pytest.fixture(scope="module")
 def devkit(tmp_path_factory):
     folder = tmp_path_factory.mktemp("detection") / "VOCdevkit"
-    detection_files.write_files(folder, detection_files.PICTURES + 2)
+    files.write_detection(folder, files.PICTURES + 2)
     return folder
 
 
 @pytest.mark.filterwarnings("ignore")  # GluonCV's
-def test_pictures_of_detection_are_read_alike_by_both_sides(devkit):
+def test_images_of_detection_are_read_alike_by_both_sides(devkit):
     """The same pictures, and the same boxes of the same classes. GluonCV leaves out the last pixel of a box."""
-    from mxtrain.dataset.voc import Voc
+    from mxtrain.vision.detection.voc import Voc
 
-    lists = {"train_split": detection_files.SPLIT, "val_split": detection_files.VAL_SPLIT}
+    lists = {"train_split": files.DETECTION_SPLIT, "val_split": files.DETECTION_VAL_SPLIT}
     splits = Voc(root=str(devkit), **lists).open()
-    theirs = gluoncv_detection.open_pictures(gluoncv_detection.Work("", 0, 0, 0, devkit))
-    assert len(splits.train) == len(theirs) == detection_files.PICTURES + 2
-    assert len(splits.val) == detection_files.VAL_PICTURES
-    for index in (0, 7, detection_files.PICTURES + 1):
+    theirs = gluoncv_side.open_pictures(gluoncv_side.Work("", 0, 0, 0, devkit))
+    assert len(splits.train) == len(theirs) == files.PICTURES + 2
+    assert len(splits.val) == files.VAL_PICTURES
+    for index in (0, 7, files.PICTURES + 1):
         image_HWC, label_M6 = theirs[index]
         image_CHW, box_MD = splits.train.picture(index), splits.train.boxes(index)
         assert image_HWC.shape == image_CHW.transpose(1, 2, 0).shape == (375, 500, 3)
@@ -227,15 +234,15 @@ def test_pictures_of_detection_are_read_alike_by_both_sides(devkit):
 @pytest.mark.filterwarnings("ignore")  # GluonCV's
 @pytest.mark.parametrize(
     "network, size",
-    [("ssd_512_mobilenet1.0", 512), ("yolo3_mobilenet0.25", 96), ("center_net_resnet18_v1b", 64),
-     ("faster_rcnn_fpn_resnet18_v1b", 96)],
+    [pytest.param("ssd_512_mobilenet1.0", 512, marks=pytest.mark.zoo), ("yolo3_mobilenet0.25", 96),
+     ("center_net_resnet18_v1b", 64), pytest.param("faster_rcnn_fpn_resnet18_v1b", 96, marks=pytest.mark.zoo)],
 )  # fmt: skip
 def test_what_gluoncvs_scripts_do_trains_on_whole_batches(network, size, devkit, request):
     """Ten seconds each: three steps on two pictures each, with losses that are numbers, and weights that move."""
-    if network.startswith(gluoncv_detection.FASTER_RCNN):
+    if network.startswith(gluoncv_side.FASTER_RCNN):
         request.getfixturevalue("written_memory")
-    recipe = gluoncv_detection.build_recipe(gluoncv_detection.Work(network, size, 2, 0, devkit))
-    steps = gluoncv_detection.train(recipe)
+    recipe = gluoncv_side.build_recipe(gluoncv_side.Work(network, size, 2, 0, devkit))
+    steps = gluoncv_side.train(recipe)
     seen = [next(steps).shape]
     trained = [parameter for parameter in recipe.trainer._params if parameter.grad_req != "null"]
     before = [parameter.data().asnumpy() for parameter in trained]
@@ -249,20 +256,21 @@ def test_what_gluoncvs_scripts_do_trains_on_whole_batches(network, size, devkit,
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # GluonCV's
 def test_both_train_the_same_of_the_pyramid_of_a_faster_rcnn(devkit):
-    from mxtrain.model.faster_rcnn import FasterRCNN
     from mxtrain.model.parameters import freeze, is_trained
+    from mxtrain.vision.detection.faster_rcnn import FasterRCNN
 
-    (case,) = (one for one in detection_race.CASES if one.model == "faster_rcnn")
-    recipe = gluoncv_detection.build_recipe(gluoncv_detection.Work(case.name, 96, 2, 0, devkit))
+    (case,) = (one for one in parts.DETECTORS if one.model == "faster_rcnn")
+    recipe = gluoncv_side.build_recipe(gluoncv_side.Work(case.name, 96, 2, 0, devkit))
     theirs = {parameter.name for parameter in recipe.trainer._params}
     network = FasterRCNN(name=case.ours, backbone="resnet18_v1b").build(20, (3, 96, 128))
-    freeze(network, detection_race.FROZEN)
+    freeze(network, parts.FROZEN)
     ours = {parameter.name for parameter in network.features.collect_params().values() if is_trained(parameter)}
     assert ours and ours == {name for name in theirs if name.startswith(("resnetv1b", "P"))}
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
-@pytest.mark.skipif(bool(wire.available()), reason="no network namespaces here")
+@pytest.mark.skipif(bool(needs_own_network()), reason="no network namespaces here")
 def test_compression(tmp_path):
     series, result = run_part("compression", tmp_path)
     (two_bit,) = [target["value"] for target in result["targets"] if "bytes a step" in target["name"]]
@@ -270,6 +278,7 @@ def test_compression(tmp_path):
     assert len(result["table"]) == 3 and series["MLP: none"]["median"] > 4 * 4 * 64 * 3 * 32 * 32
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_faults(tmp_path):
     """Ten seconds: a worker is killed, and the run ends as an undisturbed one."""
@@ -292,49 +301,56 @@ def test_differences_of_runs_are_found():
 
 
 def test_the_race_needs_pytorch(tmp_path):
-    assert "--torch-python" in race.missing("") and "is not there" in race.missing(str(tmp_path / "python"))
+    why_not = PARTS["race"].why_not
+    assert "--torch-python" in why_not(Options(True, tmp_path))
+    assert "is not there" in why_not(Options(True, tmp_path, torch_python=str(tmp_path / "python")))
 
 
-@pytest.mark.slow
+@pytest.mark.zoo
 def test_language_race(tmp_path):
     """Half a minute: GluonNLP's networks and ours take turns; PyTorch is not installed here."""
     pytest.importorskip("gluonnlp")
     series, result = run_part("language_race", tmp_path, "--turns", "3")
-    compared = [chosen for chosen in language_race.QUICK_RACES if chosen.gluonnlp]
+    compared = [chosen for chosen in parts.QUICK_LANGUAGE_RACES if chosen.gluonnlp]
     assert [target["limit"] for target in result["targets"]] == [1.3, 1.2]
-    names = [language_race.OURS, race.GLUONNLP, language_race.SHIPPED]
+    names = ["mxtrain, float32", parts.GLUONNLP, parts.SHIPPED]
     for title in (chosen.name for chosen in compared):
         ours, theirs, _ = (series[f"{title}: {side}"]["values"] for side in names)
         shares = [pytest.approx(a / b) for a, b in zip(ours, theirs)]
-        assert series[f"{title}: mxtrain / {race.GLUONNLP}, pair by pair"]["values"] == shares and len(shares) == 3
+        assert series[f"{title}: mxtrain / {parts.GLUONNLP}, pair by pair"]["values"] == shares and len(shares) == 3
         assert all(series[f"{title}: {side}, most memory"]["median"] > 100 for side in names)
     assert {found["unit"] for found in series.values()} == {"tokens/s", "MiB", "ratio"}
 
 
 def test_races_of_language_can_be_chosen(tmp_path, monkeypatch):
-    ran = []
-    monkeypatch.setattr(language_race, "_run", lambda chosen, *_: ran.append(chosen))
-    language_race.measure(Options(False, tmp_path, turns=2, only="gpt"))
-    assert [(chosen.network, chosen.blocks, chosen.per_block) for chosen in ran] == [("gpt2", 2, 1024)]
+    monkeypatch.setattr(parts, "HAS_GLUONNLP", True)
+    for only, turns in (("transformer", 2), ("lstm", 3)):
+        (tmp_path / only).mkdir()
+        (one,) = parts.language_race(Options(True, tmp_path / only, turns=turns, steps=3, only=only))
+        assert only in one.title.lower() and one.times == turns
+        assert {side.steps for side in one.sides.values()} == {3}
+        assert {side.work for side in one.sides.values()} == {3 * 2 * 8}
 
 
-def test_the_race_of_language_needs_pytorch_or_gluonnlp(monkeypatch):
-    monkeypatch.setattr(language_race, "HAS_GLUONNLP", True)
-    assert language_race.missing("") == "" and "is not there" in language_race.missing("nowhere/python")
-    monkeypatch.setattr(language_race, "HAS_GLUONNLP", False)
-    assert "--torch-python" in language_race.missing("")
+def test_the_race_of_language_needs_pytorch_or_gluonnlp(tmp_path, monkeypatch):
+    why_not = PARTS["language_race"].why_not
+    monkeypatch.setattr(parts, "HAS_GLUONNLP", True)
+    assert why_not(Options(True, tmp_path)) == ""
+    assert "is not there" in why_not(Options(True, tmp_path, torch_python="nowhere/python"))
+    monkeypatch.setattr(parts, "HAS_GLUONNLP", False)
+    assert "--torch-python" in why_not(Options(True, tmp_path))
 
 
-@pytest.mark.parametrize("chosen", language_race.QUICK_RACES, ids=lambda one: one.network)
+@pytest.mark.parametrize("chosen", parts.QUICK_LANGUAGE_RACES, ids=lambda one: one.network)
 def test_texts_of_the_race_have_all_words_and_are_enough(tmp_path, chosen):
     """Else the output layer would be smaller than it is said to be, or an epoch would end."""
-    chosen = replace(chosen, block_steps=20)
-    overrides = dict(one.split("=", 1) for one in language_race._ours(chosen, "off", tmp_path).arguments[2:])
+    chosen = replace(chosen, steps=20)
+    overrides = dict(one.split("=", 1) for one in parts.language_overrides(chosen, "off", tmp_path))
     for language in ("en", "de") if chosen.network == "transformer_tiny" else ("txt",):
         lines = [line.split() for line in (tmp_path / f"train.{language}").read_text().splitlines()]
         assert {len(line) for line in lines} == {chosen.size - 1}
         assert len(set(sum(lines, []))) + len(OWN_SPECIAL) == int(overrides["dataset.vocab_size"])
-        assert len(lines) > chosen.block_steps * (chosen.blocks + 3) * chosen.batch_size
+        assert len(lines) > chosen.steps * (chosen.blocks + 3) * chosen.batch_size
 
 
 def test_a_disk_is_filled(small_disk):
@@ -352,7 +368,7 @@ def test_loader(tmp_path):
     assert len(series) == 7 and all(found["median"] > 10 for found in series.values())
 
 
-@pytest.mark.slow
+@pytest.mark.zoo
 def test_corpora(tmp_path):
     pytest.importorskip("tokenizers")
     series, result = run_part("corpora", tmp_path, "--before", str(ROOT))
@@ -364,10 +380,10 @@ def test_corpora(tmp_path):
 def test_gluonnlps_network_with_our_weights_is_the_same_network():
     """All at once and one token after the other, with texts of other lengths."""
     pytest.importorskip("gluonnlp")
-    from bench_parts.gluonnlp_translation import SameNetwork
+    from bench_parts.gluonnlp_side import SameNetwork
 
     from mxtrain.engine.backend import mx, nd
-    from mxtrain.model.networks.transformer import TransformerNetwork, TransformerSizes
+    from mxtrain.text.translation.networks.transformer import TransformerNetwork, TransformerSizes
 
     network = TransformerNetwork(30, 20, TransformerSizes(2, 16, 32, 4, 0.0, False), "none", 1)
     network.initialize(mx.init.Normal(0.3))
@@ -386,6 +402,7 @@ def test_gluonnlps_network_with_our_weights_is_the_same_network():
         np.testing.assert_allclose(found, wanted[:, place], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_beam_search(tmp_path):
     pytest.importorskip("gluonnlp")
@@ -414,6 +431,7 @@ def test_start(tmp_path):
     assert 0 < series["first visible line, now"]["median"] < series["first step, now"]["median"]
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 def test_checkpoint(tmp_path):
     series, _ = run_part("checkpoint", tmp_path)
@@ -436,7 +454,7 @@ def test_a_process_that_is_measured_does_not_outlive_an_interrupt(tmp_path):
     code = (
         "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, file=open('pid', 'w')); time.sleep(60)"
     )
-    caller = f"from pathlib import Path; from bench_parts.processes import run; run(['-c', {code!r}], {{}}, Path('.'))"
+    caller = f"from pathlib import Path; from bench_parts.harness import run; run(['-c', {code!r}], {{}}, Path('.'))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
     process = subprocess.Popen([sys.executable, "-c", caller], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
     pid = tmp_path / "pid"
@@ -479,12 +497,12 @@ def test_targets_have_a_direction():
 def test_an_epoch_lies_between_two_validations(tmp_path):
     path = tmp_path / "clock.json"
     path.write_text(json.dumps([[10, 3.0], [20, 7.0], [30, 9.5]]))
-    assert clock.epoch_seconds(path) == [4.0, 2.5]
+    assert callbacks.epoch_seconds(path) == [4.0, 2.5]
 
 
 COUNTING = """
 import sys, time
-from bench_parts.turns import Turns
+from bench_parts.turn import Turns
 turns = Turns()
 for number in range(100):
     print(sys.argv[1], number, "begins", file=open("../order", "a"), flush=True)
@@ -504,7 +522,8 @@ def sides(*arguments):
 def test_processes_take_turns(tmp_path):
     """Three seconds; blocks don't overlap, and the first ones are not counted."""
     found = in_turns(sides(("a", "0.1"), ("b", "0.2")), 2, tmp_path)
-    assert found == {"a": [pytest.approx(0.1, abs=0.05)] * 2, "b": [pytest.approx(0.2, abs=0.05)] * 2}
+    seconds = {name: one.seconds for name, one in found.items()}
+    assert seconds == {"a": [pytest.approx(0.1, abs=0.05)] * 2, "b": [pytest.approx(0.2, abs=0.05)] * 2}
     lines = [line.split() for line in (tmp_path / "order").read_text().splitlines()]
     timed = [line for line in lines if line[1] in "123"]  # what the first turn began with is over
     assert all(begin[:2] == end[:2] for begin, end in zip(timed[::2], timed[1::2])), timed
@@ -512,7 +531,7 @@ def test_processes_take_turns(tmp_path):
 
 TICKING = """
 import subprocess, sys, time
-from bench_parts.turns import Turns
+from bench_parts.turn import Turns
 tick = "import time\\nwhile True: print(time.monotonic(), file=open('../ticks', 'a')); time.sleep(0.01)"
 if sys.argv[1] == "ticking":
     subprocess.Popen([sys.executable, "-c", tick])
@@ -528,7 +547,7 @@ def test_a_side_can_be_stopped_with_its_children_while_others_have_their_turn(tm
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])}
     given = {name: Side(["-c", TICKING, name], environment, stopped_between=True) for name in ("ticking", "other")}
     found = in_turns(given, 2, tmp_path)
-    assert [round(value, 1) for values in found.values() for value in values] == [0.5] * 4
+    assert [round(value, 1) for one in found.values() for value in one.seconds] == [0.5] * 4
     ticks = [float(line) for line in (tmp_path / "ticks").read_text().splitlines()]
     pauses = [after - before for before, after in zip(ticks, ticks[1:]) if after - before > 0.45]
     assert len(pauses) >= 2, "it went on while the other had its turn"
@@ -536,7 +555,7 @@ def test_a_side_can_be_stopped_with_its_children_while_others_have_their_turn(tm
 
 HOLDING = """
 import multiprocessing, sys, time
-from bench_parts.turns import Turns
+from bench_parts.turn import Turns
 turns = Turns()
 held = bytearray(b"1" * (64 << 20))
 fork = multiprocessing.get_context("fork")
@@ -559,9 +578,47 @@ def test_the_memory_of_a_sides_further_processes_counts_and_what_they_share_coun
     """Four seconds; without that, a loader's worker would count all that it has in common with its parent."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])}
     given = {name: Side(["-c", HOLDING, name], environment, stopped_between=True) for name in ("one", "two")}
-    peak_MiB = {}
-    in_turns(given, 1, tmp_path, peak_MiB)
+    peak_MiB = {name: one.peak_MiB for name, one in in_turns(given, 1, tmp_path).items()}
     assert 96 <= peak_MiB["two"] - peak_MiB["one"] < 96 + 48, peak_MiB
+
+
+WORKING = """
+import sys, time
+from bench_parts.turn import take_turns
+def step():
+    until = time.process_time() + float(sys.argv[1])
+    while time.process_time() < until: pass
+    time.sleep(float(sys.argv[2]))
+take_turns(step, lambda: None, 2)
+"""
+
+
+def working(compute_s, sleep_s, **options):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])}
+    return Side(["-c", WORKING, str(compute_s), str(sleep_s)], environment, **options)
+
+
+def test_a_comparison_tells_rates_ratios_and_processor_time(tmp_path):
+    """Five seconds: a block is two steps, of which one side computes for half of the time."""
+    sides = {"idle": working(0.1, 0.1, work=8, steps=2), "busy": working(0.2, 0.2, work=8, steps=2)}
+    ratios = [Ratio("idle", "busy", 1.5), Ratio("busy", "idle", None, "twice", 2.0), Ratio("absent", "idle", 9.0)]
+    found = Measured()
+    figures = Comparison("case", "samples/s", sides, 2, ratios).measure(tmp_path, found)
+    assert [series.name for series in found.series] == [
+        "case: idle", "case: busy", "case: idle / busy, pair by pair", "case: twice, pair by pair"]  # fmt: skip
+    cpu_s = {name: about["cpu_s of a block"] for name, about in found.details.items()}
+    assert cpu_s == {"case: idle": pytest.approx(0.2, abs=0.06), "case: busy": pytest.approx(0.4, abs=0.08)}
+    shares = [a / b for a, b in zip(figures["idle"], figures["busy"])]
+    assert found.series[2].values == shares and all(8 / 0.4 >= rate for rate in figures["idle"])
+    assert found.series[3].values == [pytest.approx(0.5 / share) for share in shares]
+    (target,) = found.targets
+    assert target.name == "case: idle / busy, median of pairs" and target.value == pytest.approx(sum(shares) / 2)
+
+
+def test_sides_that_do_other_work_are_no_comparison(tmp_path):
+    """Two seconds."""
+    with pytest.raises(ProcessFailed, match="a: a block of 3 steps had 2"):
+        in_turns({"a": working(0.01, 0.0, steps=3)}, 2, tmp_path)
 
 
 def test_a_side_that_dies_is_named(tmp_path):
@@ -589,6 +646,6 @@ def test_a_missed_target_stands_out_on_the_page(tmp_path):
     result = {"part": "x", "taken": "2020-01-01", "quick": False, "machine": machine, **found.to_json()}
     publish.write_result("x", result, tmp_path)
     publish.write_page(tmp_path, ["absent", "x"])
-    page = (tmp_path / "benchmarks.md").read_text()
-    assert "| x | a share | ≥ 0.98 | 0.5 | **no** |" in page
-    assert "12,346" in page and "mean nothing" not in page
+    page = (tmp_path / "benchmarks" / "README.md").read_text()
+    assert "| [x](other.md#x) | a share | ≥ 0.98 | 0.5 | **no** |" in page
+    assert "12,346" in (tmp_path / "benchmarks" / "other.md").read_text() and "mean nothing" not in page

@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxtrain.build import build_network, build_run, warnings_of
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
-from mxtrain.dataset.language.tokenizing.wordpiece import WordPiece
-from mxtrain.dataset.signature import Signature
+from mxtrain.build import build_run
+from mxtrain.data.base import open_splits
+from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import mx
-from mxtrain.parallel.fence import can_be_fenced, written_together
+from mxtrain.parallel.engine_dependency import can_add_dependencies, written_together
 from mxtrain.task.classification import Classification
-from mxtrain.task.masked_language_modeling import MaskedLanguageModeling
+from mxtrain.text.language_modeling.masked_language_modeling import MaskedLanguageModeling
+from mxtrain.text.signature import TextSignature
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.wordpiece import WordPiece
+from mxtrain.training.network import build_network
+from mxtrain.training.remarks import warnings_of
 
 SMALL = ("model=mlp", "model.hidden=[8]", "dataset.batch_size=50", "logger=jsonl")
 
@@ -61,13 +64,13 @@ def test_splits_are_measured_as_the_description_says(made: Any) -> None:
 def test_what_only_predicts_has_no_memory_for_large_gradients(describe_run: Any) -> None:
     """Its graph is that of a network that learns, batch norms' statistics included."""
     description = describe_run("model=resnet", "model.depth=8", "model.width=0.25")
-    signature = description.dataset.sign(open_splits(description.dataset), description.model)
+    signature = description.dataset.infer_signature(open_splits(description.dataset), description.model)
     learning, trained = (build_network(description, signature, mx.cpu(), learns=learns) for learns in (True, False))
     for parameter, other in zip(trained.collect_params().values(), learning.collect_params().values()):
         is_vector = len(parameter.shape) == 1
         assert (parameter._grad is None) == (other._grad is None or not is_vector)
         np.testing.assert_array_equal(parameter.data().asnumpy(), other.data().asnumpy())
-    assert len(written_together(trained)) == len(written_together(learning)) > 0 and can_be_fenced(trained)
+    assert len(written_together(trained)) == len(written_together(learning)) > 0 and can_add_dependencies(trained)
 
 
 def test_the_networks_input_is_the_users_choice_or_the_images_own(made: Any) -> None:
@@ -99,13 +102,14 @@ def test_random_numbers_are_seeded_only_where_something_draws(made: Any) -> None
 def test_a_signature_survives_a_checkpoint() -> None:
     picture = Signature((3, 8, 9), [0.5] * 3, [0.25] * 3, ["a", "b"])
     assert Signature.from_json(picture.to_json()) == picture
-    assert (Classification().num_classes(picture), picture.vocab_size) == (2, None)
-    text = Signature(((5,), (5,), ()), [], [], ["a", "b"], TokenizerConfig(WordPiece(("x", "y", "z"), True), 5))
-    assert Signature.from_json(text.to_json()) == text
+    assert Classification().num_classes(picture) == 2
+    config = TokenizerConfig(WordPiece(("x", "y", "z"), True), 5)
+    text = TextSignature(((5,), (5,), ()), [], [], class_names=["a", "b"], tokenizer_config=config)
+    assert TextSignature.from_json(text.to_json()) == text
     assert (Classification().num_classes(text), text.vocab_size) == (2, 3)
     hiding = TokenizerConfig(WordPiece(("x", "y", "z"), True), 5, 0.2)
-    masked = Signature(((5,), (5,), (), (1,)), [], [], ["a", "b"], hiding)
-    assert Signature.from_json(masked.to_json()) == masked
+    masked = TextSignature(((5,), (5,), (), (1,)), [], [], class_names=["a", "b"], tokenizer_config=hiding)
+    assert TextSignature.from_json(masked.to_json()) == masked
     assert (MaskedLanguageModeling().num_classes(masked), masked.vocab_size) == (3, 3)
 
 

@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 from mxtrain.build import build_run
-from mxtrain.dataset.base import BaseDataset, open_splits
-from mxtrain.dataset.feature_table import FeatureTable
-from mxtrain.dataset.image_folder import ImageFolder
+from mxtrain.data.base import BaseDataset, open_splits
 from mxtrain.errors import CheckpointError
-from mxtrain.model.lenet import LeNet
-from mxtrain.trainer.estimate import Estimate, shown_time
+from mxtrain.tables.feature_table import FeatureTable
+from mxtrain.training.estimate import Estimate, shown_time
+from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.classification.lenet import LeNet
 
 
 def write_folder(root: Path, sizes: Sequence[Tuple[int, int]]) -> Path:
@@ -115,7 +115,7 @@ def test_the_estimate_of_memory_is_near_what_is_measured(tmp_path: Path, describ
         from mxtrain.cli.compose import Composer
         from mxtrain.cli.environment import check
         from mxtrain.runtime.memory import resident_memory
-        from mxtrain.trainer.estimate import estimate_training
+        from mxtrain.training.estimate import estimate_training
         words = ["dataset=synthetic", "dataset.image_size=64", "dataset.batch_size=64", "dataset.num_samples=256",
                  "trainer.max_steps=2", "trainer.limit_val_batches=1", "trainer.test=false", "logger=jsonl",
                  "checkpoint.save_on_end=false"]

@@ -11,16 +11,18 @@ from typing import Any, Callable, ClassVar, Dict, Iterator, Tuple
 import pytest
 from omegaconf import OmegaConf
 
-from mxtrain.build import build_evaluator, build_network, build_objective, place
+from mxtrain.build import place
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import check
-from mxtrain.dataset.base import Splits
-from mxtrain.dataset.digits import Digits
-from mxtrain.description.config import import_target
+from mxtrain.config.specs import import_target
+from mxtrain.data.base import Splits
 from mxtrain.description.groups import Description, build_group
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import ALONE
-from mxtrain.trainer.loaders import build_loader, take
+from mxtrain.training.loaders import build_loader, take
+from mxtrain.training.network import build_network
+from mxtrain.training.objective import build_evaluator, build_objective
+from mxtrain.vision.classification.digits import Digits
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 
@@ -28,7 +30,7 @@ CONF = Path(__file__).resolve().parents[1] / "conf"
 class RatedDigits(Digits):
     """Digits whose number is to be predicted, as a class of a user's own."""
 
-    serves: ClassVar[Tuple[str, ...]] = ("regression",)
+    tasks: ClassVar[Tuple[str, ...]] = ("regression",)
 
 
 def class_of(group: str, option: str) -> Any:
@@ -41,7 +43,7 @@ def classes(group: str) -> Dict[str, Any]:
 
 
 MODELS, TASKS = classes("model"), classes("task")
-DECLARED = [(task, model) for task in TASKS for model, found in MODELS.items() if task in found.serves]
+DECLARED = [(task, model) for task in TASKS for model, found in MODELS.items() if task in found.tasks]
 # Pairs whose model cannot read the task's default dataset: the end of the error message, and overrides with a dataset
 # that the model reads.
 OTHER_DATA = {
@@ -76,7 +78,7 @@ def rated_pairs(tmp_path: Path) -> Path:
 
 
 def test_every_model_says_what_it_is_for() -> None:
-    assert all(found.serves and set(found.serves) <= set(TASKS) for found in MODELS.values())
+    assert all(found.tasks and set(found.tasks) <= set(TASKS) for found in MODELS.values())
     assert {task for task, _ in DECLARED} == set(TASKS) and set(OTHER_DATA) <= set(DECLARED)
     assert [task.name for task in TASKS.values()] == list(TASKS)
 
@@ -96,7 +98,7 @@ def test_a_declared_combination_builds_and_is_measured(
     if key not in opened:
         opened[key] = description.dataset.open()
     splits = opened[key]
-    signature = description.dataset.sign(splits, description.model)
+    signature = description.dataset.infer_signature(splits, description.model)
     device = place(description)[0][0]
     network = build_network(description, signature, device)
     objective = build_objective(description, network, signature)
@@ -116,7 +118,8 @@ def test_a_combination_that_is_not_declared_names_one_that_is(compose: Any) -> N
             with pytest.raises(ConfigError) as refused:
                 usual.task.check(replace(usual, model=models[name]))
             (advised,) = re.findall(r"model=(\w+)", str(refused.value))
-            assert task in MODELS[advised].serves and usual.dataset.gives in MODELS[advised].reads, refused.value
+            assert task in MODELS[advised].tasks, refused.value
+            assert usual.dataset.sample_type in MODELS[advised].input_types, refused.value
 
 
 def made_of(model: str) -> Any:

@@ -1,4 +1,4 @@
-"""Runs on pictures of medicine: trained, gone on with, evaluated and predicted, with the window that the run had."""
+"""Runs on images of medicine: trained, gone on with, evaluated and predicted, with the window that the run had."""
 
 import json
 import os
@@ -12,7 +12,6 @@ from running import assert_same, here
 
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.dispatch import run
-from mxtrain.trainer.resume import differences
 
 CLASSIFICATION = ["dataset=image_folder", "model=lenet", "dataset.channels=1", "dataset.image_size=[24,32]",
                   "dataset.central_crop=1.0", "dataset.batch_size=5", "trainer.max_epochs=1"]  # fmt: skip
@@ -49,7 +48,7 @@ def test_dicom_files_are_trained_on_and_predicted_without_the_training_data(ct, 
     (ct / "well").rename(tmp_path / "other")
     found = predictions(tmp_path, str(run_dir), str(tmp_path / "new"))
     assert [row["top"] for row in found] == [row["top"] for row in before] and len(found) == 6
-    # As 8-bit pictures of what that window shows: the same network sees the same.
+    # As 8-bit images of what that window shows: the same network sees the same.
     for path in list((tmp_path / "new").iterdir()):
         units = dcmread(path).pixel_array.astype(float) - 1024
         shown = np.clip((units + 160) / 400, 0, 1) * 65535
@@ -60,7 +59,7 @@ def test_dicom_files_are_trained_on_and_predicted_without_the_training_data(ct, 
         assert one["class"] == other["class"]
         for this, that in zip(one["top"], other["top"]):
             assert this["probability"] == pytest.approx(that["probability"], abs=1e-3)
-    other = predictions(tmp_path, str(run_dir), str(tmp_path / "new"))  # in the window of the run: another picture
+    other = predictions(tmp_path, str(run_dir), str(tmp_path / "new"))  # in the window of the run: another image
     assert [row["top"] for row in other] != [row["top"] for row in shown]
     # No file that a run leaves behind names a person.
     left = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".dcm")
@@ -68,28 +67,7 @@ def test_dicom_files_are_trained_on_and_predicted_without_the_training_data(ct, 
     assert b"Jane" not in left and "Jane" not in printed.out + printed.err
 
 
-def test_a_run_of_before_goes_on(tmp_path):
-    """Its description has no window, and its checkpoint's decoding has none: the bits stay what they were."""
-    rng = np.random.RandomState(0)
-    for name in ("a", "b"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        for number in range(6):
-            deep = rng.randint(0, 65536, (24, 32)).astype(np.uint16)
-            Image.fromarray(deep).save(tmp_path / f"data/{name}/{number}.png")
-    settings = [*CLASSIFICATION, f"dataset.root={tmp_path / 'data'}"]
-    here(tmp_path / "whole", *settings)
-    here(tmp_path / "half", *settings, "trainer.max_steps=1", exit_code=75)
-    state = open_checkpoint(str(tmp_path / "half")).state["run"]
-    assert "window" not in state["input"]["decoding"] and state["description"]["dataset"]["window"] == "auto"
-    dataset = {key: value for key, value in state["description"]["dataset"].items() if key != "window"}
-    earlier, changed = ({**state["description"], "dataset": {**dataset, **new}} for new in ({}, {"window": "full"}))
-    assert differences(earlier, state["description"]) == []
-    assert differences(earlier, changed) == ["  dataset.window: was auto, now full"]
-    here(tmp_path / "half", *settings)
-    assert_same(tmp_path / "half", tmp_path / "whole")
-
-
-def test_masks_are_predicted_for_deep_pictures(tmp_path, train_run, monkeypatch):
+def test_masks_are_predicted_for_deep_images(tmp_path, train_run, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.RandomState(0)
     for folder in ("images", "masks"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 from pathlib import Path
@@ -19,28 +20,36 @@ from mxtrain.cli.compose import Composer
 from mxtrain.cli.data import DataSettings, refuse_other_words
 from mxtrain.cli.dispatch import find_command
 from mxtrain.cli.evaluate import EvalSettings
+from mxtrain.cli.export import ExportSettings
+from mxtrain.cli.lr_find import LrFindSettings
 from mxtrain.cli.predict import PredictSettings
 from mxtrain.cli.restored import refuse_what_only_trains
 from mxtrain.cli.settings import split_settings
 from mxtrain.cli.sweep import jobs
 from mxtrain.cli.verify import VerifySettings
+from mxtrain.config.specs import import_target
 from mxtrain.description.groups import describe
 from mxtrain.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
-MEASURED = ("benchmarks.md", "damaged-input.md", "mutation.md")
-"""Pages that scripts write: what stands there was run."""
+MEASURED = ("benchmarks/*.md", "reference/damaged-input.md", "internals/mutation.md", "reference/settings.md")
+"""Pages with results of scripts; their commands were run."""
 EXAMPLES = sorted((ROOT / "examples").glob("*/README.md"))
 """Pages whose commands are typed in their folder."""
 GUIDES = [
     *EXAMPLES,
     *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
-    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in MEASURED),
-]
-PAGES = [*GUIDES, *sorted((ROOT / "docs/decisions").glob("*.md"))]
+    *(
+        page for page in sorted((ROOT / "docs").rglob("*.md"))
+        if not any(page.match(f"docs/{pattern}") for pattern in (*MEASURED, "decisions/*.md", "zh/*.md"))
+    ),
+]  # fmt: skip
+CHINESE = [ROOT / "README.zh-CN.md", *sorted((ROOT / "docs/zh").glob("*.md"))]
+"""Pages with the commands of the English ones (tests/test_chinese.py)."""
+PAGES = sorted({*GUIDES, *CHINESE, *(ROOT / "docs").rglob("*.md")})
 SETTINGS = {
-    "average": AverageSettings, "data": DataSettings, "eval": EvalSettings, "predict": PredictSettings,
-    "verify": VerifySettings,
+    "average": AverageSettings, "data": DataSettings, "eval": EvalSettings, "export": ExportSettings,
+    "lr_find": LrFindSettings, "predict": PredictSettings, "verify": VerifySettings,
 }  # fmt: skip
 STARTED = re.compile(r"(?:\bpython -m mxtrain|\bscripts/train)(?![\w./])(.*)")
 PLACEHOLDERS = re.compile(r"\[\w+\]|ARGS|\.\.\.|--with-uv")
@@ -69,7 +78,9 @@ def commands(page: Path) -> List[Tuple[str, str, str]]:
         for line, following in zip(lines, lines[1:]):
             match = STARTED.search(line)
             if match:
-                found.append((line[: match.start()], match[1], following))
+                before = line[: match.start()]
+                text = match[1].partition(')"')[0] if before.endswith('"$(') else match[1]  # in eval "$(...)"
+                found.append((before, text, following))
     return found
 
 
@@ -80,12 +91,18 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
     if name == "doctor":
         assert not arguments or arguments == ["--json"]
         return
-    given = command_line.parse(arguments, reads_checkpoint=name in ("eval", "predict"))
+    if "--shell-completion" in arguments:
+        return
+    reads_checkpoint = name in ("eval", "export", "predict")
+    given = command_line.parse(arguments, reads_checkpoint=reads_checkpoint, trains=name == "train")
     overrides = split_settings(given, SETTINGS[name], name)[1] if name in SETTINGS else given.overrides
     if name == "data":
         refuse_other_words(given.positionals)
     if name == "average":
         assert not overrides and len(given.positionals) == 1
+    if name == "export" and given.positionals[0] == "check":
+        assert given.positionals == ["check", "FOLDER"] and not given.overrides
+        return
     if name in ("eval", "predict"):
         refuse_what_only_trains(overrides, name)
         assert given.positionals[0].split("/")[0] in ("RUN", "outputs")
@@ -194,8 +211,22 @@ def test_relative_links_lead_to_files_and_headings(page: Path) -> None:
 
 
 def test_all_guides_are_listed() -> None:
-    linked = re.findall(r"\]\(([^)#]+)\)", (ROOT / "docs/README.md").read_text(encoding="utf-8"))
-    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= set(linked)
+    docs = ROOT / "docs"
+    linked = re.findall(r"\]\(([^)#]+)\)", (docs / "README.md").read_text(encoding="utf-8"))
+    pages = {str(page.relative_to(docs)) for page in docs.rglob("*.md") if page.parent.name != "decisions"}
+    assert pages - {"README.md"} <= set(linked)
+
+
+HEADINGS = ["First run", "Your data", "Models", "Loss and metrics", "Prediction", "Settings", "Limits"]
+
+
+def test_every_task_has_a_page_with_the_same_headings() -> None:
+    tasks = sorted(path.stem.replace("_", "-") for path in (ROOT / "conf/task").glob("*.yaml"))
+    pages = sorted((ROOT / "docs/tasks").glob("*.md"))
+    assert [page.stem for page in pages] == tasks
+    texts = {page.stem: re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL) for page in pages}
+    headings = {name: re.findall(r"^## (.+)$", text, flags=re.MULTILINE) for name, text in texts.items()}
+    assert {name: found for name, found in headings.items() if found != HEADINGS} == {}
 
 
 # The README.
@@ -211,10 +242,15 @@ LISTED = ("task", "dataset", "model", "parallel", "kvstore", "amp", "optimizer",
 
 @pytest.mark.parametrize("group", LISTED)
 def test_a_page_lists_every_option(group: str) -> None:
-    lines = (ROOT / "docs/options.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs/reference/options.md").read_text(encoding="utf-8").splitlines()
     row = next(line for line in lines if line.startswith(f"| `{group}` |"))
     listed = {word for code in INLINE.findall(row) for word in code.split()}
     assert {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} <= listed
+
+
+def test_the_page_of_all_settings_is_what_the_classes_say() -> None:
+    page = runpy.run_path(str(ROOT / "scripts/settings"))["text"]()
+    assert (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8") == page, "scripts/settings writes it anew"
 
 
 # Names in running text.
@@ -225,15 +261,15 @@ def known_settings() -> Dict[str, Set[str]]:
     groups = {}
     for folder in (ROOT / "conf").iterdir():
         if folder.is_dir() and folder.name not in ("hydra", "callback", "experiment", "debug"):
-            fields = {path.stem for path in folder.glob("*.yaml")}
+            fields = {"_target_", *(path.stem for path in folder.glob("*.yaml"))}
             for path in folder.glob("*.yaml"):
-                content = yaml.safe_load(path.read_text()) or {}
-                fields.update(content.get(folder.name) or content)  # `# @package _global_` names the group
+                for target in re.findall(r"_target_: (\S+)", path.read_text()):
+                    fields.update(import_target(target, path.stem).model_fields)
             groups[folder.name] = fields
     return groups
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=name_of)
+@pytest.mark.parametrize("page", [*GUIDES, *CHINESE], ids=name_of)
 def test_settings_that_are_spoken_of_exist(page: Path) -> None:
     known = known_settings()
     known["loss"].add("dense_labels")  # beside a loss of the user's own
@@ -241,7 +277,7 @@ def test_settings_that_are_spoken_of_exist(page: Path) -> None:
     for code, is_block in pieces(page):
         for word in () if is_block else code.split():
             match = re.fullmatch(r"([a-z_]+)(?:\.([a-z_0-9]+)(?:[.=].*)?|=([a-z_0-9]+))", word)
-            if match and match[1] in known and match[2] != "py":
+            if match and match[1] in known and match[2] not in ("py", "onnx"):
                 name = match[2] or match[3]
                 if name not in known[match[1]]:
                     wrong.append(word)
@@ -255,7 +291,9 @@ def test_settings_that_are_spoken_of_exist(page: Path) -> None:
 def manifests() -> dict:
     """kind -> what the page shows."""
     blocks = re.findall(
-        r"```yaml\n(.*?)```", (ROOT / "docs/several-machines.md").read_text(encoding="utf-8"), flags=re.DOTALL
+        r"```yaml\n(.*?)```",
+        (ROOT / "docs/distributed/several-machines.md").read_text(encoding="utf-8"),
+        flags=re.DOTALL,
     )
     return {found["kind"]: found for block in blocks for found in yaml.safe_load_all(block)}
 

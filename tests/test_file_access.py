@@ -21,20 +21,26 @@ ALLOWED = {
         "checkpoint/verified.py", "checkpoint/folder.py", "checkpoint/sharing.py",
     },
     "folders, opened as such": {
-        "checkpoint/run_directory.py", "engine/native/__init__.py", "private_sockets/folder.py",
+        "checkpoint/run_directory.py", "native/__init__.py", "private_sockets/folder.py",
     },
     "files that this process, or another of its run, has written": {
-        "engine/trace.py", "cluster/launcher.py", "cluster/remote.py", "dataset/make_record.py",
+        "engine/trace.py", "cluster/launcher.py", "cluster/remote.py", "vision/images/make_record.py",
     },
-    "output, through `files.durable`": {"cli/output_file.py", "logger/files.py"},
+    "output, through `files.durable`": {"cli/output_file.py", "logger/files.py", "training/lr_range.py"},
+    "an archive that `regular_files` opened, and new files in a folder made for them": {"download/archives.py"},
+    "output, in a new folder": {"export/folder.py"},
     "files of installed packages": {
-        "cli/choices.py", "cli/compose.py",
-        "dataset/breast_cancer.py", "dataset/digits.py", "dataset/tabular.py", "dataset/digit_scenes.py",
-        "dataset/language/numpydoc_questions.py", "dataset/language/python_documentation.py",
-        "dataset/language/python_words.py", "dataset/recommendation/python_imports.py",
+        "cli/choices.py", "cli/compose.py", "cli/config_files.py", "cli/trust.py",
+        "tables/breast_cancer.py", "data/digits.py", "tables/number_table.py",
+        "vision/detection/digit_scenes.py",
+        "text/question_answering/numpydoc_questions.py", "text/language_modeling/python_documentation.py",
+        "text/python_words.py", "recommendation/python_imports.py",
+    },
+    "exported folders: opens with O_NOFOLLOW and verifies kind and size, in a program that imports no mxtrain": {
+        "export/standalone.py",
     },
     "a buffer in memory, or bytes that were read before": {
-        "dataset/image/opening.py", "dataset/speech/griffin_lim.py",
+        "data/loading/opening.py", "speech/griffin_lim.py",
     },
 }  # fmt: skip
 """Modules that open files themselves, by the reason why they may."""

@@ -17,6 +17,7 @@ from low_precision import needs_bfloat16
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.zoo
 @pytest.mark.slow
 @needs_bfloat16  # where CPU devices stand in for float16
 def test_every_check_passes_on_cpu_devices(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +93,7 @@ def test_dropout_that_follows_no_seed_or_never_changes_fails() -> None:
 
 def test_a_skipped_step_that_changes_something_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     from mxtrain.engine.backend import mx
-    from mxtrain.trainer.step import TrainingStep
+    from mxtrain.training.step import TrainingStep
 
     assert steps.skipped(mx.cpu(1)) == {"skipped": 5, "changed": []}
     monkeypatch.setattr(TrainingStep, "_put_back_statistics", lambda step: None)
@@ -103,7 +104,7 @@ def test_a_skipped_step_that_changes_something_fails(monkeypatch: pytest.MonkeyP
 
 
 def test_batches_that_arrive_otherwise_or_without_buffers_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mxtrain.dataset.loading.staging import Staging
+    from mxtrain.data.loading.staging import Staging
     from mxtrain.engine.backend import mx, nd
 
     monkeypatch.setattr(steps, "FED", 6)

@@ -16,8 +16,8 @@ from mxtrain.cli import main
 from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.outcome import Outcome, append_outcome
 from mxtrain.cli.predict import open_output
+from mxtrain.cli.run_dir_rollback import RunDirRollback
 from mxtrain.cli.sweep import refuse_links_in_sweep
-from mxtrain.cli.unstarted import Before
 from mxtrain.cluster.process import LaunchSpec, LocalProcess
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import append_to, create_file, open_file, replace_file, write_json_atomic
@@ -73,7 +73,7 @@ def test_settings_of_an_earlier_run_are_not_put_back_through_a_link(folder, vict
     settings = folder / ".hydra" / "config.yaml"
     settings.parent.mkdir()
     settings.write_bytes(b"earlier")
-    before = Before(folder)
+    before = RunDirRollback(folder)
     settings.unlink()
     settings.symlink_to(victim)
     before.put_back_settings()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mxtrain import search_path
-from mxtrain.description.config import import_target
+from mxtrain.config.specs import import_target
 from mxtrain.search_path import admit_current_folder, leave_out_current_folder, module_command
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -123,8 +123,7 @@ def _run(checkout: Path, *argv: str, path: Path, cwd: Path | None = None, **envi
 
 def _complete(checkout: Path, name: str = ".venv-cpu-py311-x") -> Path:
     """Make an environment that looks complete; its python prints where it is and what it is given."""
-    bash = 'source "$1/scripts/_env.sh"; lock="$(cd "$1/requirements" && cat -- *.txt | sha256sum)"\n'
-    bash += 'lock="${lock:0:12}"; '
+    bash = 'source "$1/scripts/_env.sh"; lock="$(_hash_locks)"; '
     bash += 'driver="$(_driver_mark)"; _stamp "$1/$2" base; _stamp "$1/$2" test; _link "$2"'
     _program(checkout / name / "bin/python", '#!/bin/sh\npwd\nprintf "%s\\n" "$@"\n')
     subprocess.run(["bash", "-euc", bash, "-", str(checkout), name], check=True)
@@ -159,12 +158,17 @@ def test_training_is_told_how_the_script_was_called_and_tensorboard_has_one(chec
 def test_the_test_script_runs_pytest_from_the_top(checkout: Path, tmp_path: Path) -> None:
     _complete(checkout)
     done = _run(checkout, "test", "-k", "x y", path=_tools(tmp_path / "bin"), cwd=tmp_path)
-    assert done.stdout.splitlines() == [str(checkout), "-m", "pytest", "-k", "x y"], done.stderr
+    quick, slow_too, zoo = (["-m", mark] for mark in ("not slow and not zoo", "not zoo", "zoo"))
+    assert done.stdout.splitlines() == [str(checkout), "-m", "pytest", *quick, "-k", "x y"], done.stderr
     _program(tmp_path / "bin" / "nproc", "#!/bin/sh\necho 3\n")
     each = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
-    for words, parallel in ((["-k", "x y"], each), (["tests/cli"], []), (["-n", "0"], [])):
+    for words, given in (
+        (["-k", "x y"], [*each, *quick, "-k", "x y"]), (["tests/cli"], [*slow_too, "tests/cli"]),
+        (["--all"], [*each, *slow_too]), (["--zoo", "-x"], [*each, *zoo, "-x"]),
+        (["--all", "-n", "0"], [*slow_too, "-n", "0"]),
+    ):  # fmt: skip
         done = _run(checkout, "test", *words, path=tmp_path / "bin", cwd=tmp_path)
-        assert done.stdout.splitlines() == [str(checkout), "-m", "pytest", *parallel, *words], done.stderr
+        assert done.stdout.splitlines() == [str(checkout), "-m", "pytest", *given], done.stderr
 
 
 @pytest.mark.parametrize("change", ["lock", "stamp", "moved", "test layer"])
@@ -300,7 +304,7 @@ def test_what_is_not_the_newest_python_on_path_is_found_behind_a_broken_shim(tmp
 
 @pytest.mark.parametrize("group", ["experiment", "debug"])
 def test_a_page_lists_the_presets_that_exist(group: str) -> None:
-    lines = (ROOT / "docs/options.md").read_text().splitlines()
+    lines = (ROOT / "docs/reference/options.md").read_text().splitlines()
     row = next(line for line in lines if line.startswith(f"| `{group}` |"))
     listed = {name for code in re.findall("`([^`]+)`", row) for name in code.split()} - {group}
     assert listed == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}

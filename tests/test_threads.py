@@ -89,8 +89,8 @@ class Spoilt:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
-    def epoch(self, epoch: int, start: int = 0) -> Any:
-        for number, batch in enumerate(self._loader.epoch(epoch, start), start=start + 1):
+    def epoch(self, epoch: int, start: int, consumer: Any) -> Any:
+        for number, batch in enumerate(self._loader.epoch(epoch, start, consumer), start=start + 1):
             if number == self._number:
                 batch.inputs[0][:] = np.inf
             yield batch

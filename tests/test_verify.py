@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar
+from typing import Any, ClassVar, Dict
 
 import numpy as np
 import pytest
 from low_precision import needs_bfloat16
 
 from mxtrain.cli.dispatch import run
+from mxtrain.data.base import open_splits
+from mxtrain.data.loading.loader import Consumer
+from mxtrain.kvstore.mxnet_store import MXNetStore
+from mxtrain.kvstore.world import ALONE
 from mxtrain.logger.progress_display import ProgressDisplay
+from mxtrain.optimizer.updater import Updater
+from mxtrain.parallel.grid import Grid
+from mxtrain.parallel.planner import Layout
+from mxtrain.parallel.statistics import MovingStatistics
 from mxtrain.parallel.strategies import Data
-from mxtrain.verify import multiply_in_float64, verify
+from mxtrain.parallel.tape import HeadGradients
+from mxtrain.training.loaders import build_data
+from mxtrain.training.step import TrainingStep
+from mxtrain.types import Batch
+from mxtrain.verification import Sides, batches, multiply_in_float64, verify
 
 SMALL = ("model=mlp", "model.hidden=[12,8]", "dataset.batch_size=32")
 
@@ -92,6 +104,81 @@ def test_lost_bits_are_caught_where_none_may_be_lost(describe_run):
     assert found.unequal[-1] == "output"
 
 
+def lose_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of what the second replica found does not reach the sum."""
+    right = Grid.forward_backward
+
+    def wrong(self: Grid, batch: Batch) -> Any:
+        sums = right(self, batch)
+        self.reductions[0].replicas[1][:] = 0
+        return sums
+
+    monkeypatch.setattr(Grid, "forward_backward", wrong)
+
+
+def divide_by_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each microbatch takes its own mean, as if it were a batch."""
+    right = HeadGradients.__call__
+    monkeypatch.setattr(HeadGradients, "__call__", lambda self, loss, size, whole: right(self, loss, size, size))
+
+
+def repeat_the_first_microbatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Layout.divide
+
+    def wrong(self: Layout, batch: Batch) -> Any:
+        return [[[share[0]] * len(share) for share in shares] for shares in right(self, batch)]
+
+    monkeypatch.setattr(Layout, "divide", wrong)
+
+
+def keep_own_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MovingStatistics, "all_reduce", lambda *_: None)
+
+
+def sum_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MXNetStore, "reduce", lambda *_: None)
+
+
+BREAKS = [lose_a_replica, divide_by_own_size, repeat_the_first_microbatch, keep_own_statistics, sum_nothing]
+HYBRID = ("model=lenet", "model.channels=[4,8]", "dataset.batch_size=24", "parallel=hybrid", "parallel.microbatches=2")
+
+
+@pytest.mark.parametrize("damage", BREAKS)
+def test_a_fault_of_the_engine_is_found(describe_run, monkeypatch, damage):
+    """The reference does not share it."""
+    damage(monkeypatch)
+    assert not verify(describe_run(*HYBRID), steps=1, tolerance=1e-6).passed
+
+
+@pytest.mark.parametrize("batch_norm", ["per_device", "global"])
+def test_faults_of_the_engine_do_not_reach_the_reference(describe_run, monkeypatch, batch_norm):
+    description = describe_run(*HYBRID, f"parallel.batch_norm={batch_norm}", "trainer.grad_accumulation=2")
+    right = train_reference(description)
+    for damage in BREAKS:
+        damage(monkeypatch)
+    monkeypatch.setattr(Grid, "__init__", None)
+    monkeypatch.setattr(TrainingStep, "__call__", None)
+    monkeypatch.setattr(Updater, "update", None)
+    found = train_reference(description)
+    assert right.keys() == found.keys() and len(right) > 20
+    for name, array in right.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def train_reference(description: Any) -> Dict[str, np.ndarray]:
+    """Parameters and gradients of the reference after two steps."""
+    splits = open_splits(description.dataset)
+    signature = description.dataset.infer_signature(splits, description.model)
+    devices = description.parallel.place()
+    sides = Sides(description, signature, devices, description.parallel, ALONE, None, 5, [])
+    reference = sides.reference("float64")
+    data = build_data(description, splits, signature, devices[0][0])
+    for batch in batches(data.train, 2, Consumer([reference])):
+        reference.step(batch.cast("float64"), 0.1)
+    gradients = {f"gradient of {name}": array.asnumpy() for name, array in reference.gradients.items()}
+    return {**gradients, **{name: array.asnumpy() for name, array in reference.values.items()}}
+
+
 def test_what_is_random_or_changed_on_purpose_is_refused(capsys):
     assert run(["verify", "optimizer=sgld"]) == 2
     assert "adds noise" in capsys.readouterr().err
@@ -120,7 +207,7 @@ def test_what_takes_longer_shows_how_far_it_is(describe_run, monkeypatch):
         def advance(self, count):
             shown[-1][2] += count
 
-    monkeypatch.setattr("mxtrain.verify.ProgressDisplay", Seen)
+    monkeypatch.setattr("mxtrain.verification.ProgressDisplay", Seen)
     verify(describe_run(*SMALL, "parallel=data", "amp=bfloat16"), 3, 1e-6)
     assert [line[0] for line in shown[1:]] == [
         f"comparing {what}, steps of both sides:" for what in ("bits", "in bfloat16", "in float64")

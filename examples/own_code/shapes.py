@@ -8,9 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from mxtrain.dataset.base import Dataset, Splits
-from mxtrain.dataset.loading.memory import split_in_memory
+from mxtrain.data.base import Splits
 from mxtrain.types import Callback, Positive, Result, RunInfo
+from mxtrain.vision.images.dataset import Dataset
+from mxtrain.vision.images.memory import split_in_memory
 
 
 def small_network(num_classes: int, channels: int = 16, dropout: float = 0.0):

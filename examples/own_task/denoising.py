@@ -66,7 +66,7 @@ class PSNR(Metric):
     """The largest difference of two pixels that there can be."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    serves: ClassVar[Tuple[str, ...]] = ()
+    tasks: ClassVar[Tuple[str, ...]] = ()
 
     def sums(self, F: Any, found_BCHW: Any, clean_BCHW: Any, num_classes: int) -> Any:
         error_B = F.mean(F.square(found_BCHW - clean_BCHW), axis=(1, 2, 3))

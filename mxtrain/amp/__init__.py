@@ -25,13 +25,15 @@ class Precision(Spec):
 
     dtype: ClassVar[str] = FLOAT32
     """The precision of the layers that are listed; everything else is float32."""
+    scales_loss: ClassVar[bool] = False
+    """True if the loss is scaled, and steps are left out where a gradient overflows."""
 
     @property
     def listed(self) -> Sequence[str]:
         """The operators that compute with it, where their layer allows it."""
         return ()
 
-    def reason_against(self, kind: str) -> str:
+    def unsupported_reason(self, kind: str) -> str:
         """Why it cannot be had on devices of that kind, cpu or gpu, or "". Imports no MXNet."""
         return ""
 
@@ -91,7 +93,7 @@ class BFloat16(Mixed):
     dtype: ClassVar[str] = "bfloat16"
     operators: ClassVar[Operators] = BFLOAT16
 
-    def reason_against(self, kind: str) -> str:
+    def unsupported_reason(self, kind: str) -> str:
         from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 
         if kind == "gpu":
@@ -110,12 +112,13 @@ class Float16(Mixed):
     dtype: ClassVar[str] = "float16"
     operators: ClassVar[Operators] = FLOAT16
 
+    scales_loss: ClassVar[bool] = True
     init_scale: PositiveFloat = 65536.0
-    """What the loss is multiplied by to begin with; halved when a gradient overflows."""
+    """Initial loss scale; halved when a gradient overflows, and that step is skipped."""
     growth_interval: Positive = 2000
     """Steps without an overflow after which the scale is doubled."""
 
-    def reason_against(self, kind: str) -> str:
+    def unsupported_reason(self, kind: str) -> str:
         if kind == "cpu":
             return (
                 "amp=float16: MXNet has no products of float16 matrices on a CPU. Type amp=bfloat16 or amp=off, or "

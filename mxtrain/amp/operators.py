@@ -1,6 +1,6 @@
 """Lists the precision of each of MXNet's operators, for networks that compute in fewer bits than float32.
 
-What is in no list computes in float32: an operator that nobody thought of is slower, never wrong.
+What is in no list computes in float32: an operator that is in no list is slower, never wrong.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Operators:
         take: take their first input as it is, and give float32.
         join: compute in it if all inputs are in it, else in float32.
         join_layers: `join` computes in it, too, if one input is in it and all are made by layers: by operators of `low`
-            and `follow`, and by `join` from such.
-        can_follow: node of `follow` -> whether it can compute in the low precision.
+            and `bind`, and by `join` from such.
+        can_follow: node of `bind` -> whether it can compute in the low precision.
         pays: (node of `low`, shape of its weight, of its output; None where unknown) -> whether it is faster in the low
             precision, and right.
     """
@@ -52,7 +52,7 @@ class Operators:
 
 
 def has_kernels(node: GraphNode, weight: Optional[Shape], output: Optional[Shape], amx: Optional[bool] = None) -> bool:
-    """Whether oneDNN 2.4 has fast kernels for a layer's output and for both of its gradients.
+    """Returns True if oneDNN 2.4 has fast kernels for a layer's output and for both of its gradients.
 
     Where one of the three is missing, it is a kernel that is no faster than float32's, or a plain matrix product; and
     its result lies in memory in another order than the other two's, so that a batch norm that gets both falls back to
@@ -81,7 +81,7 @@ def has_kernels(node: GraphNode, weight: Optional[Shape], output: Optional[Shape
 
 
 def overruns(output: Optional[Shape]) -> bool:
-    """Whether oneDNN 2.4's AMX kernel for 1 x 1 convolutions writes beyond its memory, or may.
+    """Returns True if oneDNN 2.4's AMX kernel for 1 x 1 convolutions writes beyond its memory, or may.
 
     It works on as many positions at once as divide their number, 16 at most, and on two such groups at a time; where
     there are three, the fourth is written, too, and the process dies of a damaged heap, at once or later. Found by
@@ -98,12 +98,12 @@ def overruns(output: Optional[Shape]) -> bool:
 
 
 def has_eltwise_kernel(node: GraphNode) -> bool:
-    """Whether oneDNN has the operator; of the kinds of LeakyReLU only these."""
+    """Returns True if oneDNN has the operator; of the kinds of LeakyReLU only these."""
     return node["op"] != "LeakyReLU" or node.get("attrs", {}).get("act_type", "leaky") in ("leaky", "elu", "gelu")
 
 
 def takes_float16(node: GraphNode, weight: Optional[Shape], output: Optional[Shape]) -> bool:
-    """Whether all inputs of a layer may be in float16: not lengths, which it holds exactly up to 2048."""
+    """Returns True if all inputs of a layer may be in float16: not lengths, which it holds exactly up to 2048."""
     return node.get("attrs", {}).get("use_sequence_length", "False") not in ("True", "1")
 
 
@@ -113,7 +113,7 @@ BFLOAT16 = Operators(
     # Our attention stores what it takes and gives in it, and computes in float32.
     follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape", "_mxtrain_attention"}),
     follow_both=frozenset({"_mxtrain_cross_attention"}),
-    take=frozenset({"_mxtrain_cross_entropy", "_mxtrain_dropout_sum"}),
+    take=frozenset({"_mxtrain_cross_entropy"}),
     join=frozenset({"elemwise_add", "Concat"}),
     # What a layer that stays in float32 adds to bfloat16, or puts beside it, would make float32 of all that follows:
     # every shortcut of a ResNet's stage, all of a block of a DenseNet. Not so other sums, of which norms are made.

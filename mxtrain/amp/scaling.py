@@ -18,7 +18,7 @@ class NoScaling:
 
     scale: float = 1.0
     skips: bool = False
-    """Whether a step may be left out."""
+    """True if a step may be left out."""
 
     def unscale(self, gradients: List[nd.NDArray]) -> bool:
         """Makes gradients, in place, what they are without a scale; whether they can be used."""
@@ -49,7 +49,7 @@ class DynamicScaling(NoScaling):
     """Doubles the scale after so many good steps, and halves it when a gradient overflows; that step is left out.
 
     What decides is the sum of all replicas' and workers' gradients, which is the same everywhere: so all leave the same
-    steps out and nobody has to be asked. The host waits once in each step, until the gradients are there, for MXNet's
+    steps out and no communication is needed. The host waits once in each step, until the gradients are there: MXNet's
     optimizers cannot be told on the device to change nothing.
 
     Source: Micikevicius et al., "Mixed precision training", https://arxiv.org/abs/1710.03740, section 3.2.
@@ -57,7 +57,8 @@ class DynamicScaling(NoScaling):
     Args:
         scale: to begin with. Powers of two change no bits.
         growth_interval: good steps after which it is doubled.
-        smallest: below it no gradient of a healthy network overflows, so it stays there.
+        smallest: of the scale; below it no gradient of a healthy network overflows, so it stays there.
+        largest: of the scale, so that it stays finite while no gradient overflows.
     """
 
     skips = True

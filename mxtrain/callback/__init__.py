@@ -1,10 +1,14 @@
-"""Callbacks: what watches a run. A user's own `mxtrain.types.Callback` needs only a `_target_`."""
+"""Callbacks, which watch a run, and actions, which change it. A user's own `mxtrain.types.Callback` or
+`mxtrain.callback.action.Action` needs only a `_target_`."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Mapping
+from typing import Any, Callable, ClassVar, Dict, Mapping, Optional
 
-from mxtrain.description.config import call_target
+from mxtrain.callback.action import Action as Action
+from mxtrain.callback.action import Control as Control
+from mxtrain.callback.action import require_known_hooks
+from mxtrain.config.specs import call_target
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Callback, Spec
 
@@ -12,14 +16,42 @@ from mxtrain.types import Callback, Spec
 class CallbackSpec(Spec):
     """Describes one callback."""
 
+    acts: ClassVar[bool] = False
+    """True if it describes an action: then `build_action` makes it."""
+
+    @property
+    def monitored(self) -> str:
+        """The tag of the value that it looks at; empty: none."""
+        return ""
+
     def build(self) -> Callback:
         """Makes the callback of one run."""
         raise NotImplementedError
 
+    def build_action(self) -> Action:
+        """Makes the action of one run."""
+        raise NotImplementedError
+
+    def unsupported_reason(self, *, ema_decay: Optional[float], stops_early: bool, scales_loss: bool) -> str:
+        """The reason why it does not work with other settings, and what to type; empty if it does.
+
+        Args:
+            ema_decay: of `trainer`.
+            stops_early: whether a value is monitored for early stopping.
+            scales_loss: whether steps may be left out because a gradient overflowed.
+        """
+        return ""
+
     @classmethod
     def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
+        if isinstance(target, type) and issubclass(target, Action):
+            require_known_hooks(target, path)
+            return CustomAction(target=target, arguments=dict(arguments))
         if not (isinstance(target, type) and issubclass(target, Callback)):
-            raise ConfigError(f"{path}._target_: {target!r} must be a subclass of mxtrain.types.Callback.")
+            raise ConfigError(
+                f"{path}._target_: {target!r} must be a subclass of mxtrain.types.Callback, which watches, or of "
+                "mxtrain.callback.Action, which changes the run."
+            )
         hooks = [name for name in dir(Callback) if name.startswith("on_")]
         for name in dir(target):
             if name.startswith("on_") and name not in hooks:
@@ -38,4 +70,16 @@ class CustomCallback(CallbackSpec):
     arguments: Dict[str, Any] = {}
 
     def build(self) -> Callback:
+        return call_target(self.target, self.arguments, "callback")
+
+
+class CustomAction(CallbackSpec):
+    """Wraps a user's Action class."""
+
+    acts: ClassVar[bool] = True
+
+    target: Callable[..., Any]
+    arguments: Dict[str, Any] = {}
+
+    def build_action(self) -> Action:
         return call_target(self.target, self.arguments, "callback")

@@ -19,20 +19,17 @@ from mxtrain.files.durable import fsync_directory
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import Wanted
-
 AVERAGED = "averaged"
 """The folder of a run directory for averages, one folder each."""
 MODEL, EMA = "model", "ema"
 
 
-def last_checkpoints(run_dir: Path, count: int, input_state: Wanted) -> List[Checkpoint]:
+def last_checkpoints(run_dir: Path, count: int) -> List[Checkpoint]:
     """The newest checkpoints of a run, oldest first, every byte verified: one for each step.
 
     Args:
         run_dir: the run directory.
         count: of checkpoints.
-        input_state: see `require_run_state`.
 
     Raises:
         CheckpointError: one of them cannot be used; fewer are never averaged in silence.
@@ -42,7 +39,7 @@ def last_checkpoints(run_dir: Path, count: int, input_state: Wanted) -> List[Che
     if not newest:
         raise CheckpointError(f"{run_dir} holds no checkpoints. Give a run directory.")
     last = read_named(newest[max(newest)])
-    require_run_state(last, input_state)
+    require_run_state(last)
     # What is older than the last ones that are kept by age is there because it was best.
     keep = last.state["run"]["description"].get("checkpoint")
     kept = keep.get("keep_last") if isinstance(keep, dict) else None
@@ -56,7 +53,7 @@ def last_checkpoints(run_dir: Path, count: int, input_state: Wanted) -> List[Che
         )
     checkpoints = [*(read_named(newest[step]) for step in sorted(newest)[-count:-1]), last]
     for checkpoint in checkpoints:
-        require_run_state(checkpoint, input_state)
+        require_run_state(checkpoint)
     return checkpoints
 
 
@@ -88,7 +85,7 @@ def mean_weights(checkpoints: Sequence[Checkpoint]) -> Dict[str, np.ndarray]:
 def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint]) -> Path:
     """Writes the mean of checkpoints as `averaged/last-N` of a run directory, in the place of an earlier one.
 
-    It says of the run and its network what the last of them says, and has no metric, since nobody measured it yet.
+    It says of the run and its network what the last of them says, and has no metric, since it was not measured yet.
 
     Raises:
         CheckpointError: see `mean_weights`.

@@ -48,7 +48,7 @@ _FLOAT_TAG = "__float__"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A moment of a run, to be saved. Nobody may change the arrays until they have been read: hand copies over, or
+    """A moment of a run, to be saved. The arrays must not change until they have been read: hand copies over, or
     `ArrayInPieces`, for which `CheckpointStore.save` waits."""
 
     step: int
@@ -62,13 +62,13 @@ class Snapshot:
     metric: Optional[float] = None
     """The monitored value at this step, for `best` and `keep_top`; None where it was not measured."""
     direction: str = "max"
-    """Whether a larger ("max") or a smaller ("min") metric is better."""
+    """"max" if a larger value of the metric is better, "min" if a smaller one."""
     monitor: str = ""
-    """What the metric is, e.g. val/accuracy; only checkpoints of the same one are compared."""
+    """Name of the metric, e.g. val/accuracy; only checkpoints with the same one are compared."""
 
     @property
     def is_live(self) -> bool:
-        """Whether some arrays are the run's own, which it may not change before they have been read."""
+        """True if some arrays are the run's own, which it may not change before they have been read."""
         return any(isinstance(array, ArrayInPieces) for named in self.arrays.values() for array in named.values())
 
 

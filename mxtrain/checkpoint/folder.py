@@ -59,7 +59,7 @@ def read_named(path: Path, *, verify_arrays: bool = True) -> Checkpoint:
 
 
 def opens(path: Path) -> bool:
-    """Whether all files of a checkpoint can be opened, or are not there."""
+    """Returns True if all files of a checkpoint can be opened, or are not there."""
     try:
         for name in os.listdir(path):
             os.close(os.open(path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))

@@ -21,7 +21,7 @@ def row_ranges(shape: Tuple[int, ...], nbytes: int) -> Iterator[Tuple[int, int]]
 
 
 class ArrayInPieces:
-    """An array that others hold. Nobody may write to it while it is read, and whoever reads it makes no copy of all.
+    """An array that others hold. It must not be written to while it is read, and whoever reads it makes no copy of all.
 
     Args:
         shape: at least one dimension.
@@ -58,7 +58,7 @@ class ArrayInPieces:
 
 
 HostArray = Union["np.ndarray", ArrayInPieces]
-"""What a checkpoint takes."""
+"""Content of a checkpoint."""
 
 
 def pieces_of(array: HostArray) -> Iterator[np.ndarray]:

@@ -24,7 +24,7 @@ NEVER_LINKS = (
     LOCK_FILE, ".hydra", ".hydra/config.yaml", ".hydra/hydra.yaml", ".hydra/overrides.yaml", "train.log", "checkpoints",
     "previous", "workers",
 )  # fmt: skip
-"""What a run writes through its name, itself or by Hydra. All else is replaced, or opened by `durable.open_file`."""
+"""Files that a run or Hydra writes in place. All others are replaced, or opened by `durable.open_file`."""
 _MAX_HOLDER_BYTES = 4096
 
 
@@ -41,11 +41,11 @@ class RunDirectoryLock:
 
     @property
     def held(self) -> bool:
-        """Whether it was not released yet."""
+        """True if it was not released yet."""
         return self._fd >= 0
 
     def is_in_place(self) -> bool:
-        """Whether the directory is there under its name; two system calls."""
+        """Returns True if the directory is there under its name; two system calls."""
         return not self.held or _is_still_there(self.path, self._directory_fd)
 
     def require_in_place(self) -> None:
@@ -133,7 +133,7 @@ def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDi
                     try:
                         _write_holder(fd)
                         return RunDirectoryLock(path, fd)
-                    except BaseException:  # a signal, too: nobody holds it
+                    except BaseException:  # a signal, too: then the lock has no holder
                         os.ftruncate(fd, 0)
                         raise
             except BlockingIOError:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Mapping, Optional, Union
 
 from mxtrain.checkpoint.contents import STATE, Checkpoint
 from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint
+from mxtrain.files.json_form import NUMBER, problems_of, unknown_keys
 from mxtrain.ranking import VAL_LOSS
 
 if TYPE_CHECKING:
@@ -15,48 +16,43 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Wanted
 
-_NUMBER = (int, float)
 _MAX_DESCRIPTION_DEPTH = 30
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def _run_state(input_state: Wanted) -> Wanted:
-    """The form of a run's state."""
-    return {
-        "run": {
-            "description": {"*": object},
-            "input": input_state,
-            "batch_size?": int, "cut_before?": [str], "threads?": str,
-            "own_operators?": str, "workers": int, "updates?": bool,
-        },
-        "train": {
-            "step": int, "epoch": int, "epoch_step": int, "epoch_sums": [_NUMBER], "window_sums?": [_NUMBER],
-            "validated_step": int,
-            "validation_due": bool, "values": {"*": (*_NUMBER, type(None))}, "early_stopping": {"*": object},
-            "best": (dict, type(None)), "unmoved?": {"*": (*_NUMBER, type(None))},
-            "elapsed_s?": object, "finished?": object,  # written by early versions, read by none
-        },
-        "optimizer": {"update_counts": {"*": int}, "attributes": {"*": _NUMBER}, "cum_counts": {"*": int}},
-        "scaling?": {"*": _NUMBER}, "states?": {"*": {"*": object}},
-        "averaged_steps?": [int],  # of an average, see `checkpoint.average`
-    }  # fmt: skip
+_RUN_STATE: Wanted = {
+    "run": {
+        "description": {"*": object},
+        "input": {"*": object},
+        "batch_size": int, "cut_before": [str], "threads": str,
+        "own_operators": str, "workers": int, "updates": bool,
+    },
+    "train": {
+        "step": int, "epoch": int, "epoch_step": int, "epoch_sums": [NUMBER], "window_sums": [NUMBER],
+        "validated_step": int,
+        "validation_due": bool, "values": {"*": (*NUMBER, type(None))}, "early_stopping": {"*": object},
+        "best": (dict, type(None)), "unmoved": {"*": (*NUMBER, type(None))},
+    },
+    "optimizer": {"update_counts": {"*": int}, "attributes": {"*": NUMBER}, "cum_counts": {"*": int}},
+    "scaling?": {"*": NUMBER}, "states?": {"*": {"*": object}},
+    "averaged_steps?": [int],  # of an average, see `checkpoint.average`
+}  # fmt: skip
+"""The form of a run's state; that of its signature is in the signature's class."""
 
 
-def require_run_state(checkpoint: Checkpoint, input_state: Wanted) -> None:
+def require_run_state(checkpoint: Checkpoint) -> None:
     """Refuses a checkpoint whose state is not that of a run, before something that is missing breaks the run.
 
     What this version does not know may change the numbers, so it is never passed over.
 
     Args:
         checkpoint: a run's.
-        input_state: the form of what it says of the network's inputs.
 
     Raises:
-        DamagedCheckpoint: names the first thing that is missing or of another kind.
+        DamagedCheckpoint: names the first field that is missing or of another type.
         LaterCheckpoint: names all that a later version has put there.
     """
-    wanted = _run_state(input_state)
-    for problem in _problems(checkpoint.state, wanted, ""):
+    for problem in problems_of(checkpoint.state, _RUN_STATE):
         raise DamagedCheckpoint(f"The checkpoint {checkpoint.path} cannot be used: in {STATE}, {problem}.")
     problem = _problem_of_description(checkpoint.state["run"]["description"])
     if problem:
@@ -68,7 +64,7 @@ def require_run_state(checkpoint: Checkpoint, input_state: Wanted) -> None:
             f"The checkpoint {checkpoint.path} cannot be used: {STATE} is of step {checkpoint.step} and of "
             f"{checkpoint.state['train']['step']}."
         )
-    unknown = list(_unknown(checkpoint.state, wanted, ""))
+    unknown = list(unknown_keys(checkpoint.state, _RUN_STATE))
     if unknown:
         raise LaterCheckpoint(
             f"The checkpoint {checkpoint.path} cannot be used: {STATE} holds {', '.join(unknown)}, which this version "
@@ -81,7 +77,7 @@ def validation_loss(checkpoint: Checkpoint) -> Optional[float]:
     train = checkpoint.state.get("train")
     values = train.get("values") if isinstance(train, dict) and train.get("validated_step") == checkpoint.step else None
     loss = values.get(VAL_LOSS) if isinstance(values, dict) else None
-    return float(loss) if isinstance(loss, _NUMBER) and not isinstance(loss, bool) else None
+    return float(loss) if isinstance(loss, NUMBER) and not isinstance(loss, bool) else None
 
 
 def require_same_arrays(
@@ -105,34 +101,6 @@ def require_same_arrays(
             raise CheckpointError(f"{what} does not fit: '{name}' has shape {given[name].shape}, not {array.shape}.")
 
 
-def _problems(value: object, wanted: Wanted, path: str) -> Iterator[str]:
-    if isinstance(wanted, dict):
-        yield from _problems_of_mapping(value, wanted, path)
-    elif isinstance(wanted, list):
-        if not isinstance(value, list):
-            yield f"'{path}' is no list"
-        else:
-            for item in value:
-                yield from _problems(item, wanted[0], f"{path}[]")
-    elif not isinstance(value, wanted) or isinstance(value, bool) and wanted in (int, _NUMBER):
-        yield f"'{path}' is a {type(value).__name__}"
-
-
-def _problems_of_mapping(value: object, wanted: Dict[str, Wanted], path: str) -> Iterator[str]:
-    if not isinstance(value, dict):
-        yield f"'{path}' is no object"
-        return
-    named = {key.rstrip("?"): kind for key, kind in wanted.items() if key != "*"}
-    for key in wanted:
-        if not key.endswith("?") and key != "*" and key not in value:
-            yield f"'{path}{'.' if path else ''}{key}' is missing"
-    for key, item in value.items():
-        if key in named and item is None and f"{key}?" in wanted:
-            continue
-        kind = named.get(key, wanted.get("*", object))
-        yield from _problems(item, kind, f"{path}{'.' if path else ''}{key}")
-
-
 def _problem_of_description(description: object) -> str:
     """Completes the sentence "The description ..." for one that no run has written; empty for all others.
 
@@ -149,16 +117,3 @@ def _problem_of_description(description: object) -> str:
         if not level:
             return ""
     return f"is nested deeper than {_MAX_DESCRIPTION_DEPTH} levels"
-
-
-def _unknown(value: object, wanted: Optional[Wanted], path: str) -> Iterator[str]:
-    """Keys where the set of keys is fixed and these are not among them."""
-    if not isinstance(wanted, dict) or not isinstance(value, dict):
-        return
-    named = {key.rstrip("?"): kind for key, kind in wanted.items()}
-    for key, item in value.items():
-        name = f"{path}{'.' if path else ''}{key}"
-        if key not in named and "*" not in named:
-            yield f"'{name}'"
-        else:
-            yield from _unknown(item, named.get(key, named.get("*")), name)

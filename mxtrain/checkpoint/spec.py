@@ -6,7 +6,7 @@ from typing import Optional
 
 import pydantic
 
-from mxtrain.trainer.cadence import Cadence
+from mxtrain.cadence import Cadence
 from mxtrain.types import NonNegative, Positive, PositiveFloat, Spec
 
 
@@ -40,5 +40,5 @@ class CheckpointSpec(Spec):
 
     @property
     def saves(self) -> bool:
-        """Whether a run leaves any checkpoint at all."""
+        """True if a run leaves any checkpoint at all."""
         return self.save_on_end or not (self.every_steps is self.every_epochs is self.every_minutes is None)

@@ -43,7 +43,7 @@ class SaveOutcome:
 
     step: int
     path: Optional[Path]
-    """Where the checkpoint is; None when it was not written."""
+    """Path of the checkpoint; None if it was not written."""
     error: Optional[str]
     """Why it failed, for the middle of a sentence; with a `path`: what failed after it was written."""
     num_bytes: int
@@ -98,7 +98,7 @@ class CheckpointStore:
         """From here on this process writes here: what dead ones left half written is removed.
 
         Args:
-            lock: of the run directory; None where nobody locked it, and nothing is removed.
+            lock: of the run directory; None if it is not locked; then nothing is removed.
             report: see the constructor; is told now of what was found until here.
         """
         if lock is not None:
@@ -198,7 +198,7 @@ class CheckpointStore:
         return found
 
     def _summaries(self, unusable: Dict[Path, CheckpointError]) -> List[Checkpoint]:
-        """What the directory holds, by age, without what is known to be of no use. Reads no arrays.
+        """Returns the checkpoints in the directory by age, without known unusable ones. Reads no arrays.
 
         Args:
             unusable: is told of those that could not be read.
@@ -258,7 +258,7 @@ class CheckpointStore:
 
     def _retire(self, saved: Path) -> None:
         """Remove what need not be kept. What is damaged stays until there is a newer copy of its step, and what may be
-        whole but could not be read stays for good: nobody knows what is in it."""
+        whole but could not be read is never removed: its contents are unknown."""
         unusable = dict(self.unusable)
         summaries = self._summaries(unusable)
         kept = choose_kept(summaries, keep_last=self.keep_last, keep_top=self.keep_top)
@@ -274,7 +274,7 @@ class CheckpointStore:
 
 
 def choose_kept(checkpoints: Sequence[Checkpoint], *, keep_last: int, keep_top: int) -> Set[Path]:
-    """Which checkpoints stay: the newest copy of each of the last steps, and the best by metric.
+    """Returns the checkpoints to keep: the newest copy of each of the last steps, and the best by metric.
 
     Args:
         checkpoints: by age, oldest first.

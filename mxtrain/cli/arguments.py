@@ -14,7 +14,7 @@ from mxtrain.types import expand_path
 
 FLAGS = (
     "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--multirun", "--config-dir", "--info",
-    "--shell-completion", "--trust-code",
+    "--shell-completion", "--trust-code", "--dry-run",
 )  # fmt: skip
 
 REFUSED = {
@@ -25,7 +25,12 @@ REFUSED = {
 }
 """Flags of Hydra's that make no sense here, and what to do instead."""
 
-NOT_FOR_TRAINING = ("help", "hydra_help", "cfg", "info", "shell_completion")
+NOT_FOR_TRAINING = ("help", "hydra_help", "cfg", "info", "shell_completion", "dry_run")
+
+NO_DRY_SWEEP = (
+    "--dry-run looks at one run, and a sweep has several: leave out -m and give each setting one value. A sweep checks "
+    "the configurations of all of its jobs before the first one starts."
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Arguments:
         positionals: everything else that is no flag.
         config_dirs: folders of the user's own groups and presets.
         trusts_code: whether classes that only a checkpoint names may be imported and called.
-        shows: what to print instead of running: help, hydra_help, cfg, info, shell_completion, or None.
+        shows: what to print instead of running: help, hydra_help, cfg, info, shell_completion, dry_run, or
+            None.
         known: the flags as Hydra's parser gives them.
         parser: Hydra's parser, which its own help shows.
     """
@@ -57,12 +63,13 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(message.replace("argument ", "", 1) + ". `python -m mxtrain --help` shows all flags.")
 
 
-def parse(arguments: Sequence[str], reads_checkpoint: bool = False) -> Arguments:
+def parse(arguments: Sequence[str], reads_checkpoint: bool = False, trains: bool = False) -> Arguments:
     """Parses what follows the command.
 
     Args:
         arguments: of the command line.
         reads_checkpoint: whether the command takes its description from a checkpoint.
+        trains: whether the command is `train`.
 
     Raises:
         ConfigError: an unknown flag, one without its value, or several that exclude each other.
@@ -71,6 +78,7 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False) -> Arguments
     parser.add_argument(
         "--trust-code", action="store_true", help="eval and predict: run whatever code the checkpoint names"
     )
+    parser.add_argument("--dry-run", action="store_true", help="train: estimate memory and time, and train nothing")
     parser.__class__ = _Parser
     known, unknown = parser.parse_known_intermixed_args(list(arguments))
     for flag in unknown:
@@ -83,6 +91,10 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False) -> Arguments
             "--trust-code goes with eval and predict, which take a description from a checkpoint. Here nothing is run "
             "but what you type: leave it out."
         )
+    if known.dry_run and not trains:
+        raise ConfigError("--dry-run goes with train, which it keeps from training. Leave it out.")
+    if known.dry_run and known.multirun:
+        raise ConfigError(NO_DRY_SWEEP)
     shows = [name for name in NOT_FOR_TRAINING if getattr(known, name)]
     exclusive = [*shows, *(["multirun"] if known.multirun and shows != ["shell_completion"] else [])]
     if len(exclusive) > 1:

@@ -1,4 +1,4 @@
-"""What a task shows, printed for a person and written as files."""
+"""Prints the output of a task, and writes it as files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _text(value: object) -> str:
 
 
 def write_artifacts(artifacts: Sequence[Artifact], folder: Path) -> List[str]:
-    """Writes tables as CSV, pictures as PNG and sounds as WAV files, and returns their names; replaces earlier ones."""
+    """Writes tables as CSV, images as PNG and sounds as WAV files, and returns their names; replaces earlier ones."""
     folder.mkdir(parents=True, exist_ok=True)
     names: List[str] = []
     for artifact in artifacts:

@@ -18,16 +18,15 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.program import program
 from mxtrain.cli.restored import one_run
 from mxtrain.cli.settings import split_settings
-from mxtrain.dataset.signature import SIGNATURE_STATE
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.types import Spec
 
 
 class AverageSettings(Spec):
-    """What `average` takes."""
+    """Settings of `average`."""
 
     last: Annotated[int, pydantic.Field(ge=2)] = 5
-    """How many of the run's newest checkpoints are averaged; they must have been kept (`checkpoint.keep_last`)."""
+    """Number of the run's newest checkpoints to average; they must have been kept (`checkpoint.keep_last`)."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -42,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     if not os.path.isdir(run_dir / CHECKPOINTS):
         raise CheckpointError(f"There is no run directory at {run_dir}: it would hold a folder '{CHECKPOINTS}'.")
     refuse_links(run_dir, (CHECKPOINTS, AVERAGED, f"{AVERAGED}/last-{settings.last}"))
-    checkpoints = last_checkpoints(run_dir, settings.last, SIGNATURE_STATE)
+    checkpoints = last_checkpoints(run_dir, settings.last)
     try:
         path = write_average(run_dir, checkpoints)
     except OSError as error:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Pattern, Sequence
 
 from hydra.core.override_parser.types import Override
 
 from mxtrain.cli.config_files import ConfigFiles, short
-from mxtrain.description.config import shown
+from mxtrain.config.specs import shown
 from mxtrain.description.groups import NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import did_you_mean
 
 ALSO_CALLED = re.compile(r"^# Also called: (.+)\.$", re.MULTILINE)
+WAS_CALLED = re.compile(r"^# Was called: (.+)\.$", re.MULTILINE)
 TRACKERS = ("wandb", "weights_and_biases", "mlflow", "comet", "neptune", "clearml", "aim")
 """Services that other programs log to."""
 NO = ("none", "null", "false", "no", "disabled", "disable", "off")
@@ -54,20 +55,34 @@ def _one_of_a_list(group: str, value: Sequence[object]) -> str:
     return f"{group}=[{','.join(names)}]: {group} is one option, without brackets: {group}={''.join(names) or 'NAME'}."
 
 
+def renamed(group: str, option: str, files: ConfigFiles) -> str:
+    """The message for an option that has another name now; an empty string for any other."""
+    options = files.options(group)
+    new = other_names(group, options, files, WAS_CALLED).get(option)
+    other = other_names(group, options, files).get(option)
+    also = f" Or did you mean {group}={other}?" if other else ""
+    return f"{group}={option} is now {group}={new}.{also}" if new else ""
+
+
 def _no_option(group: str, option: object, files: ConfigFiles, options: Sequence[str]) -> str:
+    now = renamed(group, shown(option), files)
+    if now:
+        return now
     folder = next((f for f in files.search_path if (f / group).is_dir()), None)
     place = f" ({short(folder / group)}/)" if folder else ""
     hint = hint_for(group, option, options, files)
     return f"{group}={shown(option)}: there is no such option.{hint} {group} can be: {', '.join(options)}{place}."
 
 
-def other_names(group: str, options: Sequence[str], files: ConfigFiles) -> Dict[str, str]:
+def other_names(
+    group: str, options: Sequence[str], files: ConfigFiles, line: Pattern[str] = ALSO_CALLED
+) -> Dict[str, str]:  # fmt: skip
     """Names that other programs have for a group's options: those in lines `# Also called: NAME, NAME.` of their
-    files, to the option."""
+    files, to the option. Or, with `WAS_CALLED`, names that options had before."""
     found: Dict[str, str] = {}
     for option in options:
         file = files.find_file(f"{group}/{option}")
-        for names in ALSO_CALLED.findall(file.read_text(encoding="utf-8", errors="replace")) if file else ():
+        for names in line.findall(file.read_text(encoding="utf-8", errors="replace")) if file else ():
             found.update(dict.fromkeys(names.split(", "), option))
     return found
 
@@ -86,14 +101,13 @@ def hint_for(group: str, option: object, options: Sequence[str], files: ConfigFi
     if same:
         return f" Did you mean '{same[0]}'?"
     if group == "model":
-        from mxtrain.model.networks.gluoncv_names import gluoncv_name
-
-        if gluoncv_name(word):
-            return f" It is one of GluonCV's networks: write model.name={gluoncv_name(word)}."
+        found = next(filter(None, (kind.hint_for(word) for kind in files.named_models())), "")
+        if found:
+            return f" {found}"
     if group == "logger" and word in TRACKERS:
         return (
             " It has no logger here: logger=tensorboard writes event files, which it may import, and "
-            "docs/your-own-parts.md tells how to write a logger."
+            "docs/extending/your-own-parts.md tells how to write a logger."
         )
     other = next((name for name in files.groups() if name != group and is_start_of(word, name)), None)
     return f" '{other}' is a group by itself: type {other}=OPTION." if other else did_you_mean(word, options)

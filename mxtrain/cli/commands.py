@@ -43,6 +43,12 @@ COMMANDS: Dict[str, Command] = {
         ("predict RUN photo.jpg", "predict RUN photos/ output=predictions.csv top_k=5", "predict RUN table.csv",
          "predict RUN all"),
     ),
+    "export": Command(
+        "mxtrain.cli.export",
+        "RUN|CHECKPOINT [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...] | check FOLDER",
+        "ExportSettings",
+        ("export RUN", "export RUN out=FOLDER which=last", "export check FOLDER"),
+    ),
     "average": Command(
         "mxtrain.cli.average",
         "RUN [last=N]",
@@ -54,6 +60,12 @@ COMMANDS: Dict[str, Command] = {
         "[setting=value ...] [group=option ...] [group.field=value ...]",
         "VerifySettings",
         ("verify parallel=hybrid model=resnet", "verify parallel=data parallel.devices=cpu:3 steps=5"),
+    ),
+    "lr_find": Command(
+        "mxtrain.cli.lr_find",
+        "[setting=value ...] [group=option ...] [group.field=value ...]",
+        "LrFindSettings",
+        ("lr_find model=resnet optimizer=sgd", "lr_find start=1e-5 end=1 steps=200 output=lr_find_resnet"),
     ),
     "explain": Command(
         "mxtrain.cli.explain",
@@ -67,7 +79,7 @@ COMMANDS: Dict[str, Command] = {
         "DataSettings",
         (
             "data check dataset=cifar10 dataset.root=FOLDER",
-            "data check dataset=tabular dataset.train=table.csv output=problems.csv",
+            "data check dataset=number_table dataset.train=table.csv output=problems.csv",
             "data check dataset=glue ignore=duplicate,short_row",
             "data cache remove=30d",
         ),
@@ -80,7 +92,7 @@ COMMANDS: Dict[str, Command] = {
 def help_of(name: str) -> str:
     """Returns the usage text of a command."""
     from mxtrain.cli.program import as_typed
-    from mxtrain.description.config import shown, spec_help
+    from mxtrain.config.specs import shown, spec_help
 
     command = COMMANDS[name]
     module = importlib.import_module(command.module)

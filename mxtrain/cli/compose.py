@@ -13,8 +13,8 @@ from mxtrain.cli import choices, mistakes
 from mxtrain.cli.config_files import ConfigFiles
 from mxtrain.cli.hydra_errors import first_line
 from mxtrain.cli.hydra_settings import folder_of
-from mxtrain.cli.origins import find_origins
-from mxtrain.description.config import flatten, import_target
+from mxtrain.cli.origins import file_with_target, find_origins
+from mxtrain.config.specs import flatten, own_spec
 from mxtrain.errors import ConfigError
 from mxtrain.search_path import admit_current_folder
 
@@ -58,18 +58,20 @@ class Composed:
 
     @property
     def run_dir(self) -> Path:
-        """Where a single run is kept. Raises: ConfigError: it is no name that a folder can have."""
+        """Returns the directory of a single run. Raises: ConfigError: it is no valid folder name."""
         return folder_of(self.hydra, "run.dir")
 
     @property
     def sweep_dir(self) -> Path:
-        """Where the jobs of a sweep are kept, each in a folder of its own. Raises as `run_dir`."""
+        """Returns the directory of a sweep, with a folder for each job. Raises as `run_dir`."""
         return folder_of(self.hydra, "sweep.dir")
 
     def where(self, path: str) -> str:
-        """The file (and line) that gives a setting, else that of its group's option, as short as can be written."""
+        """The file and line that give a setting, else the file that names its class or that of its group's option, as
+        short as can be written."""
         origins = [origin for origin in find_origins(path, self.composer, self.overrides) if origin.in_file]
-        return origins[-1].place if origins else self.composer.file_of(path.split(".")[0], self.hydra)
+        named = file_with_target(path, self.composer, self.overrides)
+        return origins[-1].place if origins else named or self.composer.file_of(path.split(".")[0], self.hydra)
 
 
 class Composer(ConfigFiles):
@@ -93,7 +95,10 @@ class Composer(ConfigFiles):
             # Composing is what takes time, so other mistakes are looked for only once there is one.
             mistakes.refuse_deletions(deleted, self)
             parsed = mistakes.fit_open_mappings(parsed, self, error)
-            config = self.load(parsed)
+            try:
+                config = self.load(parsed)
+            except Exception as remaining:  # a value below a mapping that takes any key
+                raise mistakes.not_composed(remaining) from None
         leftovers = self._leftovers(parsed, config.hydra.runtime.choices)
         # A process that this one starts is given the overrides that were added here.
         mistakes.refuse_deletions([override for override in deleted if override.input_line not in leftovers], self)
@@ -107,17 +112,18 @@ class Composer(ConfigFiles):
         return Composed(resolve(config), config, [o.input_line for o in parsed], self)
 
     def _fit_task(self, parsed: Sequence[Override]) -> List[Override]:
-        """`model.name=` alone means a GluonCV network; a dataset, or else a model, alone means the task that it is
+        """`model.name=` alone means a network of a library; a dataset, or else a model, alone means the task that it is
         made for, and a dataset that only some models read one of these."""
         chosen = {override.key_or_group: override.value() for override in parsed}
         added = []
         if "model.name" in chosen and not {"model", "experiment"} & set(chosen):
-            from mxtrain.model.gluoncv_segmentation import option_of
-
-            chosen["model"] = option_of(str(chosen["model.name"]), str(chosen.get("task", "")))
-            added.append(f"model={chosen['model']}")
+            typed = str(chosen["model.name"]), str(chosen.get("task", ""))
+            meant = next(filter(None, (kind.option_of(*typed) for kind in self.named_models())), "")
+            if meant:
+                chosen["model"] = meant
+                added.append(f"model={meant}")
         if not {"model", "experiment"} & set(chosen):
-            model = getattr(self._class_of("dataset", chosen.get("dataset")), "model_option", "")
+            model = getattr(self.class_of("dataset", chosen.get("dataset")), "model_option", "")
             added += [f"model={model}"] if model else []
         if not {"task", "experiment"} & set(chosen):
             tasks = (self._task_of(group, chosen[group]) for group in ("dataset", "model") if group in chosen)
@@ -133,8 +139,10 @@ class Composer(ConfigFiles):
         found = []
         task: Any = self._content_of("task", options.get("task")) if typed & set(DEFAULTED_BY_TASKS) else {}
         for group in typed & set(task) & set(DEFAULTED_BY_TASKS):
-            known = set(self._content_of(group, options.get(group)))
-            # A file that is made of others says nothing of the settings that it has from them.
+            content = self._content_of(group, options.get(group))
+            spec = own_spec(content.get("_target_"))
+            known = {*content, *(spec.model_fields if spec is not None else ())}
+            # A file with a defaults list does not contain the settings that it takes from other files.
             wanted = set(task[group]) - known if known and "defaults" not in known else ()
             found += [f"~{group}.{name}" for name in wanted if f"{group}.{name}" not in typed]
         return found
@@ -147,18 +155,8 @@ class Composer(ConfigFiles):
 
     def _task_of(self, group: str, option: object) -> Optional[str]:
         """The task that an option of ours is made for, None where it says nothing."""
-        serves = getattr(self._class_of(group, option), "serves", ())
-        return serves[0] if isinstance(serves, tuple) and serves else None  # a property: a setting decides
-
-    def _class_of(self, group: str, option: object) -> Optional[type]:
-        """What an option of ours configures, None where it is none of ours."""
-        file = self.search_path[0] / group / f"{option}.yaml"
-        if not isinstance(option, str) or not file.is_file():
-            return None
-        content: Any = OmegaConf.load(file)
-        target = content.get("_target_") or (content.get(group) or {}).get("_target_", "")  # in `@package _global_`
-        found: type = import_target(str(target), group)
-        return found
+        tasks = getattr(self.class_of(group, option), "tasks", ())
+        return tasks[0] if isinstance(tasks, tuple) and tasks else None  # a property: a setting decides
 
 
 def _targets(node: DictConfig) -> Iterator[object]:

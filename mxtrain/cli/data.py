@@ -13,24 +13,24 @@ from mxtrain.cli.artifacts import show_artifacts
 from mxtrain.cli.commands import COMMANDS
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.output_file import open_output_file
+from mxtrain.cli.output_file import OutputFile, open_output_file
 from mxtrain.cli.settings import split_settings
-from mxtrain.dataset.base import BaseDataset
-from mxtrain.dataset.checking.dataset_check import Census, CollectedFindings, check_dataset
-from mxtrain.dataset.checking.problems import CANNOT_OPEN, KINDS, PROBLEM_COLUMNS, Problem
-from mxtrain.dataset.corpus.kept import folder_of_kept, list_kept, remove_kept
+from mxtrain.data.base import BaseDataset
+from mxtrain.data.checking.dataset_check import Census, CollectedFindings, check_dataset
+from mxtrain.data.checking.problems import CANNOT_OPEN, KINDS, PROBLEM_COLUMNS, Problem
+from mxtrain.data.corpus.kept import folder_of_kept, list_kept, remove_kept
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.files.durable import encode_json
 from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.logger.report import format_seconds
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.types import PathText, Spec, Table
+from mxtrain.types import Spec, Table
 
 
 class DataSettings(Spec):
-    """What `data check` takes besides overrides, and what `data cache` takes."""
+    """Settings of `data check`, besides overrides, and of `data cache`."""
 
-    output: Optional[PathText] = None
+    output: Optional[OutputFile] = None
     """File for all problems: CSV where its name ends so, else a JSON object a line."""
     ignore: str = ""
     """Kinds of problems that do not count, commas between them, e.g. duplicate,empty_text."""
@@ -139,7 +139,7 @@ def writer_of(name: Optional[str]) -> Iterator[Callable[[Problem], object]]:
 
 
 def problem_lines(findings: CollectedFindings, output: Optional[str]) -> List[str]:
-    """What was found, by kind: the first facts of each, and what to do."""
+    """Returns the findings by kind: the first facts of each, and the advice."""
     lines: List[str] = []
     for kind, count in findings.counts.items():
         shown = findings.shown[kind]

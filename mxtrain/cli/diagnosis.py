@@ -15,11 +15,12 @@ from typing import Dict, List, Literal, Mapping, Optional, Tuple
 
 from mxtrain.cli.probing import ProbeResult, run_probe
 from mxtrain.cli.program import tensorboard
-from mxtrain.dataset.loading.libraries import installing
-from mxtrain.engine.native import NO_COMPILER
+from mxtrain.data.loading.libraries import installing
+from mxtrain.model.published import cached_weights, models_folder
+from mxtrain.native import NO_COMPILER
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx, has_fast_bfloat16
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
-from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, reason_against
+from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, unsupported_reason
 
 GPU_REMEDY = "with an NVIDIA driver: MXTRAIN_MXNET=cu117 scripts/train"
 GPU_FAILURE_REMEDY = "look at it with nvidia-smi (memory in use, errors); hide it with CUDA_VISIBLE_DEVICES"
@@ -35,13 +36,20 @@ class Finding:
     """missing: a feature that cannot be used; problem: training cannot work."""
     value: str
     remedy: str = ""
-    """What to do about it; empty where there is nothing to do."""
+    """Advice; empty if there is nothing to do."""
 
 
 def examine(timeout_s: float = 120.0) -> List[Finding]:
     """Look at everything; never raises for what it finds."""
     probe = run_probe(timeout_s)
-    return [*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe)]
+    return [*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe), _weights()]
+
+
+def _weights() -> Finding:
+    """Published weights that need no network."""
+    names = cached_weights()
+    some = f": {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}" if names else ""
+    return Finding("pretrained weights", "ok", f"{len(names)} in {models_folder()}{some}")
 
 
 def _machine() -> List[Finding]:
@@ -183,7 +191,7 @@ _REMEDIES: Tuple[Tuple[str, str], ...] = (
 
 
 def remedy_for(cause: str) -> str:
-    """What to do about the reason for which MXNet could not be used."""
+    """Returns the advice for the cause that prevents the use of MXNet."""
     for pattern, remedy in _REMEDIES:
         if re.search(pattern, cause):
             return remedy
@@ -191,14 +199,14 @@ def remedy_for(cause: str) -> str:
 
 
 def _environment(probe: ProbeResult) -> List[Finding]:
-    """What runtime=auto sets before MXNet is imported, one variable a line, and why."""
+    """Returns the variables that runtime=auto sets before MXNet is imported, with the reasons."""
     return [Finding("environment", "ok", str(line)) for line in probe.found.get("runtime", ())]
 
 
 def _gpus(count: int, failures: Mapping[str, str] = MappingProxyType({})) -> Finding:
     """The GPUs, and why MXNet may not run on what the driver reports, or did not when it was tried."""
     known = find_gpus()
-    reason = reason_against(known)
+    reason = unsupported_reason(known)
     if reason and (not count or is_published_build()):
         return Finding("GPUs", "missing", reason, REMEDY)
     if failures:

@@ -28,7 +28,8 @@ from mxtrain.process.stopping import EXIT_CODES, Terminated, limit_end, startup_
 GROUP_COMMANDS = ("train", "verify")
 """Commands that several processes can carry out together."""
 
-SHOWING = ("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
+SHOWING = ("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc",
+           "--dry-run")  # fmt: skip
 """Flags that only print something, before which nothing else may stand."""
 
 FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--info", "-i", "--config-name", "-cn",
@@ -64,8 +65,6 @@ def run(argv: Optional[List[str]] = None) -> int:
 
 
 INSTEAD = {
-    "export": "The file model.params in each checkpoint opens with `load_parameters` and `mx.nd.load` "
-    "(docs/checkpoints-and-resume.md).",
     "serve": "`predict RUN FILE...` predicts for files.",
     "infer": "Did you mean 'predict'?",
     "test": "Type `eval RUN split=test`.",
@@ -78,7 +77,7 @@ INSTEAD = {
 
 
 def instead_of(name: str, following: List[str]) -> str:
-    """The right spelling of a word that is no command, or the setting that it begins; empty where nobody knows."""
+    """The nearest spelling of a word that is no command, or the setting that it begins; empty if unknown."""
     if name in INSTEAD:
         return f" {INSTEAD[name]}"
     from mxtrain.description.groups import GROUPS, PRESET_GROUPS
@@ -91,7 +90,7 @@ def instead_of(name: str, following: List[str]) -> str:
 
 
 def interrupted(arguments: List[str]) -> str:
-    """What a signal ended that no run was there to take note of."""
+    """Returns the message about a signal that came before or outside of training."""
     position = find_command(arguments)
     if position is None or arguments[position] == "train":
         return "interrupted before training began; nothing was lost"
@@ -99,13 +98,13 @@ def interrupted(arguments: List[str]) -> str:
 
 
 def writes_run(arguments: List[str]) -> bool:
-    """Whether the command's results stand in a run directory, whatever becomes of standard output."""
+    """Returns True if the command's results stand in a run directory, whatever becomes of standard output."""
     position = find_command(arguments)
     return (position is None or arguments[position] == "train") and not only_prints(arguments)
 
 
 def only_prints(arguments: List[str]) -> bool:
-    """Whether a flag asks `train` to print something instead of training."""
+    """Returns True if a flag asks `train` to print something instead of training."""
     return any(argument.partition("=")[0] in SHOWING for argument in arguments)
 
 
@@ -137,7 +136,7 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
     if name == "train" and sys.stdout.isatty() and not only_prints(arguments):
         print("mxtrain: reading the configuration ...", flush=True)  # Hydra alone takes half a second to import
     role = None
-    if name in GROUP_COMMANDS:
+    if name in GROUP_COMMANDS and "--dry-run" not in arguments:
         role = enter_role()
     else:
         leave_role(name)
@@ -199,7 +198,7 @@ def find_command(arguments: List[str]) -> Optional[int]:
 
 
 def is_command(argument: str) -> bool:
-    """Whether an argument is a word, and not a flag, an override or a path."""
+    """Returns True if an argument is a word, and not a flag, an override or a path."""
     return not argument.startswith(("-", "+", "~")) and "=" not in argument and argument.isidentifier()
 
 

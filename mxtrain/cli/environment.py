@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Mapping, Sequence, Tuple
 from mxtrain import runtime
 from mxtrain.amp import Precision
 from mxtrain.cli.compose import Composed, Composer
+from mxtrain.cli.mistakes import WrongOverrides
 from mxtrain.cluster.member import HOST_WORKERS
-from mxtrain.description.config import Where
+from mxtrain.config.specs import Where
 from mxtrain.description.groups import Description, describe
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.strategies import Parallel
@@ -33,12 +34,11 @@ def compose_and_check(
     """
     try:
         composed = composer.compose(overrides)
-    except ConfigError as error:
-        right = getattr(error, "right", None)
-        if not right:
+    except WrongOverrides as error:
+        if not error.right:
             raise
         try:
-            check(composer.compose(right), together=False)  # what was meant by the others is not known
+            check(composer.compose(error.right), together=False)  # what was meant by the others is not known
         except ConfigError as more:
             raise ConfigError(f"{error}\n{more}") from None
         raise
@@ -85,5 +85,5 @@ def _apply(spec: runtime.Runtime, parallel: Parallel, amp: Precision, profile: b
 
 
 def conf_of(path: str) -> str:
-    """Where a group's options stand, for messages of a process that did not compose them."""
+    """Returns the place of a group's options, for messages of a process that did not compose them."""
     return f"conf/{path.split('.')[0]}/"

@@ -17,6 +17,7 @@ from mxtrain.checkpoint.average import AVERAGED
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.artifacts import show_artifacts
 from mxtrain.cli.eval_folder import EvaluationFolder
+from mxtrain.cli.output_file import OutputFolder, require_writable
 from mxtrain.cli.restored import (
     refuse_what_only_trains,
     restore_description,
@@ -24,23 +25,23 @@ from mxtrain.cli.restored import (
     run_dir_of,
 )
 from mxtrain.cli.settings import split_settings
-from mxtrain.dataset.base import open_splits
+from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.task.fit import require_same_names
 from mxtrain.task.report import Report
-from mxtrain.types import Artifact, PathText, Positive, Spec
+from mxtrain.types import Artifact, Positive, Spec
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import Json
-    from mxtrain.dataset.base import BaseDataset, Samples
-    from mxtrain.dataset.signature import Signature
+    from mxtrain.data.base import BaseDataset, Samples
+    from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.task.explained import Attribution
-    from mxtrain.trainer.attribution import LargestLosses, Method
-    from mxtrain.trainer.trained import Trained
+    from mxtrain.trained import Trained
+    from mxtrain.training.attribution import LargestLosses, Method
     from mxtrain.types import Batch
 
 ALL = "all"
@@ -94,7 +95,7 @@ class EvalSettings(Spec):
     """The checkpoint of a run to use: its last or its best one."""
     limit_batches: Optional[Positive] = None
     """Batches to measure, for quick trials; null: all."""
-    output: Optional[PathText] = None
+    output: Optional[OutputFolder] = None
     """Folder for the results; default: in the run directory eval/<split>, of an average eval/averaged/NAME/<split>."""
     explain: Optional[Literal["grad_cam", "integrated_gradients"]] = None
     """Draws what in a few samples decided, by this method; null: nothing."""
@@ -129,16 +130,13 @@ def run(arguments: Sequence[str]) -> int:
     passes = choose_corruptions(settings.corrupt or (), description.dataset)
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     splits = open_splits(dataset)
-    split = settings.split if settings.split != "auto" else ("test" if splits.test is not None else "val")
-    source = getattr(splits, split)
-    if source is None:
-        raise DataError(f"split={split}: this dataset has no such split. Choose split=val or split=train.")
+    split, source = choose_split(splits, settings.split)
     corrupted = {one: dataset.corrupted(source, *one) for one in passes}
     folder = Path(settings.output) if settings.output else own_folder(checkpoint, split)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
-    from mxtrain.trainer.attribution import LargestLosses
-    from mxtrain.trainer.trained import load_trained
+    from mxtrain.trained import load_trained
+    from mxtrain.training.attribution import LargestLosses
 
     require_same_names(signature, splits)
     method = None if settings.explain is None else load_method(settings, checkpoint, description, signature)
@@ -166,10 +164,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def own_folder(checkpoint: Checkpoint, split: str) -> Path:
-    """Where the results of a checkpoint go in its run directory; those of an average do not replace those of the run.
+    """Returns the folder for results of a checkpoint in its run directory; results of an average do not replace those
+    of the run.
 
     Raises:
         RunDirectoryError: a link stands there.
+        ConfigError: nothing can be written there.
     """
     is_average = "averaged_steps" in checkpoint.state
     parts = ["eval", *([AVERAGED, checkpoint.path.name] if is_average else []), split]
@@ -177,7 +177,7 @@ def own_folder(checkpoint: Checkpoint, split: str) -> Path:
     below = [CORRUPTED, *(EXPLAINED.format(method) for method in METHODS)]
     folders = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
     refuse_links(run_dir, [*folders, *(f"{folders[-1]}/{name}" for name in below)])
-    return run_dir.joinpath(*parts)
+    return require_writable(run_dir.joinpath(*parts), "output")
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def measure(
         limit_batches: the length of the pass; None: all of the split.
         hardest: is shown every batch, too.
     """
-    from mxtrain.trainer.loaders import build_loader
+    from mxtrain.training.loaders import build_loader
 
     description, signature = trained.description, trained.signature
     loader = build_loader(description, source, signature, trained.device, limit_batches=limit_batches)
@@ -258,7 +258,7 @@ def measure_corruptions(
         settings: of `eval`.
         title: names split and step.
     """
-    from mxtrain.trainer.robustness import CLEAN, corruption_artifacts
+    from mxtrain.training.robustness import CLEAN, corruption_artifacts
 
     rows = [(CLEAN, 0, clean.values)]
     with ProgressDisplay() as progress:
@@ -277,8 +277,8 @@ def load_method(
     Raises:
         ConfigError: the network has no layer for it.
     """
-    from mxtrain.trainer.attribution import build_method
-    from mxtrain.trainer.trained import load_network
+    from mxtrain.trained import load_network
+    from mxtrain.training.attribution import build_method
 
     network = load_network(checkpoint, description, signature)
     assert settings.explain is not None
@@ -288,9 +288,9 @@ def load_method(
 def explain_samples(
     trained: Trained, method: Method, source: Samples, indices: Sequence[int], title: str
 ) -> List[Artifact]:  # fmt: skip
-    """Which parts of these samples their predictions came from."""
-    from mxtrain.trainer.attribution import TOLERANCE, explain
-    from mxtrain.trainer.loaders import build_loader, take
+    """Computes which parts of the samples their predictions come from."""
+    from mxtrain.training.attribution import TOLERANCE, explain
+    from mxtrain.training.loaders import build_loader, take
 
     task, signature = trained.description.task, trained.signature
     chosen = take(source, indices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, List, Mapping, Sequence
 
 from omegaconf import OmegaConf
@@ -10,8 +11,8 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.mistakes import refuse_unknown
 from mxtrain.cli.origins import find_origins
-from mxtrain.description.config import flatten, import_target, shown, spec_help
-from mxtrain.description.groups import describe
+from mxtrain.config.specs import flatten, import_target, shown, spec_help
+from mxtrain.description.groups import GROUPS, complete_group, describe
 from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
 
@@ -48,15 +49,18 @@ def settings(key: str, composed: Composed) -> Mapping[str, object]:
     """Every setting by its dotted path; Hydra's own as they are written, because some are known only in a run."""
     if key.partition(".")[0] == "hydra":
         return flatten({"hydra": OmegaConf.to_container(composed.hydra)})
-    return flatten(composed.config)
+    config, group = dict(composed.config), key.partition(".")[0]
+    if config.get(group) and group in GROUPS:
+        with suppress(ConfigError):  # which training says
+            config[group] = complete_group(config[group], group)
+    return flatten(config)
 
 
 def describe_setting(path: str, value: object, composed: Composed) -> List[str]:
     """The lines about one setting."""
     origins = find_origins(path, composed.composer, composed.overrides)
     lines = [f"{path} = {shown(value)}"]
-    # The file's own words, as a reader of it finds them; the class's where the file is silent, or there is none.
-    meaning = next((origin.comment for origin in origins if origin.comment), "") or meaning_of(path, composed.config)
+    meaning = meaning_of(path, composed.config) or next((origin.comment for origin in origins if origin.comment), "")
     if meaning:
         lines.append(f"  meaning   {meaning}")
     used = scaled_for_the_batch(path, composed)
@@ -75,7 +79,7 @@ SCALED = {"optimizer.lr": "lr", "lr_scheduler.warmup": "warmup"}
 
 
 def scaled_for_the_batch(path: str, composed: Composed) -> str:
-    """How a setting is scaled for the global batch; empty where it is not, or something else is wrong."""
+    """Describes how a setting is scaled for the global batch; empty if it is not, or if the description is invalid."""
     if path not in SCALED:
         return ""
     try:

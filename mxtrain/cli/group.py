@@ -12,7 +12,7 @@ from typing import Callable, Iterator, List, Optional, Sequence
 
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
-from mxtrain.cli.unstarted import remove_unstarted
+from mxtrain.cli.run_dir_rollback import remove_unstarted
 from mxtrain.cluster.launched import launched_environment
 from mxtrain.cluster.launcher import Launcher
 from mxtrain.cluster.launchers import build_launcher
@@ -20,8 +20,8 @@ from mxtrain.cluster.member import Member, find_member
 from mxtrain.cluster.process import Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.supervisor import ProcessFailure, Supervisor, say, steps_of
+from mxtrain.config.override_text import quote
 from mxtrain.description.groups import Description
-from mxtrain.description.override_text import quote
 from mxtrain.errors import EXIT_BAD_INPUT
 from mxtrain.files.durable import append_to
 from mxtrain.files.regular_files import read_regular_text
@@ -29,7 +29,7 @@ from mxtrain.kvstore.world import RING
 from mxtrain.types import Result
 
 SHORTEST_S = 1.0
-"""What a restart may train where trainer.max_time is over: it saves nothing new, and ends as the run would have."""
+"""Steps that a restart may train after trainer.max_time: it saves nothing new, and ends as the run would have."""
 LOGS = "workers"
 """The folder of a run directory with the output of all processes but rank 0."""
 

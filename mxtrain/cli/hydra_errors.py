@@ -30,7 +30,7 @@ def first_line(error: BaseException) -> str:
 
 def reasons_of(error: BaseException) -> str:
     """The first line of a message and of what it comes from, without Hydra's advice to add keys with `+`: `Error
-    merging override x=1` alone helps nobody."""
+    merging override x=1` alone does not help."""
     causes = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)

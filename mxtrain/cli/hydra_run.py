@@ -13,7 +13,7 @@ from hydra.types import HydraContext, RunMode
 from mxtrain.cli.compose import Composed
 from mxtrain.cli.config_files import CONFIG_NAME
 from mxtrain.cli.hydra_settings import hydra_settings_at_fault
-from mxtrain.description.override_text import quote
+from mxtrain.config.override_text import quote
 from mxtrain.types import Result
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ def folder_of(hydra: DictConfig, key: str) -> Path:
 
 
 def is_folder(path: Path, said: str) -> bool:
-    """Whether there is a folder, which can be listed and entered.
+    """Returns True if there is a folder, which can be listed and entered.
 
     Raises:
         ConfigError: this user may not look, or not list or enter it; begins with `said`.

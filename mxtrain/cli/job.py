@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Union
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -22,9 +22,9 @@ from mxtrain.cli.group import supervise
 from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, print_outcome
 from mxtrain.cli.program import command_line
 from mxtrain.cluster.member import find_world
+from mxtrain.config.override_text import key_of
 from mxtrain.description import rules
 from mxtrain.description.groups import Description
-from mxtrain.description.override_text import key_of
 from mxtrain.description.remedies import less_memory
 from mxtrain.errors import (
     EXIT_CRASHED,
@@ -42,18 +42,21 @@ from mxtrain.process.stopping import keep_termination
 from mxtrain.runtime import RuntimeReport, huge_pages
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.trainer.resume import Beginning, begin, find_end, nothing_left, set_aside
+from mxtrain.training.resume import ResumePoint, find_end, find_resume_point, nothing_left, set_aside
 from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
-    from mxtrain.build import Run
+    from mxtrain.build import BuiltRun
+    from mxtrain.training.custom_steps import CustomSteps
 
 log = logging.getLogger("mxtrain")
 file_log = logging.getLogger("mxtrain.record")
 """Goes to train.log only: the person who watches sees it otherwise."""
 DECIDING_DATA = ("dataset", "task", "model", "experiment")
 """Groups whose overrides decide what data are read, and as what."""
+
+_said_once: Set[str] = set()
 
 # A launcher's worker composes before it calls anything here.
 config_files.register_resolvers()
@@ -127,21 +130,21 @@ def share_machine(config: Dict[str, Any], settings: DictConfig, overrides: Seque
 
 
 def train_safely(
-    description: Description, run_dir: Path, command: CommandLine, beginning: Optional[Beginning] = None,
+    description: Description, run_dir: Path, command: CommandLine, resume_point: Optional[ResumePoint] = None,
     config: Optional[DictConfig] = None,
 ) -> Result:  # fmt: skip
-    """Trains; an error becomes a result. What nobody foresaw is shown with its traceback.
+    """Trains; an error becomes a result. Unexpected errors are shown with their traceback.
 
     Args:
         description: of the run.
         run_dir: where it is kept.
         command: how it was started.
-        beginning: what `run_dir` holds, where that was looked at before.
+        resume_point: what `run_dir` holds, where that was looked at before.
         config: what Hydra gives every job; `description` says it all.
     """
     try:
         with keep_termination():
-            run = begin_run(description, run_dir, command, beginning)
+            run = begin_run(description, run_dir, command, resume_point)
         return run if isinstance(run, Result) else run.runner.train(run.info)
     except MxtrainError as error:
         file_log.error("%s", error)
@@ -159,7 +162,7 @@ def train_safely(
 
 
 def synchronize() -> None:
-    """Lets MXNet end what it still computes: an error that nobody waits for would be shown when Python ends."""
+    """Lets MXNet end what it still computes: an error of unfinished work would be shown when Python ends."""
     if "mxnet" in sys.modules:
         from mxtrain.engine.backend import nd
 
@@ -180,9 +183,11 @@ def failure(error: MxtrainError) -> Result:
 
 
 def begin_run(
-    description: Description, run_dir: Path, command: CommandLine, beginning: Optional[Beginning] = None
-) -> Union[Result, Run]:  # fmt: skip
-    """The run that is ready to train, or the result of one that has nothing left to do. Arguments as `train_safely`.
+    description: Description, run_dir: Path, command: CommandLine, resume_point: Optional[ResumePoint] = None,
+    loop: Optional[CustomSteps] = None,
+) -> Union[Result, BuiltRun]:  # fmt: skip
+    """The run that is ready to train, or the result of one that has nothing left to do. Arguments as `train_safely`;
+    with a user's own `loop` a run is always built.
 
     Raises:
         MxtrainError: nothing was started.
@@ -191,14 +196,15 @@ def begin_run(
         rule(description)
     report = set_environment(description)
     world = find_world()
-    if beginning is None and world.rank == 0:
+    if resume_point is None and world.rank == 0:
         if description.checkpoint.resume == "never":
             moved = set_aside(run_dir)
             if moved is not None:
                 log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
-        beginning = begin(run_dir, description.checkpoint, description.config)
-    if beginning is not None and not description.kvstore.distributed:  # workers agree on that together
-        ended = find_end(run_dir, description.config, beginning.own_checkpoint)
+        resume_point = find_resume_point(run_dir, description.checkpoint, description.config)
+    # Several workers agree on that together.
+    if resume_point is not None and loop is None and not description.kvstore.distributed:
+        ended = find_end(run_dir, description.config, resume_point.own_checkpoint)
         if ended is not None:
             log.info("%s", nothing_left(run_dir, ended.cause, ended.step))
             return ended
@@ -210,7 +216,7 @@ def begin_run(
 
     if description.runtime.operators is True and own_operators().path is None:
         raise ConfigError(f"runtime.operators=true: {own_operators().why}. Type runtime.operators=auto, or mend that.")
-    built = build_run(description, run_dir, command, world, beginning)
+    built = build_run(description, run_dir, command, world, resume_point, loop)
     if world.rank == 0:
         write_meta(run_dir, description, report)
     return built
@@ -222,9 +228,15 @@ def report_environment(report: RuntimeReport, description: Description) -> None:
         log.info("loading MXNet: %s", report.summary())
         for line in report.lines():
             file_log.info("%s", line)
-    for setting in report.settings:
-        if setting.source == "too late":
-            log.warning("%s=%s comes too late: %s", setting.variable, setting.value, setting.why)
+    late = [f"{one.variable}={one.value}" for one in report.settings if one.source == "too late"]
+    if late:
+        said = (
+            f"{', '.join(late)}: too late, as MXNet was imported before and read its settings then; the run may be "
+            "slower. Set these variables before Python starts, or call mxtrain's functions before importing mxnet."
+        )
+        # In a notebook, it is true of every run of the process: a person hears it once.
+        (file_log if said in _said_once else log).warning("%s", said)
+        _said_once.add(said)
     if description.amp.dtype == "bfloat16" and not report.fast_bfloat16:
         why = next((line for line in report.lines() if line.startswith(ISA)), "")
         log.warning("amp=bfloat16 is no faster than amp=off here. %s", why)

@@ -15,17 +15,17 @@ import yaml
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from mxtrain.cli.choices import wrong_choice
+from mxtrain.cli.choices import renamed, wrong_choice
 from mxtrain.cli.config_files import ConfigFiles, is_change, short
 from mxtrain.cli.hydra_errors import first_line, reasons_of
 from mxtrain.cli.setting_names import OTHER_NAMES
-from mxtrain.description.config import accepted_names, flatten, import_target
+from mxtrain.config.specs import accepted_names, default_settings, flatten, import_target, own_spec
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAPPERS
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.types import Spec
 
-_MOST_ELSEWHERE = 3  # options for other tasks that have a setting: of more nobody knows which one was meant
+_MOST_ELSEWHERE = 3  # options for other tasks that have a setting: with more it is unclear which one was meant
 class WrongOverrides(ConfigError):
     """Some overrides name nothing that exists.
 
@@ -164,7 +164,7 @@ def _fit(
 
 
 def _is_empty(path: str, targets: Mapping[str, object]) -> bool:
-    """Whether a mapping belongs to a class that takes no settings, so that it stays empty."""
+    """Returns True if a mapping belongs to a class that takes no settings, so that it stays empty."""
     parent, _, name = path.rpartition(".")
     try:
         fields = getattr(import_target(str(targets[parent + "._target_"]), parent), "model_fields", {})
@@ -175,21 +175,36 @@ def _is_empty(path: str, targets: Mapping[str, object]) -> bool:
 
 
 def _accepts(key: str, targets: Mapping[str, object]) -> bool:
-    """Whether the class or function of a node takes this setting."""
-    parent, _, name = key.rpartition(".")
-    group = parent.split(".")[0]
+    """Returns True if the class or function of the nearest node above a setting takes it, itself or in a nested
+    spec."""
+    *names, name = key.split(".")
+    return any(
+        name in _accepted_below(".".join(names[:depth]), names[depth:], targets)
+        for depth in _depth_of_target(key, targets)
+    )
+
+
+def _depth_of_target(key: str, targets: Mapping[str, object]) -> List[int]:
+    """The number of names that lead to the nearest node with a `_target_` above a setting; none if there is no node."""
+    names = key.split(".")
+    depths = (depth for depth in range(len(names) - 1, 0, -1) if ".".join([*names[:depth], "_target_"]) in targets)
+    return list(depths)[:1]
+
+
+def _accepted_below(node: str, nested: Sequence[str], targets: Mapping[str, object]) -> List[str]:
+    """The settings that the class or function of a node takes, itself or in a nested spec."""
+    group = node.partition(".")[0]
     wrapper = WRAPPERS.get(group) or GROUPS.get(group)
-    target = targets.get(parent + "._target_")
-    if wrapper is None or target is None:
-        return False
     try:
-        return name in accepted_names(import_target(str(target), parent), wrapper)
+        target = import_target(str(targets[node + "._target_"]), node)
     except ConfigError:
-        return False  # said when the description is validated
+        return []  # said when the description is validated
+    return [] if wrapper is None else accepted_names(target, wrapper, nested)
 
 
 def unknown_key(key: str, known: Mapping[str, object], files: ConfigFiles, config: DictConfig) -> str:
     """The message for a setting that does not exist: which one was meant, and what its group takes."""
+    known = {**_settings_of_own_class(key, known), **known}
     known = {path: value for path, value in known.items() if not path.endswith("._target_")}
     group, _, field = key.partition(".")
     groups = ("hydra", *files.groups())
@@ -214,6 +229,13 @@ def unknown_key(key: str, known: Mapping[str, object], files: ConfigFiles, confi
     near = f"{did_you_mean_any(meant) if is_near or not elsewhere else ''}{elsewhere}"
     takes, place = ", ".join(fields) or "nothing", files.file_of(group, config.hydra)
     return f"there is no '{key}'.{near} {parent} takes: {takes} ({place})."
+
+
+def _settings_of_own_class(key: str, known: Mapping[str, object]) -> Dict[str, object]:
+    """The settings of the class at the nearest node above a setting. Composing does not import a user's own class, and
+    so does not add them."""
+    nodes = [".".join(key.split(".")[:depth]) for depth in _depth_of_target(key, known)]
+    return {f"{node}.{name}": None for node in nodes for name in _accepted_below(node, [], known)}
 
 
 def refuse_unknown(key: str, files: ConfigFiles, config: DictConfig) -> NoReturn:
@@ -254,7 +276,7 @@ def nearest_settings(key: str, known: Iterable[str]) -> List[str]:
 
 
 def _abbreviates(short_name: str, name: str) -> bool:
-    """Whether the letters of a name of two or more appear in `name` in this order, from its first on."""
+    """Returns True if the letters of a name of two or more appear in `name` in this order, from its first on."""
     letters = iter(name)
     return len(short_name) > 1 and name[:1] == short_name[0] and all(letter in letters for letter in short_name)
 
@@ -274,20 +296,22 @@ def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig)
         settings = yaml.safe_load(read_regular_text(file)) if file else None
         if isinstance(settings, dict):
             settings = settings.get(group, settings)  # beside those of other groups, or alone
-        if isinstance(settings, dict) and field in flatten(settings):
-            (having if _is_for(settings, task) else elsewhere).append(option)
+        if isinstance(settings, dict):
+            spec = own_spec(settings.get("_target_"))
+            if field in flatten({**(default_settings(spec) if spec is not None else {}), **settings}):
+                (having if _is_for(settings, task) else elsewhere).append(option)
     if not having and 0 < len(elsewhere) <= _MOST_ELSEWHERE:
         return f" It belongs to {group}={'|'.join(elsewhere)}, for another task."
     return f" It belongs to {group}={'|'.join(having)}." if having else ""
 
 
 def _is_for(settings: Mapping[str, object], task: str) -> bool:
-    """Whether an option of a group is for a task, or for any."""
+    """Returns True if an option of a group is for a task, or for any."""
     try:
-        serves = getattr(import_target(str(settings.get("_target_", "")), ""), "serves", ())
+        tasks = getattr(import_target(str(settings.get("_target_", "")), ""), "tasks", ())
     except ConfigError:
         return True
-    return not serves or (isinstance(serves, tuple) and task in serves)
+    return not tasks or (isinstance(tasks, tuple) and task in tasks)
 
 
 # What Hydra says of files and of everything else.
@@ -308,6 +332,7 @@ def _reword(error: Exception, files: ConfigFiles, overrides: Sequence[Override])
         allowed = f"{did_you_mean(option, options)} {group} can be: {', '.join(options)}."
         no_group = f"{did_you_mean(group, files.groups())} Groups: {', '.join(files.groups())}."
         said = f"there is no {group}={option}.{allowed}" if options else f"there is no group '{group}'.{no_group}"
+        said = renamed(group, option, files) or said
         culprit = _preset_with(group, option, files, overrides) or place_of(place, files)
         raise ConfigError(f"{culprit}: {said}") from None
     override = re.search(r"(?:In '([^']+)': )?Could not override '([^']+)'", text)
@@ -320,8 +345,13 @@ def _reword(error: Exception, files: ConfigFiles, overrides: Sequence[Override])
     if deletion:
         named = [o for group in NAMED_GROUPS for o in (f"{group}.{name}" for name in files.options(group))]
         near = did_you_mean(deletion[1], named)
-        raise ConfigError(f"~{deletion[1]}: there is no such thing to take away.{near}") from None
-    raise ConfigError(f"the configuration cannot be composed: {reasons_of(error)}.") from None
+        raise ConfigError(f"~{deletion[1]}: there is no such group or setting to remove.{near}") from None
+    raise not_composed(error) from None
+
+
+def not_composed(error: Exception) -> ConfigError:
+    """Returns the error for a configuration that Hydra cannot compose, with the reasons that it gives."""
+    return ConfigError(f"the configuration cannot be composed: {reasons_of(error)}.")
 
 
 def _preset_with(group: str, option: str, files: ConfigFiles, overrides: Sequence[Override]) -> str:

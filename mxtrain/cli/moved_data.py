@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Collection, Dict, List
 
-from mxtrain.dataset.loading.described_paths import leads, lost_paths, with_paths
+from mxtrain.data.loading.described_paths import leads, lost_paths, with_paths
 from mxtrain.description.groups import Description
 from mxtrain.description.provenance import META, WORKING_FOLDER
 from mxtrain.files.json_text import read_json
@@ -22,7 +22,7 @@ def find_data(
     where the run was started, if they lead somewhere from there; says so.
 
     Args:
-        run_dir: its meta.json says where it was started; runs of earlier versions and copied checkpoints do not.
+        run_dir: its meta.json says where it was started; copied checkpoints do not.
         description: of the run, with what was typed.
         typed: settings of this command, which mean this folder.
         needs_data: whether a path that leads nowhere is worth a note.

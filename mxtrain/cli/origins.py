@@ -1,18 +1,21 @@
-"""Which files and overrides give a setting its value."""
+"""Finds the files and overrides that give a setting its value."""
 
 from __future__ import annotations
 
 import copy
 import functools
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Tuple, Type
 
 import yaml
 
 from mxtrain.cli.config_files import ConfigFiles, short
-from mxtrain.description.config import shown
+from mxtrain.config.specs import default_settings, find_declaration, import_target, shown
+from mxtrain.errors import ConfigError
 from mxtrain.files.regular_files import read_regular_text
+from mxtrain.types import Spec
 
 
 @dataclass(frozen=True)
@@ -23,18 +26,34 @@ class Origin:
     value: str
     in_file: bool = True
     comment: str = ""
-    """What the file says of the setting, on its line."""
+    """Text of the setting in a file, on its line."""
 
 
 def find_origins(path: str, files: ConfigFiles, given: Sequence[str]) -> List[Origin]:
-    """All places that give `path` a value, in the order in which they are applied.
+    """All places that give `path` a value, in the order in which they are applied; the default of its class first.
 
     Args:
         path: a setting.
         files: of the configuration.
         given: the overrides.
     """
-    overrides = files.parse(given)
+    default = _default_of(path, files, given)
+    origins = [*([default] if default else []), *_origins_in_files(path, files, given)]
+    for override in files.parse(given):
+        key = override.key_or_group
+        if key == path or path.startswith(key + ".") and key not in files.groups():
+            value = "(deleted)" if override.is_delete() else shown(override.value())
+            origins.append(Origin(f"command line: {override.input_line}", value, in_file=False))
+    return origins
+
+
+def file_with_target(path: str, files: ConfigFiles, given: Sequence[str]) -> str:
+    """The file that names the class of a setting; an empty string if none does."""
+    _, target = _target_of(path, files, given)
+    return target.place.rpartition(":")[0] if target else ""
+
+
+def _origins_in_files(path: str, files: ConfigFiles, given: Sequence[str]) -> List[Origin]:
     origins: List[Origin] = []
     for entry in files.defaults(given):
         file = files.find_file(entry.config_path)
@@ -44,12 +63,42 @@ def find_origins(path: str, files: ConfigFiles, given: Sequence[str]) -> List[Or
         origin = read_origin(file, path[len(package) + 1 if package else 0 :].split("."))
         if origin is not None and origin not in origins:
             origins.append(origin)
-    for override in overrides:
-        key = override.key_or_group
-        if key == path or path.startswith(key + ".") and key not in files.groups():
-            value = "(deleted)" if override.is_delete() else shown(override.value())
-            origins.append(Origin(f"command line: {override.input_line}", value, in_file=False))
     return origins
+
+
+def _target_of(path: str, files: ConfigFiles, given: Sequence[str]) -> Tuple[List[str], Optional[Origin]]:
+    """The names of a setting below the node with the nearest `_target_` above it in a file, and where that stands."""
+    names = path.split(".")
+    for depth in range(len(names) - 1, 0, -1):
+        targets = _origins_in_files(".".join([*names[:depth], "_target_"]), files, given)
+        if targets:
+            return names[depth:], targets[-1]
+    return names, None
+
+
+def _default_of(path: str, files: ConfigFiles, given: Sequence[str]) -> Optional[Origin]:
+    """The default that `mxtrain.cli.config_loader` gives to what files leave out."""
+    names, target = _target_of(path, files, given)
+    spec = _spec_at(target.value) if target else None
+    found = find_declaration(spec, names) if spec is not None else None
+    if spec is None or found is None:
+        return None
+    value: Any = default_settings(spec)
+    for name in names:
+        if not isinstance(value, dict) or name not in value:
+            return None
+        value = value[name]
+    place = f"the default of {spec.__name__} ({short(found.file)}:{found.line})"
+    return Origin(place, shown(value), in_file=False)
+
+
+def _spec_at(target: str) -> Optional[Type[Spec]]:
+    """The spec at an import path, of mxtrain or the user's own; None for anything else."""
+    try:
+        found = import_target(target, "")
+    except ConfigError:
+        return None  # said when the description is validated
+    return found if inspect.isclass(found) and issubclass(found, Spec) else None
 
 
 def read_origin(file: Path, names: Sequence[str]) -> Optional[Origin]:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence
 
 from mxtrain.cli.program import as_typed
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.files.durable import encode_json, open_file
-from mxtrain.files.regular_files import open_regular
+from mxtrain.files.json_form import NUMBER, problems_of
+from mxtrain.files.json_text import parse_json
+from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
 from mxtrain.types import Result
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Best
+    from mxtrain.annotations import Best, Wanted
 
 STOPS = (EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
 """Exit codes of runs that were told to stop: no errors, the same command continues."""
+
+_FORM: Wanted = {
+    "number": (int, type(None)), "overrides": [str], "run_dir": str, "state": str, "exit_code": int, "cause": str,
+    "step": int, "best": (dict, type(None)), "swept?": [str], "before?": bool,
+}  # fmt: skip
+_FORM_OF_BEST: Wanted = {"metric": str, "value": NUMBER, "step": int, "loss?": NUMBER}
+log = logging.getLogger(__name__)
 
 
 class JobFailed(Exception):
@@ -68,7 +77,7 @@ def print_outcome(outcome: Outcome) -> None:
 
 
 def print_cause(text: str, exit_code: int) -> None:
-    """Prints a cause to standard error, as the last thing that is printed; its further lines are indented."""
+    """Prints a cause to standard error, as the last output; its further lines are indented."""
     word = "stopped" if exit_code in STOPS else "error"
     first, *more = as_typed(text).splitlines() or [""]
     indent = " " * len(f"{word}: ")
@@ -87,14 +96,31 @@ def append_outcome(file: Path, outcome: Outcome) -> None:
 
 
 def read_outcomes(file: Path, start: int, end: Optional[int] = None) -> List[Outcome]:
-    """The outcomes from byte `start` on, before byte `end`, by job number."""
+    """The outcomes from byte `start` on, before byte `end`, by job number. Lines that are none, such as one that was
+    half written when the machine stopped, are passed over with a warning."""
     if not file.is_file():
         return []
     with open_regular(file) as (stream, _):
         stream.seek(start)
-        lines = stream.read(-1 if end is None else end - start).decode("utf-8").split("\n")
-    outcomes = [Outcome(**json.loads(line)) for line in lines if line.strip()]
+        lines = stream.read(MAX_TEXT_BYTES if end is None else min(end - start, MAX_TEXT_BYTES)).split(b"\n")
+    outcomes = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                outcomes.append(_outcome_of(parse_json(line)))
+            except ValueError as error:
+                log.warning("%s, line %d is no outcome of a job, and is left out: %s.", file, number, error)
     return sorted(outcomes, key=lambda outcome: outcome.number or 0)
+
+
+def _outcome_of(values: Any) -> Outcome:
+    """Raises: ValueError: no job ends with this code."""
+    for problem in problems_of(values, _FORM):
+        raise ValueError(problem)
+    if values.get("best") is not None:
+        for problem in problems_of(values["best"], _FORM_OF_BEST, "best"):
+            raise ValueError(problem)
+    return Outcome(**{name: value for name, value in values.items() if name in Outcome.__dataclass_fields__})
 
 
 def exit_code_of(outcomes: Sequence[Outcome]) -> int:

@@ -1,14 +1,73 @@
-"""Opens the file that a command writes its results to."""
+"""The files and folders that a command writes its results to: checked before the work, opened when it is done."""
 
 from __future__ import annotations
 
 import errno
+import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, TextIO
 
-from mxtrain.dataset.loading.regular_files import explain
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.loading.regular_files import explain
+from mxtrain.errors import ConfigError
 from mxtrain.files.durable import create_file
+from mxtrain.types import PathText
+
+
+def check_output_file(name: str) -> str:
+    """Checks that a file can be written under this name, before anything is computed that would go there.
+
+    Raises:
+        ValueError: it is a folder, or lies in what is none or may not be written to.
+    """
+    path = Path(name)
+    if path.is_dir():
+        raise ValueError(f"should be a file, and this is a folder: name a file in it, such as {path / 'results'}")
+    if not _stays(path):
+        _check_parents(path.parent)
+    return name
+
+
+def check_output_folder(name: str) -> str:
+    """The same for a folder. Raises: ValueError."""
+    if Path(name).exists() and not Path(name).is_dir():
+        raise ValueError("should be a folder, and this is a file")
+    _check_parents(Path(name))
+    return name
+
+
+OutputFile = Annotated[PathText, pydantic.AfterValidator(check_output_file)]
+"""A setting: the path of a file that a command writes."""
+OutputFolder = Annotated[PathText, pydantic.AfterValidator(check_output_folder)]
+"""A setting: the path of a folder that a command writes files into."""
+
+
+def require_writable(folder: Path, setting: str) -> Path:
+    """The folder, which no setting names: `setting` would.
+
+    Raises:
+        ConfigError: files cannot be written there.
+    """
+    try:
+        check_output_folder(str(folder))
+    except ValueError as error:
+        said = f"the results go to {folder}: it {error}. Name another place with {setting}=FOLDER."
+        raise ConfigError(said) from None
+    return folder
+
+
+def _check_parents(folder: Path) -> None:
+    """Raises: ValueError: the folder, or the first one above it that exists, is none or may not be written to."""
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if not folder.is_dir():
+        raise ValueError(f"should be in a folder, and '{folder}' is none")
+    # The kernel's own file systems make no files for others, whoever asks.
+    if not os.access(folder, os.W_OK | os.X_OK) or folder.resolve().is_relative_to("/proc"):
+        raise ValueError(f"should be in a folder that may be written to, and '{folder}' may not")
 
 
 @contextmanager
@@ -47,7 +106,8 @@ def open_output_file(name: str) -> Iterator[TextIO]:
 
 
 def _stays(path: Path) -> bool:
-    """Whether the name is a device's or a pipe's, or one that the system makes (/dev/stdout): none to be replaced."""
+    """Returns True if the name is a device's or a pipe's, or one that the system makes (/dev/stdout): none to be
+    replaced."""
     folder = path.parent.resolve()
     if folder == Path("/dev") or folder.is_relative_to("/proc"):
         return True

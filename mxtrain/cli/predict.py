@@ -32,24 +32,25 @@ from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.cli import arguments as command_line
-from mxtrain.cli.output_file import open_output_file
+from mxtrain.cli.output_file import OutputFile, OutputFolder, open_output_file, require_writable
 from mxtrain.cli.program import program
 from mxtrain.cli.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
 from mxtrain.cli.settings import split_settings
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.loading.regular_files import explain, why_stream
+from mxtrain.data.base import open_splits
+from mxtrain.data.loading.regular_files import explain, why_stream
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.files.durable import encode_json, replace_file
 from mxtrain.task.base import Task
-from mxtrain.types import PathText, Positive, Spec
+from mxtrain.types import Positive, Spec
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from mxtrain.annotations import EpochLoader, Json
-    from mxtrain.dataset.base import BaseDataset, Samples
-    from mxtrain.dataset.signature import Signature
-    from mxtrain.trainer.trained import Trained
+    from mxtrain.annotations import Json
+    from mxtrain.data.base import BaseDataset, Samples
+    from mxtrain.data.loading.loader import EpochLoader
+    from mxtrain.data.signature import Signature
+    from mxtrain.trained import Trained
 
 
 SKIP = "type skip_unreadable=true to go on without such files."
@@ -67,9 +68,9 @@ class PredictSettings(Spec):
 
     which: Literal["best", "last"] = "best"
     """The checkpoint of a run to use: its last or its best one."""
-    output: Optional[PathText] = None
+    output: Optional[OutputFile] = None
     """File for the predictions; default: standard output."""
-    folder: Optional[PathText] = None
+    folder: Optional[OutputFolder] = None
     """Folder for files that a task predicts; default: predict in the run directory."""
     format: str = "auto"
     """jsonl, csv, or one that a task has of its own; auto: csv where the output's name ends so, else jsonl."""
@@ -122,22 +123,22 @@ def run(arguments: Sequence[str]) -> int:
     sample_ids = description.task.sample_ids(form, places, dataset)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
-    from mxtrain.trainer.loaders import build_loader
-    from mxtrain.trainer.trained import load_trained
+    from mxtrain.trained import load_trained
+    from mxtrain.training.loaders import build_loader
 
     trained = load_trained(checkpoint, description, signature)
     loader = build_loader(description, source, signature, trained.device, in_order=True)
     task = description.task
     predicted = predict_rows(trained, loader, source, places, settings.top_k, unreadable, drawn, kept)
     predicted = itertools.islice(predicted, len(places))  # a split has more samples than are asked for
-    rows = Counted(predicted, task.lists[0])
+    rows = Counted(predicted, task.list_field[0])
     try:
         with open_output(settings.output) as stream:
             write_rows(form, task, trained.signature, rows, stream, sample_ids)
             refuse_none(rows.count, unreadable)
     except LoaderError as error:
         raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
-    holding = f": {task.tally(rows.listed)}" if task.lists[0] else ""
+    holding = f": {task.format_count(rows.listed)}" if task.list_field[0] else ""
     if folder is not None:
         named = f"{rows.count} {'file' if rows.count == 1 else 'files'}"
         print(f"{named} written to {folder}{'' if settings.output else holding}", file=sys.stderr)
@@ -222,10 +223,10 @@ def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) 
         return None
     if settings.folder is not None:
         return Path(settings.folder)
-    if not task.writes_unasked:
+    if not task.writes_by_default:
         return None
     refuse_links(run_dir_of(checkpoint), ("predict",))
-    return run_dir_of(checkpoint) / "predict"
+    return require_writable(run_dir_of(checkpoint) / "predict", "folder")
 
 
 def file_names(places: Sequence[str], ending: str = ".png") -> List[str]:
@@ -271,10 +272,10 @@ def refuse_overwriting(written: Iterable[Path], places: Sequence[str]) -> None:
 def predict_rows(
     trained: Trained, loader: EpochLoader, source: Samples, places: Sequence[str], top_k: int,
     unreadable: Collection[int] = (), drawn: Sequence[Path] = (),
-    kept: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    kept: Mapping[str, Mapping[str, str]] = MappingProxyType({}), arrays: Optional[List[np.ndarray]] = None,
 ) -> Iterator[Dict[str, Json]]:  # fmt: skip
     """The rows of a task about what could be read: where it stands, its cells in `kept`, what the task predicts, and
-    the one of `drawn` that was written.
+    the one of `drawn` that was written. `arrays` gets the decoded prediction of each sample.
 
     Raises:
         ConfigError: a column of `kept` is called as what the task predicts.
@@ -282,6 +283,8 @@ def predict_rows(
     task = trained.description.task
     empty = dict.fromkeys(next(iter(kept.values()), ()), "")
     found = predict_samples(trained, loader, source, unreadable, drawn)
+    if arrays is not None:
+        found = _noted(found, arrays)
     for number, said in task.rows(trained.signature, source, found, top_k):
         cells = kept.get(places[number], empty)
         for name in cells:
@@ -291,6 +294,14 @@ def predict_rows(
         if drawn:
             row[task.writes] = str(drawn[number])
         yield row
+
+
+def _noted(
+    found: Iterator[Tuple[int, np.ndarray]], arrays: List[np.ndarray]
+) -> Iterator[Tuple[int, np.ndarray]]:  # fmt: skip
+    for number, prediction in found:
+        arrays.append(prediction)
+        yield number, prediction
 
 
 def predict_samples(

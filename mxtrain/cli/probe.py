@@ -2,7 +2,7 @@
 
     python -m mxtrain.cli.probe
 
-Each line is printed before the next thing is tried, so that whoever reads them knows what a crash happened in.
+Each line is printed before the next step is tried, so that the last line names the step in which a crash happened.
 """
 
 from __future__ import annotations

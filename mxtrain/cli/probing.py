@@ -24,7 +24,7 @@ class ProbeResult:
     found: JsonObject = field(default_factory=dict)
     """All values that it reported."""
     stage: str = ""
-    """What it tried last."""
+    """The last attempt."""
     cause: str = ""
     """Why it ended early; empty where it came to its end."""
 

@@ -11,12 +11,12 @@ import sys
 from mxtrain.types import CommandLine
 
 STARTED_BY = "MXTRAIN_STARTED_BY"
-"""How scripts/train was called, as it was typed; it runs Python from an environment that need not be active."""
+"""Command line of scripts/train as typed; it runs Python from an environment that need not be active."""
 
 
 def program() -> str:
-    """What starts mxtrain: the console script or `python -m mxtrain` where the environment is active (on PATH), else
-    scripts/train where that was called, else Python by its path."""
+    """Returns the command that starts mxtrain: the console script or `python -m mxtrain` if the environment is active
+    (on PATH), otherwise scripts/train if that was called, otherwise Python by its path."""
     name = os.path.basename(sys.argv[0])
     if name == "mxtrain":
         return name if _is_on_path(name, os.path.dirname(os.path.abspath(sys.argv[0]))) else shlex.quote(sys.argv[0])
@@ -57,7 +57,7 @@ def as_typed(text: str) -> str:
 
 
 def command_line(**known: object) -> CommandLine:
-    """How this process was started, with what is known of the run."""
+    """Returns the command that started this process, with the known facts of the run."""
     return CommandLine(program=program(), tensorboard=tensorboard(), **known)  # type: ignore[arg-type]
 
 
@@ -66,6 +66,6 @@ def _is_active() -> bool:
 
 
 def _is_on_path(name: str, folder: str) -> bool:
-    """Whether a shell finds this program in this folder first."""
+    """Returns True if a shell finds this program in this folder first."""
     found = shutil.which(name)
     return found is not None and os.path.realpath(os.path.dirname(os.path.abspath(found))) == os.path.realpath(folder)

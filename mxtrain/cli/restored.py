@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Dict, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Mapping, Sequence, Set, Tuple
 
 from omegaconf import OmegaConf
 
@@ -20,13 +20,12 @@ from mxtrain.cli.environment import describe_here
 from mxtrain.cli.moved_data import find_data
 from mxtrain.cli.program import program
 from mxtrain.cli.trust import require_trusted
-from mxtrain.dataset.base import BaseDataset
-from mxtrain.dataset.signature import SIGNATURE_STATE, Signature
-from mxtrain.description.config import flatten
+from mxtrain.config.specs import flatten
+from mxtrain.data.base import BaseDataset
+from mxtrain.data.signature import Signature, signature_of
 from mxtrain.description.groups import Description
 from mxtrain.errors import ConfigError, NoCheckpoint, did_you_mean
 from mxtrain.runtime import OF_THE_MACHINE
-from mxtrain.task.earlier import task_of_earlier
 from mxtrain.types import expand_path
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ INSTEAD = {
     "trainer.limit_val_batches": ", or type limit_batches=N to measure a part of the split",
     "dataset.batch_size": ", or type dataset.eval_batch_size=N",
 }
-"""What to type instead, by setting."""
+"""Replacement to type, by setting."""
 
 PLACEMENT = ("parallel", "kvstore", "cluster")
 WATCHERS = ("callback", "logger")
@@ -63,7 +62,8 @@ def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
 
 
 def restore_description(
-    given: Arguments, command: str, which: str, overrides: Sequence[str], settings: Collection[str] = ()
+    given: Arguments, command: str, which: str, overrides: Sequence[str], settings: Collection[str] = (),
+    replace: Callable[[Config], Mapping[str, Config]] = lambda config: {},
 ) -> Tuple[Checkpoint, Description]:  # fmt: skip
     """The checkpoint that was named, and the description of its run with `overrides`. Imports no MXNet.
 
@@ -73,19 +73,19 @@ def restore_description(
         which: of a run's checkpoints.
         overrides: without the command's own settings.
         settings: names of these.
+        replace: the run's description -> groups that take the place of its own, before overrides.
 
     Raises:
         CheckpointError: there is no good checkpoint.
-        ConfigError: an override is wrong, or the checkpoint names code that nobody said to trust.
+        ConfigError: an override is wrong, or the checkpoint names code that was not declared trusted.
     """
     path = one_run(given, command)
     try:
         checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
     except NoCheckpoint as error:
         raise NoCheckpoint(f"{error}{latest_runs(command)}") from None
-    require_run_state(checkpoint, SIGNATURE_STATE)
+    require_run_state(checkpoint)
     config = dict(checkpoint.state["run"]["description"])
-    config.setdefault("task", task_of_earlier(config))
     with Composer(given.config_dirs) as composer:
         # Wherever it was trained, one device measures and predicts, unless the user says where.
         default = composer.compose([]).config
@@ -98,7 +98,7 @@ def restore_description(
             typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
             # Before anything in it is looked up in the environment, imported or set.
             require_trusted(config, str(checkpoint.path), command, typed, given.config_dirs)
-        config = amend(config, overrides, composer, settings)
+        config = amend({**config, **replace(config)}, overrides, composer, settings)
         if any(o.key_or_group.split(".")[0] == "metric" for o in composer.parse(overrides)):
             config = monitor_loss(config)
 
@@ -113,7 +113,7 @@ def on_this_machine(before: object, default: Config) -> object:
     """The runtime of a run without what fits the machine that trained it: another one may have fewer cores.
 
     Args:
-        before: The run's; looked at by nobody yet.
+        before: The run's; not validated yet.
         default: What stands there where nothing is given.
     """
     if not isinstance(before, Mapping):
@@ -177,7 +177,7 @@ def restore_inputs(
     Raises:
         ConfigError: something of what enters the network was to be changed.
     """
-    signature = Signature.from_json(checkpoint.state["run"]["input"])
+    signature = signature_of(checkpoint, description.dataset.signature_class)
     return description.dataset.restored(signature, names_of(overrides), str(checkpoint.path))
 
 

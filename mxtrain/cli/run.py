@@ -8,45 +8,60 @@ import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Iterator, Optional, Sequence
 
 from mxtrain.checkpoint import lock_run_directory
 from mxtrain.cli import sweep
 from mxtrain.cli.compose import Composed
-from mxtrain.cli.group import find_role, supervise
+from mxtrain.cli.group import find_role
 from mxtrain.cli.hydra_run import run_composed
-from mxtrain.cli.job import command_of, train_safely
+from mxtrain.cli.job import command_of, train_as_group, train_safely
 from mxtrain.cli.outcome import Outcome, exit_code_of, print_cause, print_outcome
 from mxtrain.cli.program import command_line
+from mxtrain.cli.run_dir_rollback import RunDirRollback
 from mxtrain.cli.serve import serve
-from mxtrain.cli.unstarted import Before
+from mxtrain.cluster.member import Member
 from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError
-from mxtrain.trainer.resume import Beginning, begin, set_aside
+from mxtrain.training.resume import ResumePoint, find_resume_point, set_aside
 from mxtrain.types import CommandLine, Result
 
 
 def run_once(composed: Composed, description: Description, flags: Sequence[str]) -> int:
-    """Trains in `hydra.run.dir`, as one process or as the supervisor or a member of several."""
+    """Trains as `train_once`, or as a server or further worker of several processes; returns the exit code."""
     member = find_role(description)
     if member is not None and member.role != "worker":
         return serve(member.role, lambda: description)
     if member is not None and member.world.rank > 0:
         return run_follower(composed, description)
+    return exit_code_of([_train(composed, description, flags, member)])
+
+
+def train_once(composed: Composed, description: Description, flags: Sequence[str]) -> Outcome:
+    """Trains in `hydra.run.dir`, as one process or as the supervisor of several.
+
+    Raises:
+        MxtrainError: nothing was started; the run directory is as it was.
+    """
+    return _train(composed, description, flags, find_role(description))
+
+
+def _train(composed: Composed, description: Description, flags: Sequence[str], member: Optional[Member]) -> Outcome:
     run_dir = composed.run_dir
-    before = Before(run_dir, str(composed.hydra.output_subdir))
+    before = RunDirRollback(run_dir, str(composed.hydra.output_subdir))
     if member is None and description.kvstore.distributed:
-        code = supervise(description, run_dir, [*flags, *composed.overrides])
-        if code == EXIT_BAD_INPUT and before.holds_settings:
+        words = [*flags, *composed.overrides]
+        result = train_as_group(description, run_dir, words)
+        if result.exit_code == EXIT_BAD_INPUT and before.holds_settings:
             # Another worker may have refused first, and ended the one that writes there.
             before.put_back_settings()
-        return code
+        return Outcome.of(None, words, run_dir, result)
     command = sweep.with_exported_job(command_of(composed.hydra))
     output_dir = Path(os.path.abspath(run_dir))
     try:
-        with claim(run_dir, description) as beginning:
+        with claim(run_dir, description) as resume_point:
             result = run_composed(
-                composed, run_dir, functools.partial(train_safely, description, output_dir, command, beginning)
+                composed, run_dir, functools.partial(train_safely, description, output_dir, command, resume_point)
             )
             outcome = show_end(result, output_dir, description, command)
     except MxtrainError:
@@ -54,7 +69,7 @@ def run_once(composed: Composed, description: Description, flags: Sequence[str])
         raise
     if outcome.exit_code == EXIT_BAD_INPUT and outcome.step == 0:
         before.restore()
-    return exit_code_of([outcome])
+    return outcome
 
 
 def show_end(result: Result, run_dir: Path, description: Description, command: CommandLine) -> Outcome:
@@ -81,7 +96,7 @@ def run_follower(composed: Composed, description: Description) -> int:
 
 
 @contextmanager
-def claim(run_dir: Path, description: Description) -> Iterator[Beginning]:
+def claim(run_dir: Path, description: Description) -> Iterator[ResumePoint]:
     """Takes the run directory for this process, and looks whether what it holds may be continued.
 
     Raises:
@@ -89,9 +104,9 @@ def claim(run_dir: Path, description: Description) -> Iterator[Beginning]:
         CheckpointError: it holds a run of another description. Nothing was written.
     """
     with lock_run_directory(run_dir):
-        beginning = begin(run_dir, description.checkpoint, description.config)
+        resume_point = find_resume_point(run_dir, description.checkpoint, description.config)
         if description.checkpoint.resume == "never":
             moved = set_aside(run_dir, hydra=True)  # before Hydra writes there
             if moved is not None:
                 print(f"checkpoint.resume=never: the earlier run's files are now in {moved}", flush=True)
-        yield beginning
+        yield resume_point

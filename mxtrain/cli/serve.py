@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mxtrain.description.groups import Description  # a server that only sums starts without it
     from mxtrain.kvstore.table_wire import TableCall
-    from mxtrain.kvstore.update_server import UpdateServer
+    from mxtrain.server.update_server import UpdateServer
 
 
 def serve(role: str, description_of: Callable[[], Description]) -> int:
@@ -64,7 +64,7 @@ class Serving:
 
     def _hold_tables(self, call: TableCall) -> None:
         from mxtrain.kvstore.table_link import answer_call
-        from mxtrain.kvstore.table_server import TableServer
+        from mxtrain.server.table_server import TableServer
 
         server = TableServer(self._description_of())
         answer_call(
@@ -78,7 +78,7 @@ class Serving:
                 f"kvstore={type(description.kvstore).__name__} here, and worker 0 was started with kvstore=dist_async. "
                 "Start servers and workers with the same overrides."
             )
-        from mxtrain.kvstore.update_server import UpdateServer
+        from mxtrain.server.update_server import UpdateServer
 
         server = UpdateServer(description)
         store._set_updater(lambda *call: with_exit(lambda: server.update(*call)))

@@ -1,4 +1,4 @@
-"""What other programs call our settings."""
+"""Names of settings in other programs."""
 
 from __future__ import annotations
 

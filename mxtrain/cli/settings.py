@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, List, Tuple, Type, TypeVar, Union
 
 from mxtrain.cli.arguments import Arguments
-from mxtrain.description.config import validate
+from mxtrain.config.specs import validate
 from mxtrain.types import Spec
 
 S = TypeVar("S", bound=Spec)

@@ -1,8 +1,9 @@
-"""What flags ask to see instead of running: help, the composed configuration, completions."""
+"""Flags that print something instead of running: help, the composed configuration, completions."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import string
 import sys
 import textwrap
@@ -16,11 +17,13 @@ from mxtrain.cli.commands import COMMANDS
 from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.config_files import CONFIG_NAME
 from mxtrain.cli.mistakes import did_you_mean_any, nearest_settings, settings_of
-from mxtrain.cli.program import as_typed
+from mxtrain.cli.program import STARTED_BY, as_typed
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 
 WIDTH = 110
 SHELLS = ("bash", "zsh", "fish")
+COMPLETED = "mxtrain"
+"""The console script, which is completed also where this was called by `python -m mxtrain`."""
 
 
 def show(given: Arguments) -> int:
@@ -93,14 +96,19 @@ def complete(given: Arguments) -> int:
     if what not in ("install", "uninstall", "query") or shell not in SHELLS:
         raise ConfigError(
             f"--shell-completion takes install=SHELL or uninstall=SHELL, and SHELL can be: {', '.join(SHELLS)}. "
-            'E.g. eval "$(mxtrain --shell-completion install=bash)" in ~/.bashrc. It completes the command `mxtrain`.'
+            'E.g. eval "$(mxtrain --shell-completion install=bash)" in ~/.bashrc. It completes the command `mxtrain`, '
+            "and if scripts/train prints it, also scripts/train."
         )
-    # The completed command is the console script, also where this was called by `python -m mxtrain`.
-    sys.argv[0] = "mxtrain"
+    sys.argv[0] = COMPLETED
     if what == "query" and not _prepare_query(os.environ.get("COMP_LINE", "")):
         return EXIT_FINISHED
     with Composer(given.config_dirs) as composer:
         composer.hydra.shell_completion(config_name=CONFIG_NAME, overrides=words)
+    script = os.environ.get(STARTED_BY)
+    if what == "install" and shell in ("bash", "zsh") and script:
+        # A shell knows completions of a path by the path as typed, and then by its last part, `train`.
+        names = " ".join(map(shlex.quote, dict.fromkeys([script, os.path.abspath(script)])))
+        print(f"\ncomplete -o nospace -o default -F hydra_bash_completion {names}")
     return EXIT_FINISHED
 
 

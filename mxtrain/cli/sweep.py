@@ -24,16 +24,16 @@ from mxtrain.cli.config_files import CONFIG_NAME
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
 from mxtrain.cli.program import program, tensorboard
 from mxtrain.cli.stored_study import StoredStudy, earlier_outcomes, jobs_numbered_from
-from mxtrain.dataset.base import BaseDataset, open_splits
-from mxtrain.dataset.loading.described_paths import lost_paths
+from mxtrain.config.override_text import code_arguments, key_of, quote
+from mxtrain.data.base import BaseDataset, open_splits
+from mxtrain.data.loading.described_paths import lost_paths
 from mxtrain.description.groups import Description
-from mxtrain.description.override_text import code_arguments, key_of, quote
 from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError, DataError
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
 from mxtrain.process.stopping import Terminated
 from mxtrain.ranking import rank
-from mxtrain.trainer.resume import find_finished
+from mxtrain.training.resume import find_finished
 from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ JOB = "MXTRAIN_SWEEP_JOB"
 """The number of the job and what is swept, for the processes of a job of several."""
 
 in_this_process = False
-"""Whether a sweep was started by this very process, and not by the parent of a launcher's worker."""
+"""True if a sweep was started by this very process, and not by the parent of a launcher's worker."""
 
 
 def run_sweep(

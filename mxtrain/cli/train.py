@@ -10,20 +10,27 @@ from mxtrain.cli import sweep
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check
 from mxtrain.description.groups import Description, describe
+from mxtrain.errors import ConfigError
 
 
 def run(arguments: Sequence[str]) -> int:
     """Trains, or runs a sweep, or prints what a flag asks for; returns the exit code."""
-    given = given_arguments.parse(arguments)
-    if given.shows is not None:
+    given = given_arguments.parse(arguments, trains=True)
+    if given.shows not in (None, "dry_run"):
         from mxtrain.cli.show import show
 
         return show(given)
     given_arguments.no_positionals(given, "train")
     with Composer(given.config_dirs) as composer:
         if given.multirun or asks_for_sweep(composer, given.overrides):
+            if given.shows == "dry_run":
+                raise ConfigError(given_arguments.NO_DRY_SWEEP)
             return run_sweep(composer, given.overrides)
         composed, description = compose_and_check(composer, given.overrides)
+        if given.shows == "dry_run":
+            from mxtrain.cli.dry_run import show_dry_run
+
+            return show_dry_run(description, [*given_arguments.config_flags(given.config_dirs), *composed.overrides])
         if composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN":
             return run_sweep(composer, given.overrides)
         # Takes time to load: only from here on, when everything is right.
@@ -34,14 +41,14 @@ def run(arguments: Sequence[str]) -> int:
 
 def description_of(arguments: Sequence[str]) -> Description:
     """The description for a server, from the same arguments as the workers'. Raises: ConfigError: they are wrong."""
-    given = given_arguments.parse(arguments)
+    given = given_arguments.parse(arguments, trains=True)
     with Composer(given.config_dirs) as composer:
         composed = composer.compose(given.overrides)
         return describe(composed.config, composed.where)
 
 
 def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:
-    """Whether the overrides say what `-m` says."""
+    """Returns True if the overrides say what `-m` says."""
     return any(o.key_or_group == "hydra.mode" and str(o.value()) == "MULTIRUN" for o in composer.parse(overrides))
 
 

@@ -1,4 +1,4 @@
-"""Refuses code that a checkpoint names and nobody trusts: docs/decisions/0020-code-of-a-checkpoint.md.
+"""Refuses untrusted code that a checkpoint names: docs/decisions/0020-checkpoint-trust.md.
 
 A checkpoint may be somebody else's. Its description names classes by import path and environment variables by name, so
 it is judged before anything that it names is imported or set.
@@ -6,6 +6,7 @@ it is judged before anything that it names is imported or set.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import shlex
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Collection, Iterator, Mapping, Sequence, Set, 
 
 import yaml
 
+import mxtrain
+from mxtrain.cli.config_files import conf_dir
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS
 from mxtrain.errors import ConfigError
 from mxtrain.files.regular_files import read_regular_text
@@ -22,13 +25,19 @@ from mxtrain.types import Spec
 if TYPE_CHECKING:
     from mxtrain.annotations import Config
 
+PACKAGE = Path(mxtrain.__file__).parent
 TARGET = "_target_"
 INTERPOLATION = "${"
-"""How an interpolation of OmegaConf begins, which may read the environment; a resolved description holds none."""
+"""Start of an OmegaConf interpolation, which may read the environment; a resolved description has none."""
 TUNING = re.compile(r"(MXNET|OMP|GOMP|KMP|MKL|OPENBLAS|DNNL|ONEDNN|NCCL|CUDA)_[A-Z0-9_]+")
 """Environment variables that say how to compute."""
 LEADS_TO_FILES = re.compile(r"LIB|PATH|DIR|FILE|HOME|TOOL|PLUGIN|CONF|REPO|ROOT|LOG|DUMP")
 """Words in such a name by which it may choose a library to load or a place to write: not accepted."""
+GIVEN = (
+    "mxtrain.task.custom_loop",
+    *(f"mxtrain.{package}.given" for package in ("callback", "data", "loss", "metric", "model", "optimizer")),
+)
+"""Modules of the placeholders for Python objects, and of the task of custom loops, which no YAML file names."""
 PLAIN_WORD = re.compile(r"[A-Za-z0-9_.,:-]*")
 
 
@@ -79,22 +88,35 @@ def foreign(config: Config) -> Iterator[Tuple[str, object]]:
 
 
 def is_own(target: str, group: str) -> bool:
-    """Whether an import path names one of mxtrain's own specs of this group, or nothing that exists.
+    """Returns True if an import path names one of mxtrain's own specs of this group, or nothing that exists.
 
-    The module must lie in the group's own package, so that nothing else is imported to find out; what else can be
-    reached through such a module (`mxtrain.model.base.Any`) was not defined there.
+    The module must be one that a file of `conf/GROUP/` names, so that nothing else is imported to find out; what else
+    can be reached through such a module (`mxtrain.model.custom.Any`) was not defined in mxtrain, or is of no group.
     """
     base = GROUPS.get(group)
-    package = f"{__package__.partition('.')[0]}.{group}"
     module_name, _, name = target.rpartition(".")
-    if base is None or not _is_within(module_name, package) or not re.fullmatch(r"[A-Za-z0-9_.]+", target):
+    if base is None or not re.fullmatch(r"mxtrain(\.\w+)+", target, re.ASCII):
         return False
-    try:
-        found = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError):
-        return True  # there is no such thing, which the validation says with the nearest names
+    if module_name not in {*modules_of(group), *GIVEN}:
+        return not _is_module(module_name)  # the validation says that there is no such module, with the nearest names
+    found = getattr(importlib.import_module(module_name), name, None)
+    if found is None:
+        return True
     is_spec = isinstance(found, type) and issubclass(found, Spec)
-    return is_spec and issubclass(found, base) and _is_within(found.__module__, package)
+    return is_spec and issubclass(found, base) and found.__module__.startswith("mxtrain.")
+
+
+@functools.cache
+def modules_of(group: str) -> Set[str]:
+    """The modules of the classes that mxtrain's own YAML files of a group name."""
+    contents = (file.read_text(encoding="utf-8") for file in sorted((conf_dir() / group).glob("*.yaml")))
+    return {module for content in contents for module in re.findall(r"_target_: (mxtrain(?:\.\w+)*)\.\w+", content)}
+
+
+def _is_module(name: str) -> bool:
+    """Returns True if mxtrain has a module or package of this name. Imports nothing."""
+    path = PACKAGE.joinpath(*name.split(".")[1:])
+    return path.is_dir() or path.with_suffix(".py").is_file()
 
 
 def named_targets(config_dirs: Sequence[str]) -> Set[str]:
@@ -127,10 +149,6 @@ def _leaves(value: object, place: str) -> Iterator[Tuple[str, object]]:
             yield from _leaves(item, f"{place}.{number}")
     else:
         yield place, value
-
-
-def _is_within(module: str, package: str) -> bool:
-    return module == package or module.startswith(package + ".")
 
 
 def _is_below(place: str, typed: Sequence[str]) -> bool:

@@ -10,25 +10,27 @@ from typing import TYPE_CHECKING, Optional, Sequence
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check, set_environment
+from mxtrain.cli.output_file import OutputFile, open_output_file
 from mxtrain.cli.settings import split_settings
 from mxtrain.cluster.member import find_world
 from mxtrain.description.groups import Description, describe
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
-from mxtrain.files.durable import write_json_atomic
-from mxtrain.types import PathText, Positive, PositiveFloat, Spec
+from mxtrain.files.durable import encode_json
+from mxtrain.kvstore.world import ALONE, World
+from mxtrain.types import Positive, PositiveFloat, Spec
 
 if TYPE_CHECKING:
     from mxtrain.parallel.differences import Verification
 
 
 class VerifySettings(Spec):
-    """What `verify` takes besides overrides."""
+    """Settings of `verify`, besides overrides."""
 
     steps: Positive = 3
     """Optimizer steps; the last one's batch is smaller and odd."""
     tolerance: PositiveFloat = 1e-6
     """Largest difference that passes in float64, over the tensor's largest value."""
-    output: Optional[PathText] = None
+    output: Optional[OutputFile] = None
     """File for the differences as JSON."""
 
 
@@ -50,18 +52,24 @@ def run(arguments: Sequence[str]) -> int:
     if member is None and description.kvstore.distributed:
         with tempfile.TemporaryDirectory(prefix="mxtrain-verify-") as logs:
             return supervise_in(Path(logs), description, ["verify", *arguments], restarts=0)
-    set_environment(description, exact=True)  # the host may be shared with other workers
-    # Imports MXNet: only from here on.
-    from mxtrain.verify import verify
-
     world = find_world()
-    found = verify(description, settings.steps, settings.tolerance, world)
+    found = compare(description, settings, world)
     if world.rank > 0:
         return EXIT_FINISHED  # rank 0 compares
     show(found)
     if settings.output:
-        write_json_atomic(settings.output, found.to_json())
+        with open_output_file(settings.output) as stream:
+            stream.write(encode_json(found.to_json(), indent=2).decode() + "\n")
     return EXIT_FINISHED if found.passed else EXIT_CRASHED
+
+
+def compare(description: Description, settings: VerifySettings, world: World = ALONE) -> Verification:
+    """Compares a placement with one device. Arguments and errors as those of `mxtrain.verification.verify`."""
+    set_environment(description, exact=True)  # the host may be shared with other workers
+    # Imports MXNet: only from here on.
+    from mxtrain.verification import verify
+
+    return verify(description, settings.steps, settings.tolerance, world)
 
 
 def description_of(arguments: Sequence[str]) -> Description:
@@ -106,7 +114,8 @@ def show(found: Verification) -> None:
     verdict = f"the same as on one device: {size}"
     if worst.worst > found.tolerance:
         verdict = f"NOT the same as on one device: {size}, in '{worst.layer}'"
-    console.print(f"{verdict}, after {found.steps} steps (tolerance {found.tolerance:g})", soft_wrap=True)
+    steps = f"{found.steps} step{'' if found.steps == 1 else 's'}"
+    console.print(f"{verdict}, after {steps} (tolerance {found.tolerance:g})", soft_wrap=True)
     if found.low is not None:
         verdict = "NOT the same" if found.low_is_off else "the same"
         console.print(

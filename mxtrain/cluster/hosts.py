@@ -7,10 +7,10 @@ import socket
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
 
-from mxtrain.cluster.network import address_of
 from mxtrain.errors import ConfigError
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.files.text_lines import split_lines
+from mxtrain.runtime.network import address_of
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_.-]+@)?[A-Za-z0-9_.:-]+\Z")
 NOWHERE = "192.0.2.1"
@@ -83,7 +83,7 @@ def _read_line(words: Sequence[str], line: str) -> Host:
 
 
 def is_this_machine(name: str) -> bool:
-    """Whether a name or an address leads here. A name that only ssh's configuration knows does not."""
+    """Returns True if a name or an address leads here. A name that only ssh's configuration knows does not."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
     except OSError:
@@ -92,7 +92,7 @@ def is_this_machine(name: str) -> bool:
 
 
 def is_own_address(address: str) -> bool:
-    """Whether a socket of this machine can have this address."""
+    """Returns True if a socket of this machine can have this address."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, 0))

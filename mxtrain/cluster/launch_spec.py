@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.cluster.member import HOST_RANK, HOST_WORKERS
-from mxtrain.cluster.network import LOOPBACK
 from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.spec import Cluster
 from mxtrain.kvstore.world import WORKER
 from mxtrain.private_sockets.folder import VARIABLE
+from mxtrain.runtime.network import LOOPBACK
 from mxtrain.search_path import module_command
 
 PASSED = ("MXNET_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "PYTHON", "MXTRAIN_", "CUDA_",

@@ -11,11 +11,11 @@ from typing import Dict, List, Mapping, Optional, Sequence
 from mxtrain.cluster.hosts import NOWHERE, interface_address, is_own_address
 from mxtrain.cluster.launch_spec import Root, common_environment, local_root, roles
 from mxtrain.cluster.member import HOST_RANK, HOST_WORKERS
-from mxtrain.cluster.network import LOOPBACK, address_towards
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import WORKER
 from mxtrain.private_sockets.folder import join_folder
+from mxtrain.runtime.network import LOOPBACK, address_towards
 
 MPI_RANK, SLURM_RANK = "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
 """The variables in which mpirun and srun say which of their processes this one is."""
@@ -52,7 +52,7 @@ def _number(environ: Mapping[str, str], name: str, default: str = "0") -> int:
 
 
 def ranks_here(environ: Mapping[str, str]) -> List[int]:
-    """The numbers of those of these processes that share this host, in order; empty where nobody says. Where mpirun or
+    """The numbers of those of these processes that share this host, in order; empty if unknown. Where mpirun or
     an old Slurm says only how many they are, they are taken to follow each other."""
     if "OMPI_COMM_WORLD_LOCAL_SIZE" in environ:
         size = _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
@@ -83,8 +83,8 @@ def place_among(workers: Sequence[int], environ: Mapping[str, str]) -> Dict[str,
 
 
 def has_own_gpus(num_gpus: int, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process has GPUs that the others on this host do not see: `OWN_GPUS` says so, or srun has given it
-    fewer than the job has here.
+    """Returns True if this process has GPUs that the others on this host do not see: `OWN_GPUS` says so, or srun has
+    given it fewer than the job has here.
 
     Args:
         num_gpus: that this process sees.
@@ -109,7 +109,7 @@ def launched_environment(
         None where neither started this process together with others.
 
     Raises:
-        ConfigError: there are more or fewer processes than described, or nobody says where the scheduler listens.
+        ConfigError: there are more or fewer processes than described, or the scheduler's address is unknown.
     """
     rank = rank_of(environ)
     size = _number(environ, "OMPI_COMM_WORLD_SIZE" if MPI_RANK in environ else "SLURM_STEP_NUM_TASKS", "1")

@@ -15,11 +15,11 @@ from typing import List, Mapping, Optional, Sequence
 import mxtrain
 from mxtrain.cluster.frames import Message
 from mxtrain.cluster.launch_spec import inherited, launch_specs, local_root
-from mxtrain.cluster.network import LOOPBACK
 from mxtrain.cluster.process import LaunchSpec, LocalProcess, Process
 from mxtrain.cluster.relayed import MIN_SILENCE_S, Channel, RelayedProcess
 from mxtrain.cluster.spec import Cluster
 from mxtrain.private_sockets.folder import socket_folder
+from mxtrain.runtime.network import LOOPBACK
 
 
 class Launcher:
@@ -40,7 +40,7 @@ class Launcher:
 
     @property
     def place(self) -> str:
-        """Where the processes run, for messages."""
+        """Returns the location of the processes, for messages."""
         return "on this machine"
 
     def obstacle(self) -> str:

@@ -12,7 +12,7 @@ from mxtrain.kvstore.world import ALONE, WORKER, World
 
 ROLES = ("scheduler", "server", "worker")
 HOST_WORKERS, HOST_RANK = "MXTRAIN_HOST_WORKERS", "MXTRAIN_HOST_RANK"
-"""How many workers share this host's cores and GPUs; this one's number among them, from 0."""
+"""Number of workers on this host, and the index of this one among them."""
 HEARTBEAT_FD = "MXTRAIN_HEARTBEAT_FD"
 """The open file into which a process writes its heartbeats."""
 
@@ -34,12 +34,12 @@ class HostPlace:
     rank: int = 0
     """From 0, another one for each worker of the host: its local rank."""
     size: int = 1
-    """How many they are."""
+    """Number of members."""
 
 
 def find_host_place(environ: Mapping[str, str] = os.environ) -> HostPlace:
     """This worker's place on its host, as our launchers, horovodrun, mpirun, srun or dmlc's local tracker say it; the
-    first of one where it runs alone, or nobody says.
+    first of one where it runs alone, or its number is unknown.
 
     Raises:
         ConfigError: it is no number.
@@ -57,8 +57,8 @@ def find_host_place(environ: Mapping[str, str] = os.environ) -> HostPlace:
 
 
 def find_member(environ: Mapping[str, str] = os.environ) -> Optional[Member]:
-    """What the environment says this process is: ours, dmlc's trackers' or Kubeflow's; None where nobody started it as
-    one of many.
+    """Reads the role of this process from the environment: mxtrain's, dmlc trackers' or Kubeflow's variables; None if
+    it is not one of several processes.
 
     Raises:
         ConfigError: it says something incomplete.

@@ -25,7 +25,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 LAST_BYTES = 1 << 16
 """Bytes at the end of a log in which its last lines are looked for."""
 STARVED_S = 60.0
-"""How long a process that is not stopped may be silent: on a crowded machine its thread may not get to run."""
+"""Maximum silence in seconds of a process that is not stopped: on a busy machine its thread may not get to run."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Process:
         self.last_heartbeat: JsonObject = {"step": 0, "batches": 0, "waits": False, "generation": 0}
         """Its last heartbeat."""
         self.has_reported = False
-        """Whether a heartbeat has come."""
+        """True if a heartbeat has arrived."""
         self.heartbeat_at = self.progress_at = time.monotonic()
 
     pid: int
@@ -67,7 +67,7 @@ class Process:
         raise NotImplementedError
 
     can_be_replaced = False
-    """Whether another can be started in its place while the rest of its group goes on."""
+    """True if another can be started in its place while the rest of its group goes on."""
 
     @property
     def host(self) -> str:

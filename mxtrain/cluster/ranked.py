@@ -15,13 +15,13 @@ from mxtrain.cluster.frames import Message, encode
 from mxtrain.cluster.hosts import NOWHERE, free_port, interface_address, read_hosts
 from mxtrain.cluster.launch_spec import Root, inherited, launch_specs, local_root, passed
 from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, relayed, started_here
-from mxtrain.cluster.network import address_towards
 from mxtrain.cluster.process import LaunchSpec, Process
-from mxtrain.cluster.relayed import Beacon, Channel
+from mxtrain.cluster.relayed import Channel, HeartbeatServer
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
 from mxtrain.files.durable import replace_file
 from mxtrain.private_sockets.folder import socket_folder
+from mxtrain.runtime.network import address_towards
 from mxtrain.search_path import module_command
 
 LAUNCH_SPECS = "MXTRAIN_LAUNCH_SPECS"
@@ -56,7 +56,7 @@ class RankedLauncher(Launcher):
         return f"through {self.program}"
 
     def _stays_here(self) -> bool:
-        """Whether all processes surely run on this machine."""
+        """Returns True if all processes surely run on this machine."""
         return False
 
     def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
@@ -155,7 +155,7 @@ class MPILauncher(RankedLauncher):
 
     def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
         relay = [*module_command("mxtrain.cluster.remote", python_of(self.cluster)), "--ranked", "--from", LAUNCH_SPECS]
-        beacon = Beacon(address, limit=4 * count)
+        beacon = HeartbeatServer(address, limit=4 * count)
         stack.callback(beacon.close)
         specs = encode({**message, "beacon": [beacon.address, beacon.port]}).decode()
         return Channel(

@@ -22,12 +22,12 @@ BEAT_S = 0.5
 MIN_SILENCE_S = 2.0
 """A way is never given up sooner: words come each half second."""
 SHUTDOWN_TIMEOUT_S = 3.0
-"""How long the command may take to end by itself when its processes must."""
+"""Seconds that the command has to end by itself when its processes must end."""
 KEPT_LINES = 2
 """First lines of ssh, mpirun or srun that go into a message, and as many last ones."""
 
 
-class Beacon:
+class HeartbeatServer:
     """Tells relays that no stdin reaches that the supervisor lives: whoever connects gets a byte each half second.
     Nothing is ever read from anyone.
 
@@ -83,12 +83,12 @@ class Channel:
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], specs: Optional[Message],
-        start_timeout_s: Optional[float], name: str, beacon: Optional[Beacon] = None,
+        start_timeout_s: Optional[float], name: str, beacon: Optional[HeartbeatServer] = None,
     ):  # fmt: skip
         self.name, self._beacon = name, beacon
         self.processes: Dict[int, RelayedProcess] = {}
         self.words: List[str] = []
-        """What the command itself says: the first and the last lines."""
+        """Output of the command itself: its first and last lines."""
         self.heartbeat_at: Dict[Optional[int], float] = {}
         """Rank of a relay (None where there is only one) -> when it said something last."""
         self.hosts: Dict[Optional[int], str] = {}
@@ -111,7 +111,7 @@ class Channel:
 
     @property
     def end(self) -> Optional[str]:
-        """How the command ended, as part of a sentence, once all that it said is read; None while it runs."""
+        """Returns the end of the command as part of a sentence, after all of its output is read; None while it runs."""
         code = self._popen.poll()
         if code is None or not self._at_end:
             return None
@@ -235,7 +235,7 @@ class Printer:
         self._thread.join(SHUTDOWN_TIMEOUT_S)
 
     def _print(self) -> None:
-        with suppress(OSError, ValueError):  # nobody reads it any more
+        with suppress(OSError, ValueError):  # its reader has gone
             while True:
                 output = self._waiting.get()
                 if not output:

@@ -48,11 +48,11 @@ REFUSAL = 600
 """Characters of a refusal that fit into a message."""
 _F_SETPIPE_SZ = 1031
 _FORWARDED = {signal.SIGTERM: signal.SIGTERM, signal.SIGUSR1: signal.SIGTERM, signal.SIGUSR2: signal.SIGINT}
-"""What comes from mpirun or srun -> what the workers get: mpirun keeps SIGTERM and SIGINT for itself."""
+"""Signals from mpirun or srun -> signals sent to the workers: mpirun does not forward SIGTERM and SIGINT."""
 
 
 OF_GPUS = ("CUDA_VISIBLE_DEVICES", OWN_GPUS)
-"""What srun, or a script that it starts, says to each process counts, and not what it says to the supervisor."""
+"""Variables that srun, or a script that it starts, sets for each process; those of the supervisor are not forwarded."""
 
 
 class Child:
@@ -310,7 +310,7 @@ def _require_run_directory(spec: JsonObject) -> None:
 
 
 def _has_more(fd: int) -> bool:
-    """Whether there is something to read before the end."""
+    """Returns True if there is something to read before the end."""
     found = array.array("i", [0])
     fcntl.ioctl(fd, termios.FIONREAD, found)
     return found[0] > 0

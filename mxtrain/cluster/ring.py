@@ -3,7 +3,7 @@
     workers ask, by their heartbeats -> all that are left have asked -> a place for each -> a server joins them
 
 Gloo exchanges its addresses through an HTTP server that keeps a few bytes under a name. Each generation has a server of
-its own, so that nobody of an earlier one gets between.
+its own, so that no member of an earlier one interferes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from socketserver import TCPServer
 from typing import Any, Dict, List, Optional, Sequence
 
-from mxtrain.cluster.network import LOOPBACK
 from mxtrain.cluster.process import Process
+from mxtrain.runtime.network import LOOPBACK
 
 MAX_BYTES = 1 << 16
 """The largest size of one value; Gloo's addresses have some hundreds."""
@@ -66,11 +66,11 @@ class Ring:
             self._control.values["/mxtrain/wanted"] = str(self.generation + 1).encode()
 
     def is_newcomer(self, worker: Process) -> bool:
-        """Whether it has not been in a ring yet, while others have."""
+        """Returns True if it has not been in a ring yet, while others have."""
         return self.generation > 0 and worker not in self._members
 
     def asks(self, worker: Process) -> bool:
-        """Whether it has asked for the next ring."""
+        """Returns True if it has asked for the next ring."""
         return bool(worker.last_heartbeat["generation"] > self.generation)
 
     def close(self) -> None:

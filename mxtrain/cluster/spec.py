@@ -22,8 +22,8 @@ class Cluster(Spec):
     servers: Union[Literal["auto"], Positive] = "auto"
     """Processes that sum the gradients of all workers, for stores that need them; auto: 1."""
     launcher: Literal["local", "ssh", "mpi", "slurm"] = "local"
-    """What starts the processes; local: all of them on this machine; ssh: on the hosts of `hostfile`; mpi: one mpirun
-    (Open MPI); slurm: one srun."""
+    """Launcher of the processes; local: all on this machine; ssh: on the hosts of `hostfile`; mpi: one mpirun (Open
+    MPI); slurm: one srun."""
     hostfile: Optional[PathText] = None
     """For ssh and mpi: a file with a line `HOST [slots=N]` for each host; one of them is this machine."""
     interface: Optional[str] = None
@@ -38,7 +38,7 @@ class Cluster(Spec):
     environment: List[VariableName] = []
     """Further environment variables that go along to other hosts; what MXNet, OpenMP and Python read always does."""
     balance: Literal["equal", "speed"] = "equal"
-    """How a batch is shared: equally, or so that a slower worker gets fewer samples, measured anew for each epoch."""
+    """Division of a batch: equal, or with fewer samples for slower workers, measured again in each epoch."""
     heartbeat_timeout: PositiveFloat = 5.0
     """Seconds without a heartbeat after which a process counts as dead."""
     start_timeout: PositiveFloat = 300.0
@@ -47,7 +47,8 @@ class Cluster(Spec):
     step_timeout: PositiveFloat = 300.0
     """Seconds without any finished batch, in training or validation, after which the run counts as hung."""
     restarts: NonNegative = 3
-    """How often a run that lost a process goes on from its last checkpoint; counted anew after each new checkpoint."""
+    """Maximum number of restarts from the last checkpoint after the loss of a process; the count starts again after
+    each new checkpoint."""
     backoff: NonNegativeFloat = 1.0
     """Seconds before the first restart; twice as long before each further one, a minute at most."""
     grace: PositiveFloat = GRACE_S
@@ -58,7 +59,7 @@ class Cluster(Spec):
         """`servers` as a number."""
         return 1 if self.servers == "auto" else self.servers
 
-    def reason_against(self) -> str:
+    def unsupported_reason(self) -> str:
         """Why its launcher cannot work with what is given, or ""."""
         if self.launcher == "ssh" and self.hostfile is None:
             return (

@@ -24,7 +24,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.search_path import module_command
 
 CHECK_S = 30.0
-"""How long a host that was reached may take to say what it has."""
+"""Seconds that a host has to answer after the connection is made."""
 
 
 class SSHLauncher(Launcher):
@@ -112,8 +112,8 @@ class SSHLauncher(Launcher):
         if fitting or not self._others:
             return fitting[0] if fitting else ""
         raise ConfigError(
-            f"{self._others[0].name} sees this machine as {', '.join(seen) or 'nobody'}, which is no IPv4 address of "
-            "it: set cluster.interface to the network interface by which the hosts reach each other."
+            f"{self._others[0].name} sees this machine as {', '.join(seen) or 'an unknown host'}, which is no IPv4 "
+            "address of it: set cluster.interface to the network interface by which the hosts reach each other."
         )
 
 

@@ -84,7 +84,7 @@ class Supervisor:
         self._num_signals = 0
         self._failed_before: Optional[ProcessFailure] = None
         self.has_trained = False
-        """Whether any attempt has come as far as a batch."""
+        """True if an attempt has trained on a batch."""
         self.failure: Optional[ProcessFailure] = None
         """Why the run was given up, if it was."""
 

@@ -11,9 +11,10 @@ from mxtrain.amp import Precision
 from mxtrain.callback import CallbackSpec
 from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.cluster.spec import Cluster
-from mxtrain.dataset.base import BaseDataset
-from mxtrain.description.config import Where, build_spec, collect, with_text_keys
+from mxtrain.config.specs import Where, build_spec, collect, complete_settings, with_text_keys
+from mxtrain.data.base import BaseDataset
 from mxtrain.description.rules import RULES
+from mxtrain.description.trainer import Trainer
 from mxtrain.early_stopping import StoppingRule
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore import KVStore
@@ -30,7 +31,6 @@ from mxtrain.optimizer.custom import CustomOptimizer
 from mxtrain.parallel.strategies import Parallel
 from mxtrain.runtime.spec import Runtime
 from mxtrain.task.base import Task
-from mxtrain.trainer import Trainer
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Description:
 
     @property
     def metric_signatures(self) -> Dict[str, str]:
-        """Which variant a metric is, by its name, where the field has several."""
+        """Returns the variants of metrics that have several, by name."""
         return {name: metric.signature for name, metric in self.metric.items() if metric.signature}
 
 
@@ -143,9 +143,22 @@ def describe(
     specs = dict(zip(GROUPS, collect([functools.partial(make, group) for group in GROUPS])))
     specs["dataset"] = specs["dataset"].for_task(specs["task"].name).for_model(specs["model"])
     specs["dataset"] = specs["dataset"].for_loss(specs["loss"])
-    description = Description(config=config, **specs)
+    description = Description(config=_complete(config), **specs)
     collect([functools.partial(rule, description) for rule in RULES if together])
     return description
+
+
+def _complete(config: Config) -> Config:
+    """A valid configuration with all settings of the user's own classes, too, which composing does not import."""
+    groups = [*(group for group in GROUPS if group not in NAMED_GROUPS), *NAMED_GROUPS]
+    return {group: complete_group(config[group], group) for group in groups}
+
+
+def complete_group(node: Any, group: str) -> Dict[str, Any]:
+    """A group of a configuration with all settings of its classes; see `complete_settings`."""
+    if group in NAMED_GROUPS:
+        return {name: complete_settings(one, f"{group}.{name}") for name, one in (node or {}).items()}
+    return complete_settings(node, group)
 
 
 def _require_groups(config: Config, where: Where) -> None:

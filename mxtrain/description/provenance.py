@@ -26,7 +26,8 @@ PACKAGES = ("mxnet", "gluoncv", "hydra-core", "omegaconf", "numpy", "tensorboard
 
 META = "meta.json"
 WORKING_FOLDER = "working_folder"
-"""Where the run was started, from which its relative paths lead. It does not stand in checkpoints, which travel."""
+"""Folder where the run was started; relative paths are resolved against it. Checkpoints do not contain it, so that they
+can be moved."""
 
 
 def write_meta(run_dir: Path, description: Description, runtime_report: RuntimeReport) -> None:

@@ -7,7 +7,7 @@ from mxtrain.description.groups import Description
 
 
 def less_memory(description: Description) -> str:
-    """What to set so that a step takes less memory on each device."""
+    """Returns the settings that reduce the memory of a step on each device."""
     setting, size = description.dataset.batch_unit
     parts = description.trainer.grad_accumulation
     half = "" if description.amp.dtype != FULL.dtype else ", amp=bfloat16 on CPUs or amp=float16 on GPUs"

@@ -52,7 +52,7 @@ GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")
 """There is one of them where a process can reach an NVIDIA GPU: Linux's driver's, WSL's."""
 
 
-def the_run_must_end(description: Description) -> None:
+def check_stop_condition(description: Description) -> None:
     """Refuses a run that neither epochs nor steps nor time limit."""
     trainer = description.trainer
     if trainer.max_epochs is None and trainer.max_steps is None and trainer.max_time is None:
@@ -74,9 +74,13 @@ def monitors_must_be_measured(description: Description) -> None:
     allowed += [f"train/{name}" for name in ("loss", *description.metric)
                 if name == "loss" or not description.metric[name].on_host]  # fmt: skip
     monitors: List[Tuple[str, str]] = [("trainer.monitor", description.trainer.monitor)]
-    if hasattr(description.early_stopping, "monitor"):
-        monitors.append(("early_stopping.monitor", description.early_stopping.monitor))
-    if any(metric.serves and description.task.name not in metric.serves for metric in description.metric.values()):
+    if description.early_stopping.monitored:
+        monitors.append(("early_stopping.monitor", description.early_stopping.monitored))
+    if description.lr_scheduler.monitored:
+        monitors.append(("lr_scheduler.monitor", description.lr_scheduler.monitored))
+    monitors += [(f"callback.{name}.monitor", spec.monitored)
+                 for name, spec in description.callback.items() if spec.monitored]  # fmt: skip
+    if any(metric.tasks and description.task.name not in metric.tasks for metric in description.metric.values()):
         return  # the task refuses the metric, and the monitor goes with the right one
     for path, monitor in monitors:
         if monitor not in allowed:
@@ -137,7 +141,7 @@ def batch_divisions(description: Description) -> Dict[str, int]:
 
 def the_store_must_suit_the_devices(description: Description) -> None:
     """Refuses stores that work between GPUs only where CPU devices are asked for."""
-    reason = description.kvstore.reason_against(description.parallel.devices, description.cluster.workers)
+    reason = description.kvstore.unsupported_reason(description.parallel.devices, description.cluster.workers)
     if reason:
         raise ConfigError(reason)
 
@@ -147,7 +151,7 @@ def the_devices_must_compute_in_the_precision(description: Description) -> None:
     devices = description.parallel.devices
     has_gpu = any(Path(file).exists() for file in GPU_FILES)
     kind = devices.split(":")[0] if devices != "auto" else "" if has_gpu else "cpu"
-    reason = kind and description.amp.reason_against(kind)
+    reason = kind and description.amp.unsupported_reason(kind)
     if reason:
         raise ConfigError(reason)
 
@@ -211,7 +215,7 @@ def there_must_be_cores_for_the_threads(description: Description) -> None:
 
 def a_loss_scale_needs_exact_sums(description: Description) -> None:
     """Refuses stores that may hide an overflow: all workers must see it, to leave the same steps out."""
-    if not hasattr(description.amp, "init_scale"):
+    if not description.amp.scales_loss:
         return
     store = description.kvstore
     if store.updates:
@@ -219,18 +223,17 @@ def a_loss_scale_needs_exact_sums(description: Description) -> None:
             "amp=float16 with kvstore=dist_async: servers would apply gradients that are scaled, or have overflowed. "
             "Type kvstore=dist_sync."
         )
-    compression = getattr(store, "compression", "none")
-    if compression != "none":
+    if store.compresses_by != "none":
         raise ConfigError(
-            f"amp=float16 with kvstore.compression={compression}: an overflow would hide in what is left over. Type "
-            "kvstore.compression=none."
+            f"amp=float16 with kvstore.compression={store.compresses_by}: an overflow would hide in what is left over. "
+            "Type kvstore.compression=none."
         )
 
 
 def several_workers_need_a_store_that_joins_them(description: Description) -> None:
     """Refuses several workers without a store that joins them, and settings that this store cannot serve."""
     cluster, store = description.cluster, description.kvstore
-    reason = cluster.reason_against()
+    reason = cluster.unsupported_reason()
     if reason:
         raise ConfigError(reason)
     if not store.distributed:
@@ -246,15 +249,39 @@ def several_workers_need_a_store_that_joins_them(description: Description) -> No
         )
     if store.updates and cluster.balance != "equal":
         raise ConfigError(
-            f"cluster.balance={cluster.balance} with kvstore=dist_async: nobody waits for a slower worker, so there is "
+            f"cluster.balance={cluster.balance} with kvstore=dist_async: no worker waits for a slower one, so there is "
             "nothing to balance. Type cluster.balance=equal, or kvstore=dist_sync."
         )
     if store.updates and cluster.workers > 1 and description.parallel.batch_norm != "per_device":
         raise ConfigError(
-            f"parallel.batch_norm={description.parallel.batch_norm} with kvstore=dist_async: workers wait for nobody, "
-            "so there is no batch that they compute together. Type parallel.batch_norm=per_device, or "
+            f"parallel.batch_norm={description.parallel.batch_norm} with kvstore=dist_async: workers do not wait for "
+            "each other, so there is no batch that they compute together. Type parallel.batch_norm=per_device, or "
             "kvstore=dist_sync."
         )
+
+
+def actions_must_keep_the_guarantees(description: Description) -> None:
+    """Refuses callbacks and schedules that change a run where workers could not agree on the change, or not carry it
+    out."""
+    acting = [f"callback.{name}" for name, spec in description.callback.items() if spec.acts]
+    acting += ["lr_scheduler"] * (description.lr_scheduler.build_action() is not None)
+    if acting and description.kvstore.updates:
+        raise ConfigError(
+            f"{acting[0]} changes the run while it trains, and workers of kvstore=dist_async wait for nobody, so there "
+            "is no step after which all of them and the servers know the change. Type kvstore=dist_sync."
+        )
+    if acting and description.kvstore.serves_tables:
+        raise ConfigError(
+            f"{acting[0]} changes the run while it trains, and the servers of kvstore.tables=servers update tables by "
+            "themselves. Type kvstore.tables=workers."
+        )
+    for name, spec in description.callback.items():
+        reason = spec.unsupported_reason(
+            ema_decay=description.trainer.ema_decay, stops_early=bool(description.early_stopping.monitored),
+            scales_loss=description.amp.scales_loss,
+        )  # fmt: skip
+        if reason:
+            raise ConfigError(f"callback.{name}: {reason}.")
 
 
 def a_metric_must_not_be_called_loss(description: Description) -> None:
@@ -268,7 +295,7 @@ def loggers_must_not_share_a_file(description: Description) -> None:
     """When a run resumes, each logger cuts its file back to the checkpoint's step, in its own format."""
     names: Dict[str, str] = {}
     for logger, spec in description.logger.items():
-        file_name = getattr(spec, "file_name", None)
+        file_name = spec.writes_to
         if file_name in names:
             raise ConfigError(
                 f"logger.{logger}.file_name={file_name}: logger.{names[file_name]} writes this file. Choose another."
@@ -314,7 +341,7 @@ def _obstacle(description: Description, need: str) -> Tuple[str, str]:
 
 
 RULES = (
-    the_run_must_end,
+    check_stop_condition,
     the_schedule_must_know_its_end,
     monitors_must_be_measured,
     the_batch_must_be_divisible,
@@ -326,6 +353,7 @@ RULES = (
     there_must_be_cores_for_the_threads,
     a_loss_scale_needs_exact_sums,
     several_workers_need_a_store_that_joins_them,
+    actions_must_keep_the_guarantees,
     a_metric_must_not_be_called_loss,
     loggers_must_not_share_a_file,
     the_tables_must_be_sparse_where_asked,

@@ -1,4 +1,4 @@
-"""Whether gradients of tables of embeddings hold the rows of a batch alone: what model, optimizer and store allow."""
+"""Decides whether gradients of embedding tables hold only the rows of a batch, by model, optimizer and store."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ WORKERS_PAY_FROM = 1 << 20
 
 
 def is_lazy(description: Description) -> bool:
-    """Whether rows that no gradient reaches stay as they are, whatever the optimizer would do to them."""
-    return bool(getattr(description.optimizer, "lazy_update", False))
+    """Returns True if rows that no gradient reaches stay as they are, whatever the optimizer would do to them."""
+    return description.optimizer.is_lazy
 
 
 def sparse_from(description: Description) -> Optional[int]:
-    """How many numbers the tables of an input must have, for their gradients to hold the rows of a batch alone; None:
-    none is enough."""
+    """Returns the number of elements from which tables of an input get row-sparse gradients; None: never."""
     wish = description.trainer.sparse_grad
     if wish is False or (wish == "auto" and obstacle(description)[0]):
         return None
@@ -39,7 +38,7 @@ def sparse_samples(description: Description) -> int:
 
 
 def is_asked_for(description: Description) -> bool:
-    """Whether tables of any size are sparse. What lazy updates compute must not depend on where it pays."""
+    """Returns True if tables of any size are sparse. What lazy updates compute must not depend on where it pays."""
     return description.trainer.sparse_grad is True or is_lazy(description)
 
 
@@ -78,7 +77,7 @@ def tables_must_be_able_to_live_on_servers(description: Description) -> None:
         (trainer.sparse_grad is False, "trainer.sparse_grad=false: gradients of all rows", "trainer.sparse_grad=auto"),
         (trainer.ema_decay is not None, f"trainer.ema_decay={trainer.ema_decay}: the average is of whole tables",
          "trainer.ema_decay=null"),
-        (hasattr(description.amp, "init_scale"), "amp=float16: a step is left out where a gradient overflows, which no "
+        (description.amp.scales_loss, "amp=float16: a step is left out where a gradient overflows, which no "
          "worker sees of the others' rows", "amp=bfloat16"),
         (joined and trainer.clip_global_norm is not None, f"trainer.clip_global_norm={trainer.clip_global_norm}: no "
          "worker knows the norm of the sum of all workers' gradients", "optimizer.clip_gradient=1"),

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Callable, Mapping, Optional
 
-import pydantic
-from typing_extensions import Annotated
-
 from mxtrain.ranking import VAL_LOSS, is_perfect
-from mxtrain.types import NonNegativeFloat, Positive, Spec
+from mxtrain.types import Finite, NonNegativeFloat, Positive, Spec
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
 
-Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
-
 
 class StoppingRule(Spec):
     """Decides after each validation whether a run goes on; this one never ends it."""
+
+    @property
+    def monitored(self) -> str:
+        """The tag of the value that it looks at; empty: none."""
+        return ""
 
     def check(
         self, values: Mapping[str, float], state: JsonObject, direction_of: Callable[[str], str]
@@ -47,8 +47,10 @@ class EarlyStopping(StoppingRule):
     """
 
     monitor: str = "val/accuracy"
+    """A value that is measured; whether larger or smaller is better follows from the metric."""
     patience: Positive = 15
-    """Validations without improvement before the run is stopped."""
+    """Validations without improvement before the run is stopped; while the value has never changed, a lower val/loss is
+    an improvement, too."""
     min_delta: NonNegativeFloat = 0.0
     """The least change that counts as an improvement."""
     baseline: Optional[Finite] = None
@@ -56,6 +58,10 @@ class EarlyStopping(StoppingRule):
     threshold: Optional[Finite] = None
     """A value that is good enough: a validation that reaches it ends the run, e.g. the return at which an environment
     counts as solved."""
+
+    @property
+    def monitored(self) -> str:
+        return self.monitor
 
     def check(
         self, values: Mapping[str, float], state: JsonObject, direction_of: Callable[[str], str]

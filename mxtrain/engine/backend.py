@@ -13,7 +13,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
-from mxtrain.engine import native
+from mxtrain import native
 from mxtrain.engine.cached_op import repeatable
 from mxtrain.engine.late_functions import compiled_late
 from mxtrain.engine.late_modules import distutils_of_python, imported_late
@@ -114,7 +114,7 @@ ARRAYS_PER_LOOK = 200
 
 
 def all_finite(arrays: Sequence[mx.nd.NDArray]) -> bool:
-    """Whether no element is infinite or not a number. Waits for the devices once for all arrays."""
+    """Returns True if no element is infinite or not a number. Waits for the devices once for all arrays."""
     if not arrays:
         return True
     runs = [[arrays[index] for index in run] for run in same_device_runs(arrays, ARRAYS_PER_LOOK)]
@@ -153,7 +153,7 @@ def _own_operators() -> native.Library:
 
 
 def has_asked_for_operators() -> bool:
-    """Whether something in this process has asked for our own operators."""
+    """Returns True if something in this process has asked for our own operators."""
     return _own_operators.cache_info().currsize > 0
 
 
@@ -176,7 +176,7 @@ def _take_in(path: str) -> None:
 
 
 def operator_handle(name: str) -> ctypes.c_void_p:
-    """What MXNet's C functions know an operator by."""
+    """Returns the handle of an operator for MXNet's C functions."""
     handle: ctypes.c_void_p = mx.base.OpHandle()
     mx.base.check_call(mx.base._LIB.NNGetOpHandle(mx.base.c_str(name), ctypes.byref(handle)))
     return handle

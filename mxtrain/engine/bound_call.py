@@ -16,7 +16,7 @@ _base = mx.base
 
 
 def are_same(arrays: Sequence[mx.nd.NDArray], others: Sequence[mx.nd.NDArray]) -> bool:
-    """Whether these are the very arrays that a call was bound to."""
+    """Returns True if these are the very arrays that a call was bound to."""
     return len(arrays) == len(others) and all(map(operator.is_, arrays, others))
 
 

@@ -2,6 +2,8 @@
 
 MXNet's way into its engine and back costs a small network more than its arithmetic. Whoever needs one answer to put
 the next sample together is faster without it. Sums are in another order: the last bits are others.
+Measured: 8 rows through CartPole's policy take 0.07 ms of processor time, and 0.67 ms by MXNet; a step in an
+environment, its own time included, 25 us in the place of 67 (docs/decisions/0067).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ class NotForHost(Exception):
 
 
 class HostGraph:
-    """What a graph computes in inference, of one input (B, ...), with parameters as they were when they were given.
+    """Computes a graph in inference mode for one input (B, ...), with the parameters as they were when it was built.
 
     Args:
         graph: a symbol's.
@@ -72,7 +74,7 @@ def _operator(node: GraphNode) -> Compute:
     """A node as a function of its inputs.
 
     Raises:
-        NotForHost: nobody has written it with NumPy.
+        NotForHost: there is no NumPy version of it.
     """
     attributes = {name: value for name, value in node.get("attrs", {}).items() if not name.startswith("__")}
     made = _MAKERS.get(node["op"])

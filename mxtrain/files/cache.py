@@ -80,14 +80,14 @@ def own_folder(*kind: str) -> Path:
         with suppress(FileExistsError):
             os.mkdir(part, 0o700)
         with _opened_folder(part) as (fd, mode):
-            if mode != 0o700:  # an earlier version's, or opened to others: each file in it is judged by itself
+            if mode != 0o700:  # opened to others: each file in it is judged by itself
                 os.fchmod(fd, 0o700)
     return path.joinpath(*kind)
 
 
 @contextmanager
 def opened(kind: str, name: str) -> Iterator[BinaryIO]:
-    """A file of the cache, reached through folders that nobody can exchange meanwhile; kind "" is the cache itself.
+    """Opens a file of the cache through folders that other users cannot replace; kind "" is the cache itself.
 
     Raises:
         Untrusted: it, or a folder on the way, belongs to another user, can be written by others, or is a link.
@@ -119,7 +119,7 @@ def _opened_folder(path: Path, parent: Optional[int] = None) -> Iterator[Tuple[i
 
 
 def open_own(path: Path) -> BinaryIO:
-    """A file in a folder that `own_folder` made or in one of its own below that, which nobody else can enter.
+    """A file in a folder that `own_folder` made or in one of its own below that, which other users cannot enter.
 
     Raises:
         Untrusted: it belongs to another user, can be written by others, or is a link.

@@ -11,7 +11,7 @@ OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", "status.js
 
 
 def inside_run_directory(name: str) -> str:
-    """A file's name, where it stays inside the run directory and is nobody else's there.
+    """A file's name, where it stays inside the run directory and belongs to no other file there.
 
     Raises:
         ValueError: it does not, or is.

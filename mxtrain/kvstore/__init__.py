@@ -43,30 +43,34 @@ class KVStore(Spec):
     """
 
     distributed: ClassVar[bool] = False
-    """Whether it joins several processes."""
+    """True if it joins several processes."""
     van: ClassVar[Optional[str]] = None
-    """What ps-lite calls the transport, which all processes must share; None where there are no parameter servers."""
+    """Transport name of ps-lite, equal in all processes; None without parameter servers."""
     updates: ClassVar[bool] = False
-    """Whether servers apply the optimizer, to each worker's gradient by itself."""
+    """True if servers apply the optimizer, to each worker's gradient by itself."""
     ring: ClassVar[bool] = False
-    """Whether workers find each other through their supervisor, and may come and go."""
+    """True if workers find each other through their supervisor, and may come and go."""
 
     @property
     def serves_tables(self) -> bool:
-        """Whether servers hold the rows of large tables."""
-        return getattr(self, "tables", "workers") == "servers"
+        """True if servers hold the rows of large tables."""
+        return False
+
+    @property
+    def compresses_by(self) -> str:
+        """Compression of gradient messages, or "none"."""
+        return "none"
 
     @property
     def needs_whole_gradients(self) -> Tuple[str, str]:
         """Why a gradient cannot be of rows that are others in each step, as a clause, and what to type instead; or two
         empty strings."""
-        compression = getattr(self, "compression", "none")
-        if compression == "none":
+        if self.compresses_by == "none":
             return "", ""
         left_over = "what it leaves out of a message belongs to rows that the next one may not hold"
-        return f"kvstore.compression={compression}: {left_over}", "kvstore.compression=none"
+        return f"kvstore.compression={self.compresses_by}: {left_over}", "kvstore.compression=none"
 
-    def reason_against(self, devices: str, num_workers: int = 1) -> str:
+    def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
         """Why it cannot work between such devices (`parallel.devices`), or "". Imports no MXNet."""
         return ""
 
@@ -99,7 +103,11 @@ class Device(KVStore):
     tree: bool = False
     """Sum along the tree of GPU links that MXNet finds (MXNET_KVSTORE_USETREE); between GPUs only."""
 
-    def reason_against(self, devices: str, num_workers: int = 1) -> str:
+    @property
+    def compresses_by(self) -> str:
+        return self.compression
+
+    def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
         if self.tree and devices.startswith("cpu"):
             return f"kvstore.tree=true with parallel.devices={devices}: the tree is made of links between GPUs."
         return _threshold_problem(self.compression, self.threshold)
@@ -113,7 +121,7 @@ class Device(KVStore):
 class NCCL(KVStore):
     """NVIDIA's collective library between GPUs."""
 
-    def reason_against(self, devices: str, num_workers: int = 1) -> str:
+    def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
         if devices.startswith("cpu"):
             return (
                 f"kvstore=nccl with parallel.devices={devices}: NCCL works between NVIDIA GPUs only. Type "
@@ -133,14 +141,19 @@ class Joined(KVStore):
 
     distributed: ClassVar[bool] = True
     compression: Literal["none", "fp16", "bf16", "2bit", "topk"] = "none"
-    """What a message leaves out is added to the next gradient (error feedback), and saved in checkpoints. fp16, bf16:
-    numbers of 16 bits; 2bit: every element as -threshold, 0 or +threshold; topk: only the largest elements."""
+    """Gradient compression with error feedback: the part left out of a message is added to the next gradient, and saved
+    in checkpoints. fp16, bf16: 16-bit numbers; 2bit: every element as -threshold, 0 or +threshold; topk: only the
+    largest elements."""
     threshold: Optional[PositiveFloat] = None
     """The threshold of 2bit compression, in the unit of a worker's share of the gradient; needed by it."""
     ratio: ProperFraction = 0.01
     """For topk compression: the fraction of the elements that travels, the largest of each bucket."""
 
-    def reason_against(self, devices: str, num_workers: int = 1) -> str:
+    @property
+    def compresses_by(self) -> str:
+        return self.compression
+
+    def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
         if self.compression == "topk" and 2 * num_workers * self.ratio >= 1:
             return (
                 f"kvstore.ratio={self.ratio:g} with cluster.workers={num_workers}: an element travels with its place, "
@@ -164,11 +177,15 @@ class ParameterServer(Joined):
     """MXNet's parameter server (ps-lite): servers sum what all workers push, and every worker updates the same."""
 
     kind: ClassVar[str] = "dist_sync"
-    """What MXNet calls it."""
+    """Name of the store in MXNet."""
     van: ClassVar[Optional[str]] = "zmq"
     tables: Literal["workers", "servers"] = "workers"
-    """Who holds the rows of large tables of embeddings (trainer.sparse_grad) and their optimizer's state. workers: each
-    has a whole copy; servers: each has a part, and workers ask for the rows of their batches."""
+    """Location of the rows of large embedding tables (trainer.sparse_grad) and of their optimizer state. workers: each
+    has a whole copy; servers: each has a part, and workers request the rows of their batches."""
+
+    @property
+    def serves_tables(self) -> bool:
+        return self.tables == "servers"
 
     def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.dist_store import DistStore
@@ -198,6 +215,10 @@ class DistAsync(Joined):
     their batches; workers: each has a whole copy, and gradients of all rows travel."""
 
     @property
+    def serves_tables(self) -> bool:
+        return self.tables == "servers"
+
+    @property
     def needs_whole_gradients(self) -> Tuple[str, str]:
         if self.serves_tables:
             return super().needs_whole_gradients
@@ -211,8 +232,8 @@ class DistAsync(Joined):
 
         return AsyncStore(world, self.build_ways())
 
-    def reason_against(self, devices: str, num_workers: int = 1) -> str:
-        return super().reason_against(devices)  # nothing is summed on its way
+    def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
+        return super().unsupported_reason(devices)  # nothing is summed on its way
 
     def build_ways(self) -> Optional[Tuple[Build, Build]]:
         """Builds the compression of gradients, and that of changes of weights, whose mean size is about 1; or None."""
@@ -236,9 +257,9 @@ class Horovod(Joined):
 
     ring: ClassVar[bool] = True
 
-    def reason_against(self, devices: str, num_workers: int = 1) -> str:
+    def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
         if has_horovod():
-            return super().reason_against(devices, num_workers)
+            return super().unsupported_reason(devices, num_workers)
         return (
             "kvstore=horovod: Horovod with MXNet is not in this environment. `scripts/horovod` builds it (two minutes; "
             "needs a C++ compiler and CMake), or type kvstore=dist_sync."
@@ -251,7 +272,7 @@ class Horovod(Joined):
 
 
 def has_horovod() -> bool:
-    """Whether Horovod is here and was built for MXNet. Imports neither."""
+    """Returns True if Horovod is here and was built for MXNet. Imports neither."""
     found = importlib.util.find_spec("horovod")
     folders = found.submodule_search_locations if found else None
     return any(list(Path(folder).glob("mxnet/mpi_lib*.so")) for folder in folders or ())

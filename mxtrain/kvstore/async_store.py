@@ -1,8 +1,8 @@
-"""MXNet's parameter server where servers apply every worker's gradient at once, and workers wait for nobody.
+"""MXNet's parameter server where servers apply every worker's gradient at once; workers do not wait for each other.
 
 What workers do have to agree on (the sums of a validation, a checkpoint, when to stop) goes through mailboxes: keys
 that hold what one worker has put into them. A worker fills its own, all wait at the scheduler's barrier, and read the
-others'. Two mailboxes take turns, so that nobody writes into one that is still being read.
+others'. Two mailboxes take turns, so that no worker writes into one that is still being read.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from mxtrain.kvstore.compression import Build, other_parameters, split_anew
 from mxtrain.kvstore.dist_store import create, join_servers, stop_servers
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.remote_updater import RemoteUpdater
-from mxtrain.kvstore.store import Numbers, Store
+from mxtrain.kvstore.store import Numbers, Reduction, Store
 from mxtrain.kvstore.world import World
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config
     from mxtrain.kvstore.table_client import TableClient
-    from mxtrain.parallel.base import Reduction
 
 PIECE_BYTES = 4 << 20
 """Bytes that a broadcast sends at once."""

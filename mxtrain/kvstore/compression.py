@@ -66,7 +66,7 @@ class Feedback(Compressor):
     """Base of the compressors that leave something over for the next message.
 
     Args:
-        payload: see `Compressor`.
+        flat, world, payload: see `Compressor`.
         length: of the residual, where it is longer than the bucket.
     """
 
@@ -171,6 +171,7 @@ class TwoBit(Feedback):
     workers (3.2 bits for an element), 7 for 4, 5 for 8.
 
     Args:
+        flat, world: see `Compressor`.
         threshold: in the unit of a worker's part of a gradient.
     """
 
@@ -228,6 +229,7 @@ class TopK(Feedback):
     https://arxiv.org/abs/1712.01887, without its momentum correction.
 
     Args:
+        flat, world: see `Compressor`.
         ratio: K / N; at least one element travels.
         row_size: of longer buckets, rows are chosen from by themselves: float32 holds no larger places.
     """

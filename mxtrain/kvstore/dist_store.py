@@ -96,7 +96,7 @@ class DistStore(JoinedStore):
         keys = list(range(self._num_keys, self._num_keys + len(arrays)))
         self._num_keys += len(arrays)
         if self.world.rank == 0 and any(array.dtype == np.float16 for array in arrays):
-            # From then on servers add float16 up in float32. Without it a flag decides that nobody ever sets. Before
+            # From then on servers add float16 up in float32. Without it a flag decides that is never set. Before
             # rank 0 initialises the keys, so before anyone pushes.
             self._store._send_command_to_servers(MULTI_PRECISION, "")
         self._store.init(keys, [nd.zeros_like(array) for array in arrays])
@@ -112,9 +112,15 @@ def join_servers(store: Store, connection: mx.kv.KVStore) -> TableClient:
     return join(store.world.rank, store.broadcast, command)
 
 
+_CONNECTED: List[mx.kv.KVStore] = []
+"""Stores that are connected. The destructor of a store waits for all other workers, so that a worker whose start fails
+must not free its store with the last frame that knows it: its process ends without destructors."""
+
+
 def stop_servers(store: mx.kv.KVStore, world: World) -> None:
-    """Servers end when the store is deleted by all workers, or when they hear no more."""
+    """Servers end when the store is deleted by all workers, or when they hear no more. The caller deletes it next."""
     nd.waitall()
+    _CONNECTED[:] = [one for one in _CONNECTED if one is not store]
     if world.rank == 0:
         store._send_command_to_servers(0, write_command(end=True))
 
@@ -128,7 +134,8 @@ def create(kind: str) -> mx.kv.KVStore:
     move_ps_lite(mx.base._LIB._name)
     before = os.umask(0o077) if os.environ.get("DMLC_LOCAL") == "1" else None
     try:
-        return mx.kv.create(kind)
+        _CONNECTED.append(mx.kv.create(kind))
+        return _CONNECTED[-1]
     finally:
         if before is not None:
             os.umask(before)

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence,
 
 import numpy as np
 
-from mxtrain.cluster.network import interface_towards
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError, PeersLost
 from mxtrain.kvstore.compression import Build, Compressor
@@ -34,9 +33,10 @@ from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.world import JOINS, RING, WORKER, World
 from mxtrain.private_sockets.gloo import move_gloo
 from mxtrain.process.heartbeat import HEARTBEAT
+from mxtrain.runtime.network import interface_towards
 
 if TYPE_CHECKING:
-    from mxtrain.parallel.base import Reduction
+    from mxtrain.kvstore.store import Reduction
 
 LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write error|broken pipe|shut ?down", re.I)
 """Matches what MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""
@@ -44,7 +44,7 @@ POLL_S = 0.05
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Past any proxy that the environment names: what is asked lies in this run's own network."""
 WATCH_S = 0.5
-"""How often rank 0 asks whether somebody wants to join."""
+"""Seconds between two checks of rank 0 whether a worker wants to join."""
 
 
 class HorovodStore(JoinedStore):
@@ -102,7 +102,7 @@ class HorovodStore(JoinedStore):
         self._residuals.clear()
 
     def confirm(self, arrays: Sequence[nd.NDArray]) -> None:
-        """Waits, so that a step is either done by all members that are left or by nobody who goes on.
+        """Waits, so that a step is either done by all members that are left or by none of them.
 
         A wait per step is the price: without it a member might have updated half of the weights when another dies.
         """
@@ -125,11 +125,11 @@ class HorovodStore(JoinedStore):
 
     @property
     def elastic(self) -> bool:
-        """Whether the ring can be formed anew."""
+        """True if the ring can be formed anew."""
         return self._ring is not None
 
     def wants_regroup(self) -> bool:
-        """Whether somebody waits to join; known to rank 0 only."""
+        """Returns True if somebody waits to join; known to rank 0 only."""
         return self._wanted > self._generation
 
     def regroup(self) -> None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore.buckets import Bucket, make_buckets
 from mxtrain.kvstore.compression import Build, Compressor, other_parameters, split_anew
-from mxtrain.kvstore.store import Numbers, Store
+from mxtrain.kvstore.store import Numbers, Reduction, Store
 from mxtrain.kvstore.times import EVERY, FIRST_STEP, WorkerTimes
 from mxtrain.kvstore.world import World
-
-if TYPE_CHECKING:
-    from mxtrain.parallel.base import Reduction
 
 
 class JoinedStore(Store):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, Optional, Sequence
+from typing import Callable, Dict, FrozenSet, List, Optional, Sequence
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
-from mxtrain.kvstore.store import Store
-
-if TYPE_CHECKING:
-    from mxtrain.parallel.base import Reduction
+from mxtrain.kvstore.store import Reduction, Store
 
 
 class MXNetStore(Store):

@@ -69,7 +69,7 @@ class RemoteUpdater:
         self._replies: Deque[nd.NDArray] = collections.deque(maxlen=REPLIES_KEPT)
         self._reported = (0, 0)
         self._numbers: Dict[str, Any] = {}
-        store.barrier()  # nobody writes before the servers have made room
+        store.barrier()  # no worker writes before the servers have made room
         self._load({}, None)
 
     # A step.
@@ -135,7 +135,7 @@ class RemoteUpdater:
         for group in self._groups:
             group.receive()
         self._wait()
-        self._store.barrier()  # nobody goes on before all have looked
+        self._store.barrier()  # no worker goes on before all have looked
         return True
 
     def vote(self, votes: Sequence[float], lag: int) -> Callable[[], np.ndarray]:
@@ -154,7 +154,8 @@ class RemoteUpdater:
         return outcome
 
     def staleness(self, of_all: bool = False) -> Dict[str, float]:
-        """How many updates of others were applied between taking over weights and applying what was made of them.
+        """Returns the number of updates of other workers applied between reading the weights and applying the gradient
+        computed from them.
 
         Returns: by TensorBoard tag, the mean since the last call (or `of_all` updates since the start of this process)
             and the largest so far; {} before there was one.
@@ -178,8 +179,8 @@ class RemoteUpdater:
     # The state.
 
     def residuals(self) -> Dict[str, np.ndarray]:
-        """What compression has left over here, by parameter, in the parameters' shapes, and `<parameter>:<name>` for
-        what else the next message depends on. Waits for it."""
+        """Returns the compression residuals of this worker by parameter, in the parameters' shapes, and as
+        `<parameter>:<name>` the other state of the next message. Synchronous."""
         found: Dict[str, np.ndarray] = {}
         for group in self._groups:
             if group.compressed is not None:

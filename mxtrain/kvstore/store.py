@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -18,15 +19,29 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Config
     from mxtrain.kvstore.remote_updater import RemoteUpdater
     from mxtrain.kvstore.table_client import TableClient
-    from mxtrain.parallel.base import Reduction
 
 Numbers = Union[Sequence[float], np.ndarray]
 PIECE = 1 << 20
 """Numbers that `broadcast` sends at once."""
 
 
+@dataclass(frozen=True)
+class Reduction:
+    """The gradients of one parameter that must be summed.
+
+    Attributes:
+        name: structural name.
+        replicas: one gradient per replica, each on its device.
+        owner: the replica that updates the parameter: its gradient becomes the sum of all.
+    """
+
+    name: str
+    replicas: Sequence[NDArray]
+    owner: int
+
+
 class Store:
-    """Sums over replicas and workers. What is here is a worker alone, which has nobody to sum with.
+    """Sums over replicas and workers. What is here is a worker alone, which has no others to sum with.
 
     Its methods are collective: all workers must make the same calls in the same order. Not so `drain`, `wants_regroup`,
     `scalars` and `summary`.
@@ -34,7 +49,7 @@ class Store:
 
     world: World = ALONE
     updates: bool = False
-    """Whether the optimizer runs on servers, which apply each worker's gradient by itself."""
+    """True if the optimizer runs on servers, which apply each worker's gradient by itself."""
 
     def within_step(self) -> Store:
         """The store that sums in each step: this one, or one of a single worker where servers update."""
@@ -62,7 +77,7 @@ class Store:
     """The times of the last step that was timed, where there are several workers."""
 
     came_late: bool = False
-    """Whether this worker has come while the others were training."""
+    """True if this worker has come while the others were training."""
 
     def begin_step(self, step: int, size: int) -> None:
         """Called before step number `step` is computed, of which this worker has `size` samples."""
@@ -132,11 +147,11 @@ class Store:
 
     @property
     def elastic(self) -> bool:
-        """Whether workers may come and go."""
+        """True if workers may come and go."""
         return False
 
     def wants_regroup(self) -> bool:
-        """Whether somebody waits to join; rank 0 is told."""
+        """Returns True if somebody waits to join; rank 0 is told."""
         return False
 
     def regroup(self) -> None:
@@ -144,7 +159,7 @@ class Store:
         raise NotImplementedError(f"{type(self).__name__} cannot lose a worker.")
 
     def residuals(self, reductions: Sequence[Reduction]) -> Dict[str, np.ndarray]:
-        """What compression has left over so far, of all workers, on rank 0. Waits for all of them.
+        """Returns the compression residuals of all workers, on rank 0. Waits for all workers.
 
         Returns:
             `<parameter>:<rank>` -> host copy, in the parameter's shape; `<parameter>:<name>` of further state. Empty
@@ -162,7 +177,7 @@ class Store:
     def close(self) -> None:
         """Leaves the others, after all of them have come to this. Only at the end of a run that ended well."""
         with suppress(PeersLost):  # all is done and saved
-            self.total([0.0])  # nobody leaves while another still needs it
+            self.total([0.0])  # no worker leaves while another still needs it
         disconnect(self._disconnect)
 
     def _disconnect(self) -> None:

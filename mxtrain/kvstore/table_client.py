@@ -53,7 +53,7 @@ class TableClient:
         self._widths: List[int] = []
         self._pushes: List[int] = []
         self.moves_all = True
-        """Whether an update moves all rows: then nothing is worth asking for ahead of time."""
+        """True if an update changes all rows, so that rows cannot be requested in advance."""
 
     @property
     def num_servers(self) -> int:
@@ -86,8 +86,8 @@ class TableClient:
             blobs = [one.model_dump_json().encode() for one in set_ups]
             self._ask(lambda s: (Header(table_wire.SET_UP, count=len(blobs[s])), blobs[s]), lambda s, c, header: None)
 
-    def begin(self) -> None:
-        """Reads what the servers say of the tables; after `set_up`, when all have waited for it."""
+    def read_server_notes(self) -> None:
+        """Reads what the servers say of the tables. Call it after `set_up`, when all have waited for it."""
         self.moves_all = any(note["moves_all"] for note in self.notes(0)) if self._widths else True
 
     # A step.
@@ -183,7 +183,7 @@ class TableClient:
                 connection.send(header, rows)
 
     def notes(self, group: int, looks: bool = False) -> List[Dict[str, Any]]:
-        """What each server says of its rows: see `GroupShard.note`."""
+        """Returns the notes of all servers about their rows; see `GroupShard.note`."""
         found: List[Dict[str, Any]] = [{} for _ in self._connections]
 
         def take(server: int, connection: Connection, header: Header) -> None:
@@ -283,7 +283,7 @@ class ServedArray:
 
     @property
     def context(self) -> Any:
-        """Where what is pulled of it arrives."""
+        """Returns the context of arrays pulled from it."""
         from mxtrain.engine.backend import mx
 
         return mx.cpu()

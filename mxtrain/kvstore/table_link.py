@@ -1,4 +1,4 @@
-"""How workers and the servers that hold tables find each other: beside ps-lite, by sockets of their own.
+"""Connects workers with the servers that hold tables, by sockets separate from ps-lite's.
 
 Worker 0 makes a token and listens; a command over ps-lite tells both to the servers, each of which opens a socket and
 answers where. Worker 0 tells all workers. On one machine the sockets are in the folder that only this user can enter.
@@ -14,11 +14,11 @@ import threading
 from pathlib import Path
 from typing import Callable, List, Optional, Tuple, Union
 
-from mxtrain.cluster.network import LOOPBACK, address_towards
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.table_client import TableClient
 from mxtrain.kvstore.table_wire import TOKEN_BYTES, Connection, TableCall
 from mxtrain.private_sockets.folder import given_folder
+from mxtrain.runtime.network import LOOPBACK, address_towards
 
 ANSWER_TIMEOUT_S = 120.0
 """A server that answers has started, but may have much to do."""
@@ -97,7 +97,7 @@ def call_servers(command: Callable[[TableCall], None], num_servers: int) -> Tupl
 
 
 def _address_in(caller: socket.socket, token: bytes) -> Optional[str]:
-    """What a server says; None of a stranger."""
+    """Returns the address sent by a server; None for a caller without the token."""
     connection = Connection(caller)
     try:
         length = connection.greeted(token)

@@ -12,7 +12,7 @@ memory.
 | READ, WRITE | none; rows `[version, version + count)` of the shard | rows; none |
 | NOTE, COUNT, LAST | none; JSON of update counts; none | JSON; OK; ids, gradients |
 
-Ids are those of a server's shard, int32. A server is asked by nobody who does not know the run's token, and believes no
+Ids are those of a server's shard, int32. A server answers only clients that know the run's token, and trusts no
 length. Nothing is pickled.
 
 Legend: K ids of a message, U units of all tables of a group together.
@@ -51,7 +51,7 @@ class TableServerLost(MxtrainError):
 
 @dataclass
 class Header:
-    """What a message begins with.
+    """Header of a message.
 
     Attributes:
         kind: one of the kinds above.
@@ -83,7 +83,7 @@ class TableCall(Spec):
     """Tells a server to hold tables."""
 
     address: str
-    """Where worker 0 waits for the address of the server."""
+    """Address at which worker 0 waits for the server's address."""
     token: str = pydantic.Field(pattern=f"^[0-9a-f]{{{2 * TOKEN_BYTES}}}$")
 
 
@@ -108,7 +108,7 @@ class TableGroup(Spec):
 
 
 class TableSetUp(Spec):
-    """What a server must know besides its own description; comes from worker 0. Tables of before are forgotten."""
+    """Set-up of a server, sent by worker 0 in addition to the server's description. Replaces earlier tables."""
 
     optimizer: Dict[str, Any]
     """The optimizer's description, which must be the server's own."""
@@ -117,7 +117,7 @@ class TableSetUp(Spec):
     servers: Positive
     workers: Positive
     waits: bool
-    """Whether an update is one of all workers' gradients together."""
+    """True if an update is one of all workers' gradients together."""
     steps_per_epoch: Positive
     dtype: Literal["float32", "float64"]
     groups: List[TableGroup] = pydantic.Field(min_length=1, max_length=255)

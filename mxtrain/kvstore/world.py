@@ -11,8 +11,8 @@ come and go; for one that takes the place of another, the ring that it must not 
 
 
 def bounds(count: int, num_shares: int, number: int) -> Tuple[int, int]:
-    """(begin, end) of share `number` of `count` things: shares follow each other, and their sizes differ by at most
-    one, the larger first. With fewer things than shares the last ones are empty."""
+    """(begin, end) of share `number` of `count` items: shares follow each other, and their sizes differ by at most
+    one, the larger first. With fewer items than shares the last ones are empty."""
     size, larger = divmod(count, num_shares)
     begin = number * size + min(number, larger)
     return begin, begin + size + (number < larger)
@@ -25,16 +25,16 @@ class World:
     rank: int = 0
     """This worker's number; rank 0 writes the run directory."""
     size: int = 1
-    """How many workers there are."""
+    """Number of workers."""
     speeds: Tuple[float, ...] = ()
     """Speeds of all workers, to which their shares are proportional; empty: equal shares."""
 
     def share(self, count: int) -> Tuple[int, int]:
-        """(begin, end) of this worker's part of `count` things."""
+        """(begin, end) of this worker's part of `count` items."""
         return self.share_of(self.rank, count)
 
     def share_of(self, rank: int, count: int) -> Tuple[int, int]:
-        """(begin, end) of a worker's part of `count` things."""
+        """(begin, end) of a worker's part of `count` items."""
         if not self.speeds:
             return bounds(count, self.size, rank)
         ends = [round(count * sum(self.speeds[:r]) / sum(self.speeds)) for r in (rank, rank + 1)]

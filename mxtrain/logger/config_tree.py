@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from mxtrain.description.config import import_target
+from mxtrain.config.specs import import_target
 from mxtrain.errors import ConfigError
 from mxtrain.types import CommandLine, Spec
 
@@ -81,7 +81,10 @@ def _rank(name: str) -> Tuple[int, str]:
 
 
 def _head(name: str, group: Config, choices: Mapping[str, str]) -> str:
-    """A group as one would type it: `amp=off`, `metric=[accuracy,f1]`; its class where nobody chose an option."""
+    """A group as one would type it: `amp=off`, `metric=[accuracy,f1]`; its class if no option was chosen, and what
+    was given for it as an object: `dataset=(arrays)`, `model=Dense`."""
+    if "given_as" in group:
+        return f"{name}={_given(group)}"
     if name in choices:
         return name if choices[name] == "default" else f"{name}={choices[name]}"
     if "_target_" in group:
@@ -89,11 +92,27 @@ def _head(name: str, group: Config, choices: Mapping[str, str]) -> str:
     return f"{name}=[{','.join(map(str, group))}]" if group else name
 
 
+def _given(group: Config) -> str:
+    networks = [f"{name}: {_class(one)}" for name, one in group.get("networks", {}).items()]
+    if networks:
+        return f"({', '.join(networks)})"
+    parts = [_class(one) for one in group["object"].strip("()").split(", ")]
+    if {"ndarray", "NDArray"}.issuperset(parts):
+        return "(arrays)"
+    return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def _class(path: str) -> str:
+    return path.rsplit(".", 1)[-1]
+
+
 def _split(
     name: str, group: Config, full: bool
 ) -> Tuple[Config, Mapping[str, Config]]:  # fmt: skip
     """A group's own settings that are shown, and those of its parts, by name."""
     values = group if full else changed_settings(group, ALWAYS_SHOWN.get(name, ()))
+    if "given_as" in group:  # the head says these
+        values = {key: value for key, value in values.items() if key not in ("given_as", "object", "networks")}
     own = {key: value for key, value in values.items() if not isinstance(value, Mapping) and key != "_target_"}
     parts = {str(key): value for key, value in values.items() if isinstance(value, Mapping)}
     if not full:

@@ -12,10 +12,10 @@ class Console(Logger):
     """Shows a run to whoever started it: configuration, model, progress, result and what to do next."""
 
     show_config: Union[bool, Literal["full"]] = True
-    """Whether to print the configuration when the run starts: what was typed, and what differs from its default; full:
+    """Prints the configuration when the run starts: the typed overrides, and what differs from its default; full:
     all settings."""
     show_model: bool = True
-    """Whether to print the model summary when the run starts."""
+    """Prints the model summary when the run starts."""
     refresh_s: NonNegativeFloat = 0.5
     """Seconds between two updates of the bar, at least."""
     plain_interval_s: NonNegativeFloat = 10.0

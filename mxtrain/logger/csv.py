@@ -28,6 +28,10 @@ class Csv(Logger):
     file_name: FileName = "metrics.csv"
     """A name inside the run directory."""
 
+    @property
+    def writes_to(self) -> str:
+        return self.file_name
+
     def build(self) -> CsvLogger:
         return CsvLogger(self.file_name)
 

@@ -104,7 +104,7 @@ class EventFile:
                 job()
                 if self._jobs.empty():
                     self._file.flush()
-            except Exception as error:  # whatever a picture or a histogram stumbles over must not end the thread
+            except Exception as error:  # whatever an image or a histogram stumbles over must not end the thread
                 self._say(repr(error), "A TensorBoard event was left out: %r", error)
 
     def _append(self, event: Event) -> None:

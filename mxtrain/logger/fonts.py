@@ -1,4 +1,4 @@
-"""Finds fonts that have the letters of a name, for pictures with names in any script.
+"""Finds fonts that have the letters of a name, for images with names in any script.
 
 Pillow's own font has plain English letters. Matplotlib carries DejaVu Sans, which has Latin, Greek, Cyrillic, Arabic
 and Hebrew; Chinese, Japanese and Korean need a font of the system.
@@ -30,7 +30,7 @@ def font_of(name: str) -> Optional[str]:
 
 
 def drawable(names: Sequence[str]) -> List[str]:
-    """The names as a picture can show them: those with letters that no font here has become their numbers, which is
+    """The names as an image can show them: those with letters that no font here has become their numbers, which is
     said once."""
     shown = [str(name) if font_of(str(name)) is not None else f"#{number}" for number, name in enumerate(names)]
     missing = next((str(name) for name in names if font_of(str(name)) is None), None)
@@ -42,7 +42,7 @@ def drawable(names: Sequence[str]) -> List[str]:
 @functools.cache
 def _say_what_is_missing(name: str) -> None:
     log.warning(
-        "no font on this machine has the letters of '%s': pictures show its number instead, as of other such names. "
+        "no font on this machine has the letters of '%s': figures show its number instead. "
         "Install one, e.g. apt-get install fonts-noto-cjk", name,
     )  # fmt: skip
 

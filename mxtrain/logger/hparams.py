@@ -43,7 +43,12 @@ def select_hparams(config: Config, swept: Sequence[str] = ()) -> Dict[str, Value
     known = dict(_leaves(config, ""))
     every = {**known, **chosen}
     first = {key: every[key] for key in swept if key in every}
-    return {**first, **chosen}
+    if swept:
+        return {**first, **chosen}
+    # Of runs that no sweep describes, TensorBoard selects those that differ, and then the first five by name, in which
+    # upper case comes first. Runs that differ in the model have other settings: a list of columns would hide them.
+    shown = {"Learning rate": known.get("optimizer.lr"), "Model": chosen.get("model")}
+    return {**{name: value for name, value in shown.items() if value is not None}, **chosen}
 
 
 def experiment_summary(hparams: Mapping[str, Value], swept: Sequence[str], metrics: Sequence[str]) -> Summary:

@@ -32,6 +32,10 @@ class Jsonl(Logger):
     file_name: FileName = "metrics.jsonl"
     """A name inside the run directory."""
 
+    @property
+    def writes_to(self) -> str:
+        return self.file_name
+
     def build(self) -> JsonlLogger:
         return JsonlLogger(self.file_name)
 

@@ -15,9 +15,9 @@ class PatientStream(io.TextIOBase):
         super().__init__()
         self._stream = stream
         self.is_closed = is_closed
-        """Whether the shell had closed the stream that this one stands for: nothing that is written can arrive."""
+        """True if the shell had closed the replaced stream, so that all output is lost."""
         self.failure: Optional[OSError] = None
-        """What the first failed attempt raised."""
+        """The error of the first failed write."""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # typeshed has a plain attribute

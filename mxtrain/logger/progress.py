@@ -16,7 +16,7 @@ from mxtrain.types import OF_EPOCH, Progress, RunInfo, Validation
 
 if TYPE_CHECKING:
     from mxtrain.annotations import MetricRow
-    from mxtrain.runtime.gpu_memory import GpuMemory
+    from mxtrain.types import GpuMemory
 
 
 class RunProgress:
@@ -29,9 +29,9 @@ class RunProgress:
         self._values: Dict[str, float] = {}
         """The newest value of each tag, e.g. train/loss."""
         self._part = ""
-        """How much of the validation split was measured, e.g. 2 of 6 batches; empty for all of it."""
+        """Measured part of the validation split, e.g. 2 of 6 batches; empty for all of it."""
         self._is_best = False
-        """Whether the newest validation is the best so far."""
+        """True if the newest validation is the best so far."""
         self._samples_per_s: Optional[float] = None
         self._fullest_gpu: Optional[GpuMemory] = None
         self._total_steps = run.total_steps
@@ -67,7 +67,7 @@ class RunProgress:
 
     def left_s(self) -> Optional[float]:
         """Seconds left at the pace so far, validations and checkpoints included and the first steps left out, which are
-        slower; None where nobody can know."""
+        slower; None if unknown."""
         began_s, first_step = self._warm_at if self._step > self._warm_at[1] else self._began_at
         done = self._step - first_step
         if not self._total_steps or done <= 0:

@@ -42,7 +42,7 @@ class ProgressDisplay:
 
         Args:
             what: is done, e.g. "reading".
-            total: of what is counted; 0 = nobody knows.
+            total: of what is counted; 0 = unknown.
         """
         self._what, self._total, self._done, self._began_s = what, total, 0, time.monotonic()
 
@@ -84,7 +84,7 @@ class ProgressDisplay:
                     return
 
     def line(self) -> str:
-        """How far it is, in a line."""
+        """Returns the progress in one line."""
         took_s = time.monotonic() - self._began_s
         if not self._total:
             return f"{self._what}, {format_seconds(took_s)}"

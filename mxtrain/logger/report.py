@@ -6,13 +6,13 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mxtrain.description.override_text import code_arguments, quote
+from mxtrain.config.override_text import code_arguments, quote
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.types import CommandLine, Result
 
@@ -60,9 +60,9 @@ class _ResultRow(NamedTuple):
     step: Optional[int]
     """The step of the weights; None where it is not known."""
     part: str = ""
-    """How much of the split was measured; empty: all of it."""
+    """Measured part of the split; empty: all of it."""
     is_kept: bool = True
-    """Whether there is a checkpoint of these weights, or may be one."""
+    """True if there is a checkpoint of these weights, or may be one."""
 
 
 def _rows_of(result: Result) -> Iterator[_ResultRow]:
@@ -96,7 +96,7 @@ def _plain_lines(rows: Iterable[_ResultRow]) -> Iterator[str]:
 
 
 def _weights_of(row: _ResultRow, result: Result) -> str:
-    """Which weights the values of a row are of, and of how much of the split."""
+    """Describes the weights that a row's values belong to, and the measured part of the split."""
     if row.name == "train":
         return "while they were trained, in the last epoch"
     step = result.step if row.step is None else row.step
@@ -148,6 +148,10 @@ def next_commands(
     steps: List[Tuple[str, str]] = []
     if any(str(logger.get("_target_", "")).endswith(".TensorBoard") for logger in loggers):
         steps.append(("watch", f"{command.tensorboard} --logdir {place}"))
+    given = [group for group, node in config.items() if isinstance(node, Mapping) and "given_as" in node]
+    if given:  # objects of the Python API, which no command has
+        again = "".join(f", {group}=..." for group in given if group != "optimizer")
+        return [*steps, ("evaluate and predict in Python", f"run = mxtrain.load({str(_short(run_dir))!r}{again})")]
     if is_trained:
         steps.append(("evaluate", f"{command.program} eval {place}{own_code}"))
     if is_trained and predicts:

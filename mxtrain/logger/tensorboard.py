@@ -14,13 +14,13 @@ class TensorBoard(Logger):
     histograms: NonNegative = 0
     """Histograms of the parameters at every n-th validation; 0: never."""
     images: NonNegative = 1
-    """A picture of sample predictions at every n-th validation; 0: never."""
+    """An image of sample predictions at every n-th validation; 0: never."""
     max_images: Positive = pydantic.Field(default=16, le=256)
-    """Samples in one picture."""
+    """Samples in one image."""
     graph: bool = True
-    """Whether to write the network's graph."""
+    """Writes the network's graph."""
     hparams: bool = True
-    """Whether to write what the HParams tab compares a sweep by."""
+    """Writes the values by which the HParams tab compares the runs of a sweep."""
 
     def build(self) -> Callback:
         from mxtrain.logger.tensorboard_logger import TensorBoardLogger

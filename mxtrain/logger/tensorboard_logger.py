@@ -11,10 +11,10 @@ from PIL import Image
 from tensorboardX import summary as messages
 from tensorboardX.proto.summary_pb2 import Summary
 
-from mxtrain.files.text_lines import split_lines
 from mxtrain.logger.event_file import EventFile
 from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import end_summary, experiment_summary, select_hparams, start_summary
+from mxtrain.logger.overview import as_code, command_text, layout_summary, model_text, result_text
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.types import Artifact, Audio, Callback, Picture, Progress, Result, RunInfo, Table, Validation
 
@@ -53,8 +53,12 @@ class TensorBoardLogger(Callback):
         """Raises RunDirectoryError where no event file can be made."""
         first_step = run.resumed_step + 1 if run.resumed_step else 0
         self._events = events = EventFile(run.run_dir, first_step)
-        config = config_as_markdown(run.config)
-        events.add(lambda: [messages.text("config", config)], first_step)
+        # TensorBoard sorts text pages by tag, and opens what the first two folders hold.
+        pages = {"about/1_command": command_text(run), "config": config_as_markdown(run.config)}
+        if run.model_table is not None:
+            pages["about/2_model"] = model_text(run)
+        events.add(lambda: [messages.text(tag, text) for tag, text in pages.items()], first_step)
+        events.add(lambda: [layout_summary(run)], first_step)
         if self._hparams:
             hparams = select_hparams(run.config, run.command.swept)
             if run.command.swept:
@@ -93,6 +97,8 @@ class TensorBoardLogger(Callback):
             split, _, name = str(result.best["metric"]).rpartition("/")
             final[f"{split or 'val'}/best_{name}"] = result.best["value"]
         self._add_scalars(final, result.step)
+        events, result_markdown = self._events, result_text(result)
+        events.add(lambda: [messages.text("about/3_result", result_markdown)], result.step)
         if self._hparams and result.state in ("finished", "stopped_early"):
             # TensorBoard keeps the first ending it reads, so a run that may be resumed gets none yet.
             self._events.add(lambda: [end_summary()], result.step)
@@ -186,7 +192,7 @@ def config_as_markdown(config: Config) -> str:
     import yaml
 
     text = yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True, width=100)
-    return "".join(f"    {line}\n" for line in split_lines(text))
+    return as_code(text)
 
 
 def _plain(value: object) -> object:

@@ -76,7 +76,7 @@ class PlainView(_View):
         self._interval_s = interval_s
         self._printed_s = time.monotonic()
         self._has_begun = threading.Event()
-        # The thread does not hold the view, and ends with one that nobody has closed.
+        # The thread does not hold the view, and ends with one that was not closed.
         weakref.finalize(self, self._has_begun.set)
         self._waiting = threading.Thread(
             target=_wait_for_first_step, args=(weakref.ref(self), self._has_begun, interval_s), daemon=True,
@@ -107,7 +107,7 @@ class PlainView(_View):
 
 
 def _wait_for_first_step(view: weakref.ref[PlainView], has_begun: threading.Event, interval_s: float) -> None:
-    """Prints now and then that no step is done yet, so that nobody takes a long one for a hang."""
+    """Prints now and then that no step is done yet, so that a long one is not taken for a hang."""
     began_s, pause_s = time.monotonic(), max(interval_s, 1.0)
     while not has_begun.wait(pause_s):
         shown = view()
@@ -128,7 +128,7 @@ class BarView(_View):
         # Rich's own refresh thread would draw ten times a second, at a cost that a training step can feel.
         self._live = Live(progress, console=console, auto_refresh=False, transient=True)
         self._live.start(refresh=True)  # where steps take seconds, nothing else is seen for minutes
-        # Rich hides the cursor; after a kill nobody would bring it back.
+        # Rich hides the cursor; after a kill it would stay hidden.
         console.show_cursor(True)
 
     def steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:

@@ -7,8 +7,8 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Optional, Tuple, Type
 
-from mxtrain.description.config import call_target
-from mxtrain.description.wrapped import Wrapped
+from mxtrain.config.specs import call_target
+from mxtrain.config.wrapped import Wrapped
 from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import LossOfUser
 from mxtrain.types import Spec
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import LossBlock
 
 LIBRARIES = ("mxtrain", "mxnet", "numpy")
-"""Whose files are none of the user's."""
+"""Packages whose files are not the user's code."""
 
 
 class CustomLoss(Wrapped, LossOfUser):
@@ -141,7 +141,7 @@ class CustomLoss(Wrapped, LossOfUser):
 
 
 def _is_about_shapes(error: Exception) -> bool:
-    """Whether it may come of labels of another shape than the loss takes."""
+    """Returns True if the error may be due to labels of another shape than the loss takes."""
     from mxtrain.engine.backend import mx
 
     return isinstance(error, mx.MXNetError) or "shape" in str(error)

@@ -6,13 +6,16 @@ Source of the shapes: GluonCV's LRScheduler and MXNet's lr_scheduler.
 from __future__ import annotations
 
 import math
-from typing import Callable, ClassVar, List, Literal, Optional
+from typing import TYPE_CHECKING, Callable, ClassVar, List, Literal, Optional
 
 import pydantic
 
-from mxtrain.description.config import shown
+from mxtrain.config.specs import shown
 from mxtrain.errors import ConfigError
 from mxtrain.types import Fraction, NonNegativeFloat, PositiveFloat, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.callback.action import Action
 
 
 class Schedule(Spec):
@@ -22,14 +25,24 @@ class Schedule(Spec):
     """
 
     unit: Literal["epochs", "steps"] = "epochs"
+    """Unit of all lengths."""
     warmup: NonNegativeFloat = 0.0
     """Length of the linear warm-up."""
     warmup_from: Fraction = 0.0
-    """Where the warm-up starts, as a fraction of the base learning rate."""
+    """Start of the warm-up, as a fraction of the base learning rate."""
 
     needs_end: ClassVar[bool] = False
     follows_warmup: ClassVar[bool] = False
-    """Whether the fall begins where the warm-up ends, so that it cannot fall within it."""
+    """True if the fall begins where the warm-up ends, so that it cannot fall within it."""
+
+    @property
+    def monitored(self) -> str:
+        """The tag of the value that it looks at; empty: none."""
+        return ""
+
+    def build_action(self) -> Optional[Action]:
+        """Makes what changes the rate during the run, where it is no function of the step alone; else None."""
+        return None
 
     def build(self, base_lr: float, steps_per_epoch: int, total_steps: Optional[int]) -> Callable[[int], float]:
         """The learning rate as a function of the number of finished steps.
@@ -89,9 +102,6 @@ class Schedule(Spec):
 
     def end_steps(self, per_unit: int, total_steps: Optional[int]) -> int:
         """The step where the fall ends; 0 where the schedule needs none and nothing says it."""
-        duration = getattr(self, "duration", None)
-        if duration is not None:
-            return round(duration * per_unit)
         if self.needs_end and total_steps is None:
             raise ConfigError(
                 "lr_scheduler: this schedule needs to know how long the run is, and neither trainer.max_epochs nor "
@@ -112,7 +122,9 @@ class Step(Schedule):
     """Multiplied by `gamma` every `period`."""
 
     period: PositiveFloat = 30.0
+    """Length between two falls."""
     gamma: Fraction = 0.1
+    """Factor at each fall."""
 
     def late(self, per_unit: int, total_steps: int) -> List[str]:
         if round(self.period * per_unit) < total_steps:
@@ -131,7 +143,9 @@ class MultiStep(Schedule):
     """Multiplied by `gamma` at each milestone."""
 
     milestones: List[PositiveFloat] = pydantic.Field(default=[15.0, 22.0], min_length=1)
+    """Times at which the rate falls."""
     gamma: Fraction = 0.1
+    """Factor at each milestone."""
 
     @pydantic.field_validator("milestones")
     @classmethod
@@ -161,7 +175,9 @@ class InverseSqrt(Schedule):
     """
 
     unit: Literal["epochs", "steps"] = "steps"
+    """Unit of `warmup`."""
     warmup: PositiveFloat = 4000.0
+    """Length of the linear warm-up, at whose end the rate is optimizer.lr."""
 
     follows_warmup: ClassVar[bool] = True
 
@@ -176,8 +192,9 @@ class Decay(Schedule):
     """Base of the schedules that fall smoothly from 1 to `end_factor`, over the run or over `duration`."""
 
     end_factor: Fraction = 0.0
+    """End of the fall, as a fraction of the base learning rate."""
     duration: Optional[PositiveFloat] = None
-    """Where the fall ends; null is the end of the run."""
+    """End of the decay; null is the end of the run."""
 
     needs_end: ClassVar[bool] = True
     follows_warmup: ClassVar[bool] = True
@@ -189,6 +206,9 @@ class Decay(Schedule):
                 f"warmup={self.warmup:g} must be shorter than duration={self.duration:g}, where the fall ends"
             )
         return self
+
+    def end_steps(self, per_unit: int, total_steps: Optional[int]) -> int:
+        return super().end_steps(per_unit, total_steps) if self.duration is None else round(self.duration * per_unit)
 
     def late(self, per_unit: int, total_steps: int) -> List[str]:
         end = self.end_steps(per_unit, total_steps)
@@ -213,6 +233,7 @@ class Poly(Decay):
     """(1 - t)^power."""
 
     power: PositiveFloat = 2.0
+    """Power of the fall; 1 is a straight line."""
 
     def curve(self, done: float) -> float:
         return (1 - done) ** self.power

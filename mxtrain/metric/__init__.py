@@ -1,1 +1,1 @@
-"""Metrics as sums on the device: a step adds one small vector and nobody waits for it."""
+"""Metrics as sums on the device: a step adds one small vector without waiting for it."""

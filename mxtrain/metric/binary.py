@@ -23,7 +23,7 @@ class RocAuc(OfPairs):
     """Area under the ROC curve: the probability that a positive sample has a higher score than a negative one, equal
     scores counting half; 0.5 where all samples are of one kind."""
 
-    serves: ClassVar[Tuple[str, ...]] = ("tabular",)
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return roc_auc(prediction_N, target_N)
@@ -36,7 +36,7 @@ class AveragePrecision(OfPairs):
     A random order gets about the share of positive samples.
     """
 
-    serves: ClassVar[Tuple[str, ...]] = ("tabular",)
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return average_precision(prediction_N, target_N)
@@ -46,7 +46,7 @@ class LogLoss(Metric):
     """Mean of -log p of what a sample is, in nats, without weights."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    serves: ClassVar[Tuple[str, ...]] = ("tabular",)
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         sign_B = 1 - 2 * label_B
@@ -57,7 +57,7 @@ class BrierScore(OfPairs):
     """Mean squared difference of the probability and the target, 0 to 1."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    serves: ClassVar[Tuple[str, ...]] = ("tabular",)
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return float(((sigmoid(prediction_N) - target_N) ** 2).mean()) if len(target_N) else 0.0
@@ -67,7 +67,7 @@ class ExpectedCalibrationError(OfPairs):
     """Mean over samples of the difference, in their bin, between mean probability and share of positive samples."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    serves: ClassVar[Tuple[str, ...]] = ("tabular",)
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     num_bins: Positive = 10
     """Bins of probabilities."""

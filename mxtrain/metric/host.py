@@ -26,7 +26,7 @@ class HostMetric(Metric):
 
     on_host: ClassVar[bool] = True
     collects: ClassVar[Type[Collected]]
-    """What it needs of each sample. Metrics that need the same share one, which is filled once."""
+    """Collects what the metric needs of each sample. Metrics with equal collectors share one, which is filled once."""
 
     def compute(self, collected: Collected) -> float:
         """The metric of all samples that were collected, in float64."""
@@ -34,7 +34,7 @@ class HostMetric(Metric):
 
 
 class Collected:
-    """What metrics need of the samples of a pass, as rows of numbers; a sample has any number of rows.
+    """Rows of numbers that metrics need of the samples of a pass; a sample has any number of rows.
 
     Row: index of the sample in its split, number of the row among those of the sample, then `width` numbers.
     """
@@ -73,7 +73,7 @@ class Collected:
         self._parts.append(np.concatenate([places_R2, rows], axis=1).astype(np.float64))
 
     def rows(self) -> np.ndarray:
-        """What was collected here, as it travels to other workers: (R, 2 + width) float64."""
+        """Returns the rows collected by this worker, as they are sent to the others: (R, 2 + width) float64."""
         return np.concatenate(self._parts) if self._parts else np.zeros((0, 2 + self.width))
 
     def merge(self, rows: np.ndarray) -> None:
@@ -112,7 +112,7 @@ class OfPairs(HostMetric):
     """Base of metrics of one number of prediction and one of target for each sample."""
 
     collects: ClassVar[Type[Collected]] = Pairs
-    serves: ClassVar[Tuple[str, ...]] = ("regression",)
+    tasks: ClassVar[Tuple[str, ...]] = ("regression",)
 
     def compute(self, collected: Collected) -> float:
         rows = collected.samples()

@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.metric.metrics import Metric
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import LossBlock
+
+
+class LossWeights(NamedTuple):
+    """Weights that a loss gives to the samples of a batch."""
+
+    are_given: bool = False
+    """True if the loss returns a weight for each sample; without, each weighs 1."""
+    least: float = 0.0
+    """The weights of a global batch count at least so much."""
+
+    @classmethod
+    def of(cls, loss: LossBlock) -> LossWeights:
+        """The weights of a loss; a block of Gluon's has neither attribute."""
+        return cls(getattr(loss, "weighted", False), getattr(loss, "least_weight", 0.0))
+
+
+class MeterOutputs(NamedTuple):
+    """Outputs of a network, as a meter is given them."""
+
+    num_arrays: int = 1
+    """Number of arrays; the arrays after them are targets."""
+    num_read: Optional[int] = None
+    """Number of the first arrays that metrics read; None = all."""
+    scale: Tuple[float, float] = (0.0, 1.0)
+    """Mean and deviation by which outputs become what targets are."""
+
+
+UNWEIGHTED, ONE_OUTPUT = LossWeights(), MeterOutputs()
 
 
 class Meter(gluon.HybridBlock):
@@ -17,29 +48,26 @@ class Meter(gluon.HybridBlock):
     Args:
         metrics: name -> metric; those that are measured on the host are left out.
         num_classes: K, the width of the first output.
+        weights: that the loss gives.
+        outputs: of the network.
         dense: whether the first target is (B, K) probabilities, as mixed samples have; the likeliest class counts then.
-        num_outputs: how many arrays the network returns; what follows them are targets.
-        weighted: whether the loss gives a weight for each sample; without, each weighs 1.
         training: leave out what is not worth its time in every training step.
-        num_read: how many of the first outputs metrics look at; None = all.
     """
 
     def __init__(
-        self, metrics: Mapping[str, Metric], num_classes: int, dense: bool = False, num_outputs: int = 1,
-        weighted: bool = False, training: bool = False, num_read: Optional[int] = None,
+        self, metrics: Mapping[str, Metric], num_classes: int, weights: LossWeights = UNWEIGHTED,
+        outputs: MeterOutputs = ONE_OUTPUT, dense: bool = False, training: bool = False,
     ):  # fmt: skip
         super().__init__()
+        weighted, self.least_weight = weights
         self.weighted = weighted
-        self.least_weight = 0.0
-        """What the weights of a global batch count at least."""
-        self.output_scale = (0.0, 1.0)
-        """Mean and deviation by which outputs become what targets are; set it before the first call."""
+        self._output_scale = outputs.scale
         self._directions = {name: metric.direction for name, metric in metrics.items()}
         self._metrics = {name: metric for name, metric in metrics.items()
                          if not metric.on_host and (metric.in_training or not training)}  # fmt: skip
         self._num_classes, self._dense = num_classes, dense
-        self._num_outputs = num_outputs if num_read is None else num_read
-        self._unread = slice(1 + weighted + self._num_outputs, 1 + weighted + num_outputs)
+        self._num_outputs = outputs.num_arrays if outputs.num_read is None else outputs.num_read
+        self._unread = slice(1 + weighted + self._num_outputs, 1 + weighted + outputs.num_arrays)
         self._sizes = [metric.size(num_classes) for metric in self._metrics.values()]
         self.width = 1 + weighted + sum(self._sizes)
         self.hybridize(static_alloc=True)
@@ -56,7 +84,7 @@ class Meter(gluon.HybridBlock):
             return F.concat(*sums, dim=0)
         outputs, (target, *more) = arrays[: self._num_outputs], arrays[self._num_outputs :]
         targets = [F.argmax(target, axis=-1) if self._dense else target, *more]
-        mean, std = self.output_scale
+        mean, std = self._output_scale
         outputs = tuple(F.cast(array, "float32") for array in outputs)
         outputs = outputs if (mean, std) == (0.0, 1.0) else tuple(array * std + mean for array in outputs)
         targets = [F.cast(array, "float32") for array in targets]
@@ -70,7 +98,7 @@ class Meter(gluon.HybridBlock):
         return nd.maximum(sums[1:2], self.least_weight) if self.least_weight else sums[1:2]
 
     def direction(self, name: str) -> str:
-        """Which way is better for "loss" or a metric's name: "max" or "min"."""
+        """Returns "max" or "min": the better direction of "loss" or of a metric, by name."""
         return "min" if name == "loss" else self._directions[name]
 
     def values(self, sums: np.ndarray, count: int) -> Dict[str, float]:

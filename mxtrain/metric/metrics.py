@@ -24,17 +24,17 @@ class Metric(Spec):
 
     direction: ClassVar[Literal["max", "min"]] = "max"
     """The direction in which the metric gets better."""
-    serves: ClassVar[Tuple[str, ...]] = ("classification",)
+    tasks: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks whose outputs and targets it takes; empty: any."""
 
     in_training: ClassVar[bool] = True
-    """Whether it is worth its time in every training step; else only evaluations measure it."""
+    """If true, it is measured in every training step; otherwise only in evaluations."""
     on_host: ClassVar[bool] = False
-    """Whether it needs predictions on the host: see `metric.host`. Then training steps don't measure it."""
+    """If true, it needs predictions on the host (see `metric.host`), and training steps do not measure it."""
 
     @property
     def signature(self) -> str:
-        """Which variant it is, where the field has several; empty where there is one."""
+        """Returns the variant of the metric, if the field has several; otherwise an empty string."""
         return ""
 
     def constant_by(self, num_choices: int) -> str:
@@ -72,7 +72,7 @@ class OfPositions(Metric):
     positions there are.
     """
 
-    serves: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
+    tasks: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
 
     def size(self, num_classes: int) -> int:
         return 2
@@ -92,13 +92,14 @@ class MaskedAccuracy(OfPositions):
 class TokenAccuracy(MaskedAccuracy):
     """Share of words whose highest score is that of their tag, from 0 to 1."""
 
-    serves: ClassVar[Tuple[str, ...]] = ("token_classification",)
+    tasks: ClassVar[Tuple[str, ...]] = ("token_classification",)
 
 
 class TopKAccuracy(Metric):
     """Share of samples whose label is among the `top_k` highest scores, from 0 to 1."""
 
     top_k: Positive = 5
+    """Scores that count as a hit."""
 
     @property
     def signature(self) -> str:
@@ -151,7 +152,7 @@ class OfTokens(Metric):
     many bytes of text, (B,). The sums are those of -log p, of tokens and of bytes."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    serves: ClassVar[Tuple[str, ...]] = ("language_modeling", "translation")
+    tasks: ClassVar[Tuple[str, ...]] = ("language_modeling", "translation")
 
     def size(self, num_classes: int) -> int:
         return 3
@@ -212,7 +213,7 @@ MOST_CLASSES = 2000
 
 
 def count_cells(F: OperatorModule, cell: Array, size: int) -> Array:
-    """How often each number from 0 to `size` - 1 is there, (size,); others are not counted.
+    """Counts the occurrences of each number from 0 to `size` - 1, (size,); other numbers are ignored.
 
     A histogram takes no memory for each number and cell, as one-hot vectors would.
     """
@@ -250,6 +251,7 @@ class F1(ConfusionMetric):
     """Harmonic mean of precision and recall; `macro` averages over the classes that occur, `micro` over samples."""
 
     average: Literal["macro", "micro"] = "macro"
+    """macro = the mean of the F1 of all classes; micro = the F1 of all samples together."""
 
     @property
     def signature(self) -> str:
@@ -283,7 +285,7 @@ class OfValues(Metric):
     """Base of the means over samples of predictions (B, 1) and targets (B,), in the targets' own unit."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    serves: ClassVar[Tuple[str, ...]] = ("regression", "recommendation")
+    tasks: ClassVar[Tuple[str, ...]] = ("regression", "recommendation")
 
     def sums(self, F: OperatorModule, prediction_B1: Array, target_B: Array, num_classes: int) -> Array:
         return F.sum(self.error(F, prediction_B1.reshape((-1,)) - target_B)).reshape((1,))

@@ -36,7 +36,7 @@ MECAB = {
 
 
 class ReferenceText(Protocol):
-    """What the host knows of a sample whose prediction is read as a text: it stands in `Batch.meta`, (B,)."""
+    """Reference of a sample whose prediction is a text; kept on the host, in `Batch.meta`, (B,)."""
 
     @property
     def text(self) -> str:
@@ -109,7 +109,7 @@ class TextMetric(HostMetric):
 class SentenceAccuracy(TextMetric):
     """Share of texts that are the right one, character by character, from 0 to 1."""
 
-    serves: ClassVar[Tuple[str, ...]] = ("translation", "speech_recognition")
+    tasks: ClassVar[Tuple[str, ...]] = ("translation", "speech_recognition")
 
     @property
     def num_counts(self) -> int:
@@ -125,7 +125,7 @@ class SentenceAccuracy(TextMetric):
 class SacrebleuMetric(TextMetric):
     """Base of metrics that sacrebleu counts and computes, with one right text each, from 0 to 100."""
 
-    serves: ClassVar[Tuple[str, ...]] = ("translation",)
+    tasks: ClassVar[Tuple[str, ...]] = ("translation",)
 
     @property
     def signature(self) -> str:
@@ -154,7 +154,7 @@ class Bleu(SacrebleuMetric):
     lowercase: bool = False
     """Compare without regard to case."""
     smooth_method: Literal["exp", "floor", "add-k", "none"] = "exp"
-    """What stands for the precision of an order without any match."""
+    """Replacement for the precision of an n-gram order without matches."""
 
     def for_language(self, language: str) -> Bleu:
         """This metric for texts of a language.
@@ -192,7 +192,7 @@ class Chrf(SacrebleuMetric):
     word_order: NonNegative = 0
     """The longest n-grams of words; 2 = chrF++."""
     beta: Annotated[int, pydantic.Field(gt=0)] = 2
-    """How much more recall counts than precision."""
+    """Weight of recall relative to precision."""
     lowercase: bool = False
     """Compare without regard to case."""
 

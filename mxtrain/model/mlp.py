@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
+from mxtrain.model.features import FeatureModel
 from mxtrain.model.networks.layers import Activation
 from mxtrain.types import OpenFraction, Positive, Shape
 
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 
-class MLP(Model):
+class MLP(FeatureModel):
     """Dense layers of the given widths, each with an activation and dropout, then the output layer."""
 
-    reads: ClassVar[Tuple[str, ...]] = ("images", "numbers", "features")
-    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression", "tabular")
+    input_types: ClassVar[Tuple[str, ...]] = ("images", "numbers", "features", "arrays")
+    dataset_hints: ClassVar[Mapping[str, str]] = Model.dataset_hints
+    tasks: ClassVar[Tuple[str, ...]] = ("classification", "regression", "tabular")
 
     hidden: List[Positive] = [128, 64]
     """Units of each hidden layer, first to last; `[]` is a linear classifier."""
@@ -33,7 +35,7 @@ class MLP(Model):
         return classifier.build_mlp(num_classes, self.hidden, self.activation, self.dropout)
 
     def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.HybridBlock:
-        """See `Model.build_features`.
+        """See `FeatureModel.build_features`.
 
         Raises:
             ConfigError: there are categories, which dense layers alone cannot read.

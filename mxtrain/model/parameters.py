@@ -63,7 +63,8 @@ def freeze(network: gluon.Block, patterns: Iterable[str]) -> List[str]:
 
 
 def is_trained(parameter: gluon.Parameter) -> bool:
-    """Whether an optimizer may change a parameter; a frozen one may have a gradient all the same (see `freeze`)."""
+    """Returns True if an optimizer may change a parameter; a frozen one may have a gradient all the same (see
+    `freeze`)."""
     return parameter.grad_req != "null" and parameter.lr_mult != 0
 
 

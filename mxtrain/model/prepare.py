@@ -11,9 +11,10 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
 from mxtrain.model.graph.id_inputs import make_sparse, tables_of
 from mxtrain.model.graph.kernels import average_by_mean
-from mxtrain.model.graph.mended import mend_layers
+from mxtrain.model.graph.mxnet_workarounds import mend_layers
 from mxtrain.model.graph.shapes import first_line, infer_shapes
 from mxtrain.model.parameters import distinct_parameters, freeze, parameter_multipliers
+from mxtrain.model.published import find_weights
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.runtime.memory import shown_size, usable_memory
 from mxtrain.types import LARGEST_COUNT, Shape, Shapes, shapes_of
@@ -40,11 +41,30 @@ class Prepared:
     dense_tables: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class TableOptions:
+    """Treatment of the embedding tables of a network.
+
+    Attributes:
+        sparse_from: numbers of a table from which on its gradient holds the rows that a batch reads alone; None: never.
+        sparse_samples: of a batch, whose ids must be few beside a table's rows for that; 0: they need not.
+        remote_rows: whether servers hold the rows of such tables, so that there is no room for them here.
+    """
+
+    sparse_from: Optional[int] = None
+    sparse_samples: int = 0
+    remote_rows: bool = False
+
+
+DENSE_TABLES = TableOptions()
+"""Every gradient of a table has all of its rows."""
+
+
 def prepare_network(
     model: Model, *, num_classes: int, input_shape: Shapes, seed: int,
     device: Union[None, Context, List[Context]] = None, network: Optional[gluon.Block] = None,
     output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
-    sparse_from: Optional[int] = None, sparse_samples: int = 0, elsewhere: bool = False, learns: bool = True,
+    tables: TableOptions = DENSE_TABLES, learns: bool = True,
 ) -> Prepared:  # fmt: skip
     """Gives every parameter of the network of a description its first value.
 
@@ -61,10 +81,7 @@ def prepare_network(
         output_shapes: of each array that it must return for one sample; empty: only it knows; by default scores of
             `num_classes`.
         output_names: of what each score is of, for weights of a file with scores of some of them.
-        sparse_from: numbers of the tables of embeddings of an input from which on they get gradients of the rows that
-            a batch reads alone; None: never.
-        sparse_samples: of a batch, whose ids must be few beside a table's rows for that; 0: they need not.
-        elsewhere: whether others hold the rows of such tables, so that there is no room for them here.
+        tables: see there.
         learns: whether parameters get gradients.
 
     Returns:
@@ -82,17 +99,20 @@ def prepare_network(
     mend_layers(network)
     infer_shapes(network, input_shape, [(num_classes,)] if output_shapes is None else output_shapes or None)
     dense_tables: List[str] = []
-    if sparse_from is not None:
-        dense_tables = make_sparse(network, input_shape, sparse_from, sparse_samples)
-    apart = [table for table in tables_of(network) if table.ids_from is not None] if elsewhere else []
+    if tables.sparse_from is not None:
+        dense_tables = make_sparse(network, input_shape, tables.sparse_from, tables.sparse_samples)
+    apart = [table for table in tables_of(network) if table.ids_from is not None] if tables.remote_rows else []
     if not learns:
         forgo_gradients(network)
     refuse_too_large(network, [table.weight for table in apart])
     average_by_mean(network, input_shape)
     initialize(network, model.init, seed, device if device is not None else mx.cpu(), apart)
+    model.set_initial_values(network)
     report = WeightsReport()
     if model.weights:
-        report = load_weights(network, model.weights, model.classes_in_weights, output_names)
+        report = load_weights(
+            network, find_weights(model.weights, model.published_name), model.classes_in_weights, output_names
+        )  # fmt: skip
     freeze(network, model.freeze)
     parameter_multipliers(model, network)  # refuses patterns that match nothing, before anything runs
     return Prepared(network, report, dense_tables)
@@ -150,7 +170,7 @@ def initialize(
         kind: as in `Model.init`; a layer's own initializer goes first.
         seed: any integer.
         device: context, or list of contexts.
-        apart: tables that are elsewhere, whose rows get the same values there.
+        apart: tables whose rows servers hold; they get the same values there.
 
     Raises:
         ConfigError: the initializer cannot fill a parameter.
@@ -160,7 +180,7 @@ def initialize(
     from mxtrain.engine.backend import mx
 
     for table in apart:
-        table.leave_elsewhere(device[0] if isinstance(device, list) else device)
+        table.make_remote(device[0] if isinstance(device, list) else device)
     skipped = [table.weight for table in apart]
     parameters = {
         name: parameter for name, parameter in distinct_parameters(network).items()

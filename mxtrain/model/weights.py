@@ -21,8 +21,8 @@ MAX_NAMES = 4
 
 @dataclass(frozen=True)
 class ClassRows:
-    """How the outputs of a layer that scores classes are ordered: in groups, each of which has some others first and
-    then those of each class. A network says so of its layers by their paths in `class_heads`.
+    """Order of the outputs of a layer that scores classes: in groups, each with some other outputs first and then those
+    of each class. Networks describe such layers by path in `class_heads`.
 
     Attributes:
         groups: how many there are.
@@ -35,7 +35,7 @@ class ClassRows:
     per_class: int = 1
 
     def num_classes(self, num_rows: int) -> Optional[int]:
-        """How many classes so many outputs are of; None where that is no whole number."""
+        """Returns the number of classes for a number of outputs; None if it is not an integer."""
         per_group, rest = divmod(num_rows, self.groups)
         classes, more = divmod(per_group - self.leading, self.per_class)
         return classes if not rest and not more and classes > 0 else None
@@ -122,7 +122,7 @@ def load_weights(
     if not file_names:
         raise WeightsError(
             f"Nothing in the weights file {path} fits the network: the file has {_brief(list(arrays))}; the network "
-            f"has {_brief(list(parameters))}. Check that model= and model.name= are those that the file was saved from."
+            f"has {_brief(list(parameters))}. Check that model= and model.name= are the ones of the file."
         )
     rows = _adapted(network, path, parameters, file_names, arrays, classes_in_file, classes)
     names = list(file_names)
@@ -139,7 +139,7 @@ def load_weights(
     if len(names) < len(parameters) * LEAST_MATCHED:
         raise WeightsError(
             f"Only {len(names)} of the network's {len(parameters)} arrays are in the weights file {path}, which has "
-            f"{len(arrays)}: {_brief(names)}. Check that model= and model.name= are those that the file was saved from."
+            f"{len(arrays)}: {_brief(names)}. Check that model= and model.name= are the ones of the file."
         )
     matched = [name for name in names if name not in replaced and name not in rows]
     _check_finite(path, {file_names[name]: arrays[file_names[name]] for name in (*matched, *rows)})
@@ -183,7 +183,7 @@ def _adapted(
     file_names: Mapping[str, str], arrays: Mapping[str, np.ndarray], classes_in_file: Sequence[str],
     classes: Sequence[str],
 ) -> Dict[str, Rows]:  # fmt: skip
-    """Which outputs of the layers that score classes are loaded, where not all are, by parameter.
+    """Returns the rows to load of the layers that score classes, by parameter, if not all are loaded.
 
     Raises:
         WeightsError: the file scores another number of classes than there are names.

@@ -37,11 +37,11 @@ class AdamOptimizer(OwnAdam, mx.optimizer.Adam):
 
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
-        if not self._has_own:
+        if not self.has_own:
             self.aggregate_num = 0  # MXNet's takes one array at a time
 
     def update(self, index, weight, grad, state):
-        if not self._has_own:
+        if not self.has_own:
             super().update(index, weight, grad, state)
             return
         if not isinstance(index, (list, tuple)):
@@ -61,8 +61,11 @@ class AdamWOptimizer(OwnAdam, mx.optimizer.Optimizer):
     Source: Loshchilov and Hutter, https://arxiv.org/abs/1711.05101, algorithm 2, whose schedule multiplier is the rate.
 
     Args:
+        beta1: decay of the mean of gradients for each step.
+        beta2: decay of the mean of their squares.
+        epsilon: is added to the root of that mean, against divisions by 0.
         bias_correction: whether the moments' bias towards 0 is corrected, as Adam's is in MXNet.
-        arguments: beta1, beta2, epsilon, and MXNet's own.
+        arguments: of MXNet's `Optimizer`.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class AdamWOptimizer(OwnAdam, mx.optimizer.Optimizer):
         self._update_count(index)
         rates, decays = self._get_lrs(index), self._get_wds(index)
         corrections = [self._correction(self._index_update_count[i]) for i in index]
-        if self._has_own:
+        if self.has_own:
             self._own_adam(weight, grad, state, lrs=corrections, wds=decays, etas=rates)
             return
         means, variances = zip(*state)

@@ -21,18 +21,23 @@ class Optimizer(Spec):
     """Clip each gradient element to [-clip_gradient, clip_gradient]."""
 
     mxnet_name: ClassVar[str] = ""
-    mended_name: ClassVar[str] = ""
-    """The class in mended.py that takes the place of MXNet's, which is wrong."""
+    workaround_class: ClassVar[str] = ""
+    """The class in mxnet_workarounds.py that takes the place of MXNet's, which is wrong."""
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate"}
     lr_scaling: ClassVar[Optional[str]] = None
-    """How the learning rate follows the batch size: "linear", or "sqrt" where the size of an update does not grow with
-    that of the gradient; None where no rule is known. Source: see `lr_scheduler.reference_batch`."""
+    """Scaling of the learning rate with the batch size: "linear", or "sqrt" if the size of an update does not grow with
+    that of the gradient; None if no rule is known. Source: see `lr_scheduler.reference_batch`."""
     draws_random: ClassVar[bool] = False
-    """Whether an update draws random numbers, so that the generator has to be seeded at each step."""
+    """True if an update draws random numbers, so that the generator has to be seeded at each step."""
     rowwise: ClassVar[bool] = False
-    """Whether the update of a matrix's row looks at no other row, so that rows can be updated apart."""
+    """True if the update of a matrix's row looks at no other row, so that rows can be updated apart."""
     whole_because: ClassVar[str] = "may look at all rows of a table at once"
     """Why it is not `rowwise`, for the middle of a sentence."""
+
+    @property
+    def is_lazy(self) -> bool:
+        """True if it leaves the rows of a table as they are that no gradient reaches."""
+        return False
 
     def arguments(self, steps_per_epoch: int) -> Dict[str, Any]:
         """Keyword arguments for `mxnet.optimizer.create`."""
@@ -41,10 +46,10 @@ class Optimizer(Spec):
 
     def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
         """The mxnet.optimizer.Optimizer."""
-        if self.mended_name:
-            from mxtrain.optimizer import mended
+        if self.workaround_class:
+            from mxtrain.optimizer import mxnet_workarounds
 
-            return getattr(mended, self.mended_name)(**self.arguments(steps_per_epoch))
+            return getattr(mxnet_workarounds, self.workaround_class)(**self.arguments(steps_per_epoch))
         from mxtrain.engine.backend import mx
 
         return mx.optimizer.create(self.mxnet_name, **self.arguments(steps_per_epoch))
@@ -58,3 +63,7 @@ class RowwiseOptimizer(Optimizer):
     """Of a table of embeddings whose gradient holds some rows only (trainer.sparse_grad): true leaves the other rows
     and their state (momentum, moments) as they are; false gives them the update that a gradient of 0 gives, as the
     dense run does."""
+
+    @property
+    def is_lazy(self) -> bool:
+        return self.lazy_update

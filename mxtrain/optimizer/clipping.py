@@ -13,7 +13,7 @@ Factor = Optional[nd.NDArray]
 
 
 class GradientLimit:
-    """What gradients are to be multiplied by, so that their common L2 norm is at most a limit.
+    """Computes the factor that limits the common L2 norm of gradients.
 
     Source: Pascanu et al., https://arxiv.org/abs/1211.5063, algorithm 1.
 
@@ -50,7 +50,7 @@ class _OwnNorm:
 
     @staticmethod
     def can(gradients: Sequence[nd.NDArray], factor: Factor) -> bool:
-        """Whether it is for these: in float32, on one CPU, where our own operators are in use."""
+        """Returns True if it is for these: in float32, on one CPU, where our own operators are in use."""
         given = [*gradients, *([] if factor is None else [factor])]
         return own_operators().path is not None and all(
             one.dtype == np.float32 and one.context == given[0].context and one.context.device_type == "cpu"
@@ -58,7 +58,7 @@ class _OwnNorm:
         )
 
     def is_of(self, gradients: Sequence[nd.NDArray], factor: Factor) -> bool:
-        """Whether it is bound to these."""
+        """Returns True if it is bound to these."""
         return self._is_scaled == (factor is not None) and are_same(gradients, self._gradients)
 
     def __call__(self, max_norm: float, factor: Factor) -> Tuple[nd.NDArray, nd.NDArray]:

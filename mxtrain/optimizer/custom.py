@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Tuple, Type
 
-from mxtrain.description.config import call_target
-from mxtrain.description.wrapped import Wrapped
+from mxtrain.config.specs import call_target
+from mxtrain.config.wrapped import Wrapped
 from mxtrain.optimizer.base import Optimizer
 from mxtrain.types import Spec
 

@@ -15,6 +15,7 @@ class SGD(RowwiseOptimizer):
     """Stochastic gradient descent with momentum."""
 
     momentum: OpenFraction = 0.9
+    """Momentum; 0 is none."""
     mxnet_name: ClassVar[str] = "sgd"
     lr_scaling: ClassVar[Optional[str]] = "linear"
 
@@ -28,9 +29,10 @@ class NAG(RowwiseOptimizer):
     """Nesterov's accelerated gradient."""
 
     momentum: OpenFraction = 0.9
+    """Momentum; 0 is none."""
     mxnet_name: ClassVar[str] = "nag"
     lr_scaling: ClassVar[Optional[str]] = "linear"
-    mended_name: ClassVar[str] = "NAGOptimizer"
+    workaround_class: ClassVar[str] = "NAGOptimizer"
 
 
 class Adam(RowwiseOptimizer):
@@ -38,8 +40,11 @@ class Adam(RowwiseOptimizer):
 
     lr: PositiveFloat = 0.001
     beta1: OpenFraction = 0.9
+    """Decay of the first moment."""
     beta2: OpenFraction = 0.999
+    """Decay of the second moment."""
     epsilon: PositiveFloat = 1e-8
+    """Added where a divisor could be 0."""
     mxnet_name: ClassVar[str] = "adam"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
@@ -55,11 +60,15 @@ class AdamW(RowwiseOptimizer):
 
     lr: PositiveFloat = 0.0005
     wd: NonNegativeFloat = 0.01
+    """Weight decay: each step takes lr * wd of a weight away, whatever its gradient."""
     beta1: OpenFraction = 0.9
+    """Decay of the first moment."""
     beta2: OpenFraction = 0.999
+    """Decay of the second moment."""
     epsilon: PositiveFloat = 1e-6
+    """Added where a divisor could be 0."""
     bias_correction: bool = True
-    """Whether the moments' bias towards 0 is corrected; the published BERT and GluonNLP's BERTAdam do not."""
+    """True if the moments' bias towards 0 is corrected; the published BERT and GluonNLP's BERTAdam do not."""
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
     def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
@@ -73,10 +82,12 @@ class Adamax(RowwiseOptimizer):
 
     lr: PositiveFloat = 0.002
     beta1: OpenFraction = 0.9
+    """Decay of the first moment."""
     beta2: OpenFraction = 0.999
+    """Decay of the second moment."""
     mxnet_name: ClassVar[str] = "adamax"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
-    mended_name: ClassVar[str] = "AdamaxOptimizer"
+    workaround_class: ClassVar[str] = "AdamaxOptimizer"
 
 
 class Nadam(RowwiseOptimizer):
@@ -84,12 +95,16 @@ class Nadam(RowwiseOptimizer):
 
     lr: PositiveFloat = 0.001
     beta1: OpenFraction = 0.9
+    """Decay of the first moment."""
     beta2: OpenFraction = 0.999
+    """Decay of the second moment."""
     epsilon: PositiveFloat = 1e-8
+    """Added where a divisor could be 0."""
     schedule_decay: NonNegativeFloat = 0.004
+    """Speed of the momentum's warm-up."""
     mxnet_name: ClassVar[str] = "nadam"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
-    mended_name: ClassVar[str] = "NadamOptimizer"
+    workaround_class: ClassVar[str] = "NadamOptimizer"
 
 
 class AdaGrad(RowwiseOptimizer):
@@ -97,6 +112,7 @@ class AdaGrad(RowwiseOptimizer):
 
     lr: PositiveFloat = 0.01
     epsilon: PositiveFloat = 1e-7
+    """Added where a divisor could be 0."""
     mxnet_name: ClassVar[str] = "adagrad"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
@@ -108,6 +124,7 @@ class GroupAdaGrad(RowwiseOptimizer):
     lr: PositiveFloat = 0.01
     wd: Literal[0.0] = 0.0  # type: ignore[valid-type]  # pydantic takes it, and says which value is allowed
     epsilon: PositiveFloat = 1e-5
+    """Added where a divisor could be 0."""
     mxnet_name: ClassVar[str] = "groupadagrad"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
@@ -118,8 +135,11 @@ class AdaDelta(RowwiseOptimizer):
     changes nothing, unless it is 0."""
 
     lr: PositiveFloat = 1.0
+    """Changes nothing, nor do schedules and lr_mult: only what has a rate of 0 does not move."""
     rho: OpenFraction = 0.9
+    """Decay of the squared averages."""
     epsilon: PositiveFloat = 1e-5
+    """Added where a divisor could be 0."""
     mxnet_name: ClassVar[str] = "adadelta"
 
 
@@ -128,10 +148,15 @@ class RMSProp(RowwiseOptimizer):
 
     lr: PositiveFloat = 0.001
     gamma1: OpenFraction = 0.9
+    """Decay of the squared gradients."""
     gamma2: OpenFraction = 0.9
+    """Momentum, where `centered`; else there is none."""
     epsilon: PositiveFloat = 1e-8
+    """Added to the mean square, below the root."""
     centered: bool = False
+    """Subtract the mean (Graves)."""
     clip_weights: Optional[PositiveFloat] = None
+    """Clip weights to +-this; null is off."""
     mxnet_name: ClassVar[str] = "rmsprop"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
@@ -141,7 +166,9 @@ class Ftrl(RowwiseOptimizer):
 
     lr: PositiveFloat = 0.1
     lamda1: NonNegativeFloat = 0.01
+    """L1 regularisation."""
     beta: PositiveFloat = 1.0
+    """Offset of the learning rate of each coordinate."""
     mxnet_name: ClassVar[str] = "ftrl"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
@@ -151,8 +178,11 @@ class FTML(RowwiseOptimizer):
 
     lr: PositiveFloat = 0.0025
     beta1: OpenFraction = 0.6
+    """Decay of the first moment."""
     beta2: OpenFraction = 0.999
+    """Decay of the second moment."""
     epsilon: PositiveFloat = 1e-8
+    """Added where a divisor could be 0."""
     mxnet_name: ClassVar[str] = "ftml"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
@@ -162,10 +192,12 @@ class Signum(RowwiseOptimizer):
 
     lr: PositiveFloat = 0.01
     momentum: OpenFraction = 0.9
+    """Momentum; 0 is none."""
     wd_lh: NonNegativeFloat = 0.0
+    """Decoupled weight decay: each step takes lr * wd_lh of a weight away."""
     mxnet_name: ClassVar[str] = "signum"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
-    mended_name: ClassVar[str] = "SignumOptimizer"
+    workaround_class: ClassVar[str] = "SignumOptimizer"
 
 
 class SGLD(Optimizer):
@@ -183,10 +215,12 @@ class DCASGD(RowwiseOptimizer):
 
     lr: PositiveFloat = 0.01
     momentum: OpenFraction = 0.0
+    """Momentum; 0 is none."""
     lamda: NonNegativeFloat = 0.04
+    """Strength of the delay compensation; 0 is SGD."""
     mxnet_name: ClassVar[str] = "dcasgd"
     lr_scaling: ClassVar[Optional[str]] = "linear"
-    mended_name: ClassVar[str] = "DelayCompensatedSGD"
+    workaround_class: ClassVar[str] = "DelayCompensatedSGD"
 
 
 class LAMB(Optimizer):
@@ -194,11 +228,17 @@ class LAMB(Optimizer):
 
     lr: PositiveFloat = 0.001
     beta1: OpenFraction = 0.9
+    """Decay of the first moment."""
     beta2: OpenFraction = 0.999
+    """Decay of the second moment."""
     epsilon: PositiveFloat = 1e-6
+    """Added where a divisor could be 0."""
     lower_bound: Optional[PositiveFloat] = None
+    """Least norm of the weights in the trust ratio; null is none."""
     upper_bound: Optional[PositiveFloat] = None
+    """Largest norm of the weights in the trust ratio; null is none."""
     bias_correction: bool = True
+    """Correct the moments' bias towards 0."""
     mxnet_name: ClassVar[str] = "lamb"
     whole_because: ClassVar[str] = "looks at the norm of a whole table"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
@@ -209,13 +249,17 @@ class LARS(Optimizer):
     keeps the rate as it is, as in MXNet."""
 
     momentum: OpenFraction = 0.9
+    """Momentum; 0 is none."""
     eta: PositiveFloat = 0.001
+    """Trust coefficient."""
     epsilon: NonNegativeFloat = 0.0
+    """Added where a divisor could be 0."""
     momentum_correction: bool = True
+    """Rescale the momentum of all parameters when the learning rate changes."""
     mxnet_name: ClassVar[str] = "lars"
     whole_because: ClassVar[str] = "looks at the norm of a whole table"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
-    mended_name: ClassVar[str] = "LARSOptimizer"
+    workaround_class: ClassVar[str] = "LARSOptimizer"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
 
 
@@ -224,13 +268,17 @@ class LBSGD(Optimizer):
     as many times the given one."""
 
     momentum: OpenFraction = 0.9
+    """Momentum; 0 is none."""
     warmup_strategy: Literal["linear", "power2", "sqrt", "lars"] = "linear"
+    """Warm-up of the learning rate; lars: each tensor has its own rate instead."""
     warmup_epochs: NonNegative = 5
+    """Epochs in which the rate rises; not with lars."""
     batch_scale: Positive = 1
+    """Steps whose mean gradient makes one update."""
     mxnet_name: ClassVar[str] = "lbsgd"
     whole_because: ClassVar[str] = "gathers the gradients of several steps"
     lr_scaling: ClassVar[Optional[str]] = "linear"
-    mended_name: ClassVar[str] = "LBSGDOptimizer"
+    workaround_class: ClassVar[str] = "LBSGDOptimizer"
 
     def arguments(self, steps_per_epoch: int) -> Dict[str, Any]:
         return {**super().arguments(steps_per_epoch), "updates_per_epoch": steps_per_epoch}

@@ -1,4 +1,4 @@
-"""What optimizers share that an operator of our own computes."""
+"""Shared parts of optimizers whose update is one of mxtrain's own operators."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class OwnUpdate:
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
         self.aggregate_num = 1  # above 0: several arrays at a time
-        self._has_own = own_operators().path is not None
-        self.factor: Any = None if self._has_own else False
+        self.has_own = own_operators().path is not None
+        self.factor: Any = None if self.has_own else False
         self._bound: Dict[Tuple[int, bool], _Update] = {}
         self._binds = True
         self._rows: Optional[TouchedRows] = None
@@ -54,7 +54,7 @@ class OwnUpdate:
         lazy: bool,
     ) -> bool:  # fmt: skip
         """One update of a table in one pass, without a copy of its rows; False: our own operator cannot."""
-        if not self._has_own or not len(rows):
+        if not self.has_own or not len(rows):
             return False
         self._rows, self._lazy = rows, lazy
         try:
@@ -94,7 +94,7 @@ class OwnUpdate:
 
 
 def _are_alike(values: Any) -> bool:
-    """Whether it is a list of one number, again and again."""
+    """Returns True if it is a list of one number, again and again."""
     return isinstance(values, list) and values.count(values[0]) == len(values)
 
 
@@ -125,7 +125,7 @@ class _Update:
         self._call = BoundCall(name, [*self._given, *([] if factor is None else [factor]), *further], out)
 
     def is_of(self, given: Sequence[nd.NDArray]) -> bool:
-        """Whether it is one of these arrays, weight, gradient and state of one parameter after the other."""
+        """Returns True if it is one of these arrays, weight, gradient and state of one parameter after the other."""
         return are_same(given, self._given)
 
     def __call__(self, factor: Optional[nd.NDArray], **options: Any) -> None:

@@ -3,7 +3,7 @@
     lazy     only these rows move, and their state
     exact    the others move, too, as they would by a gradient of 0: the numbers of the dense update, to the bit
 
-Both are made of the optimizer's own update, of which this needs one thing: that a row's update looks at no other row.
+Both are made of the optimizer's own update, which must have one property: a row's update looks at no other row.
 
 Legend: R rows of the table, K rows that have a gradient, U units.
 """

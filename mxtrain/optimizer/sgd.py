@@ -16,11 +16,11 @@ class SGDOptimizer(OwnUpdate, mx.optimizer.SGD):
 
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
-        if not self._has_own:
+        if not self.has_own:
             self.aggregate_num = mx.optimizer.SGD(**arguments).aggregate_num
 
     def _update_impl(self, indices, weights, grads, states, multi_precision=False):
-        if not self._has_own or multi_precision:
+        if not self.has_own or multi_precision:
             super()._update_impl(indices, weights, grads, states, multi_precision)
             return
         if not isinstance(indices, (list, tuple)):

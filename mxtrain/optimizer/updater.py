@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from mxtrain.checkpoint import require_same_arrays
 from mxtrain.checkpoint.pieces import write_rows
 from mxtrain.engine.backend import mx, nd, same_device_runs
 from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.optimizer.own_update import OwnUpdate
 from mxtrain.optimizer.rows import TouchedRows, exact_update, lazy_update
 from mxtrain.optimizer.state import OptimizerState, flatten, map_state
 
@@ -28,7 +29,7 @@ NUMBERS = ("num_update", "last_lr", "cur_lr")
 LARGE = 1 << 13
 """Elements from which on an array is updated by itself."""
 SMALLEST_RATE = 1e-30
-"""What learns more slowly does not move: FTRL and FTML multiply by the inverse, which float32 can hardly hold."""
+"""Smaller learning rates count as 0: FTRL and FTML multiply by the inverse, which float32 can hardly represent."""
 
 
 def create_state(optimizer: mx.optimizer.Optimizer, index: int, weight: nd.NDArray, name: str) -> OptimizerState:
@@ -113,7 +114,9 @@ class Updater:
         self._updater = mx.optimizer.get_updater(optimizer)
         self._weights = [weights[name] for name in self.names]
         self._runs: Dict[Tuple[int, ...], List[List[int]]] = {}
-        self._has_own = getattr(optimizer, "_has_own", False)
+        self._frozen: FrozenSet[int] = frozenset()
+        self._own = optimizer if isinstance(optimizer, OwnUpdate) else None
+        self._has_own = self._own is not None and self._own.has_own
         for i, weight in enumerate(self._weights):
             optimizer._index_update_count[i] = 0
             if optimizer.lr_mult[i]:
@@ -122,8 +125,8 @@ class Updater:
 
     @property
     def multiplies(self) -> bool:
-        """Whether `update` takes a factor: the optimizer reads gradients once, and multiplies them then."""
-        return getattr(self._optimizer, "factor", False) is None
+        """True if `update` takes a factor: the optimizer reads gradients once, and multiplies them then."""
+        return self._own is not None and self._own.factor is None
 
     def update(self, gradients: Sequence[nd.NDArray], lr: float, factor: Optional[nd.NDArray] = None) -> None:
         """One step for all parameters.
@@ -156,24 +159,27 @@ class Updater:
         weight, state, rows = self._weights[i], self._updater.states[i], self._rows[i]
         gradient = gradient.as_in_context(weight.context)
         lazy = self._lazy or self._rests(i)
-        own = getattr(self._optimizer, "update_rows", None)
-        if own is not None and own(i, weight, gradient, state, rows, lazy):
+        if self._own is not None and self._own.update_rows(i, weight, gradient, state, rows, lazy):
             return
-        with self._optimizer.unbound() if hasattr(self._optimizer, "unbound") else nullcontext():  # copies and views
+        with nullcontext() if self._own is None else self._own.unbound():  # copies and views
             (lazy_update if lazy else exact_update)(self._optimizer, i, weight, state, rows, gradient)
 
     @property
     def moves_all_rows(self) -> bool:
-        """Whether an update moves rows of a table that have no gradient."""
+        """True if an update moves rows of a table that have no gradient."""
         return not self._lazy and not all(self._rests(i) for i in self._rows)
 
     def _rests(self, i: int) -> bool:
-        """Whether a gradient of 0 changes nothing."""
+        """Returns True if a gradient of 0 changes nothing."""
         optimizer = self._optimizer
         rests = isinstance(optimizer, (mx.optimizer.AdaGrad, mx.optimizer.contrib.GroupAdaGrad)) or (
             isinstance(optimizer, mx.optimizer.SGD) and optimizer.momentum == 0
         )
         return rests and optimizer.wd * optimizer.wd_mult[i] == 0
+
+    def freeze(self, names: Collection[str]) -> None:
+        """Gives the optimizer all parameters but these from now on, as if the learning rate of these was 0."""
+        self._frozen = frozenset(i for i, name in enumerate(self.names) if name in names)
 
     def skip(self) -> None:
         """Called for a step without samples. Does nothing: only servers that update must be told."""
@@ -181,7 +187,9 @@ class Updater:
     def _runs_at(self, lr: float) -> List[List[int]]:
         """Parameters that move at this rate, in groups that are updated together; known from one step to the next."""
         multipliers = self._optimizer.lr_mult
-        moving = tuple(i for i in range(len(self.names)) if abs(lr * multipliers[i]) >= SMALLEST_RATE)
+        moving = tuple(
+            i for i in range(len(self.names)) if abs(lr * multipliers[i]) >= SMALLEST_RATE and i not in self._frozen
+        )
         if moving not in self._runs:
             whole = [i for i in moving if i not in self._rows]
             weights = [self._weights[i] for i in whole]
@@ -195,7 +203,7 @@ class Updater:
         return self._runs[moving]
 
     def synchronize(self) -> bool:
-        """Whether parameters changed because other workers had been ahead: never, where all update the same."""
+        """Returns True if parameters changed because other workers had been ahead: never, where all update the same."""
         return False
 
     def arrays(self) -> Dict[str, nd.NDArray]:

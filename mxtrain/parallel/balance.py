@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WISHED_CANDIDATES = 8
 SLACK = 1.03
-"""Where the slowest stages of two ways to cut differ by less, the one that needs less memory is taken."""
+"""If the slowest stages of two cuts differ by less, the cut that needs less memory is chosen."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _describe(
     graph: Cuttable, parallel: Staged, candidates: Sequence[int], costs: Sequence[BlockCost], ways: Sequence[float],
     bounds: Sequence[int],
 ) -> Cut:  # fmt: skip
-    schedule, microbatches = getattr(parallel, "schedule", "gpipe"), parallel.num_microbatches()
+    schedule, microbatches = parallel.pipeline_schedule, parallel.num_microbatches()
     positions = [0, *candidates, len(graph)]
     num_stages, names = len(bounds) - 1, graph.beginnings()
     stages = []

@@ -10,15 +10,16 @@ from mxtrain.types import Batch, Shape, Shapes, Stateful
 
 if TYPE_CHECKING:
     import numpy as np
-    from mxnet import Context, gluon
+    from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import LossBlock
+    from mxtrain.annotations import Config, LossBlock
     from mxtrain.engine.host_graph import HostGraph
+    from mxtrain.kvstore.store import Reduction, Store
     from mxtrain.metric.meter import Meter
     from mxtrain.optimizer.rows import TouchedRows
-    from mxtrain.parallel.balance import Cut
-    from mxtrain.parallel.served_tables import ServedTables
+    from mxtrain.parallel.loss_function import FunctionExecutor, LossFunction, Network
+    from mxtrain.parallel.planner import Layout
 
 
 @dataclass(frozen=True)
@@ -49,50 +50,54 @@ class Objective:
     global_batch_size: int = 0
 
 
-@dataclass(frozen=True)
-class Reduction:
-    """The gradients of one parameter that must be summed.
+class RemoteTables:
+    """Tables whose rows are on servers: one copy, which all workers read and update. This base class has no tables."""
 
-    Attributes:
-        name: structural name.
-        replicas: one gradient per replica, each on its device.
-        owner: the replica that updates the parameter: its gradient becomes the sum of all.
-    """
+    names: Collection[str] = ()
+    """Structural names. Neither `Strategy.trainable` nor `Strategy.reductions` have them, and `Strategy.values` has
+    what reads and writes them a piece at a time. Only worker 0 writes."""
 
-    name: str
-    replicas: Sequence[NDArray]
-    owner: int
+    def connect(
+        self, store: Store, optimizer: Config, multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
+        seed: int,
+    ) -> None:  # fmt: skip
+        """Tells the servers of the tables, which draw the first values. Collective; waits.
 
+        Args:
+            store: that leads to the servers.
+            optimizer: the description's, as plain values.
+            multipliers: structural name -> (lr_mult, wd_mult).
+            steps_per_epoch: of each worker.
+            seed: of the run.
+        """
 
-@dataclass(frozen=True)
-class Layout:
-    """Replicas x stages, as they were placed.
+    def gradients(self) -> List[NDArray]:
+        """The gradients of the rows that the last batch has, of this worker."""
+        return []
 
-    Attributes:
-        devices: mxnet Contexts, [replica][stage].
-        num_microbatches: of each replica's share of a batch (of a part of it, with gradient accumulation).
-        num_parts: of a batch, one after the other.
-        cut: what the stages are; None where each device has all of the network.
-    """
+    def push(self, gradients: Sequence[NDArray], lr: float, factor: Optional[NDArray]) -> None:
+        """Sends `gradients` to the servers, which update by them. Waits for the gradients.
 
-    devices: List[List[Context]]
-    num_microbatches: int = 1
-    num_parts: int = 1
-    cut: Optional[Cut] = None
+        Args:
+            gradients: of this worker.
+            lr: learning rate.
+            factor: what the sum of all workers' gradients is multiplied by first, (1,), or None.
+        """
 
-    @property
-    def cut_before(self) -> List[str]:
-        """The layers that begin a stage, but the first; empty where each device has all of the network."""
-        return self.cut.layers if self.cut else []
+    def summed_gradients(self) -> Dict[str, np.ndarray]:
+        """Structural name -> the gradient of the last update, summed over workers, of all rows (R, U). Waits."""
+        return {}
 
-    @property
-    def num_devices(self) -> int:
-        return sum(map(len, self.devices))
+    def synchronize(self) -> None:
+        """Waits until the servers have applied what this worker has sent."""
 
-    @property
-    def gpus(self) -> List[int]:
-        """The numbers of the GPUs among them, each once, in order."""
-        return sorted({device.device_id for row in self.devices for device in row if device.device_type == "gpu"})
+    def first_nonfinite(self) -> str:
+        """The name of a table with infinite numbers or NaNs; or an empty string."""
+        return ""
+
+    def optimizer_state(self, updater: Stateful) -> Stateful:
+        """The state of the updater and of the servers' optimizers, as one."""
+        return updater
 
 
 class Strategy:
@@ -119,31 +124,19 @@ class Strategy:
     """The gradients to sum, one entry per trainable parameter, in the same order."""
     loss_scale: float = 1.0
     """The loss is multiplied by this before gradients are computed."""
-    carried: Optional[Stateful] = None
-    """What the network carries from batch to batch, where it does."""
+    loss_function: Optional[LossFunction] = None
+    """If set, `forward_backward` computes the loss by this function instead of the objective's network and loss."""
+    recurrent_state: Optional[Stateful] = None
+    """Recurrent state of the network, if it has one."""
     rows: Mapping[str, TouchedRows] = {}
     """Structural name -> the rows that the gradient in `reductions` is of, for tables whose gradients hold no
     others."""
 
-    served: Optional[ServedTables] = None
-    """Tables whose rows are on servers: neither `trainable` nor `reductions` have them, and `values` has what reads and
-    writes them a piece at a time."""
-
-    def row_gradients(self) -> List[NDArray]:
-        """The gradients of the rows of tables on servers that the last batch has, of this worker."""
-        return []
-
-    def push_rows(self, gradients: Sequence[NDArray], lr: float, factor: Optional[NDArray]) -> None:
-        """Sends `row_gradients` to the servers, which update by them. Waits for the gradients.
-
-        Args:
-            gradients: of this worker.
-            lr: learning rate.
-            factor: what the sum of all workers' gradients is multiplied by first, (1,), or None.
-        """
+    remote: RemoteTables = RemoteTables()
+    """Tables whose rows are on servers."""
 
     def look_ahead(self, batch: Batch) -> Batch:
-        """What can be done to a batch of training before it is its turn, in the thread that reads."""
+        """Prepares a training batch ahead of its step, in the reading thread."""
         return batch
 
     def forward_backward(self, batch: Batch) -> NDArray:
@@ -152,6 +145,14 @@ class Strategy:
         Returns:
             The meter's sums, on the first device. Asynchronous.
         """
+        raise NotImplementedError
+
+    def function_executor(self) -> FunctionExecutor:
+        """Returns the executor of `loss_function`. Raises: ConfigError: the placement allows none."""
+        raise NotImplementedError
+
+    def network_on(self, replica: int) -> Network:
+        """Returns the network as `loss_function` gets it on a replica."""
         raise NotImplementedError
 
     def gradient(self, reduction: Reduction) -> np.ndarray:
@@ -167,12 +168,12 @@ class Strategy:
         raise NotImplementedError
 
     def predict(self, inputs: Sequence[NDArray]) -> Tuple[NDArray, ...]:
-        """What the network returns for `Batch.inputs` in inference mode, on the first device. Asynchronous."""
+        """Returns the network's outputs for `Batch.inputs` in inference mode, on the first device. Asynchronous."""
         raise NotImplementedError
 
     @property
     def room_for_ids(self) -> Optional[int]:
-        """How many distinct ids of one sample the network has room for in prediction; None: for all."""
+        """Returns the maximum number of distinct ids of one sample in prediction; None: no limit."""
         return None
 
     def on_host(self) -> Optional[HostGraph]:

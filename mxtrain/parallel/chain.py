@@ -110,7 +110,7 @@ class Chain(Cuttable):
 
 def watch(network: gluon.Block, input_shape: Shapes, train: bool) -> Call:
     """Runs one sample of zeros in training or inference mode; returns the call of the network, with all inner calls."""
-    stack = [Call("", None, ())]  # type: ignore[arg-type]  # nobody calls the network
+    stack = [Call("", None, ())]  # type: ignore[arg-type]  # the root: it stands for no call
     first = next(iter(network.collect_params().values()), None)
     device, dtype = (first.list_ctx()[0], first.dtype) if first is not None else (None, "float32")
     with watched(network, stack), autograd.pause(train_mode=train):

@@ -106,7 +106,7 @@ class Cuttable:
         ]
 
     def can_cut(self, position: int) -> bool:
-        """Whether no parameter is read on both sides: it would have to live on two devices."""
+        """Returns True if no parameter is read on both sides: it would have to live on two devices."""
         return 0 < position < len(self) and not any(first < position <= last for first, last in self._shared)
 
     def norms(self) -> List[int]:
@@ -231,7 +231,7 @@ class Graph(Cuttable):
         return found
 
     def _computes_statistics(self, node: int) -> bool:
-        """Whether a forward pass in training changes something besides its output."""
+        """Returns True if a forward pass in training changes something besides its output."""
         uses_moving = self._nodes[node].get("attrs", {}).get("use_global_stats", "False") in ("True", "1")
         sources = {self._nodes[source]["name"] for source, *_ in self._nodes[node]["inputs"]}
         return not uses_moving and not sources.isdisjoint(self._states)

@@ -1,4 +1,4 @@
-"""How far a placement is from what it must compute."""
+"""Differences between a placement and its reference."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether all is within the tolerance, and equal where it must be."""
+        """True if all is within the tolerance, and equal where it must be."""
         return self.worst.worst <= self.tolerance and not self.unequal and not self.low_is_off
 
     @property
     def low_is_off(self) -> bool:
-        """Whether the low precision differs by more than its rounding explains."""
+        """True if the low precision differs by more than its rounding explains."""
         return self.low is not None and not self.low <= self.low_tolerance
 
     def to_json(self) -> Mapping[str, Json]:

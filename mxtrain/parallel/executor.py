@@ -1,6 +1,6 @@
 """Runs microbatches through the stages of their replica, in the schedule's order.
 
-The other executor is `mxtrain.parallel.lockstep.Lockstep`, for batch norms that see several shards together.
+The other executor is `SyncBatchNormExecutor`, for batch norms over several shards.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Callable, Collection, Dict, List, Optional, Se
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Tensor
-from mxtrain.parallel.fence import Fence
-from mxtrain.parallel.joined import JoinedGraph
-from mxtrain.parallel.lockstep import Shares
-from mxtrain.parallel.schedule import FORWARD, Action
+from mxtrain.parallel.engine_dependency import EngineDependency
+from mxtrain.parallel.fused_graph import FusedGraph
+from mxtrain.parallel.planner import Shares
+from mxtrain.parallel.schedule import FORWARD, StageAction
 from mxtrain.parallel.stage import Stage, as_list, bring
 from mxtrain.parallel.tape import HeadGradients, Tape
 from mxtrain.types import Batch
@@ -33,33 +33,35 @@ class Pipelined:
         order: number of microbatches -> the actions of one replica.
         inputs, heads: tensors that enter and leave the network; without heads, all that the last stage returns leaves.
         without_gradient: tensors that none is computed for.
-        fences: one for each replica.
+        dependencies: one for each replica.
         guards: likewise, where forward passes write statistics; else none.
     """
 
     def __init__(
         self, objective: Objective, devices: List[List[Context]], stages: List[Stage],
-        order: Callable[[int], List[Action]], inputs: List[Tensor], heads: List[Tensor],
-        without_gradient: Collection[Tensor], fences: Sequence[Fence], guards: Sequence[Fence] = (),
+        order: Callable[[int], List[StageAction]], inputs: List[Tensor], heads: List[Tensor],
+        without_gradient: Collection[Tensor], dependencies: Sequence[EngineDependency],
+        guards: Sequence[EngineDependency] = (),
     ):  # fmt: skip
         self.inputs, self.heads, self.without_gradient = inputs, heads, without_gradient
         self.objective, self.devices, self.stages = objective, devices, stages
         self.head_gradient = HeadGradients()
-        self._order, self._fences, self.guards = order, fences, guards
-        self._schedules: Dict[int, List[Action]] = {}
-        self.joined: Optional[JoinedGraph] = None
-        """What computes network, loss and meter in one call, where one stage is all of the network."""
+        self._order, self._dependencies, self.guards = order, dependencies, guards
+        self._schedules: Dict[int, List[StageAction]] = {}
+        self.fused: Optional[FusedGraph] = None
+        """Computes network, loss and meter in one call if one stage has the whole network."""
         self.states: List[List[nd.NDArray]] = []
-        """What the network carries from the last batch to the next: of each shard, in the order of their rows."""
+        """Recurrent state of each shard for the next batch, in the order of their rows."""
 
     def __call__(self, parts: List[Shares], global_batch_size: int, loss_scale: float) -> List[nd.NDArray]:
         """The meter's sums of each microbatch; gradients of the scaled loss are left in the parameters."""
         self.head_gradient.scale = loss_scale
         sums: List[nd.NDArray] = []
         self.states = []
-        joined = None if self.guards else self.joined
-        if joined is not None and parts and joined.takes(parts[0][0][0]):
-            return self._run_joined(joined, parts, global_batch_size)
+        # A single call has no place for guards, which wait before each forward pass.
+        fused = None if self.guards else self.fused
+        if fused is not None and parts and fused.takes(parts[0][0][0]):
+            return self._run_fused(fused, parts, global_batch_size)
         for shares in parts:
             lanes = [Lane(self, replica, share, global_batch_size) for replica, share in enumerate(shares)]
             # The next action of every replica, then the one after it: so all devices have work from the beginning.
@@ -68,13 +70,13 @@ class Pipelined:
                     if action is not None:
                         begin = lane.forward if action.kind == FORWARD else lane.backward
                         begin(action.stage, action.microbatch)
-            for fence in self._fences[: len(lanes)]:
-                fence()
+            for dependency in self._dependencies[: len(lanes)]:
+                dependency()
             sums += [one for lane in lanes for one in lane.sums]
             self.states += [lane.states[m] for lane in lanes for m in sorted(lane.states)]
         return sums
 
-    def _run_joined(self, joined: JoinedGraph, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
+    def _run_fused(self, fused: FusedGraph, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
         """The same with one call forward and one backward for each shard, all replicas in step."""
         sums: List[nd.NDArray] = []
         for shares in parts:
@@ -82,15 +84,15 @@ class Pipelined:
             for shards in zip_longest(*shares):
                 for replica, batch in enumerate(shards):
                     if batch is not None:
-                        loss_B, own = joined(replica, batch, self.devices[replica][0])
+                        loss_B, own = fused(replica, batch, self.devices[replica][0])
                         loss_B.backward(self.head_gradient(loss_B, batch.size, global_batch_size))
                         found[replica].append(own)
-            for fence in self._fences[: len(shares)]:
-                fence()
+            for dependency in self._dependencies[: len(shares)]:
+                dependency()
             sums += [one for of_replica in found for one in of_replica]
         return sums
 
-    def _actions(self, num_microbatches: int) -> List[Action]:
+    def _actions(self, num_microbatches: int) -> List[StageAction]:
         if num_microbatches not in self._schedules:
             self._schedules[num_microbatches] = self._order(num_microbatches)
         return self._schedules[num_microbatches]
@@ -130,6 +132,7 @@ class Lane:
                 losses = as_list(objective.loss(*outputs, *targets))
         if is_last:
             self._losses[m] = losses[0]
+            # Outside of `record`: with a graph, metrics would keep the outputs of all microbatches in memory.
             self.sums.append(objective.meter(*losses, *outputs, *targets))
         else:
             tape.leave(stage.outputs, outputs)
@@ -139,6 +142,7 @@ class Lane:
         count = len(self._pipeline.objective.state_shapes)
         if not count:
             return outputs
+        # Detached: else gradients would flow back through all earlier batches, whose graphs would stay in memory.
         self.states[m] = [array.detach() for array in outputs[-count:]]
         return outputs[:-count]
 

@@ -17,7 +17,8 @@ def place_among_gpus(num_gpus: int) -> HostPlace:
 
 
 def share_of(place: HostPlace, num_gpus: int) -> int:
-    """How many of a host's GPUs are one worker's; 1 where there are fewer than workers, which `first_of` refuses."""
+    """Returns the number of GPUs of one worker on a host; 1 if there are fewer GPUs than workers, which `first_of`
+    refuses."""
     return max(num_gpus // place.size, min(num_gpus, 1))
 
 

@@ -1,4 +1,4 @@
-"""A network as NumPy computes it, for who asks it again and again for one sample. Imports MXNet."""
+"""Builds a NumPy version of a small network, for many predictions of single samples. Imports MXNet."""
 
 from __future__ import annotations
 

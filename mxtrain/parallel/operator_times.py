@@ -57,7 +57,7 @@ class OperatorTime:
 
     @property
     def limit(self) -> str:
-        """Which of the two that is: "arithmetic" or "memory"."""
+        """Returns the limiting resource: "arithmetic" or "memory"."""
         arithmetic, memory = self._shares
         return "arithmetic" if arithmetic >= memory else "memory"
 
@@ -75,7 +75,7 @@ class OperatorTimes:
     rows: Sequence[OperatorTime]
     limits: Limits
     low: bool
-    """Whether some of them compute with shorter numbers."""
+    """True if some of them compute with shorter numbers."""
 
     def scalars(self) -> Dict[str, float]:
         """The values by TensorBoard tag: ms a step, and the share of the machine's limit where work is known."""

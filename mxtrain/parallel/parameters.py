@@ -1,12 +1,16 @@
-"""Where parameters are: copies on devices, and which of them an optimizer updates. Imports MXNet."""
+"""The parameters of a network on the devices of a placement. Imports MXNet."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List
+from typing import TYPE_CHECKING, Collection, Dict, Iterable, List, Mapping
+
+from mxtrain.engine.backend import gluon, nd, same_device_runs
+from mxtrain.kvstore.store import Reduction
+from mxtrain.model.parameters import distinct_parameters, is_trained
+from mxtrain.parallel.planner import assign_owners
 
 if TYPE_CHECKING:
     import mxnet as mx
-    from mxnet import gluon
 
 
 def move(parameter: gluon.Parameter, devices: List[mx.Context]) -> None:
@@ -17,12 +21,59 @@ def move(parameter: gluon.Parameter, devices: List[mx.Context]) -> None:
         parameter.set_data(value)
 
 
-def balanced_owners(sizes: Dict[str, int], num_replicas: int) -> Dict[str, int]:
-    """Assigns each parameter to the replica that updates it: in order, each to the one with the fewest elements so far,
-    so that all replicas update at the same time."""
-    load = [0] * num_replicas
-    owners = {}
-    for name, size in sizes.items():
-        owners[name] = load.index(min(load))
-        load[owners[name]] += size
-    return owners
+class PlacedParameters:
+    """Copies of a network's parameters on the devices of their stage, one for each replica.
+
+    Args:
+        network: initialised, on one device. Its parameters are moved.
+        devices: [replica][stage].
+        stage_of: `Parameter.name` -> stage; what no stage reads stays with the first.
+        accumulates: whether gradients are summed over backward passes.
+        with_first: structural names of parameters that the first replica updates in any case.
+
+    Attributes:
+        by_name: structural name -> gluon.Parameter.
+        copies: structural name -> its array on each replica.
+        values: structural name -> the array that is updated.
+        reductions: the gradients of all trained parameters.
+        constants: structural names of gluon Constants.
+    """
+
+    def __init__(
+        self, network: gluon.Block, devices: List[List[mx.Context]], stage_of: Mapping[str, int], accumulates: bool,
+        with_first: Collection[str],
+    ):  # fmt: skip
+        self.by_name: Dict[str, gluon.Parameter] = distinct_parameters(network)
+        for parameter in self.by_name.values():
+            move(parameter, [stages[stage_of.get(parameter.name, 0)] for stages in devices])
+        self.constants = frozenset(n for n, p in self.by_name.items() if isinstance(p, gluon.parameter.Constant))
+        trained = [name for name, parameter in self.by_name.items() if is_trained(parameter)]
+        if accumulates:
+            # Before `list_grad` below: a new grad_req makes new gradient arrays.
+            for name in trained:
+                self.by_name[name].grad_req = "add"
+        # Arrays, not lookups: Gluon checks contexts at every parameter.grad(), which a small network's step would feel.
+        self.copies = {name: parameter.list_data() for name, parameter in self.by_name.items()}
+        owners = assign_owners({name: self.copies[name][0].size for name in trained}, len(devices), with_first)
+        self.reductions = [Reduction(name, self.by_name[name].list_grad(), owners[name]) for name in trained]
+        self.values = {name: arrays[owners.get(name, 0)] for name, arrays in self.copies.items()}
+        self._gradient_runs = []
+        for replica in range(len(devices)):
+            arrays = [reduction.replicas[replica] for reduction in self.reductions]
+            self._gradient_runs.append([[arrays[index] for index in run] for run in same_device_runs(arrays)])
+
+    @property
+    def structural_names(self) -> Dict[str, str]:
+        """`Parameter.name` -> structural name."""
+        return {parameter.name: name for name, parameter in self.by_name.items()}
+
+    def zero_gradients(self, replicas: Iterable[int]) -> None:
+        """Sets the gradients of some replicas to 0. Asynchronous."""
+        for replica in replicas:
+            for run in self._gradient_runs[replica]:
+                nd.reset_arrays(*run, num_arrays=len(run))
+
+    def gather(self, device: mx.Context) -> None:
+        """Moves all parameters to one device."""
+        for parameter in self.by_name.values():
+            move(parameter, [device])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional
 
-from mxtrain.parallel.base import Layout
+from mxtrain.parallel.planner import Layout
 
 if TYPE_CHECKING:
     from rich.table import Table

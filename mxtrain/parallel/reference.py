@@ -1,123 +1,319 @@
-"""The reference for `verify`: computes on one device, shard by shard, what a placement must compute."""
+"""The reference of `verify`: trains a network on one device, as a plain Gluon loop does.
+
+    batch -> the shards that the placement makes -> network, loss, backward, one after the other -> sum -> optimizer
+
+It shares no code with strategies, executors, gradient stores and the training step: what is wrong in one of these is
+not wrong here. So the few rules that a placement follows (how a batch is divided, which samples a batch norm sees, how
+moving statistics are joined) are written here once more, in their simplest form.
+
+Legend: B batch, F ids of a sample.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby, zip_longest
-from typing import TYPE_CHECKING, Iterator, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from mxtrain.engine.backend import nd
-from mxtrain.parallel.base import Objective
-from mxtrain.parallel.grid import Grid
-from mxtrain.parallel.lockstep import Division
-from mxtrain.parallel.shares import split
-from mxtrain.parallel.statistics import moving_statistics
-from mxtrain.parallel.strategies import ModelParallel, Parallel, Single
+import numpy as np
+
+from mxtrain.amp import FULL
+from mxtrain.amp.scaling import NoScaling
+from mxtrain.engine.backend import STATISTICS, autograd, mx, nd
+from mxtrain.engine.parameter_names import role_of
+from mxtrain.model.graph.id_inputs import tables_of
+from mxtrain.model.parameters import distinct_parameters, is_trained
+from mxtrain.optimizer.rows import TouchedRows, lazy_update
+from mxtrain.optimizer.updater import create_state
+from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.parallel.chain import BlockRow, open_to_cut
+from mxtrain.parallel.cut import Graph, Piece, Tensor, variable
 from mxtrain.types import Batch
 
 if TYPE_CHECKING:
-    from mxnet import Context
+    from mxtrain.optimizer.state import OptimizerState
 
-Turn = Tuple[int, int, int]
-"""Which worker computes a shard, in which of the parts that it accumulates, with which replica."""
+Rows = Tuple[int, int]
+"""(begin, end) of a shard's rows of the global batch."""
+NO_RATE = 1e-30
+"""A parameter whose learning rate is smaller is not updated."""
 
 
-class Reference(Grid):
-    """The gradients that `parallel` must give, from the same shards of the batch on one device.
+def divide(rows: Rows, count: int) -> List[Rows]:
+    """At most `count` parts of some rows, none of them empty; their sizes differ by at most one, the larger first."""
+    begin, end = rows
+    parts = np.array_split(np.arange(begin, end), max(min(count, end - begin), 1))
+    return [(int(part[0]), int(part[-1]) + 1) for part in parts if len(part)]
 
-    Batch normalisation sees the samples that it sees under `parallel`. Sums are made in the order in which replicas and
-    their microbatches are counted: a placement that adds in this order must give the same bits.
+
+@dataclass(frozen=True)
+class BatchDivision:
+    """Division of a global batch by a placement: workers x parts x replicas x microbatches.
+
+    Attributes:
+        num_workers: of the run.
+        num_parts: of a worker's share, by gradient accumulation.
+        num_replicas: of each worker.
+        num_microbatches: of each replica's share of a part.
+        batch_norm: what batch norms see together: "per_device", "replicas" or "global".
+    """
+
+    num_workers: int
+    num_parts: int
+    num_replicas: int
+    num_microbatches: int
+    batch_norm: str
+
+    def copies(self, size: int) -> List[List[List[Rows]]]:
+        """The shards that each copy of the network sees, in its order: [copy][pass][shard]. The shards of one pass are
+        computed together. There is one copy where batch norms see several devices' samples."""
+        shards = [  # [worker][part][replica][microbatch]
+            [[divide(share, self.num_microbatches) for share in divide(part, self.num_replicas)]
+             for part in divide(own, self.num_parts)]
+            for own in divide((0, size), self.num_workers)
+        ]  # fmt: skip
+        if self.batch_norm == "per_device":
+            return [
+                [[shard] for part in parts if replica < len(part) for shard in part[replica]]
+                for parts in shards for replica in range(len(parts[0]))
+            ]  # fmt: skip
+        together: List[List[Rows]] = []
+        for parts in zip_longest(*shards, fillvalue=[]):
+            replicas = [shares for part in parts for shares in part]
+            if self.batch_norm == "global":
+                together.append([shard for shares in replicas for shard in shares])
+            else:
+                together += [[one for one in turn if one] for turn in zip_longest(*replicas)]
+        return [together]
+
+    def worker_of(self, row: int, size: int) -> int:
+        """The worker whose share of a batch of that size begins at or before a row."""
+        return sum(begin <= row for begin, _ in divide((0, size), self.num_workers))
+
+
+class Reference(Strategy):
+    """Trains a network on one device.
 
     Args:
-        objective: as the placement's.
-        device: where everything happens.
-        parallel: the placement.
-        num_replicas: copies of the network at each worker.
-        num_workers: how many there are.
-        grad_accumulation: as the placement's.
-        cut_before: layers that begin a stage; uncut if empty. A cut changes the memory layouts that oneDNN's kernels
-            get, and with them the last bits.
+        objective: network, loss and meter; the network holds all rows of its tables.
+        division: of the placement that is compared with it.
+        optimizer: an mxnet.optimizer.Optimizer of its own.
+        multipliers: structural name -> (lr_mult, wd_mult).
+        clip_global_norm: largest L2 norm of all gradients together, or None.
+        lazy: whether rows of large tables that a batch does not read stay as they are, whatever the optimizer does.
+        scaling: scales the loss; None: it need not be.
+        cut_before: layers behind which arrays get the memory layouts of a placement that is cut there, see `Pieces`.
     """
 
     def __init__(
-        self, objective: Objective, device: Context, parallel: Parallel, num_replicas: int, grad_accumulation: int,
-        cut_before: Sequence[str] = (), num_workers: int = 1,
+        self, objective: Objective, division: BatchDivision, optimizer: mx.optimizer.Optimizer,
+        multipliers: Mapping[str, Tuple[float, float]], clip_global_norm: Optional[float] = None, lazy: bool = False,
+        scaling: Optional[NoScaling] = None, cut_before: Sequence[str] = (),
     ):  # fmt: skip
-        self._num_replicas, self._num_micro = num_replicas, parallel.num_microbatches()
-        joint = parallel.batch_norm
-        self._division = (
-            None if joint == "per_device"
-            else Division(grad_accumulation, num_replicas, self._num_micro, over_microbatches=joint == "global")
-        )  # fmt: skip
-        # Gradients are added up over the shards of a copy.
-        stages = ModelParallel(cut_before=list(cut_before)) if cut_before else Single()
-        devices = [[device] * (1 + len(cut_before))]
-        super().__init__(objective, devices, stages, grad_accumulation * self._num_micro)
-        self._parts, self._num_shares = grad_accumulation, num_workers
-        self._moving = [replicas[0] for replicas in moving_statistics(self._parameters, self._copies)]
+        self.objective, self.network = objective, objective.network
+        self._division, self._optimizer, self._clip = division, optimizer, clip_global_norm
+        self._scaling = scaling or NoScaling()
+        self._ids_of: Dict[str, int] = {}
+        self._parameters = distinct_parameters(self.network)
+        names = {parameter: name for name, parameter in self._parameters.items()}
+        for table in tables_of(self.network):
+            if table.ids_from is not None:
+                # It was prepared for gradients of a batch's rows; here it is a parameter like any other.
+                table.weight.grad_req = "write" if table.weight.lr_mult else "null"
+                if lazy:
+                    self._ids_of[names[table.weight]] = table.ids_from
+        self.trainable = [name for name, parameter in self._parameters.items() if is_trained(parameter)]
+        if division.num_parts * division.num_microbatches > 1:
+            for name in self.trainable:
+                self._parameters[name].grad_req = "add"
+        self.values = {name: parameter.data() for name, parameter in self._parameters.items()}
+        is_whole = objective.precision.dtype == FULL.dtype and not cut_before
+        self._pieces = None if is_whole else Pieces(objective, cut_before)
+        self._statistics = [
+            self.values[name] for name, parameter in self._parameters.items()
+            if role_of(name) in STATISTICS and parameter.lr_mult
+        ]  # fmt: skip
+        self.gradients: Dict[str, nd.NDArray] = {}
+        """Structural name -> the gradient of the last step; of the mean over samples, not yet over their weights, where
+        the optimizer is one that divides by itself (`Updater.multiplies`)."""
+        self._recurrent_state: List[nd.NDArray] = []
+        optimizer.lr_mult = {i: multipliers[name][0] for i, name in enumerate(self.trainable)}
+        optimizer.wd_mult = {i: multipliers[name][1] for i, name in enumerate(self.trainable)}
+        optimizer.idx2name = dict(enumerate(self.trainable))
+        self._states: List[OptimizerState] = [
+            create_state(optimizer, i, self.values[name], name) for i, name in enumerate(self.trainable)
+        ]
 
-    def forward_backward(self, batch: Batch) -> nd.NDArray:
-        batch = self._state.enter(self._tables.enter(batch))
-        sums: List[Tuple[Turn, nd.NDArray]] = []
-        states: List[Tuple[Turn, List[nd.NDArray]]] = []
-        before = [array.copy() for array in self._moving]
+    def publish(self, names: Optional[Collection[str]] = None) -> None:
+        """There is one copy of `values`."""
+
+    def step(self, batch: Batch, lr: float) -> None:
+        """One optimizer update from a global batch."""
+        inputs = (*batch.inputs, *self._state_before(batch))
+        copies = self._division.copies(batch.size)
+        before = [array.copy() for array in self._statistics]
         gradients: List[List[nd.NDArray]] = []
         statistics: List[List[nd.NDArray]] = []
-        for shards in self._copies_of(batch):
-            for array, value in zip(self._moving, before):
+        weights: Dict[Rows, nd.NDArray] = {}
+        states: Dict[Rows, List[nd.NDArray]] = {}
+        for passes in copies:  # each begins with the statistics of before the step, and sums its own gradients
+            for array, value in zip(self._statistics, before):
                 value.copyto(array)
-            if self._accumulates:
-                self._zero([0])
-            for turn, shard in shards:
-                sums += [(turn, one) for one in self._executor([[[shard]]], batch.size, self.loss_scale)]
-                states += [(turn, one) for one in self._executor.states]
-            gradients.append([reduction.replicas[0].copy() for reduction in self.reductions])
-            statistics.append([array.copy() for array in self._moving])
-        for reduction, parts in zip(self.reductions, zip(*gradients)):
-            nd.add_n(*parts).copyto(reduction.replicas[0])
-        for array, parts in zip(self._moving, zip(*statistics)):
-            (nd.add_n(*parts) * (1.0 / len(parts))).copyto(array)
-        self._state.leave([one for _, one in sorted(states, key=lambda one: one[0])])
-        return _total(sums)
+            for name in self.trainable:
+                self._parameters[name].zero_grad()
+            for shards in passes:
+                self._compute(shards, inputs, batch, weights, states)
+                # MXNet's engine does not know that a backward pass writes moving statistics: `engine_dependency.py`.
+                nd.waitall()
+            gradients.append([self._parameters[name].grad().copy() for name in self.trainable])
+            statistics.append([array.copy() for array in self._statistics])
+        for array, found in zip(self._statistics, zip(*statistics)):
+            (nd.add_n(*found) * (1.0 / len(found))).copyto(array)
+        in_order = [states[rows] for rows in sorted(states)]
+        self._recurrent_state = [nd.concat(*arrays, dim=0) for arrays in zip(*in_order)]
+        self.gradients = {name: nd.add_n(*found) for name, found in zip(self.trainable, zip(*gradients))}
+        if not self._scaling.unscale(list(self.gradients.values())):
+            for array, value in zip(self._statistics, before):
+                value.copyto(array)
+            return
+        self._update(batch, self._divisor(weights, batch.size), lr)
 
-    def _groups(self, batch: Batch, division: Division) -> Iterator[Batch]:
-        """The groups of samples that batch norms of all workers see together."""
-        workers = []
-        for own in split(batch, self._num_shares):
-            parts = [
-                [list(split(share, self._num_micro)) for share in split(part, self._num_replicas)]
-                for part in split(own, self._parts)
-            ]
-            workers.append([division.groups(shares) for shares in parts])
-        for parts_of_workers in zip_longest(*workers, fillvalue=[]):
-            for groups in zip_longest(*parts_of_workers, fillvalue=[]):
-                yield _join([shard for group in groups for _, shard in group])
+    def _state_before(self, batch: Batch) -> List[nd.NDArray]:
+        """Returns the recurrent state from the previous batch; zeros if the batch does not continue it."""
+        if batch.continues_previous and self._recurrent_state:
+            return self._recurrent_state
+        first = next(iter(self.values.values()))
+        return [
+            nd.zeros((batch.size, *shape), ctx=first.context, dtype=first.dtype)
+            for shape in self.objective.state_shapes
+        ]  # fmt: skip
 
-    def _copies_of(self, batch: Batch) -> List[List[Tuple[Turn, Batch]]]:
-        """The shards of each replica, in the order in which it works on them, each with its turn."""
-        if self._division is not None:
-            return [[((0, 0, 0), group) for group in self._groups(batch, self._division)]]
-        copies: List[List[Tuple[Turn, Batch]]] = []
-        for worker, own in enumerate(split(batch, self._num_shares)):
-            before = len(copies)
-            for turn, part in enumerate(split(own, self._parts)):
-                for number, share in enumerate(split(part, self._num_replicas), start=before):
-                    if number == len(copies):
-                        copies.append([])
-                    copies[number] += (((worker, turn, number), shard) for shard in split(share, self._num_micro))
-        return copies
+    def _compute(
+        self, shards: Sequence[Rows], inputs: Sequence[nd.NDArray], batch: Batch, weights: Dict[Rows, nd.NDArray],
+        states: Dict[Rows, List[nd.NDArray]],
+    ) -> None:  # fmt: skip
+        """Adds the gradient of sum(loss) / B over some shards, which the network sees at once."""
+
+        def rows_of(array: nd.NDArray) -> nd.NDArray:
+            parts = [array[begin:end] for begin, end in shards]
+            return parts[0] if len(parts) == 1 else nd.concat(*parts, dim=0)
+
+        count = len(self.objective.state_shapes)
+        with autograd.record():
+            outputs = _as_list((self._pieces or self.network)(*map(rows_of, inputs)))
+            outputs, state_after = outputs[: len(outputs) - count], outputs[len(outputs) - count :]
+            losses = _as_list(self.objective.loss(*outputs, *map(rows_of, batch.targets)))
+        head = self._scaling.scale / batch.size
+        losses[0].backward(nd.full(losses[0].shape, head, ctx=losses[0].context, dtype=losses[0].dtype))
+        if self._pieces is not None:
+            self._pieces.backward()
+        if len(losses) > 1:
+            weights[shards[0]] = nd.sum(losses[1].astype("float32")).reshape((1,))
+        states[shards[0]] = [array.detach() for array in state_after]
+
+    def _divisor(self, weights: Mapping[Rows, nd.NDArray], size: int) -> Optional[nd.NDArray]:
+        """B / sum(weight), by which sum(loss) / B becomes sum(loss) / sum(weight); None where samples weigh 1."""
+        if not weights:
+            return None
+        # In the order in which workers add: each its own first. Fractions have other last bits in another order.
+        by_worker = groupby(sorted(weights), key=lambda rows: self._division.worker_of(rows[0], size))
+        total = nd.add_n(*[nd.add_n(*[weights[rows] for rows in own]) for _, own in by_worker])
+        total = nd.maximum(total, self.objective.meter.least_weight)
+        return size / nd.maximum(total, 1e-12) * (total > 0)
+
+    def _update(self, batch: Batch, factor: Optional[nd.NDArray], lr: float) -> None:
+        gradients = list(self.gradients.values())
+        if self._clip is not None:
+            scale = 1.0 if factor is None else float(factor.asscalar())
+            squares = sum(float(np.sum(np.square(one.asnumpy(), dtype=np.float64))) for one in gradients)
+            scale *= min(self._clip / (scale * squares**0.5 + 1e-6), 1.0)
+            factor = nd.array([scale], ctx=gradients[0].context, dtype=gradients[0].dtype)
+        if factor is not None:
+            factor = factor.astype(gradients[0].dtype)
+            gradients = [nd.broadcast_mul(one, factor.reshape((1,) * one.ndim)) for one in gradients]
+        if getattr(self._optimizer, "factor", False) is not None:
+            self.gradients = dict(zip(self.trainable, gradients))
+        self._optimizer.lr = lr
+        for i, (name, gradient) in enumerate(zip(self.trainable, gradients)):
+            if abs(lr * self._optimizer.lr_mult[i]) < NO_RATE:
+                continue
+            weight, state = self.values[name], self._states[i]
+            if name in self._ids_of:
+                rows = TouchedRows(weight)
+                rows.set(np.unique(batch.inputs[self._ids_of[name]].asnumpy()).astype(np.int64))
+                lazy_update(self._optimizer, i, weight, state, rows, rows.gather(gradient))
+            elif self._optimizer.aggregate_num > 0:
+                self._optimizer.update_multi_precision([i], [weight], [gradient], [state])
+            else:
+                self._optimizer.update_multi_precision(i, weight, gradient, state)
 
 
-def _total(sums: Sequence[Tuple[Turn, nd.NDArray]]) -> nd.NDArray:
-    """The sum of all, added up as workers do: each its own, one accumulated part after the other and in it one replica
-    after the other, and then those of all workers. Weights that are no whole numbers have other last bits otherwise."""
-    ordered = sorted(sums, key=lambda one: one[0])
-    totals = [nd.add_n(*(one for _, one in own)) for _, own in groupby(ordered, key=lambda one: one[0][0])]
-    return nd.add_n(*totals)
+class Pieces:
+    """A network as pieces of its graph, one after the other: for the last bits of a placement that is cut, or computes
+    in a low precision.
+
+    What goes from piece to piece is copied, as it is between devices: oneDNN's kernels then get the same memory
+    layouts. So each piece has an autograd graph of its own, and `backward` goes through all but the last.
+
+    Args:
+        objective: network and precision.
+        cut_before: layers that begin a piece.
+    """
+
+    def __init__(self, objective: Objective, cut_before: Sequence[str]):
+        needs_graph = objective.precision.dtype != FULL.dtype
+        self._graph = open_to_cut(
+            objective.network, objective.input_shape, "verify", needs_graph, objective.precision
+        )  # fmt: skip
+        self._pieces = self._graph.cut([self._graph.begin_of(layer) for layer in cut_before])
+        self._operators = [mx.nd.CachedOp(one.symbol) if isinstance(one, Piece) else None for one in self._pieces]
+        self._parameters = {one.name: one for one in objective.network.collect_params().values()}
+        self._entered: List[Dict[Tensor, nd.NDArray]] = []
+        self._made: Dict[Tensor, nd.NDArray] = {}
+
+    def __call__(self, *inputs: nd.NDArray) -> List[nd.NDArray]:
+        """The outputs of the network. Call within `autograd.record`."""
+        graph, self._entered = self._graph, []
+        self._made = dict(zip(graph.inputs, inputs))
+        for piece, operator in zip(self._pieces, self._operators):
+            own: Dict[Tensor, nd.NDArray] = {}
+            passing = graph.heads if piece is self._pieces[-1] else []  # some may come from an earlier piece
+            with autograd.pause(train_mode=True):
+                for tensor in dict.fromkeys([*piece.inputs, *(one for one in passing if one not in piece.outputs)]):
+                    own[tensor] = self._made[tensor].detach()
+                    if tensor not in graph.without_gradient:
+                        own[tensor] = self._made[tensor].copy()
+                        own[tensor].attach_grad()
+            self._entered.append(own)
+            outputs = self._run(piece, operator, own)
+            self._made.update(zip(piece.outputs, outputs))
+        return [{**self._made, **own}[head] for head in graph.heads] if isinstance(graph, Graph) else outputs
+
+    def _run(
+        self, piece: Union[Piece, BlockRow], operator: Any, own: Mapping[Tensor, nd.NDArray]
+    ) -> List[nd.NDArray]:  # fmt: skip
+        if isinstance(piece, Piece):
+            assert operator is not None
+            known = {variable(tensor): array for tensor, array in own.items()}
+            names = piece.symbol.list_inputs()
+            return _as_list(operator(*[known[n] if n in known else self._parameters[n].data() for n in names]))
+        array: object = own[piece.inputs[0]]
+        for block in piece.blocks:
+            array = block(array)
+        return _as_list(array)
+
+    def backward(self) -> None:
+        """Call after the backward pass of the loss, which has gone through the last piece."""
+        found: Dict[Tensor, List[nd.NDArray]] = {}
+        for piece, own in zip(reversed(self._pieces), reversed(self._entered)):
+            reached = [tensor for tensor in piece.outputs if tensor in found]
+            if reached:
+                heads = [nd.add_n(*found[tensor]) for tensor in reached]
+                autograd.backward([self._made[tensor] for tensor in reached], heads)
+            for tensor, array in own.items():
+                if array.grad is not None:
+                    found.setdefault(tensor, []).append(array.grad.copy())
 
 
-def _join(shards: List[Batch]) -> Batch:
-    inputs, targets = (
-        tuple(nd.concat(*parts, dim=0) for parts in zip(*arrays))
-        for arrays in ([shard.inputs for shard in shards], [shard.targets for shard in shards])
-    )
-    return Batch(inputs, targets, sum(shard.size for shard in shards))
+def _as_list(outputs: object) -> List[nd.NDArray]:
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]  # type: ignore[list-item]

@@ -21,10 +21,12 @@ import numpy as np
 
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import DataError
+from mxtrain.kvstore.store import Reduction
 from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.model.parameters import distinct_parameters
 from mxtrain.optimizer.rows import TouchedRows
+from mxtrain.parallel.base import RemoteTables
 from mxtrain.types import Batch, DistinctIds, Shapes, shapes_of
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ class RowTables:
         input_shape: of one sample, or of each of several inputs.
         predict_shape: the same in prediction.
         num_samples: of a whole batch of all workers.
-        workers: who have the other shares of a batch.
+        workers: have the other shares of a batch.
     """
 
     def __init__(
@@ -131,6 +133,11 @@ class RowTables:
         return IdInput(*given)
 
     @property
+    def remote(self) -> RemoteTables:
+        """The tables whose rows are on servers."""
+        return RemoteTables()
+
+    @property
     def tables(self) -> Dict[str, nd.NDArray]:
         """Structural name -> all rows (R, U)."""
         return {name: table for one in self.inputs for name, table in one.tables.items()}
@@ -140,12 +147,12 @@ class RowTables:
         """Structural name -> the rows that the gradient of the last batch is of."""
         return {name: rows for one in self.inputs for name, rows in one.rows.items()}
 
-    def place(self, copies: Dict[str, Sequence[nd.NDArray]]) -> None:
-        """Says where the network's parameters lie on each replica, by structural name."""
+    def place(self, copies: Dict[str, Sequence[nd.NDArray]], reductions: Sequence[Reduction]) -> None:
+        """Says where the network's parameters lie on each replica, by structural name, and their gradients."""
         self._copies = copies
 
     def look_ahead(self, batch: Batch) -> Batch:
-        """What needs no other worker and no device, before it is the batch's turn; for the thread that reads."""
+        """Prepares a batch in the reading thread, without other workers and devices."""
         if not self.inputs or not batch.size:
             return batch
         return replace(batch, ids={one.number: distinct_ids(batch.inputs[one.number].asnumpy()) for one in self.inputs})
@@ -192,7 +199,7 @@ class RowTables:
 
     @property
     def room(self) -> Optional[int]:
-        """How many distinct ids of an input there is room for at once; None: for all rows."""
+        """Returns the maximum number of distinct ids of an input; None: all rows fit."""
         return min((one.capacity for one in self.inputs if one.capacity < one.num_rows), default=None)
 
     def fitting(self, batch: Batch) -> Iterator[Batch]:

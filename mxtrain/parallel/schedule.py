@@ -16,7 +16,7 @@ FORWARD, BACKWARD = "F", "B"
 
 
 @dataclass(frozen=True)
-class Action:
+class StageAction:
     """One stage's work on one microbatch."""
 
     kind: str
@@ -34,7 +34,7 @@ class Timetable:
         busy: time that each stage works.
     """
 
-    actions: List[Action]
+    actions: List[StageAction]
     makespan: float
     busy: List[float]
 
@@ -44,11 +44,11 @@ class Timetable:
         return 1 - sum(self.busy) / (len(self.busy) * self.makespan)
 
 
-def stage_order(schedule: str, stage: int, num_stages: int, num_microbatches: int) -> List[Action]:
+def stage_order(schedule: str, stage: int, num_stages: int, num_microbatches: int) -> List[StageAction]:
     """The actions of one stage, in its order."""
     ahead = num_microbatches if schedule == "gpipe" else min(num_stages - stage, num_microbatches)
-    forwards = [Action(FORWARD, stage, m) for m in range(num_microbatches)]
-    backwards = [Action(BACKWARD, stage, m) for m in range(num_microbatches)]
+    forwards = [StageAction(FORWARD, stage, m) for m in range(num_microbatches)]
+    backwards = [StageAction(BACKWARD, stage, m) for m in range(num_microbatches)]
     order, forwards = forwards[:ahead], forwards[ahead:]
     for backward in backwards:
         order.append(backward)
@@ -80,9 +80,9 @@ def timetable(
     waiting = [stage_order(schedule, stage, num_stages, num_microbatches) for stage in range(num_stages)]
     ends: Dict[Tuple[str, int, int], float] = {}
     free = [0.0] * num_stages
-    begun: List[Tuple[float, int, Action]] = []
+    begun: List[Tuple[float, int, StageAction]] = []
 
-    def ready(action: Action) -> float:
+    def ready(action: StageAction) -> float:
         """When what it needs is there; infinity where that has not even begun."""
         never = float("inf")
         if action.kind == FORWARD:

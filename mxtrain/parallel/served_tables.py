@@ -11,19 +11,22 @@ the same ids are looked up in.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.checkpoint import require_same_arrays
 from mxtrain.checkpoint.pieces import write_rows
 from mxtrain.engine.backend import gluon, nd
+from mxtrain.errors import ConfigError
+from mxtrain.kvstore.store import Reduction
 from mxtrain.kvstore.table_client import PulledRows, ServedArray, TableClient
 from mxtrain.kvstore.table_wire import TableGroup, TableShare, columns_of
 from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.prepare import parameter_seed
+from mxtrain.parallel.base import RemoteTables
 from mxtrain.parallel.row_tables import IdInput, RowTables
-from mxtrain.types import Batch, Shapes
+from mxtrain.types import Batch, Shapes, Stateful
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config, Json, JsonObject
@@ -83,29 +86,37 @@ class ServedInput(IdInput):
         """The network keeps the rows of the last batch: there is no table here to put back."""
 
 
-class ServedTables(RowTables):
+class ServedTables(RowTables, RemoteTables):
     """The tables of a network whose rows are on servers. See `RowTables`."""
 
     inputs: List[ServedInput]  # type: ignore[assignment]
 
+    @property
+    def remote(self) -> RemoteTables:
+        return self
+
+    @property
+    def names(self) -> Collection[str]:  # type: ignore[override]  # read only
+        return self.tables
+
+    def place(self, copies: Dict[str, Sequence[nd.NDArray]], reductions: Sequence[Reduction]) -> None:
+        super().place(copies, reductions)
+        self._reductions = [reduction for reduction in reductions if reduction.name in self.tables]
+        if len(self._reductions) == len(reductions):
+            raise ConfigError(
+                "kvstore.tables=servers: nothing but tables is trained here, and workers are joined by their other "
+                "parameters. Add a bias to the network, or type kvstore.tables=workers."
+            )
+
     def _build_input(self, *given: Any) -> IdInput:
         return ServedInput(*given)
 
-    def begin(
+    def connect(
         self, store: Store, optimizer: Config, multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
         seed: int,
     ) -> None:  # fmt: skip
-        """Tells the servers of the tables, which draw the first values. Collective; waits.
-
-        Args:
-            store: that leads to the servers.
-            optimizer: the description's, as plain values.
-            multipliers: structural name -> (lr_mult, wd_mult).
-            steps_per_epoch: of each worker.
-            seed: of the run.
-        """
         self.client, self._store = store.connect_tables(), store
-        self.wait_for_all()  # until nobody asks for what servers have held before, and are about to forget
+        self.wait_for_all()  # until no request is left for what servers have held before, and are about to forget
         groups = [one.describe(multipliers, seed) for one in self.inputs]
         for number, one in enumerate(self.inputs):
             one.bind(self.client, number)
@@ -115,7 +126,7 @@ class ServedTables(RowTables):
             is_first=store.world.rank == 0,
         )  # fmt: skip
         self.wait_for_all()  # until the servers are ready
-        self.client.begin()
+        self.client.read_server_notes()
 
     def look_ahead(self, batch: Batch) -> Batch:
         batch = super().look_ahead(batch)
@@ -129,7 +140,7 @@ class ServedTables(RowTables):
 
     @staticmethod
     def _is_within(one: IdInput, id_K: np.ndarray) -> bool:
-        """Whether there are such rows: what is wrong is said when it is the batch's turn."""
+        """Returns True if there are such rows: what is wrong is said when it is the batch's turn."""
         return not len(id_K) or 0 <= id_K[0] <= id_K[-1] < one.num_rows
 
     def _of_all(self, own_K: np.ndarray, num_samples: int, width: int) -> np.ndarray:
@@ -147,28 +158,29 @@ class ServedTables(RowTables):
             pulled = self.client.pull(one.group, id_K)
         one.fill_with(id_K, np.zeros((0, 0)) if pulled is None else pulled.row_KS, self._copies, trains)
 
-    def push(self, gradients: Mapping[str, nd.NDArray], lr: float, factor: Optional[nd.NDArray]) -> None:
-        """Sends this worker's gradients of the last batch. Waits for them.
+    def gradients(self) -> List[nd.NDArray]:
+        return [
+            nd.add_n(*[one.as_in_context(reduction.replicas[0].context) for one in reduction.replicas])
+            if len(reduction.replicas) > 1 else reduction.replicas[0]
+            for reduction in self._reductions
+        ]  # fmt: skip
 
-        Args:
-            gradients: structural name -> (C, U), of the tables that are trained.
-            lr: learning rate.
-            factor: what the sum over workers is multiplied by first, (1,), or None.
-        """
+    def push(self, gradients: Sequence[nd.NDArray], lr: float, factor: Optional[nd.NDArray]) -> None:
+        gradient_of = {reduction.name: gradient for reduction, gradient in zip(self._reductions, gradients)}
         scalar = 1.0 if factor is None else float(factor.asnumpy()[0])
         for one in self.inputs:
-            if not any(name in gradients for name in one.tables):
+            if not any(name in gradient_of for name in one.tables):
                 continue
             id_K = next(iter(one.rows.values())).id_K
             row_KS = np.zeros((len(id_K), sum(end - begin for begin, end in one.columns.values())), one.dtype)
             for name, (begin, end) in one.columns.items():
-                if name in gradients and len(id_K):
-                    row_KS[:, begin:end] = gradients[name][: len(id_K)].asnumpy()
+                if name in gradient_of and len(id_K):
+                    row_KS[:, begin:end] = gradient_of[name][: len(id_K)].asnumpy()
             self.client.push(one.group, id_K, row_KS, lr, scalar)
 
     @property
     def is_first(self) -> bool:
-        """Whether this worker is the one that writes to the servers."""
+        """True if this worker is the one that writes to the servers."""
         return self._store.world.rank == 0
 
     def wait_for_all(self) -> None:
@@ -176,11 +188,9 @@ class ServedTables(RowTables):
         self._store.total([0.0])
 
     def synchronize(self) -> None:
-        """Waits until the servers have applied what this worker has sent."""
         self.client.synchronize()
 
-    def gradients_of_all(self) -> Dict[str, np.ndarray]:
-        """Structural name -> the gradient of the last update, of all rows (R, U): for comparisons."""
+    def summed_gradients(self) -> Dict[str, np.ndarray]:
         found = {}
         for one in self.inputs:
             id_K, gradient_KS = self.client.last(one.group)
@@ -192,12 +202,10 @@ class ServedTables(RowTables):
         return found
 
     def first_nonfinite(self) -> str:
-        """The name of a table that has infinite numbers or such that are none; or an empty string."""
         notes = [note for one in self.inputs for note in self.client.notes(one.group, looks=True)]
         return next((note["nonfinite"] for note in notes if note["nonfinite"]), "")
 
-    def with_updater(self, updater: Any) -> OptimizerState:
-        """The state of the updater and of the servers' optimizers, as one."""
+    def optimizer_state(self, updater: Stateful) -> OptimizerState:
         return OptimizerState(self, updater)
 
 
@@ -258,5 +266,5 @@ def build_row_tables(
     network: gluon.Block, input_shape: Shapes, predict_shape: Shapes, num_samples: int, workers: Store
 ) -> RowTables:  # fmt: skip
     """The tables that are computed by the rows of a batch, here or on servers. See `RowTables`."""
-    kind = ServedTables if any(table.elsewhere for table in tables_of(network)) else RowTables
+    kind = ServedTables if any(table.remote_rows for table in tables_of(network)) else RowTables
     return kind(network, input_shape, predict_shape, num_samples, workers)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Dict, List, Protocol, Sequence, Tuple, Union
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.parallel.chain import BlockRow
 from mxtrain.parallel.cut import Piece, Tensor, variable
-from mxtrain.parallel.fence import written_together
+from mxtrain.parallel.engine_dependency import written_together
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -81,7 +81,8 @@ class PieceOnDevices:
         # The backward of additions alone fails under static memory: MXNet leaves its storage type unknown.
         if not piece.kinds <= {"elemwise_add"}:
             flags += [("static_alloc", True)]
-            if set(piece.symbol.list_auxiliary_states()) <= set(written_together(network)):  # a `Fence` mends it
+            # Only statistics that an `EngineDependency` protects may stay where they are between passes.
+            if set(piece.symbol.list_auxiliary_states()) <= set(written_together(network)):
                 flags += [("static_shape", True)]
         self._operator = mx.nd.CachedOp(piece.symbol, flags)
         # Per replica and argument: the position of a tensor, or a parameter's array, or what makes a handle on it.

@@ -20,7 +20,7 @@ from typing_extensions import Annotated
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.base import Objective, Strategy
 from mxtrain.parallel.host_gpus import first_of, place_among_gpus, share_of
-from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, reason_against
+from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, unsupported_reason
 from mxtrain.types import Positive, Spec
 
 if TYPE_CHECKING:
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 Devices = Annotated[str, pydantic.Field(pattern=r"^(auto|(cpu|gpu):[1-9][0-9]{0,2})$")]
 Auto = Literal["auto"]
 CPU_DEVICES_PER_AXIS = 2
-"""What `auto` means for an axis where there is no GPU."""
+"""Meaning of `auto` for an axis without GPUs."""
 
 
 class Parallel(Spec):
-    """Where the arithmetic happens: replicas x stages devices, each replica's share of a batch in microbatches."""
+    """Placement of the computation: replicas x stages devices, with each replica's share of a batch in microbatches."""
 
     devices: Devices = "auto"
     """`auto`, or a kind and how many of it: cpu:2, gpu:4. Which GPUs these are is said by CUDA_VISIBLE_DEVICES=1,3.
     Each worker has as many of its own: the first worker of a host the first ones, the second the next."""
     batch_norm: Literal["per_device", "replicas", "global"] = "per_device"
-    """What batch normalisation takes its mean and variance over: `per_device`: the samples that pass a device together,
-    as MXNet does; `replicas`: those of all replicas' (and workers') microbatches of the same number; `global`: the
-    whole batch."""
+    """Samples over which batch normalization computes mean and variance: `per_device`: those processed together on a
+    device, as in MXNet; `replicas`: those of the microbatches with the same number on all replicas and workers;
+    `global`: the whole batch."""
 
     def axes(self, num_gpus: int = 0) -> Tuple[int, int]:
         """(replicas, stages), `auto` resolved.
@@ -57,8 +57,13 @@ class Parallel(Spec):
         """Into how many microbatches each replica's share of a batch is split."""
         return 1
 
+    @property
+    def pipeline_schedule(self) -> str:
+        """Order of forward and backward passes: "gpipe" or "1f1b"."""
+        return "gpipe"
+
     def num_devices(self) -> int:
-        """How many devices this description asks for, as far as can be said without MXNet."""
+        """Returns the number of devices of this description, as far as known without MXNet."""
         replicas, stages = self.axes()
         return replicas * stages
 
@@ -86,7 +91,7 @@ class Parallel(Spec):
         """Raises: ConfigError: MXNet sees fewer, or can't run on what there is."""
         missing = wanted > num_gpus
         gpus = find_gpus()
-        reason = reason_against(gpus)
+        reason = unsupported_reason(gpus)
         if reason and (missing or is_published_build()):
             hidden = [str(gpu.index) for gpu in gpus if not gpu.is_too_new]
             hide = f"hide what is too new (CUDA_VISIBLE_DEVICES={','.join(hidden)}), " if hidden else ""
@@ -128,8 +133,8 @@ class Staged(Parallel):
     stages: Union[Auto, Positive] = "auto"
     """Devices that one copy of the network is spread over; auto: as many as there are, 2 on a CPU."""
     cut_before: List[str] = []
-    """Layers that begin a stage, by structural name, one fewer than stages; []: balanced by what operators have
-    to do, the same on every machine."""
+    """Layers that begin a stage, by structural name, e.g. [features.4], one fewer than stages; []: balanced by what
+    operators have to do, the same on every machine."""
 
 
 class Microbatched(Staged):
@@ -138,8 +143,12 @@ class Microbatched(Staged):
     microbatches: Positive = 8
     """Parts of a replica's share of a batch, which follow each other through the stages."""
     schedule: Literal["1f1b", "gpipe"] = "1f1b"
-    """Which of forward and backward comes first where both can run: `gpipe`: all forwards, then all backwards; `1f1b`:
-    a backward as soon as there is one, so that a stage never holds more microbatches than stages follow."""
+    """Order of forward and backward passes: `gpipe`: all forwards, then all backwards; `1f1b`: a backward as soon as
+    possible, so that a stage never holds more microbatches than there are later stages."""
+
+    @property
+    def pipeline_schedule(self) -> str:
+        return self.schedule
 
     def num_microbatches(self) -> int:
         return self.microbatches
@@ -167,7 +176,10 @@ class Hybrid(Replicated, Microbatched):
 
 def fit_axes(parallel: Parallel, num_gpus: int) -> Tuple[int, int]:
     """(replicas, stages) of a description; see `Parallel.axes`."""
-    given = {name: getattr(parallel, name, 1) for name in ("replicas", "stages")}
+    given: Dict[str, Union[Auto, int]] = {
+        "replicas": parallel.replicas if isinstance(parallel, Replicated) else 1,
+        "stages": parallel.stages if isinstance(parallel, Staged) else 1,
+    }
     if parallel.devices != "auto":
         total = int(parallel.devices.split(":")[1])
     elif "auto" in given.values() and num_gpus:

@@ -1,6 +1,6 @@
 """Sockets that only this user can reach, for libraries that would listen where every user of the machine can connect.
 
-folder: of mode 0700, under a name that nobody can guess, made before anything listens
+folder: of mode 0700, under a random name, made before anything listens
 calls: what a library that is loaded calls is replaced
 zeromq: ps-lite's sockets are put into the folder instead of /tmp
 gloo: Horovod's connections go through sockets in the folder instead of ports of loopback

@@ -1,7 +1,8 @@
 """Replaces the functions that a loaded shared library calls in others.
 
-A library calls functions of others through a table of addresses, one for each function, that the dynamic linker fills
-in (ELF's global offset table). Here an address in that table is replaced. Nothing else in the process notices.
+A library calls functions of other libraries through a table of addresses, one for each function, that the dynamic
+linker fills in (ELF's global offset table). Here an address in that table is replaced. Nothing else in the process
+notices.
 
 Source: System V ABI, chapter 5, dynamic linking (https://www.sco.com/developers/gabi/latest/ch5.dynamic.html).
 """
@@ -26,7 +27,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 Replacement = Callable[..., int]
 _kept: List[object] = []
-"""What C calls must live as long as the process."""
+"""Objects called from C, which must live as long as the process."""
 
 
 def replace_calls(
@@ -72,8 +73,8 @@ def _answering(function: Replacement) -> Replacement:
 
 
 def find_calls(library: Path, names: List[str]) -> Dict[str, List[int]]:
-    """Where in memory a loaded library keeps the addresses of functions that it calls: name -> places. Those that it
-    does not call that way are left out."""
+    """Finds the memory locations at which a loaded library keeps the addresses of functions that it calls: name ->
+    locations. Functions called in other ways are omitted."""
     library = library.resolve()
     starts = [start for start, _, _, path in _mappings() if path == str(library)]
     found: Dict[str, List[int]] = {}

@@ -1,4 +1,4 @@
-"""The folder that holds the sockets of one run: for its user only, and removed when nobody uses it any more."""
+"""The folder that holds the sockets of one run: for its user only, and removed when it is no longer used."""
 
 from __future__ import annotations
 
@@ -185,8 +185,8 @@ def _place() -> Path:
 
 
 def _is_safe(folder: Path) -> bool:
-    """Whether other users can neither remove nor rename what is not theirs: theirs is not the folder, and it has the
-    sticky bit where they may write."""
+    """Returns True if other users can neither remove nor rename what is not theirs: theirs is not the folder, and it
+    has the sticky bit where they may write."""
     found, root = folder.stat(), Path("/").stat()
     may_be_changed = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
     return found.st_uid in (os.getuid(), 0, root.st_uid) and not may_be_changed

@@ -157,7 +157,7 @@ def _named(original: Replacement) -> Replacement:
 
 
 def _read(address: int, length: int) -> Tuple[bytes, int]:
-    """(host, port) of an IPv4 address; an empty host of others."""
+    """(host, port) of an IPv4 address; an empty host for other families."""
     text = ctypes.string_at(address, min(length, _INET.size))
     if len(text) < _INET.size or struct.unpack_from("=H", text)[0] != socket.AF_INET:
         return b"", 0

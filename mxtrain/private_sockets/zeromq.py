@@ -13,7 +13,7 @@ from mxtrain.private_sockets.calls import Replacement, replace_calls
 from mxtrain.private_sockets.folder import given_folder
 
 PUBLIC = b"ipc:///tmp/"
-"""What ps-lite's addresses begin with (its zmq_van.h)."""
+"""Prefix of ps-lite's addresses (its zmq_van.h)."""
 _TYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, use_errno=True)
 _CALLS = ("zmq_bind", "zmq_connect")
 _moved_to: Optional[Path] = None
@@ -53,7 +53,7 @@ def move_ps_lite(library: str) -> None:
 
 
 def _may_be_used(path: Path) -> bool:
-    """Whether nobody else listens there: it is this user's socket, or not there yet."""
+    """Returns True if no other user's process listens there: it is this user's socket, or not there yet."""
     try:
         return path.lstat().st_uid == os.getuid()
     except FileNotFoundError:

@@ -17,7 +17,7 @@ INTERVAL_S = 0.5
 
 
 class Heartbeat:
-    """The heartbeat of this process, which says how far it is. Without a file nobody listens."""
+    """The heartbeat of this process, which says how far it is. Without a file it does nothing."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -25,7 +25,7 @@ class Heartbeat:
         self.batches = 0
         """Batches of any kind that were begun: when it stands still, nothing is done."""
         self.waits = False
-        """Whether it has done its part and waits for the others to do theirs."""
+        """True if the process has finished its part and waits for the others."""
         self.generation = 0
         """The ring of workers that it wants to be in, counted from 1."""
         self._thread: Optional[threading.Thread] = None
@@ -33,7 +33,7 @@ class Heartbeat:
 
     @property
     def has_listener(self) -> bool:
-        """Whether a supervisor listens."""
+        """True if a supervisor listens."""
         return self._thread is not None
 
     def begin(self, variable: str) -> None:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import collections
 import os
 import select
 import signal
 import threading
 import time
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Callable, ClassVar, Deque, Generator, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, ClassVar, Iterator, Optional
 
-from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, PeersLost
+from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.process.heartbeat import HEARTBEAT
 
 if TYPE_CHECKING:
-    import numpy as np
 
-    from mxtrain.annotations import EpochLoader
-    from mxtrain.kvstore.store import Numbers, Store
-    from mxtrain.parallel.base import Strategy
-    from mxtrain.types import Batch
+    pass
 
 EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
 SHUTDOWN_TIMEOUT_S = 5.0
-"""How long processes may take to part when all is done and saved."""
+"""Seconds that processes may take to disconnect after all is saved."""
 GRACE_S = 30.0
-"""How long a process may go on after a signal, to save or to unwind, before it is ended whatever its threads do."""
+"""Seconds that a process has after a signal to save or to unwind, before it is ended."""
 _DISCONNECTING = "mxtrain-disconnect"
 
 
@@ -45,7 +40,7 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, where nothing has to be saved; unwinds the process as SIGINT's KeyboardInterrupt does."""
 
     received: ClassVar[bool] = False
-    """Whether SIGTERM arrived during start-up."""
+    """True if SIGTERM arrived during start-up."""
 
 
 class BrokenOff(Exception):
@@ -64,7 +59,7 @@ def disconnect(work: Callable[[], None]) -> None:
 
 
 def still_disconnects() -> bool:
-    """Whether an answer is still waited for: then the interpreter's own end would wait for it, too."""
+    """Returns True if an answer is still waited for: then the interpreter's own end would wait for it, too."""
     return any(thread.name == _DISCONNECTING for thread in threading.enumerate())
 
 
@@ -141,16 +136,19 @@ os.register_at_fork(after_in_child=_leave_pipe_to_parent)
 
 @contextmanager
 def keep_termination() -> Iterator[None]:
-    """Raises `Terminated` in place of any other exception that follows a SIGTERM during start-up.
+    """Raises `Terminated` at the end, or in place of any other exception, if SIGTERM came during start-up.
 
-    Libraries may catch `Terminated` and raise an exception of their own, which would count as a crash.
+    Libraries may catch `Terminated`, and go on or raise something else: an import in Rust raises pyo3's PanicException,
+    which is no `Exception`; a program may call `sys.exit`. All of these would count as a crash, or as no signal.
     """
     try:
         yield
-    except Exception as error:
-        if Terminated.received:
+    except BaseException as error:
+        if Terminated.received and not isinstance(error, Terminated):
             raise Terminated from error
         raise
+    if Terminated.received:
+        raise Terminated
 
 
 @contextmanager
@@ -198,7 +196,7 @@ class SignalStop:
     """
 
     may_end_process: ClassVar[bool] = False
-    """Whether this process is a command's own. One that calls training from a notebook is not ours to end."""
+    """True if this process is a command's own. One that calls training from a notebook is not ours to end."""
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
         self.stop: Optional[Stop] = None
@@ -224,92 +222,8 @@ class SignalStop:
         self._first_s = time.monotonic()
         name = signal.Signals(number).name
         self.stop = Stop("interrupted", EXIT_CODES[number], f"{name} received")
-        with suppress(OSError):  # nobody reads it any more
+        with suppress(OSError):  # its reader has gone
             os.write(2, f"\n{name}: finishing the step and saving; once more quits at once\n".encode())
-
-
-class BreakableLoader:
-    """A loader whose passes end with `BrokenOff` when a signal came: a validation may take longer than a grace period.
-
-    Args:
-        loader: of the validation split.
-        signals: of the run.
-    """
-
-    def __init__(self, loader: EpochLoader, signals: SignalStop):
-        self._loader, self._signals = loader, signals
-
-    def follow(self, strategies: Sequence[Strategy]) -> None:
-        self._loader.follow(strategies)
-
-    def epoch(self, epoch: int = 0) -> Generator[Batch, None, None]:
-        with closing(self._loader.epoch(epoch)) as batches:
-            for batch in batches:
-                if self._signals.stop is not None:
-                    raise BrokenOff
-                HEARTBEAT.begin_batch()
-                yield batch
-
-
-class Agreement:
-    """Makes all workers stop after the same step, though only one sees the reason (a signal, a clock, a newcomer).
-
-    What each wants travels with every step and is read some steps later, when it has arrived everywhere; so nobody
-    waits for it. A worker alone decides at once. Rank 0 looks at the clock for all.
-
-    Args:
-        store: sums over workers.
-        lag: steps after which a wish counts.
-    """
-
-    KINDS = {EXIT_SIGTERM: "SIGTERM received", EXIT_SIGINT: "SIGINT received", EXIT_BUDGET: "trainer.max_time reached"}
-
-    def __init__(self, store: Store, lag: int):
-        self._store, self._lag = store, lag
-        self._under_way: Deque[Callable[[], np.ndarray]] = collections.deque()
-        self.saves = False
-        """Whether all save after this step, because one worker wanted that."""
-
-    def after_step(self, wish: Optional[Stop], save: bool = False) -> Optional[Stop]:
-        """The stop that all workers agree on after this step, or None; every worker must ask after every step.
-
-        Args:
-            wish: the stop that this worker wants.
-            save: whether it wants a checkpoint.
-        """
-        self.saves = save and self._store.world.size == 1
-        if self._store.world.size == 1:
-            self._regroup(self._store.wants_regroup())
-            return wish
-        self._under_way.append(self._store.votes_later([*self._votes(wish), float(save)], self._lag))
-        if len(self._under_way) <= self._lag:
-            return None
-        *votes, saves = self._under_way.popleft()()
-        self.saves = bool(saves)
-        return self._outcome(votes, wish)
-
-    def now(self, wish: Optional[Stop]) -> Optional[Stop]:
-        """Agrees as `after_step` does, at once; waits for all workers."""
-        if self._store.world.size == 1:
-            return wish
-        return self._outcome(self._store.total(self._votes(wish)), wish)
-
-    def _votes(self, wish: Optional[Stop]) -> List[float]:
-        wishes = [wish is not None and wish.exit_code == code for code in self.KINDS]
-        return [float(vote) for vote in (*wishes, self._store.wants_regroup())]
-
-    def _regroup(self, wanted: bool) -> None:
-        if wanted:
-            raise PeersLost("another worker wants to join")
-
-    def _outcome(self, votes: Numbers, wish: Optional[Stop]) -> Optional[Stop]:
-        for (code, cause), count in zip(self.KINDS.items(), votes):
-            if count and wish is not None and wish.exit_code == code:
-                return wish
-            if count:
-                return Stop("interrupted", code, f"{cause} by another worker" if code != EXIT_BUDGET else cause)
-        self._regroup(bool(votes[len(self.KINDS)]))
-        return None
 
 
 class Budget:

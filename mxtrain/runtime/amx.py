@@ -42,24 +42,24 @@ def _field(name: str, cpuinfo: Path) -> str:
 
 
 def has_amx(flags: FrozenSet[str]) -> bool:
-    """Whether the processor has what oneDNN's bfloat16 kernels use."""
+    """Returns True if the processor has what oneDNN's bfloat16 kernels use."""
     return {"amx_tile", "amx_bf16"} <= flags and platform.machine() == "x86_64"
 
 
 def uses_amx(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether oneDNN uses AMX in this process, as `apply` decided."""
+    """Returns True if oneDNN uses AMX in this process, as `apply` decided."""
     isa = environ.get(ISA, "").upper()
     return ("AMX" in isa or isa == "ALL") and has_amx(cpu_flags())
 
 
 def has_fast_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
-    """Whether AVX-512 multiplies bfloat16 faster than float32. AMD's does; Intel's takes twice as long for twice as
-    many, and only AMX is faster there."""
+    """Returns True if AVX-512 multiplies bfloat16 faster than float32. AMD's does; Intel's takes twice as long for
+    twice as many, and only AMX is faster there."""
     return "avx512_bf16" in cpu_flags(cpuinfo) and _field("vendor_id", cpuinfo) == "AuthenticAMD"
 
 
 def computes_bfloat16(flags: FrozenSet[str]) -> bool:
-    """Whether oneDNN 2.4 has kernels for bfloat16: it emulates what the processor lacks beyond these."""
+    """Returns True if oneDNN 2.4 has kernels for bfloat16: it emulates what the processor lacks beyond these."""
     return {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
 
 

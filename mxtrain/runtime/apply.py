@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from typing import Iterator, List, Literal, Mapping, MutableMapping, NamedTuple, Tuple
+from typing import FrozenSet, Iterator, List, Literal, Mapping, MutableMapping, NamedTuple, Tuple
 
-from mxtrain.engine import native
+from mxtrain import native
 from mxtrain.runtime import spinning
 from mxtrain.runtime.amx import ISA, cpu_flags, has_amx, has_fast_bfloat16, request_amx
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
-from mxtrain.runtime.openblas import CORE, openblas_core
 from mxtrain.runtime.spec import Runtime
 
 OWN = "MXTRAIN_RUNTIME_SET"
-"""What mxtrain itself set, as `NAME=value` words: a child process must not take that for the user's wish."""
+"""Variables that mxtrain set itself, as `NAME=value` words, so that a child process does not take them for the
+user's."""
 THREADS, WAIT_POLICY = "OMP_NUM_THREADS", "OMP_WAIT_POLICY"
 GIVEN = "given in the configuration"
+CORE = "OPENBLAS_CORETYPE"
+_KERNELS = (
+    ("SkylakeX", frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma"})),
+    ("Haswell", frozenset({"avx2", "fma"})),
+)
+"""The kernels of OpenBLAS, which multiplies where oneDNN has no operator: `dot`, `batch_dot`, attention."""
 ISA_WITH_AMX = "AVX512_CORE_AMX"
 ISA_WITHOUT_AMX = "AVX512_CORE_BF16"
 SLOW = "bfloat16 is then no faster than float32 (amp=off)"
@@ -52,11 +58,11 @@ class RuntimeReport:
     cores: int
     """Cores that the process may use."""
     threads: str
-    """OpenMP threads of each CPU device, as MXNet will read them; empty where nobody set them."""
+    """OpenMP threads of each CPU device, as MXNet will read them; empty if not set."""
     amx: bool
-    """Whether oneDNN may use AMX."""
+    """True if oneDNN may use AMX."""
     fast_bfloat16: bool
-    """Whether oneDNN may use what multiplies bfloat16 faster than float32; looked at only where that is asked for."""
+    """True if oneDNN may use what multiplies bfloat16 faster than float32; looked at only where that is asked for."""
 
     def summary(self) -> str:
         """All of it in a few words; `lines` says more."""
@@ -168,7 +174,7 @@ def _spinning() -> Iterator[Tuple[str, Wish]]:
 
 
 def _forget_own(environ: MutableMapping[str, str]) -> None:
-    """Take back what mxtrain set, here or in the parent process, where nobody changed it since."""
+    """Take back what mxtrain set, here or in the parent process, unless it was changed since."""
     for word in environ.pop(OWN, "").split():
         name, _, value = word.partition("=")
         if environ.get(name) == value:
@@ -176,12 +182,12 @@ def _forget_own(environ: MutableMapping[str, str]) -> None:
 
 
 def _is_own(name: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a variable has the value that mxtrain gave it, in this process or in one before."""
+    """Returns True if a variable has the value that mxtrain gave it, in this process or in one before."""
     return f"{name}={environ.get(name)}" in environ.get(OWN, "").split()
 
 
 def lets_threads_spin(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether mxtrain chose how long threads spin, and not the user."""
+    """Returns True if mxtrain chose how long threads spin, and not the user."""
     return _is_own(spinning.VARIABLE, environ) and environ[spinning.VARIABLE] == str(spinning.SPINS)
 
 
@@ -192,7 +198,7 @@ def _set(name: str, wish: Wish, imported: bool, environ: MutableMapping[str, str
     if present is not None and not _is_own(name, environ) and (present == value or not is_given):
         return Setting(name, present, f"mxtrain would set {value}: {why}", "user")
     if imported:
-        return Setting(name, value, f"{why}; call mxtrain.runtime.apply before importing mxnet", "too late")
+        return Setting(name, value, why, "too late")
     return _put(
         name,
         value,
@@ -246,3 +252,15 @@ def _keep_user_isa(present: str, environ: MutableMapping[str, str], settings: Li
     why = f"{present} would end in an illegal instruction: the kernel refused AMX to this process"
     settings.append(_put(ISA, ISA_WITHOUT_AMX, why, environ))
     return False
+
+
+def openblas_core(flags: FrozenSet[str]) -> str:
+    """The name of the newest kernels that a processor with these instruction sets can run, or "" for OpenBLAS's choice.
+
+    OpenBLAS chooses by the processor's model number. The version in MXNet's wheel, 0.3.13, is older than many
+    processors and takes these for one without AVX (its core is then called Prescott): products take two to three times
+    as long. Asked for SkylakeX, it takes its Haswell kernels, the newest that it was built with.
+
+    Source: OpenBLAS, driver/others/dynamic.c.
+    """
+    return next((name for name, needed in _KERNELS if needed <= flags), "")

@@ -1,4 +1,4 @@
-"""How much memory of its GPUs a process has in use, asked of the driver through nvidia-ml-py: no device is held up.
+"""Reads the GPU memory in use by a process from the driver through nvidia-ml-py, without synchronizing devices.
 
 Source: NVIDIA Management Library, https://docs.nvidia.com/deploy/nvml-api.
 """
@@ -10,7 +10,9 @@ import importlib
 import logging
 import os
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from mxtrain.types import GpuMemory
 
 _LOG = logging.getLogger(__name__)
 _RUNTIMES = ("libcudart.so.11.0", "libcudart.so.10.2", "libcudart.so.12")
@@ -18,27 +20,6 @@ _RUNTIMES = ("libcudart.so.11.0", "libcudart.so.10.2", "libcudart.so.12")
 INTERVAL_S = 1.0
 """Seconds in which the driver is asked once at most: where every step's row is written, that is not once a step."""
 _MB = 1e6
-
-
-class GpuMemory(NamedTuple):
-    """The memory of a GPU, in megabytes.
-
-    Attributes:
-        device: e.g. "gpu:0".
-        used_mb: now.
-        peak_mb: the most that was seen since the run began; it is looked at as often as rows are written.
-        is_own: whether it is what this process has in use; else that of all processes.
-    """
-
-    device: str
-    used_mb: float
-    peak_mb: float
-    is_own: bool
-
-    def scalars(self) -> Dict[str, float]:
-        """The values by TensorBoard tag."""
-        name = self.device.replace(":", "")
-        return {f"perf/{name}_memory_mb": self.used_mb, f"perf/{name}_memory_peak_mb": self.peak_mb}
 
 
 class GpuMemoryMeter:
@@ -114,7 +95,7 @@ class GpuMemoryMeter:
         identifiers = [self._library.nvmlDeviceGetUUID(handle) for handle in handles]
         found = [index for index, uuid in enumerate(identifiers) if name.startswith("GPU-") and uuid.startswith(name)]
         if len(found) != 1:
-            raise LookupError(f"nobody says which GPU gpu({ordinal}) is; set CUDA_DEVICE_ORDER=PCI_BUS_ID")
+            raise LookupError(f"it is unknown which GPU gpu({ordinal}) is; set CUDA_DEVICE_ORDER=PCI_BUS_ID")
         return handles[found[0]]
 
     def _give_up(self, error: Exception) -> None:

@@ -32,7 +32,7 @@ class Gpu(NamedTuple):
 
     @property
     def is_too_new(self) -> bool:
-        """Whether no published build of MXNet runs on it."""
+        """True if no published build of MXNet runs on it."""
         return self.capability >= FIRST_UNSUPPORTED
 
     def __str__(self) -> str:
@@ -40,8 +40,8 @@ class Gpu(NamedTuple):
 
 
 def find_gpus(environ: Mapping[str, str] = os.environ) -> List[Gpu]:
-    """What nvidia-smi lists, without what CUDA_VISIBLE_DEVICES hides by number; nothing where there is no driver. The
-    first call takes up to some seconds: ask only where the answer matters."""
+    """Lists the GPUs of nvidia-smi without those hidden by CUDA_VISIBLE_DEVICES; empty without a driver. The first call
+    may take seconds."""
     found = _ask_driver(environ.get("PATH", os.defpath))
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None or not re.fullmatch(r"[\d,\s]*", visible):
@@ -69,7 +69,7 @@ def _read(line: str) -> Optional[Gpu]:
     return Gpu(int(match[1]), match[4], (int(match[2]), int(match[3]))) if match else None
 
 
-def reason_against(gpus: Sequence[Gpu]) -> str:
+def unsupported_reason(gpus: Sequence[Gpu]) -> str:
     """Why MXNet can't compute on these GPUs; empty where it can, as far as the driver tells."""
     too_new = [gpu for gpu in gpus if gpu.is_too_new]
     if not too_new:
@@ -79,6 +79,6 @@ def reason_against(gpus: Sequence[Gpu]) -> str:
 
 
 def is_published_build() -> bool:
-    """Whether the installed MXNet is one of the published wheels with CUDA, and no build of the user's own."""
+    """Returns True if the installed MXNet is one of the published wheels with CUDA, and no build of the user's own."""
     installed = (f"{item.metadata['Name']} {item.version}" for item in metadata.distributions())
     return any(PUBLISHED.fullmatch(package) for package in installed)

@@ -27,7 +27,7 @@ _ANONYMOUS = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0 *(\[heap\])?$",
 
 
 def on_request(enabled: Path = ENABLED) -> bool:
-    """Whether the kernel gives large pages to who asks, and to nobody else."""
+    """Returns True if the kernel gives large pages only to processes that ask."""
     try:
         return "[madvise]" in enabled.read_text()
     except OSError:

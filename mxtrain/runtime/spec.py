@@ -21,8 +21,8 @@ VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Z_][A-Z0-
 
 
 class Runtime(Spec):
-    """How MXNet uses this machine. None of it changes what is computed, except for the last bits of sums, and what
-    dropout draws (`operators`).
+    """Use of this machine by MXNet. Changes no results, except for the last bits of sums, and the numbers that dropout
+    draws (`operators`).
 
     A field that says "auto" is chosen from the machine when `mode` is "auto" and left alone when it is "manual"; a
     field with a value is set in both modes. A variable that the user already set in the environment is replaced by
@@ -59,4 +59,4 @@ class Runtime(Spec):
     """Take only kernels of GPUs that give the same bits each time (MXNET_ENFORCE_DETERMINISM), and choose them without
     timing them (MXNET_CUDNN_AUTOTUNE_DEFAULT=0): slower, and a run continues to the same bits."""
     env: Dict[VariableName, Union[str, int]] = {}
-    """Further environment variables, set before MXNet is imported."""
+    """Further environment variables, set before MXNet is imported, e.g. {DNNL_VERBOSE: 1}."""

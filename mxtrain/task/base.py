@@ -11,7 +11,6 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.fit import check_fit
 from mxtrain.task.needs import CARRIED_ROWS
-from mxtrain.task.network import network_for_samples
 from mxtrain.task.report import Report as Report  # whoever writes a task finds both here
 from mxtrain.types import Artifact, Picture, Spec, Stateful
 
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject, LossBlock
-    from mxtrain.dataset.base import BaseDataset, Samples
-    from mxtrain.dataset.loading.loader import Collate
-    from mxtrain.dataset.loading.sample_reader import Encode
-    from mxtrain.dataset.signature import Signature
+    from mxtrain.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
+    from mxtrain.data.base import BaseDataset, Samples
+    from mxtrain.data.loading.loader import Collate
+    from mxtrain.data.loading.samples import Encode
+    from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode, Predictions
-    from mxtrain.metric.meter import Meter
+    from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.metrics import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.explained import Attribution, Explained
@@ -37,22 +36,25 @@ if TYPE_CHECKING:
 class Task(Spec):
     """Joins a dataset to a network. A new task is a subclass and one YAML in conf/task/.
 
-    Names in `serves` of datasets, models, losses and metrics are those of the options in conf/task/.
+    Names in `tasks` of datasets, models, losses and metrics are those of the options in conf/task/.
     """
 
     name: ClassVar[str] = ""
-    """The name, as in conf/task/, by which `serves` of datasets, models, losses and metrics lists it. Empty for a
+    """The name, as in conf/task/, by which `tasks` of datasets, models, losses and metrics lists it. Empty for a
     task of a user's own, which any dataset and model may serve."""
     predicts: ClassVar[bool] = True
-    """Whether `predict` has something to say."""
+    """True if `predict` has something to say."""
     predict_inputs: ClassVar[str] = "FILE..."
-    """What stands behind `predict RUN`, as an example shows it; empty: the dataset has what is predicted for."""
+    """Arguments after `predict RUN` in examples; empty: predictions are made for the dataset."""
+    exports_any_size: ClassVar[bool] = True
+    """True if an exported network may take samples of other sizes: false if predictions depend on the trained one."""
     writes: ClassVar[str] = ""
-    """What the files hold that `predict` writes beside its rows, one for each sample, such as "mask"; empty: none."""
+    """Content of the files that `predict` writes in addition to rows, one for each sample, such as "mask"; empty:
+    none."""
     writes_ending: ClassVar[str] = ".png"
-    """How the names of these files end."""
-    writes_unasked: ClassVar[bool] = True
-    """Whether `predict` writes these files also where no folder was named for them."""
+    """Extension of these files."""
+    writes_by_default: ClassVar[bool] = True
+    """True if `predict` writes these files also where no folder was named for them."""
     formats: ClassVar[Tuple[str, ...]] = ()
     """Forms of predictions besides JSONL and CSV, see `write_as`."""
     dataset_options: ClassVar[Tuple[str, ...]] = ()
@@ -65,25 +67,25 @@ class Task(Spec):
     """The option of conf/loss/ to suggest where another does not fit."""
     metric_option: ClassVar[str] = ""
     """The default options of conf/metric/."""
-    lists: ClassVar[Tuple[str, str]] = ("", "")
-    """Where a row has a list of any length: its name, and what is in it; `predict` says how many there are in all."""
+    list_field: ClassVar[Tuple[str, str]] = ("", "")
+    """Name of the list in each row and its content; `predict` reports the total count."""
     has_classes: ClassVar[bool] = False
-    """Whether each sample has one class, of those in `Splits.class_names`, by which `dataset.sampler` can choose it."""
+    """True if each sample has one class, of those in `Splits.class_names`, by which `dataset.sampler` can choose it."""
     can_balance: ClassVar[bool] = True
-    """Whether a slower worker may get fewer samples (`cluster.balance=speed`)."""
+    """True if a slower worker may get fewer samples (`cluster.balance=speed`)."""
     needs: ClassVar[Tuple[str, ...]] = ()
-    """Which of `NEEDS` it has; they are checked against strategy, store and precision before anything starts. Without
-    any, as most tasks are, any part of a batch can be computed anywhere."""
+    """The requirements of `NEEDS` that it has; checked against strategy, store and precision before anything starts.
+    Without requirements, as for most tasks, any part of a batch can be computed anywhere."""
 
     def needs_of(self, description: Description) -> Sequence[str]:
-        """Which of `NEEDS` a run has: those of the task, and of the network that was chosen."""
+        """Returns the requirements of a run: those of the task and of the chosen network."""
         carries = description.model.state_shapes and CARRIED_ROWS not in self.needs
         return [*self.needs, *([CARRIED_ROWS] if carries else [])]
 
     # Before anything starts.
 
     def check(self, description: Description) -> None:
-        """Whether dataset, model, loss and metrics fit each other and this task. Imports no MXNet.
+        """Checks that dataset, model, loss and metrics fit each other and this task. Does not import MXNet.
 
         Raises:
             ConfigError: they do not; says what to type.
@@ -115,7 +117,7 @@ class Task(Spec):
         return len(signature.class_names)
 
     def output_names(self, signature: Signature) -> Sequence[str]:
-        """What each of the `num_classes` scores is of, by name; empty where they have no names."""
+        """Returns the names of the `num_classes` scores; empty if they have none."""
         return list(signature.class_names)
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
@@ -137,7 +139,7 @@ class Task(Spec):
             signature: says what the samples are.
         """
         outputs = self.output_shapes(description, signature)
-        return network_for_samples(description.model, signature, self.num_classes(signature), outputs)
+        return signature.build_network(description.model, self.num_classes(signature), outputs)
 
     def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
         """The last word on a batch: (batch, epoch) -> batch, or None where it stays what the dataset made of it.
@@ -153,8 +155,8 @@ class Task(Spec):
         return None
 
     def build_encode(self, description: Description, signature: Signature, training: bool) -> Optional[Encode]:
-        """What becomes of the labels (B, ...) that a source gives: a function of them to all targets, on the host, in
-        the threads that read samples; None where they are the only target.
+        """Returns the function from a source's labels (B, ...) to all targets, run on the host in the reading threads;
+        None if labels are the only target.
 
         Args:
             description: of the run.
@@ -177,9 +179,9 @@ class Task(Spec):
             ConfigError: a user's loss does not return one value for each sample.
         """
         loss = description.loss.build(self.num_classes(signature), training)
-        return self.tried(loss, description, self.output_shapes(description, signature))
+        return self.validate_loss_output(loss, description, self.output_shapes(description, signature))
 
-    def tried(
+    def validate_loss_output(
         self, loss: gluon.Block, description: Description, shapes: Sequence[Tuple[int, ...]],
         target_shape: Optional[Tuple[int, ...]] = None,
     ) -> LossBlock:  # fmt: skip
@@ -198,22 +200,27 @@ class Task(Spec):
             loss.weighted = description.loss.check(loss, (2, *shapes[0]), target, len(shapes))
         return loss
 
-    def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
+    def build_meter(
+        self, description: Description, signature: Signature, weights: LossWeights, training: bool
+    ) -> Meter:  # fmt: skip
         """Sums of loss and metrics on the device.
 
         Args:
             description: holds the metrics.
             signature: of the network.
-            weighted: whether the loss gives weights.
+            weights: that the loss gives.
             training: targets may then be mixed.
         """
-        from mxtrain.metric.meter import Meter
+        from mxtrain.metric.meter import Meter, MeterOutputs
 
-        return Meter(
-            description.metric, self.num_classes(signature),
-            num_outputs=len(self.output_shapes(description, signature)), weighted=weighted, training=training,
-            num_read=self.num_measured,
-        )  # fmt: skip
+        outputs = MeterOutputs(
+            len(self.output_shapes(description, signature)), self.num_measured, self.output_scale(signature)
+        )
+        return Meter(description.metric, self.num_classes(signature), weights, outputs, training=training)
+
+    def output_scale(self, signature: Signature) -> Tuple[float, float]:
+        """Mean and deviation by which outputs become what targets are."""
+        return 0.0, 1.0
 
     def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:
         """The metrics by name, with what the data decides of them.
@@ -272,8 +279,21 @@ class Task(Spec):
         (B, ...), or several where their shapes differ."""
         raise NotImplementedError
 
+    def export_outputs(
+        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+    ) -> Dict[str, Array]:  # fmt: skip
+        """Returns predictions by name that an exported network makes beside its own outputs, see `decode`.
+
+        Args:
+            F: MXNet's operators of symbols.
+            outputs: of the network.
+            description: of the run.
+            signature: of the network.
+        """
+        return {}
+
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """What `predict` writes of one prediction, as JSON.
+        """Returns the row that `predict` writes for one prediction, as JSON.
 
         Args:
             signature: of the network.
@@ -285,8 +305,8 @@ class Task(Spec):
     def rows(
         self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
-        """What `predict` writes: (number, row), where the number says which of the places that `open_inputs` gave the
-        row is of. Tasks override it where a row is of several samples, or says what stands in the source.
+        """Yields what `predict` writes: (number, row), where the number is the index of the row's place in those of
+        `open_inputs`. Tasks override it if a row covers several samples, or contains data of the source.
 
         Args:
             signature: of the network.
@@ -298,7 +318,7 @@ class Task(Spec):
             yield number, self.row(signature, prediction, top_k)
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """The file that `predict` writes of one prediction, where `writes` says that it writes some: a picture, or what
+        """The file that `predict` writes of one prediction, where `writes` says that it writes some: an image, or what
         `writes_ending` says.
 
         Args:
@@ -313,12 +333,12 @@ class Task(Spec):
         """The rows of `rows` as columns of a CSV file."""
         return dict(row)
 
-    def tally(self, count: int) -> str:
-        """How much is in the lists of all rows together, in words; see `lists`."""
-        return f"{count:,} {self.lists[1]}"
+    def format_count(self, count: int) -> str:
+        """Describes the total length of the lists of all rows; see `lists`."""
+        return f"{count:,} {self.list_field[1]}"
 
     def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """What samples are called in a form of predictions, by where they stand; empty where forms don't ask that.
+        """Returns the ids of samples in a prediction format, by place; empty if formats do not need ids.
 
         Args:
             form: "jsonl", "csv" or one of `formats`.
@@ -342,7 +362,7 @@ class Task(Spec):
         raise NotImplementedError
 
     def can_show(self, description: Description) -> bool:
-        """Whether a few validation samples are shown with what the network says of them."""
+        """Returns True if a few validation samples are shown with their predictions."""
         return False
 
     def show(
@@ -359,7 +379,7 @@ class Task(Spec):
         return []
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
-        """What `eval` shows and writes besides loss and metrics.
+        """Builds the report that `eval` shows and writes in addition to loss and metrics.
 
         Args:
             description: of the run.
@@ -369,14 +389,14 @@ class Task(Spec):
         return Report()
 
     def check_explained(self, description: Description) -> None:
-        """Whether `explained` has something to say that can be drawn. Imports no MXNet.
+        """Checks that `explained` can be drawn for this description. Does not import MXNet.
 
         Raises:
             ConfigError: it has not; says why.
         """
-        gives = description.dataset.gives or "something else"
+        gives = description.dataset.sample_type or "something else"
         if gives != "images":
-            what = "it draws which pixels of a picture decided"
+            what = "it draws which pixels of an image decided"
             raise ConfigError(f"explain: {what}, and the dataset gives {gives}. Leave explain out.")
         if type(self).explained is Task.explained:
             own = f"task={self.name}" if self.name else f"the task {type(self).__name__}"
@@ -396,7 +416,7 @@ class Task(Spec):
         raise NotImplementedError
 
     def show_explained(self, source: Samples, found: Sequence[Attribution], title: str) -> List[Artifact]:
-        """Where in each sample its explained number came from.
+        """Returns figures of the parts of each sample that its explained score comes from.
 
         Args:
             source: of these samples, in order.

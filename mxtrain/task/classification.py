@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple
 
+from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.base import Report, Task
@@ -16,18 +17,17 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Json, JsonObject, LossBlock
-    from mxtrain.dataset.base import Samples
-    from mxtrain.dataset.language.sources import LabelledTexts
-    from mxtrain.dataset.signature import Signature
+    from mxtrain.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
+    from mxtrain.data.base import Samples
+    from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
-    from mxtrain.metric.meter import Meter
+    from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.task.explained import Explained
     from mxtrain.types import Batch
 
 
 def mixes(description: Description) -> bool:
-    """Whether training labels are probabilities."""
+    """Returns True if training labels are probabilities."""
     return description.dataset.mixes and description.trainer.overfit_batches is None
 
 
@@ -58,19 +58,26 @@ class Classification(Task):
         loss = description.loss.build(self.num_classes(signature), training)
         if training:
             loss.dense = mixes(description)
-        return self.tried(loss, description, self.output_shapes(description, signature))
+        return self.validate_loss_output(loss, description, self.output_shapes(description, signature))
 
-    def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
+    def build_meter(
+        self, description: Description, signature: Signature, weights: LossWeights, training: bool
+    ) -> Meter:  # fmt: skip
         from mxtrain.metric.meter import Meter
 
         dense = training and mixes(description)
-        return Meter(description.metric, self.num_classes(signature), dense=dense, weighted=weighted)
+        return Meter(description.metric, self.num_classes(signature), weights, dense=dense)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """Class probabilities (B, K)."""
         from mxtrain.engine.backend import nd
 
         return nd.softmax(outputs[0].astype("float32"))
+
+    def export_outputs(
+        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+    ) -> Dict[str, Array]:  # fmt: skip
+        return {"probabilities": F.softmax(outputs[0])}
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """The likeliest class, its probability, and the next ones."""
@@ -85,7 +92,7 @@ class Classification(Task):
         return {f"{name}_{number}": value for number, one in numbered for name, value in one.items()}
 
     def can_show(self, description: Description) -> bool:
-        return True
+        return description.dataset.sample_type not in ("numbers", "arrays")  # of which there is no figure
 
     def show(
         self, signature: Signature, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
@@ -95,7 +102,7 @@ class Classification(Task):
         from mxtrain.task.sample_picture import Shown, draw_samples, images_of
 
         names, label_B = signature.class_names, targets[0].astype(int)
-        if signature.tokenizer_config is not None:
+        if isinstance(source, TextPairs):
             rows = [
                 [text, names[label], names[int(found.argmax())], f"{found.max():.2f}"]
                 for text, label, found in zip(texts_of(source), label_B, predictions)
@@ -127,7 +134,7 @@ class Classification(Task):
         )  # fmt: skip
 
 
-def texts_of(source: LabelledTexts) -> List[str]:
+def texts_of(source: TextPairs) -> List[str]:
     """The texts of a source as they are, pairs joined."""
     return [" | ".join(text for text in pair if text is not None) for pair in source.pairs]
 

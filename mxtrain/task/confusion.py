@@ -1,4 +1,4 @@
-"""Reports the confusion matrix as a table and a picture, and per-class precision, recall and F1.
+"""Reports the confusion matrix as a table and an image, and per-class precision, recall and F1.
 
 Legend: N samples, K classes.
 """
@@ -14,20 +14,20 @@ from mxtrain.logger.fonts import drawable, font_of
 from mxtrain.types import Artifact, Picture, Table, TextLines
 
 MAX_SHOWN_CLASSES = 40
-# Beyond this many classes the numbers in the cells of the picture could not be read.
+# Beyond this many classes the numbers in the cells of the image could not be read.
 MAX_NUMBERED_CLASSES = 20
 
 
 def confusion_artifacts(
     label_N: np.ndarray, predicted_N: np.ndarray, class_names: Sequence[str], title: str
 ) -> List[Artifact]:  # fmt: skip
-    """The table of classes, the most frequent confusions, and the confusion matrix as a table and a picture.
+    """The table of classes, the most frequent confusions, and the confusion matrix as a table and an image.
 
     Args:
         label_N: true classes.
         predicted_N: those that the network names.
         class_names: of the K classes.
-        title: of the picture.
+        title: of the image.
     """
     confusion_KK = np.zeros((len(class_names),) * 2, int)
     np.add.at(confusion_KK, (label_N, predicted_N), 1)
@@ -69,7 +69,7 @@ def worst_confusions(
 
 
 def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: str) -> Image.Image:
-    """The matrix as a picture, each row scaled to its own sum."""
+    """The matrix as an image, each row scaled to its own sum."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties

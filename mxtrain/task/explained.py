@@ -1,4 +1,4 @@
-"""What is explained of a prediction, and where in a sample it was found to come from.
+"""Explained score of a prediction, and the parts of the sample that it comes from.
 
 Legend: B batch; H height, W width of what enters the network; h, w of a map over it.
 """
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     Score = Callable[[Tuple[NDArray, ...]], NDArray]
-    """What the network returns for the samples of a batch, as they are or changed -> (B,), one number of each that
-    gradients can be taken of. What was predicted for the samples as they are stays chosen, whatever it is given."""
+    """Maps the network's outputs, for unchanged or changed samples of a batch, to one differentiable score each, (B,).
+    The score stays that of the class predicted for the unchanged samples."""
 
 
 @dataclass(frozen=True)

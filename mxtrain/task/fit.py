@@ -1,37 +1,18 @@
-"""Whether dataset, model, loss and metrics fit each other and a task, and whether data fit what was learned."""
+"""Checks that dataset, model, loss and metrics fit each other and a task, and that data fit a trained network."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Sequence
+import difflib
+from typing import TYPE_CHECKING, Mapping, Sequence
 
+from mxtrain.config.specs import name_of
 from mxtrain.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from mxtrain.dataset.base import Splits
-    from mxtrain.dataset.signature import Signature
+    from mxtrain.data.base import Splits
+    from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.task.base import Task
-
-DATASETS = {
-    "text": "dataset=text", "numbers": "dataset=tabular", "frames": "dataset=digit_lines",
-    "symbols": "dataset=formant_digits", "features": "dataset=feature_table",
-    "indexed_features": "dataset=libsvm", "interactions": "dataset=imported_names",
-    "observations": "dataset=gymnasium",
-}  # fmt: skip
-"""A dataset for each kind of input that a model takes."""
-DATASETS_OF_TASKS = {("regression", "text"): "dataset=glue dataset.task=stsb", ("regression", "images"): ""}
-"""Likewise where the task needs another one than `DATASETS` says; empty: there is none but a user's own."""
-MODELS = {
-    "text": "model=bert", "numbers": "model=mlp", "frames": "model=deep_speech2", "symbols": "model=fastspeech",
-    "features": "model=wide_deep", "indexed_features": "model=factorization_machine", "interactions": "model=fism",
-    "observations": "model=actor_critic",
-}  # fmt: skip
-"""A model for each kind of sample that a dataset gives."""
-MODELS_OF_TASKS = {
-    ("regression", "text"): "model=bert", ("regression", "images"): "model=lenet",
-    ("tabular", "indexed_features"): "model=factorization_machine",
-}  # fmt: skip
-"""A model for a task and a kind of sample that the task's usual model does not read."""
 
 
 def check_fit(task: Task, description: Description) -> None:
@@ -42,52 +23,69 @@ def check_fit(task: Task, description: Description) -> None:
     """
     dataset, model, loss = description.dataset, description.model, description.loss
     own = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
-    is_unfit = bool(task.name and model.serves) and task.name not in model.serves
-    if task.name and task.name not in dataset.serves:
-        others = " or ".join(f"task={name}" for name in dataset.serves)
+    is_unfit = bool(task.name and model.tasks) and task.name not in model.tasks
+    if task.name and task.name not in dataset.tasks:
+        others = " or ".join(f"task={name}" for name in dataset.tasks)
         options = " or ".join(f"dataset={name}" for name in task.dataset_options)
-        beside = f" with {_model_for(task, '')}" if is_unfit else ""
+        beside = f" with {_model_for(task, {})}" if is_unfit else ""
         instead = f" Or a dataset for {own}, e.g. {options}{beside}." if options else ""
-        raise ConfigError(f"{own} and the dataset do not fit: its samples are for {others}. Type that.{instead}")
+        raise ConfigError(
+            f"{own} and the dataset do not fit: its samples are for {others}."
+            f"{_spelling(task, dataset, dataset.tasks)} Type that.{instead}"
+        )
     if is_unfit:
-        serves = type(dataset).serves  # for any task
-        serves = serves if isinstance(serves, tuple) else dataset.serves  # where a setting decides
-        both = [f"task={name}, or " for name in model.serves if name in serves]
+        tasks = type(dataset).tasks  # for any task
+        tasks = tasks if isinstance(tasks, tuple) else dataset.tasks  # where a setting decides
+        both = [f"task={name}, or " for name in model.tasks if name in tasks]
+        advice = f"Type {''.join(both)}{_model_for(task, dataset.model_hints)}."
+        if not type(task).__module__.startswith("mxtrain."):
+            advice = f'Subclass {type(model).__name__} and set tasks = ("{task.name}",), or choose a model of your own.'
         raise ConfigError(
             f"task={task.name} and the model {type(model).__name__} do not fit: it is for "
-            f"{', '.join(model.serves)}. Type {''.join(both)}{_model_for(task, dataset.gives)}."
+            f"{', '.join(model.tasks)}.{_spelling(task, model, model.tasks)} {advice}"
         )
     if dataset.sampler != "shuffle" and not task.has_classes:
         raise ConfigError(
             f"dataset.sampler={dataset.sampler}: samples of {own} have no single class to choose them by. Type "
             "dataset.sampler=shuffle."
         )
-    if model.reads and dataset.gives not in model.reads:
-        takes = " or ".join(model.reads)
-        example = DATASETS_OF_TASKS.get((task.name, model.reads[0]), DATASETS.get(model.reads[0], "dataset=digits"))
+    if model.input_types and dataset.sample_type not in model.input_types:
+        takes = " or ".join(model.input_types)
+        example = model.dataset_hints.get(task.name, model.dataset_hints.get("", ""))
         other = f"a dataset of {takes}, e.g. {example}" if example else f"a dataset of {takes} of your own"
         raise ConfigError(
-            f"model takes {takes}, and dataset gives {dataset.gives}. Type {_model_for(task, dataset.gives)}, or "
-            f"{other}."
+            f"model takes {takes}, and dataset gives {dataset.sample_type}. Type "
+            f"{_model_for(task, dataset.model_hints)}, or {other}."
         )
-    if loss.serves and task.name not in loss.serves:
+    model.require_known(dataset.signature_class.known_names)
+    if loss.tasks and task.name not in loss.tasks:
         instead = f"loss={task.loss_option}" if task.loss_option else "another loss"
         raise ConfigError(
-            f"loss: {type(loss).__name__} is for {', '.join(loss.serves)}, not for {own}. Type {instead}."
+            f"loss: {type(loss).__name__} is for {', '.join(loss.tasks)}, not for {own}."
+            f"{_spelling(task, loss, loss.tasks)} Type {instead}."
         )
     for name, metric in description.metric.items():
-        if metric.serves and task.name not in metric.serves:
+        if metric.tasks and task.name not in metric.tasks:
             instead = f"metric=[{task.metric_option}]" if task.metric_option else "another metric"
             raise ConfigError(
-                f"metric.{name}: {type(metric).__name__} is for {', '.join(metric.serves)}, not for {own}. Type "
-                f"{instead}."
+                f"metric.{name}: {type(metric).__name__} is for {', '.join(metric.tasks)}, not for {own}."
+                f"{_spelling(task, metric, metric.tasks)} Type {instead}."
             )
 
 
-def _model_for(task: Task, gives: str) -> str:
-    """The model to type for a task, and for what the dataset gives; `gives` is empty where that may be anything."""
-    usual = f"model={task.model_option}" if task.model_option else MODELS.get(gives, "another model, e.g. model=lenet")
-    return MODELS_OF_TASKS.get((task.name, gives), usual)
+def _spelling(task: Task, part: object, tasks: Sequence[str]) -> str:
+    """A sentence if a user's own class may have misspelt the task's name: in `tasks`, or in `name` of a task."""
+    near = difflib.get_close_matches(task.name, tasks, n=1, cutoff=0.8)
+    kinds = [kind for kind in (type(task), type(part)) if not kind.__module__.startswith("mxtrain.")]
+    if not near or not kinds:
+        return ""
+    return f" '{near[0]}' and '{task.name}' differ in spelling: see {' and '.join(map(name_of, kinds))}."
+
+
+def _model_for(task: Task, hints: Mapping[str, str]) -> str:
+    """The model to type for a task; `hints` are the dataset's, empty where that may be any."""
+    usual = f"model={task.model_option}" if task.model_option else hints.get("", "another model, e.g. model=lenet")
+    return hints.get(task.name, usual) if task.name else usual
 
 
 def require_same_names(signature: Signature, splits: Splits) -> None:
@@ -96,12 +94,23 @@ def require_same_names(signature: Signature, splits: Splits) -> None:
     Raises:
         DataError: they differ.
     """
-    learned, found = list(signature.class_names) or list(signature.symbols), list(splits.class_names)
+    learned, found = list(signature.learned_names), list(splits.class_names)
     if learned != found:
         raise DataError(
             f"the dataset's {len(found)} classes are not those the model was trained on ({len(learned)}): "
             f"{_some(found)} against {_some(learned)}. Name the right data with dataset=... or dataset.root=FOLDER."
         )
+
+
+def require_known_names(signature: Signature, splits: Splits) -> None:
+    """Refuses data with more classes than were learned; arrays that are only measured need not have all of them.
+
+    Raises:
+        ConfigError: they have.
+    """
+    learned, found = len(signature.learned_names), len(splits.class_names)
+    if found > learned:
+        raise ConfigError(f"evaluate: dataset= has a label {found - 1}, and the run has learned {learned} classes.")
 
 
 def _some(names: Sequence[str]) -> str:

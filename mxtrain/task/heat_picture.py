@@ -1,4 +1,4 @@
-"""Draws where in a picture a prediction came from: the picture, and beside it the same in grey under a map of heat.
+"""Draws where in an image a prediction came from: the image, and beside it the same in grey under a map of heat.
 
 Legend: B batch; H height, W width, C channels; h, w of a map, which may be coarser.
 """
@@ -25,7 +25,7 @@ _BRIGHTEST = 99.5
 """The percentile of a map that is drawn in full colour: single pixels would leave the rest invisible."""
 _OPACITY = 0.9
 _DARKEST, _LIGHTEST = 35, 150
-"""Of the picture under the heat: neither hides its colours."""
+"""Of the image under the heat: neither hides its colours."""
 _FOR = ((225, 75, 0), (255, 225, 70))
 _AGAINST = ((0, 75, 215), (110, 205, 255))
 """Colours of little and of most heat."""
@@ -42,16 +42,16 @@ def heat_table(found: Sequence[Attribution]) -> Table:
 
 
 def draw_heat(image_BHWC: np.ndarray, found: Sequence[Attribution], title: str) -> Image.Image:
-    """A grid of samples: the picture, and beside it what spoke for the prediction; below, what is right and what was
+    """A grid of samples: the image, and beside it what spoke for the prediction; below, what is right and what was
     predicted, in red where it is wrong.
 
     Args:
         image_BHWC: uint8.
         found: of each.
-        title: of the whole picture.
+        title: of the whole image.
 
     Returns:
-        An RGB picture.
+        An RGB image.
     """
     pairs = [_pair(image_HWC, one) for image_HWC, one in zip(image_BHWC, found)]
     columns = min(_COLUMNS, max(1, len(pairs)))
@@ -79,15 +79,15 @@ def draw_heat(image_BHWC: np.ndarray, found: Sequence[Attribution], title: str) 
 
 def _legend(has_against: bool, has_region: bool) -> str:
     colours = "orange spoke for what was predicted" + (", blue against it" if has_against else "")
-    return f"{colours}; each picture has a scale of its own" + ("; outlined: what is explained" if has_region else "")
+    return f"{colours}; each image has its own scale" + ("; outlined: what is explained" if has_region else "")
 
 
 def _pair(image_HWC: np.ndarray, one: Attribution) -> Image.Image:
-    """The picture, and what is hot in it."""
+    """The image, and what is hot in it."""
     heat_hw, region_HW = one.heat_hw, one.region_HW
     if one.extent is not None:
         height, width = one.extent
-        # A map of the whole frame, of which the picture is the top left part.
+        # A map of the whole frame, of which the image is the top left part.
         shape = image_HWC.shape[:2] if region_HW is None else region_HW.shape
         heat_hw = _resized(heat_hw, (shape[1], shape[0]))[:height, :width]
         image_HWC = image_HWC[:height, :width]
@@ -106,7 +106,7 @@ def _pair(image_HWC: np.ndarray, one: Attribution) -> Image.Image:
 
 def _heated(tile: Image.Image, heat_hw: np.ndarray, shape: Tuple[int, ...]) -> Image.Image:
     """The tile in grey under a map, the more opaque the hotter."""
-    # The pixels of a small picture stay squares, and so does a map of just these.
+    # The pixels of a small image stay squares, and so does a map of just these.
     is_as_fine = heat_hw.shape == tuple(shape) and tile.width >= shape[1]
     heat_HW = _resized(heat_hw, tile.size, Image.Resampling.NEAREST if is_as_fine else Image.Resampling.BILINEAR)
     strongest = float(np.percentile(np.abs(heat_HW), _BRIGHTEST)) or float(np.abs(heat_HW).max()) or 1.0
@@ -129,7 +129,7 @@ def _resized(
 
 
 def _outline(region_HW: np.ndarray, size: Tuple[int, int]) -> Image.Image:
-    """A mask of the border of a region, in a picture of that (width, height)."""
+    """A mask of the border of a region, in an image of that (width, height)."""
     inside = np.asarray(Image.fromarray(region_HW).resize(size, Image.Resampling.NEAREST))
     padded = np.pad(inside, 1, mode="edge")
     shifts = (padded[2:, 1:-1], padded[:-2, 1:-1], padded[1:-1, 2:], padded[1:-1, :-2])

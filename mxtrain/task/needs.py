@@ -1,4 +1,4 @@
-"""What a task may need of where, how and in which precision a batch is computed."""
+"""Requirements of a task on placement, order and precision of a batch's computation."""
 
 WHOLE_BATCH = "whole_batch"
 CARRIED_STATE = "carried_state"
@@ -12,4 +12,4 @@ NEEDS = {
     GLOBAL_WEIGHT: "its loss must be divided by the weight of the global batch",
     FULL_PRECISION: "its numbers do not fit into 16 bits",
 }
-"""What each of them means, as a clause for messages."""
+"""Meaning of each, as a clause for messages."""

@@ -15,7 +15,7 @@ import numpy as np
 
 UNKNOWN = -1
 USUAL_DISCOUNT = 0.5
-"""Where no n-gram counts once, so that something is left for what was never seen."""
+"""Discount if no n-gram occurs once, so that probability remains for unseen n-grams."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, List, Mapping, Sequence, Tuple
 
+from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
 from mxtrain.task.base import Report, Task
 from mxtrain.types import Artifact, Picture, Table
@@ -17,11 +18,10 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from mxtrain.annotations import Json, LossBlock
-    from mxtrain.dataset.base import Samples
-    from mxtrain.dataset.signature import Signature
+    from mxtrain.data.base import Samples
+    from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode
-    from mxtrain.metric.meter import Meter
     from mxtrain.types import Batch
 
 
@@ -30,7 +30,7 @@ class Regression(Task):
     training samples, as the signature says; metrics and predictions are in the targets' own unit."""
 
     name: ClassVar[str] = "regression"
-    dataset_options: ClassVar[Tuple[str, ...]] = ("tabular",)
+    dataset_options: ClassVar[Tuple[str, ...]] = ("number_table",)
     model_option: ClassVar[str] = "mlp"
     loss_option: ClassVar[str] = "l2"
     metric_option: ClassVar[str] = "root_mean_squared_error"
@@ -51,12 +51,10 @@ class Regression(Task):
         from mxtrain.loss.blocks import RegressionLoss
 
         block = RegressionLoss(description.loss.block(), signature.target_mean, signature.target_std)
-        return self.tried(block, description, [(1,)])
+        return self.validate_loss_output(block, description, [(1,)])
 
-    def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
-        meter = super().build_meter(description, signature, weighted, training)
-        meter.output_scale = (signature.target_mean, signature.target_std)
-        return meter
+    def output_scale(self, signature: Signature) -> Tuple[float, float]:
+        return signature.target_mean, signature.target_std
 
     def build_decode(self, description: Description, signature: Signature) -> Decode:
         """Predicted numbers, (B,), in the unit of the targets."""
@@ -83,7 +81,7 @@ class Regression(Task):
 
         names = (
             texts_of(source)
-            if signature.tokenizer_config is not None
+            if isinstance(source, TextPairs)
             else [str(number) for number in range(len(source))]
         )
         rows = [[name, f"{target:.4g}", f"{found:.4g}"] for name, target, found in zip(names, targets[0], predictions)]
@@ -94,7 +92,7 @@ class Regression(Task):
 
 
 class ScatterReport(Report):
-    """Errors beside those of the mean of the training targets, and targets and predictions as a table and a picture.
+    """Errors beside those of the mean of the training targets, and targets and predictions as a table and an image.
 
     Args:
         decode: makes predictions of the network's outputs.

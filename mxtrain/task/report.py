@@ -1,4 +1,4 @@
-"""What one pass over a split is looked at for."""
+"""Reports over one pass of a split."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Report:
-    """What one pass over a split is looked at for, besides loss and metrics. This one looks at nothing.
+    """Report over one pass of a split, in addition to loss and metrics. This base class reports nothing.
 
     Call `update` with each batch, then `artifacts`.
     """

@@ -13,13 +13,13 @@ from PIL import Image, ImageDraw, ImageFont
 from mxtrain.logger.fonts import drawable, font_of
 
 if TYPE_CHECKING:
-    from mxtrain.dataset.base import Source
+    from mxtrain.data.base import Source
 
 _TILE = 112  # pixels along a sample's longer side, about
 _GAP = 10
 FONT_SIZE = 15
 CAPTION = 2 * (FONT_SIZE + 4) + 4
-_COLUMNS = 4  # TensorBoard shows a picture about 340 pixels wide: captions must stay legible there
+_COLUMNS = 4  # TensorBoard shows an image about 340 pixels wide: captions must stay legible there
 
 PAPER = (255, 255, 255)
 INK = (40, 40, 40)
@@ -48,12 +48,12 @@ def draw_samples(samples: Shown, class_names: Sequence[str], max_images: int) ->
     """A grid of samples: under each its class, then the predicted class and its probability, in red where wrong.
 
     Args:
-        samples: Pictures (B, H, W, C) as uint8, labels (B,), probabilities (B, K).
+        samples: Images (B, H, W, C) as uint8, labels (B,), probabilities (B, K).
         class_names: Names of the K classes; a class without a name is shown by its number.
         max_images: How many samples to draw at most.
 
     Returns:
-        An RGB picture.
+        An RGB image.
     """
     shown = drawable(class_names)
     tiles = [as_tile(image, _TILE) for image in samples.image_BHWC[:max_images]]
@@ -84,7 +84,7 @@ def draw_caption(
     """Two lines under a sample: its class; the predicted class and its probability, in red where it is wrong.
 
     Args:
-        draw: of the picture.
+        draw: of the image.
         place: x and y of the top left corner.
         width: of the lines, in pixels.
         names: of both classes, as `drawable` gives them.
@@ -117,14 +117,14 @@ def as_tile(image_HWC: np.ndarray, longer_side: int) -> Image.Image:
 
     Args:
         image_HWC: uint8.
-        longer_side: a small picture may get a little less, or more.
+        longer_side: a small image may get a little less, or more.
     """
     channels = image_HWC.shape[2]
     array = np.ascontiguousarray(image_HWC[:, :, :3] if channels >= 3 else image_HWC[:, :, 0])
     tile = Image.fromarray(array).convert("RGB")
     scale = longer_side / max(tile.size)
     if scale >= 1:
-        # Whole multiples keep every pixel of a small picture a sharp square.
+        # Whole multiples keep every pixel of a small image a sharp square.
         scale = max(1, round(scale))
     size = (max(1, round(tile.width * scale)), max(1, round(tile.height * scale)))
     return tile.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.LANCZOS)

@@ -1,4 +1,4 @@
-"""How many scores a network of a user's own gives for a sample, found by tracing it."""
+"""Number of scores per sample of a user's network, found by tracing it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mxtrain.model.graph.trace import NotTraceable, trace
 from mxtrain.types import shapes_of
 
 if TYPE_CHECKING:
-    from mxtrain.dataset.signature import Signature
+    from mxtrain.data.signature import Signature
     from mxtrain.model.base import Model
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
-from bench_parts.processes import ProcessFailed, mxtrain_arguments, untouched_environment
+from bench_parts.harness import ProcessFailed, mxtrain_arguments, rows_of, status_of, untouched_environment
 from mxtrain.private_sockets.folder import VARIABLE as FOLDER
 
 TIMEOUT_S = 300
@@ -164,10 +164,7 @@ class Run:
 
     def outcome(self) -> Outcome:
         """Of a run that has ended."""
-        rows = [json.loads(line) for line in (self._run_dir / "metrics.jsonl").read_text().splitlines()]
-        for row in rows:
-            row.pop("samples_per_s")
-        return json.loads((self._run_dir / "status.json").read_text())["weights_sha256"], rows
+        return outcome_of(self._run_dir)
 
     def left(self, strangers: Callable[[], Sequence[str]] = list) -> str:
         """What it has left behind, or an empty string.
@@ -189,6 +186,14 @@ class Run:
     def tail(self) -> str:
         """The last it has said."""
         return " | ".join(line.strip() for _, line in self._lines[-4:])
+
+
+def outcome_of(run_dir: Path) -> Outcome:
+    """Of a run that has ended."""
+    rows = rows_of(run_dir)
+    for row in rows:
+        row.pop("samples_per_s")
+    return status_of(run_dir)["weights_sha256"], rows
 
 
 def kill_below(folder: Path) -> None:

@@ -22,8 +22,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from bench_parts import network, poisoned
 from bench_parts.fault_run import Outcome, Run, differences, kill_below
-from bench_parts.measured import Measured, Options, Series, Target, say
-from bench_parts.processes import ProcessFailed
+from bench_parts.harness import Measured, Options, ProcessFailed, say
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_NON_FINITE
 from mxtrain.kvstore import has_horovod
 
@@ -87,7 +86,7 @@ class Bench:
 
     @contextmanager
     def network(self) -> Iterator[network.Network]:
-        """Two hosts, that nobody else uses meanwhile."""
+        """Two hosts without other load."""
         try:
             hosts = self._networks.get_nowait()
         except queue.Empty:
@@ -367,69 +366,49 @@ def blows(name: str, store: str, *struck: Tuple[str, int], exact: bool = True) -
     return Blows(name, store, exact, NOTICED_S + 1 if stops else 1.0, blows=struck)
 
 
+def _of_both(store: str) -> Sequence[Fault]:
+    """What is done to runs of either store."""
+    return (
+        Partition("partition of 5 s", store, seconds=5.0),
+        Partition("partition of 60 s", store, limit=NOTICED_S + 1, seconds=60.0),
+        Loss("5 % of packets lost", store),
+        MissingHost("host missing at start", store, limit=NOTICED_S + 5),
+        LostHost("host lost for good while the group starts", store),
+        NeverUp("worker 1 never comes up", store, limit=10.0 + 5),
+        FullDisk("disk of worker 0 full for a while", store),
+        FullDisk("disk of worker 0 full for good", store, for_good=True),
+        NotANumber("NaN in worker 1", store),
+    )
+
+
+def _of_each(store: str, role: str, name: str, exact: bool = True) -> Sequence[Fault]:
+    return [blows(f"{name} {word}", store, (role, number), exact=exact) for word, number in SIGNALS]
+
+
+SIGNALS = (("killed", KILL), ("stopped", STOP))
+# Horovod has no port to take: the kernel chooses those when they are bound.
 FAULTS: Sequence[Fault] = (
-    blows("worker 0 killed", "dist_sync", ("worker0", KILL)),
-    blows("worker 1 killed", "dist_sync", ("worker1", KILL)),
-    blows("server killed", "dist_sync", ("server", KILL)),
-    blows("scheduler killed", "dist_sync", ("scheduler", KILL)),
-    blows("worker 0 stopped", "dist_sync", ("worker0", STOP)),
-    blows("worker 1 stopped", "dist_sync", ("worker1", STOP)),
-    blows("server stopped", "dist_sync", ("server", STOP)),
-    blows("scheduler stopped", "dist_sync", ("scheduler", STOP)),
+    *_of_each("dist_sync", "worker0", "worker 0"),
+    *_of_each("dist_sync", "worker1", "worker 1"),
+    *_of_each("dist_sync", "server", "server"),
+    *_of_each("dist_sync", "scheduler", "scheduler"),
     blows("worker 1 killed, and again while the group starts", "dist_sync", ("worker1", KILL), ("worker1", KILL)),
     blows("server and then worker 0 killed", "dist_sync", ("server", KILL), ("worker0", KILL)),
-    Partition("partition of 5 s", "dist_sync", seconds=5.0),
-    Partition("partition of 60 s", "dist_sync", limit=NOTICED_S + 1, seconds=60.0),
-    Loss("5 % of packets lost", "dist_sync"),
-    MissingHost("host missing at start", "dist_sync", limit=NOTICED_S + 5),
-    LostHost("host lost for good while the group starts", "dist_sync"),
-    NeverUp("worker 1 never comes up", "dist_sync", limit=10.0 + 5),
     TakenPort("the scheduler's port is taken", "dist_sync"),
-    FullDisk("disk of worker 0 full for a while", "dist_sync"),
-    FullDisk("disk of worker 0 full for good", "dist_sync", for_good=True),
-    NotANumber("NaN in worker 1", "dist_sync"),
+    *_of_both("dist_sync"),
     blows("worker 0 killed", "horovod", ("worker0", KILL)),
-    blows("worker 1 killed", "horovod", ("worker1", KILL), exact=False),
     blows("worker 0 stopped", "horovod", ("worker0", STOP), exact=False),
-    blows("worker 1 stopped", "horovod", ("worker1", STOP), exact=False),
+    *_of_each("horovod", "worker1", "worker 1", exact=False),
     blows("worker 1 killed, and its replacement while it starts", "horovod", ("worker1", KILL), ("worker1", KILL),
           exact=False),
     blows("worker 1 and then worker 0 killed", "horovod", ("worker1", KILL), ("worker0", KILL), exact=False),
-    Partition("partition of 5 s", "horovod", seconds=5.0),
-    Partition("partition of 60 s", "horovod", limit=NOTICED_S + 1, seconds=60.0),
-    Loss("5 % of packets lost", "horovod"),
-    MissingHost("host missing at start", "horovod", limit=NOTICED_S + 5),
-    LostHost("host lost for good while the group starts", "horovod"),
-    NeverUp("worker 1 never comes up", "horovod", limit=10.0 + 5),
-    FullDisk("disk of worker 0 full for a while", "horovod"),
-    FullDisk("disk of worker 0 full for good", "horovod", for_good=True),
-    NotANumber("NaN in worker 1", "horovod"),
+    *_of_both("horovod"),
 )  # fmt: skip
 QUICK = "worker 1 killed"
-NOTES = (
-    f"Two workers on this machine (dist_sync: a server and a scheduler as well), {AT_ONCE} such runs side by side, "
-    "an MLP on the default data, 200 steps of a few ms, a checkpoint every 20 steps; the fault at a random step "
-    "from 20 to 120. Where the fault is one of the network, each worker is in a network namespace of its own, with "
-    "an sshd, and cluster.launcher=ssh. Time-outs are the default ones (cluster.heartbeat_timeout=5), but for "
-    "cluster.start_timeout=10 where nobody comes.",
-    "Noticed: from the fault to the supervisor's word, or, where the run has to end, to its end; no figure where "
-    "nothing had to be given up. As far as before: from the fault (so with the 5 or 60 s of the partition) to the end "
-    "of the step after the last one before it, or to the first step where it had not begun, or (lost packets, a host "
-    "lost for good) to the end of the run. While the disk is full training goes on, and rows wait in memory.",
-    "Right: the weights are those of the undisturbed run to the bit, all rows of metrics.jsonl are there, once, so "
-    "each sample was used once in each epoch, and no process, socket or port is left. With horovod the other worker "
-    "goes on alone when worker 1 of this machine is lost, and the last bits change with the number of workers: there, "
-    "losses are compared (1e-2) instead of bits. Where the run has to end, its exit code and the cause it names are "
-    "checked, and the same command then goes on to those weights.",
-    "A full disk on worker 1 means nothing: it writes no file but its log. Horovod has no port to take: the kernel "
-    "chooses those when they are bound.",
-)  # fmt: skip
-
-
 def measure(options: Options) -> Measured:
-    """All faults that this machine can play; see `NOTES`."""
+    """All faults that this machine can play."""
     faults = [fault for fault in FAULTS if fault.store != "horovod" or has_horovod()]
-    reason, lossless = network.reason_against(), shutil.which("nft", path=network.SEARCH) is None
+    reason, lossless = network.unsupported_reason(), shutil.which("nft", path=network.SEARCH) is None
     left_out = (OverHosts, FullDisk) if reason else (Loss,) if lossless else ()
     faults = [fault for fault in faults if not isinstance(fault, left_out)]
     if options.quick:
@@ -476,7 +455,7 @@ def _lines(path: Optional[Path]) -> List[str]:
 
 def summarize(records: Sequence[Mapping[str, Any]]) -> Measured:
     """What the records of faults say together."""
-    found = Measured(notes=list(NOTES))
+    found = Measured()
     found.table = [["store", "fault", "runs", "right", "noticed after, s", "as far as before, or ended, after, s"]]
     wrong = [f"{r['store']}, {r['fault']}, step {r['step']}: {r['problem']}" for r in records if r["problem"]]
     for fault in FAULTS:
@@ -489,12 +468,12 @@ def summarize(records: Sequence[Mapping[str, Any]]) -> Measured:
             values = [r[key] for r in mine if r[key] is not None]
             cells.append(f"{statistics.median(values):.2f} (longest {max(values):.2f})" if values else "")
             if values:
-                found.series.append(Series(f"{name}: {words}", "s", values))
+                found.add(f"{name}: {words}", "s", values)
             if values and key == "noticed" and fault.limit is not None:
-                found.targets.append(Target(f"{name}: noticed, longest, s", max(values), fault.limit, at_least=False))
+                found.at_most(f"{name}: noticed, longest, s", max(values), fault.limit)
         right = sum(not r["problem"] for r in mine)
         found.table.append([fault.store, fault.name, str(len(mine)), str(right), *cells])
-    found.targets.append(Target("runs that are not right", len(wrong), 0, False))
+    found.at_most("runs that are not right", len(wrong), 0)
     found.details["wrong"] = wrong
     return found
 

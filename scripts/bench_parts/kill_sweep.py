@@ -4,7 +4,7 @@ Every run must end with the weights of the run that was never killed, to the bit
 metrics.jsonl. Kills during start-up hit whole processes of the command line. The others are forked, each to run the
 same command, by a process that has MXNet imported, which is quicker than starting each anew.
 
-    python scripts/bench_parts/kill_sweep.py [KILLS] [OVERRIDE ...]
+    python -m bench_parts.kill_sweep nursery        forks what its standard input asks for
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-ROOT = Path(__file__).resolve().parents[2]
+from bench_parts.fault_run import Outcome, differences, outcome_of
+from bench_parts.harness import Measured, Options, ask, say, tuned_environment, untouched_environment
+
 CORES = len(os.sched_getaffinity(0))
 KILLS_PER_RUN = 5
 START_UP_SHARE = 0.2
@@ -54,7 +56,35 @@ BEFORE_THE_SAVE = 14
 """The step from which a short run goes on to the save of step 21 that is killed."""
 
 
-def measure(kills: int = 100, placement: Sequence[str] = (), seed: int = 0) -> Dict[str, Any]:
+PLACEMENTS: Dict[str, List[str]] = {
+    # 3 parts x 2 replicas x 2 microbatches must divide the batch.
+    "single": [], "data": ["parallel=data", "dataset.batch_size=96"],
+    "model": ["parallel=model", "dataset.batch_size=96"],
+    "pipeline": ["parallel=pipeline", "parallel.microbatches=2", "dataset.batch_size=96"],
+    "hybrid": ["parallel=hybrid", "parallel.microbatches=2", "dataset.batch_size=96"],
+}  # fmt: skip
+
+
+def measure(options: Options) -> Measured:
+    """Every kill must be followed by a run that ends with the same weights and rows, to the bit."""
+    found, failures = Measured(), list[str]()
+    for name, overrides in PLACEMENTS.items():
+        if options.quick and overrides:
+            continue
+        kills = 2 if options.quick else 20 if overrides else 100
+        told = ask("kill_sweep:sweep", kills, overrides, environment=tuned_environment(), folder=options.work)
+        say(f"  {name}: {told}")
+        failures += [f"{name}: {failure.replace(str(options.work), 'WORK')}" for failure in told["failures"]]
+        found.add(f"{name}: kills at random moments", "kills", [float(told["random_kills"])])
+        found.add(f"{name}: kills at a call of a save", "kills", [float(told["save_kills"])])
+        found.at_least(f"{name}: kills at random moments", told["random_kills"], kills)
+        found.details[name] = {key: told[key] for key in ("moments", "runs", "random_kills_s", "save_kills_s")}
+    found.details["failures"] = failures
+    found.at_most("runs that did not end with the same weights and rows", len(failures), 0)
+    return found
+
+
+def sweep(kills: int, placement: Sequence[str] = (), seed: int = 0) -> Dict[str, Any]:
     """Kills `kills` times at random, and once at each call of a save (for fewer than 20 kills, and where a placement is
     given, at each twentieth).
 
@@ -97,18 +127,13 @@ def measure(kills: int = 100, placement: Sequence[str] = (), seed: int = 0) -> D
     }  # fmt: skip
 
 
-Outcome = Tuple[str, List[Dict[str, Any]]]
-"""SHA-256 of the final weights, and the rows of metrics.jsonl without their speeds."""
-
-
 def _command(run_dir: Path, overrides: Sequence[str]) -> List[str]:
     quiet = ("logger.console.show_config=false", "logger.console.show_model=false")
     return [sys.executable, "-m", "mxtrain", f"hydra.run.dir={run_dir}", *overrides, *quiet]
 
 
 def _environment() -> Dict[str, str]:
-    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MXNET_CPU_TEMP_COPY": "64"}
+    return {**untouched_environment(), "OMP_NUM_THREADS": "1", "MXNET_CPU_TEMP_COPY": "64"}
 
 
 def _start(run_dir: Path, overrides: Sequence[str]) -> subprocess.Popen:
@@ -121,7 +146,7 @@ class Nursery:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "nursery"],
+            [sys.executable, "-m", "bench_parts.kill_sweep", "nursery"],
             env=_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -164,7 +189,7 @@ class Nursery:
         self.start(run_dir, overrides)
         code = self.wait()
         assert code == exit_code, f"{run_dir.name}: exit code {code}\n{_tail(run_dir)}"
-        return _read(run_dir)
+        return outcome_of(run_dir)
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -174,7 +199,7 @@ class Nursery:
 
 def _serve_nursery() -> None:
     """Forks what stdin asks for in a line of JSON; answers with the process id, and at the end with the exit code."""
-    from mxtrain.trainer import runner  # noqa: F401 - imports MXNet, once for all
+    from mxtrain.training import runner  # noqa: F401 - imports MXNet, once for all
 
     for line in sys.stdin:
         order = json.loads(line)
@@ -207,23 +232,6 @@ def _tail(run_dir: Path) -> str:
     return "\n".join(Path(f"{run_dir}.log").read_text(errors="replace").splitlines()[-15:])
 
 
-def _read(run_dir: Path) -> Outcome:
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
-        row.pop("samples_per_s")
-    return json.loads((run_dir / "status.json").read_text())["weights_sha256"], rows
-
-
-def _differences(found: Outcome, expected: Outcome) -> str:
-    """What is wrong with a resumed run, or an empty string."""
-    if found[0] != expected[0]:
-        return "other weights"
-    if found[1] != expected[1]:
-        steps = [[(row["split"], row["step"]) for row in rows] for rows in (found[1], expected[1])]
-        return "other rows" if steps[0] == steps[1] else "rows missing or twice"
-    return ""
-
-
 # Random moments.
 
 
@@ -244,12 +252,12 @@ class Target:
                 if moment is not None:
                     moments[moment] += 1
                     continue
-                problem = _differences(_read(self._run_dir), expected)  # it was over before the signal came
+                # It was over before the signal came.
+                problem = differences(outcome_of(self._run_dir), expected, exact=True)
                 assert not problem, problem
                 shutil.rmtree(self._run_dir)
-            problem = _differences(self._nursery.complete(self._run_dir, self._overrides), expected) or _leftovers(
-                self._run_dir
-            )
+            outcome = self._nursery.complete(self._run_dir, self._overrides)
+            problem = differences(outcome, expected, exact=True) or _leftovers(self._run_dir)
         except (AssertionError, OSError, ValueError) as error:
             problem = f"{type(error).__name__}: {error}"
         shutil.rmtree(self._run_dir, ignore_errors=True)
@@ -340,7 +348,7 @@ def _kill_one_save(
         nursery.start(run_dir, overrides, die_at=number)
         code = nursery.wait()
         assert code in (0, -signal.SIGKILL), f"exit code {code}\n{_tail(run_dir)}"
-        return code != 0, _differences(nursery.complete(run_dir, overrides), expected) or _leftovers(run_dir)
+        return code != 0, differences(nursery.complete(run_dir, overrides), expected, exact=True) or _leftovers(run_dir)
     except (AssertionError, OSError, ValueError) as error:
         return True, f"{type(error).__name__}: {error}"
     finally:
@@ -371,22 +379,5 @@ def _die_at(number: int) -> None:
         wrap(name)
 
 
-def _print(result: Dict[str, Any]) -> None:
-    moments = ", ".join(f"{count} in {moment}" for moment, count in result["moments"].items())
-    print(
-        f"random kills   {result['random_kills']:4d}  ({moments}; {result['runs']} runs, {result['random_kills_s']} s)"
-    )
-    print(f"calls of a save {result['save_kills']:3d}  ({result['save_kills_s']} s)")
-    print(f"failures       {len(result['failures']):4d}")
-    for failure in result["failures"]:
-        print(f"  {failure}")
-    print(json.dumps(result))
-
-
 if __name__ == "__main__":
-    if sys.argv[1:] == ["nursery"]:
-        _serve_nursery()
-    else:
-        measured = measure(int(sys.argv[1]) if sys.argv[1:] else 100, sys.argv[2:])
-        _print(measured)
-        sys.exit(1 if measured["failures"] else 0)
+    _serve_nursery()

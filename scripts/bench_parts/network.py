@@ -20,7 +20,7 @@ SUBNET = "10.213.77"
 _serial = numbers()
 
 
-def reason_against() -> str:
+def unsupported_reason() -> str:
     """Why there can be no such hosts here, or ""."""
     if os.getuid() != 0:
         return "network namespaces need root"

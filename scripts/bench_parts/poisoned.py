@@ -8,9 +8,9 @@ from typing import Tuple
 
 import numpy as np
 
-from mxtrain.dataset import digits
-from mxtrain.dataset.base import Source, Splits
+from mxtrain.data.base import Source, Splits
 from mxtrain.kvstore.world import WORKER
+from mxtrain.vision.classification import digits
 
 FILE = "MXTRAIN_BENCH_POISON"
 """The environment variable with the file's name."""

@@ -1,17 +1,40 @@
-"""Writes what was measured: a JSON file and a plot for each part, and one page with all."""
+"""Publishes results: a JSON file and a plot for each part, an overview page, and a page for each topic."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
+import subprocess
+from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+from bench_parts.harness import ROOT, tuned_environment, tuning_of
 
 INTRODUCTION = """# Benchmarks
 
-Written by `scripts/bench`; run it again rather than edit this page. Each side of a comparison runs in a process of its
-own, in turn with the others, so that what drifts on the machine meets all of them. The middle is the median; the spread
-is the first to the third quartile. The values of every single measurement are in `benchmarks/*.json`.
+`scripts/bench` writes this page and the pages of the topics; do not edit them by hand. All sides of a comparison run
+alternately, each in its own process, so that drift of the machine affects all of them alike. Tables show the median,
+the first and third quartiles and the range. All single measurements are in the JSON files of this folder.
 """
+
+TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
+    "training-speed": (
+        "Training speed",
+        ("runner", "gluoncv", "gluoncv_workers", "detection_race", "segmentation", "race", "language_race", "sparse",
+         "reinforcement", "checkpoint"),
+    ),
+    "inference": ("Inference", ("inference", "beam_search")),
+    "default-runs": ("Default runs", ("default", "segmentation_default", "detection_default")),
+    "command-line": ("Command line", ("cli", "start", "fuzz")),
+    "data": ("Data loading", ("loader", "corpora")),
+    "precision": ("Mixed precision", ("precision", "detection_precision")),
+    "placements": ("Data and model parallelism", ("placements", "placement_accuracy", "verify", "bits")),
+    "distributed": ("Several processes", ("workers", "tables", "compression", "links")),
+    "reliability": ("Reliability", ("soak", "faults", "strangers", "kill_sweep")),
+}  # fmt: skip
+"""File name -> title and parts of each topic's page. Parts without a topic get the page `other`."""
 
 OTHERS = ("fuzz",)
 """Parts that scripts of their own write: scripts/fuzz."""
@@ -27,7 +50,7 @@ def write_result(part: str, result: Mapping[str, Any], out: Path) -> None:
 
 
 def write_page(out: Path, parts: Sequence[str]) -> None:
-    """Writes benchmarks.md from all JSON files that are there, in the order of `parts`; other scripts' come last."""
+    """Writes the overview benchmarks/README.md and the topics' pages from all JSON files of the folder."""
     results = []
     for part in [*parts, *OTHERS]:
         path = out / "benchmarks" / f"{part}.json"
@@ -38,8 +61,22 @@ def write_page(out: Path, parts: Sequence[str]) -> None:
     lines = [INTRODUCTION]
     if any(result["quick"] for result in results):
         lines.append("**Some parts were taken with `--quick`: their figures mean nothing.**\n")
-    lines += [*_machines(results), *_targets(results), *_series(results)]
-    (out / "benchmarks.md").write_text("\n".join(lines).rstrip() + "\n")
+    lines += [*_targets(results), "## Machines\n", *_machines(results)]
+    _write(out / "benchmarks" / "README.md", lines)
+    for topic in dict.fromkeys(topic_of(result["part"]) for result in results):
+        title = TOPICS[topic][0] if topic in TOPICS else "Other"
+        chosen = [result for result in results if topic_of(result["part"]) == topic]
+        head = [f"# Benchmarks: {title}\n", "Targets and machines are in the [overview](README.md).\n"]
+        _write(out / "benchmarks" / f"{topic}.md", [*head, *_series(chosen)])
+
+
+def topic_of(part: str) -> str:
+    """The file name, without its ending, of the page that shows a part."""
+    return next((topic for topic, (_, parts) in TOPICS.items() if part in parts), "other")
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    path.write_text("\n".join(lines).rstrip() + "\n")
 
 
 def _machines(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -65,11 +102,12 @@ def _targets(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "| part | target | limit | measured | met |"
     yield "| --- | --- | --- | --- | --- |"
     for result in results:
+        link = f"[{result['part']}]({topic_of(result['part'])}.md#{result['part']})"
         for target in result["targets"]:
             sign = "≥" if target["at_least"] else "≤"
             met = "yes" if target["met"] else "**no**"
             limit, value = number(target["limit"]), number(target["value"])
-            yield f"| {result['part']} | {target['name']} | {sign} {limit} | {value} | {met} |"
+            yield f"| {link} | {target['name']} | {sign} {limit} | {value} | {met} |"
     yield ""
 
 
@@ -91,7 +129,7 @@ def _series(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 f"| {series['name']} | {series['unit']} | {middle} | {low} to {high} | {least} to {most} | "
                 f"{len(series['values'])} |"
             )
-        yield f"\n![{result['part']}](benchmarks/{result['part']}.png)\n"
+        yield f"\n![{result['part']}]({result['part']}.png)\n"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -137,3 +175,55 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             axes.spines[side].set_visible(False)
     figure.suptitle(f"{result['part']}, {result['taken']}" + (" (quick: means nothing)" if result["quick"] else ""))
     figure.savefig(path)
+
+
+PACKAGES = ("mxnet", "gluoncv", "numpy", "hydra-core", "tensorboardX")
+FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+
+
+def describe_machine() -> Dict[str, Any]:
+    """CPU, cores, memory, versions, commit and load; no name of the machine, no path."""
+    from mxtrain import __version__
+    from mxtrain.runtime.cores import usable_cores
+
+    cpu = _cpu()
+    packages = {package: _version(package) for package in PACKAGES}
+    return {
+        "cpu": cpu.get("model name", platform.processor()),
+        "cores": usable_cores(),
+        "instructions": [flag for flag in FLAGS if flag in cpu.get("flags", "").split()],
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": {"mxtrain": __version__, **packages},
+        "commit": _commit(),
+        "environment": tuning_of(tuned_environment()),
+        "load_1min": round(os.getloadavg()[0], 2),
+    }
+
+
+def _cpu() -> Dict[str, str]:
+    try:
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "mxtrain", "conf", "scripts")
+        return git("rev-parse", "--short=10", "HEAD") + (" with changes" if changed else "")
+    except OSError:
+        return ""

@@ -9,13 +9,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
+from bench_parts.fault_run import Outcome, Run, differences
+from bench_parts.harness import Measured, Options, ProcessFailed, say
+from mxtrain.kvstore import has_horovod
 from mxtrain.private_sockets.folder import VARIABLE as FOLDER
 
 NOBODY = 65534
@@ -206,3 +213,53 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+# Whether runs of two workers are right while such a user attacks them.
+
+GIVEN = ("trainer.max_epochs=2", "cluster.restarts=0")
+ATTACKS = ("reached", "refused", "squatted", "caught")
+
+
+def needs_root(options: Options) -> str:
+    if os.getuid() != 0 or shutil.which("setpriv") is None:
+        return "only root can become another user, and setpriv (util-linux) takes privileges"
+    return ""
+
+
+def measure(options: Options) -> Measured:
+    """Twenty runs of each store, two at a time."""
+    found = Measured(table=[["store", "runs", "right", *ATTACKS]], details={"wrong": []})
+    repetitions = 1 if options.quick else 20
+    for store in ("dist_sync", *(["horovod"] if has_horovod() else [])):
+        run = Run(options.work / store, store, GIVEN)
+        run.end()
+        with ThreadPoolExecutor(2) as pool:
+            folders = [options.work / f"{store}-{number}" for number in range(repetitions)]
+            records = list(pool.map(partial(_attacked, store, run.outcome()), folders))
+        counts: Counter[str] = Counter()
+        for _, own in records:
+            counts.update(own)
+        problems = [f"{store}: {problem}" for problem, _ in records if problem]
+        found.details["wrong"] += problems
+        numbers = [repetitions, repetitions - len(problems), *(counts[attack] for attack in ATTACKS)]
+        found.table.append([store, *map(str, numbers)])
+        found.at_most(f"{store}: runs that are not right", len(problems), 0)
+        found.at_most(f"{store}: connections to a stranger's socket", counts["caught"], 0)
+    return found
+
+
+def _attacked(store: str, expected: Outcome, run_dir: Path) -> Tuple[str, Dict[str, Any]]:
+    """What is wrong with one run, or an empty string, and what its stranger did."""
+    run = Run(run_dir, store, GIVEN, before=["setpriv", "--bounding-set=-all"])
+    stranger = Stranger(run.pid)
+    try:
+        with stranger:
+            run.end()
+        problem = differences(run.outcome(), expected, exact=True) or run.left()
+    except ProcessFailed as error:
+        problem = str(error)
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
+    say(f"  {run_dir.name}: {problem or 'right'}, {stranger.counts}")
+    return problem, stranger.counts

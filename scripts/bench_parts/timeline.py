@@ -1,4 +1,4 @@
-"""Draws timeline.json of a run as a picture: python -m bench_parts.timeline RUN/timeline.json docs/timeline.png"""
+"""Draws timeline.json of a run: python -m bench_parts.timeline RUN/timeline.json docs/training/timeline.png"""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _cache() -> Path:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("scripts/fuzz", description="Give mxtrain command lines that nobody would type.")
+    parser = argparse.ArgumentParser("scripts/fuzz", description="Give mxtrain unlikely command lines.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1000, help="command lines (1000)")
     parser.add_argument(
@@ -95,7 +95,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="only show the command lines")
     parser.add_argument("--log", default="", help="a file to which every case is added as a line of JSON")
     parser.add_argument("--work", default=None, help="folder for what the cases write (the system's temporary one)")
-    parser.add_argument("--write", action="store_true", help="write the figures to docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the figures to docs/benchmarks/README.md")
     return parser.parse_args(list(arguments))
 
 

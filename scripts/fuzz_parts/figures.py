@@ -1,13 +1,12 @@
-"""Writes what a fuzz found into docs/benchmarks.md, beside what scripts/bench measured."""
+"""Writes what a fuzz found into docs/benchmarks/README.md, beside what scripts/bench measured."""
 
 from __future__ import annotations
 
 import time
 from typing import Any, Dict, List, Mapping, Sequence
 
-from bench_parts.machine import describe_machine
-from bench_parts.measured import Measured, Series, Target
-from bench_parts.publish import write_page, write_result
+from bench_parts.harness import Measured, Series, Target
+from bench_parts.publish import describe_machine, write_page, write_result
 
 from fuzz_parts.child import ROOT
 from fuzz_parts.judge import TIMEOUT_S, Finding

@@ -29,9 +29,9 @@ def reads(build: Callable[[], Any]) -> Read:
     """Opens a dataset as a training run does, then as `data check` does, and reads all samples either way."""
 
     def read() -> None:
-        from mxtrain.dataset.base import open_splits
-        from mxtrain.dataset.checking.checks import checks_of
-        from mxtrain.dataset.checking.dataset_check import CollectedFindings
+        from mxtrain.data.base import open_splits
+        from mxtrain.data.checking.checks import checks_of
+        from mxtrain.data.checking.dataset_check import CollectedFindings
         from mxtrain.errors import MxtrainError
 
         refused = []
@@ -71,7 +71,7 @@ def _or_refused(call: Callable[[], object]) -> None:
 def _table(ending: str, mark: str) -> None:
     @fmt(f"table.{ending}")
     def _(folder: Path) -> Read:
-        from mxtrain.dataset.feature_table import FeatureTable
+        from mxtrain.tables.feature_table import FeatureTable
 
         path = folder / f"t.{ending}"
         rows = [{"age": 20 + n, "income": n * 1.5, "city": "abc"[n % 3], "target": n % 2} for n in range(40)]
@@ -94,7 +94,7 @@ for _ending, _mark in (("csv", ","), ("tsv", "\t"), ("jsonl", ""), ("parquet", "
 
 @fmt("interactions")
 def _interactions(folder: Path) -> Read:
-    from mxtrain.dataset.interactions import InteractionTable
+    from mxtrain.recommendation.interactions import InteractionTable
 
     path = folder / "x.csv"
     path.write_text("user,item,rating,time\n" + "".join(f"{n % 7},{n % 11},{n % 5 + 1},{n}\n" for n in range(70)))
@@ -103,7 +103,7 @@ def _interactions(folder: Path) -> Read:
 
 @fmt("libsvm")
 def _libsvm(folder: Path) -> Read:
-    from mxtrain.dataset.libsvm import Libsvm
+    from mxtrain.tables.libsvm import Libsvm
 
     (folder / "a.txt").write_text("".join(f"{n % 2} {n % 5 + 1}:0.5 {n % 7 + 9}:1e-3\n" for n in range(40)))
 
@@ -115,7 +115,7 @@ def _libsvm(folder: Path) -> Read:
 
 @fmt("conll")
 def _conll(folder: Path) -> Read:
-    from mxtrain.dataset.conll import Conll
+    from mxtrain.text.token_classification.conll import Conll
 
     text = "".join(f"Word{n} NN B-PER\nof IN O\nParis{n} NN B-LOC\n\n" for n in range(20))
     (folder / "train.txt").write_text("-DOCSTART- O O\n\n" + text)
@@ -126,7 +126,7 @@ def _conll(folder: Path) -> Read:
 
 @fmt("squad")
 def _squad(folder: Path) -> Read:
-    from mxtrain.dataset.squad import Squad
+    from mxtrain.text.question_answering.squad import Squad
 
     paragraphs = [
         {"context": f"The house number {n} is red.", "qas": [{"id": str(n), "question": "Which colour?", "answers": [
@@ -139,7 +139,7 @@ def _squad(folder: Path) -> Read:
 
 @fmt("text")
 def _text(folder: Path) -> Read:
-    from mxtrain.dataset.text import Text
+    from mxtrain.text.classification.text import Text
 
     (folder / "t.csv").write_text(
         "sentence,label\n" + "".join(f'"text {n}, fine",{"good" if n % 2 else "bad"}\n' for n in range(30))
@@ -149,7 +149,7 @@ def _text(folder: Path) -> Read:
 
 @fmt("plain text")
 def _plain(folder: Path) -> Read:
-    from mxtrain.dataset.plain_text import PlainText
+    from mxtrain.text.language_modeling.plain_text import PlainText
 
     (folder / "t.txt").write_text("".join(f"a line of words {n} caf\u00e9\n" for n in range(60)), encoding="utf-8")
     (folder / "v.txt").write_text("".join(f"other words {n}\n" for n in range(60)))
@@ -162,7 +162,7 @@ def _plain(folder: Path) -> Read:
 
 @fmt("parallel text")
 def _parallel(folder: Path) -> Read:
-    from mxtrain.dataset.parallel_text import ParallelText
+    from mxtrain.text.translation.parallel_text import ParallelText
 
     (folder / "a.tsv").write_text("en\tde\n" + "".join(f"house {n}\tHaus {n}\n" for n in range(40)))
     return reads(lambda: ParallelText(train=str(folder / "a.tsv"), val_fraction=0.2))
@@ -171,7 +171,7 @@ def _parallel(folder: Path) -> Read:
 def _vocabulary(name: str, content: Callable[[], bytes]) -> None:
     @fmt(name)
     def _(folder: Path) -> Read:
-        from mxtrain.dataset.language.tokenizing.kinds import TokenizerSettings, read_tokenizer
+        from mxtrain.text.tokenizing.kinds import TokenizerSettings, read_tokenizer
 
         path = folder / name
         path.write_bytes(content())
@@ -225,7 +225,7 @@ def _images(folder: Path, count: int = 6, ending: str = "png", size: Any = (24, 
 
 @fmt("voc")
 def _voc(folder: Path) -> Read:
-    from mxtrain.dataset.voc import Voc
+    from mxtrain.vision.detection.voc import Voc
 
     names = _images(folder / "JPEGImages", ending="jpg")
     (folder / "Annotations").mkdir()
@@ -263,12 +263,12 @@ def _lazy(module: str, name: str, **given: Any) -> Callable[..., Any]:
     return make
 
 
-_coco("coco", _lazy("mxtrain.dataset.coco", "Coco"))
-_coco("coco polygons", _lazy("mxtrain.dataset.coco", "CocoInstances"),
+_coco("coco", _lazy("mxtrain.vision.detection.coco", "Coco"))
+_coco("coco polygons", _lazy("mxtrain.vision.detection.coco", "CocoInstances"),
       annotation={"segmentation": [[2, 3, 12, 3, 12, 12, 2, 12]]})  # fmt: skip
-_coco("coco run lengths", _lazy("mxtrain.dataset.coco", "CocoInstances"),
+_coco("coco run lengths", _lazy("mxtrain.vision.detection.coco", "CocoInstances"),
       annotation={"segmentation": {"size": [16, 24], "counts": [50, 10, 324]}})  # fmt: skip
-_coco("coco key points", _lazy("mxtrain.dataset.coco_key_points", "CocoKeyPoints"),
+_coco("coco key points", _lazy("mxtrain.vision.pose.coco_key_points", "CocoKeyPoints"),
       category={"keypoints": ["nose", "left_eye", "right_eye"], "skeleton": [[1, 2], [1, 3]]},
       annotation={"keypoints": [4, 4, 2, 5, 6, 1, 0, 0, 0], "num_keypoints": 2})  # fmt: skip
 
@@ -276,7 +276,7 @@ _coco("coco key points", _lazy("mxtrain.dataset.coco_key_points", "CocoKeyPoints
 def _image_folder(ending: str) -> None:
     @fmt(f"image folder, {ending}")
     def _(folder: Path) -> Read:
-        from mxtrain.dataset.image_folder import ImageFolder
+        from mxtrain.vision.classification.image_folder import ImageFolder
 
         for name in ("blue", "red"):
             _images(folder / "images" / name, 4, ending)
@@ -292,7 +292,7 @@ def _dicom(folder: Path) -> Read:
     import pydicom
     from pydicom.dataset import FileDataset, FileMetaDataset
 
-    from mxtrain.dataset.image_folder import ImageFolder
+    from mxtrain.vision.classification.image_folder import ImageFolder
 
     for name in ("blue", "red"):
         (folder / "images" / name).mkdir(parents=True)
@@ -310,7 +310,7 @@ def _dicom(folder: Path) -> Read:
 
 @fmt("masks")
 def _masks(folder: Path) -> Read:
-    from mxtrain.dataset.segmentation_folder import SegmentationFolder
+    from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
     _images(folder / "images")
     (folder / "masks").mkdir()
@@ -322,7 +322,7 @@ def _masks(folder: Path) -> Read:
 
 @fmt("lst")
 def _lst(folder: Path) -> Read:
-    from mxtrain.dataset.image_list import ImageList
+    from mxtrain.vision.classification.image_list import ImageList
 
     names = _images(folder)
     (folder / "train.lst").write_text(
@@ -333,8 +333,8 @@ def _lst(folder: Path) -> Read:
 
 @fmt("recordio")
 def _recordio(folder: Path) -> Read:
-    from mxtrain.dataset.image_record import ImageRecord
-    from mxtrain.dataset.make_record import make_record
+    from mxtrain.vision.classification.image_record import ImageRecord
+    from mxtrain.vision.images.make_record import make_record
 
     for name in ("blue", "red"):
         _images(folder / "images" / name, 4)
@@ -344,7 +344,7 @@ def _recordio(folder: Path) -> Read:
 
 @fmt("mnist")
 def _mnist(folder: Path) -> Read:
-    from mxtrain.dataset.mnist import Mnist
+    from mxtrain.vision.classification.mnist import Mnist
 
     for part, count in (("train", 40), ("t10k", 20)):
         head = struct.pack(">4I", 0x803, count, 28, 28)
@@ -356,7 +356,7 @@ def _mnist(folder: Path) -> Read:
 
 @fmt("cifar")
 def _cifar(folder: Path) -> Read:
-    from mxtrain.dataset.cifar import Cifar100
+    from mxtrain.vision.classification.cifar import Cifar100
 
     for name in ("train.bin", "test.bin"):
         (folder / name).write_bytes(b"".join(bytes([0, number % 10]) + bytes(3072) for number in range(20)))
@@ -375,7 +375,7 @@ def _sound(folder: Path, ending: str) -> List[str]:
 def _speech(ending: str) -> None:
     @fmt(f"speech manifest, {ending}")
     def _(folder: Path) -> Read:
-        from mxtrain.dataset.speech_manifest import SpeechManifest
+        from mxtrain.speech.speech_manifest import SpeechManifest
 
         rows = [{"audio_filepath": one, "duration": 0.5, "text": "one two"} for one in _sound(folder, ending)]
         (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -388,7 +388,7 @@ for _ending in ("wav", "flac"):
 
 @fmt("aligned manifest")
 def _aligned(folder: Path) -> Read:
-    from mxtrain.dataset.aligned_manifest import AlignedManifest
+    from mxtrain.speech.aligned_manifest import AlignedManifest
 
     rows = [{"audio_filepath": one, "text": "no", "durations_s": [0.2, 0.3]} for one in _sound(folder, "wav")]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -397,7 +397,7 @@ def _aligned(folder: Path) -> Read:
 
 @fmt("kaldi")
 def _kaldi(folder: Path) -> Read:
-    from mxtrain.dataset.kaldi import Kaldi
+    from mxtrain.speech.kaldi import Kaldi
 
     (folder / "train").mkdir()
     names = _sound(folder, "wav")
@@ -418,12 +418,14 @@ def _weights(folder: Path) -> Read:
 def _checkpoint(folder: Path) -> Read:
     from mxtrain.checkpoint import Snapshot, open_checkpoint
     from mxtrain.checkpoint.contents import write_contents
-    from mxtrain.dataset.signature import SIGNATURE_STATE
+    from mxtrain.data.signature import Signature, signature_of
 
     state = {
-        "run": {"description": {"model": {"hidden": 8}}, "workers": 1,
+        "run": {"description": {"model": {"hidden": 8}}, "workers": 1, "batch_size": 4, "cut_before": [],
+                "threads": "1", "own_operators": "none", "updates": False,
                 "input": {"shape": [1, 8, 8], "mean": [0.5], "std": [0.5], "class_names": ["a", "b"]}},
-        "train": {"step": 5, "epoch": 1, "epoch_step": 0, "epoch_sums": [], "validated_step": 0, "values": {},
+        "train": {"step": 5, "epoch": 1, "epoch_step": 0, "epoch_sums": [], "window_sums": [], "validated_step": 0,
+                  "values": {}, "unmoved": {},
                   "validation_due": False, "best": None, "early_stopping": {}},
         "optimizer": {"update_counts": {"w": 5}, "attributes": {"num_update": 5}, "cum_counts": {}},
     }  # fmt: skip
@@ -432,11 +434,12 @@ def _checkpoint(folder: Path) -> Read:
     write_contents(Snapshot(5, 1, arrays, state, 0.5), folder / "checkpoints/step-00000005")
 
     def read() -> None:
-        from mxtrain.trainer.resume import require_run_state
+        from mxtrain.training.resume import require_run_state
 
         agree(folder / "checkpoints/step-00000005")
         found = open_checkpoint(folder / "checkpoints/step-00000005")
-        require_run_state(found, SIGNATURE_STATE)
+        require_run_state(found)
+        signature_of(found, Signature)
         for stem in found.stems:
             found.arrays(stem)
 

@@ -35,10 +35,13 @@ def write_run(folder: Path) -> Path:
 
     run = folder / "run"
     (run / "checkpoints").mkdir(parents=True)
-    given = {"shape": [1, 8, 8], "mean": [0.0], "std": [1.0], "class_names": ["a", "b"]}
+    given = {"shape": [1, 8, 8], "mean": [0.0], "std": [1.0], "class_names": ["a", "b"],
+             "decoding": {"shape": [1, 8, 8], "central_crop": 1.0}}  # fmt: skip
     state = {
-        "run": {"description": description(), "input": given, "workers": 1},
-        "train": {"step": 6, "epoch": 2, "epoch_step": 0, "epoch_sums": [], "validated_step": 6, "values": {},
+        "run": {"description": description(), "input": given, "workers": 1, "batch_size": 4, "cut_before": [],
+                "threads": "1", "own_operators": "none", "updates": False},
+        "train": {"step": 6, "epoch": 2, "epoch_step": 0, "epoch_sums": [], "window_sums": [], "validated_step": 6,
+                  "values": {}, "unmoved": {},
                   "validation_due": False, "best": None, "early_stopping": {}},
         "optimizer": {"update_counts": {}, "attributes": {}, "cum_counts": {}},
     }  # fmt: skip
@@ -61,10 +64,10 @@ def _read_as_eval(run: Path) -> None:
 
 def _read_as_resumed(run: Path) -> None:
     from mxtrain.checkpoint import CheckpointStore
-    from mxtrain.cli.unstarted import Before
-    from mxtrain.trainer.resume import find_checkpoint, find_end, find_finished, read_end
+    from mxtrain.cli.run_dir_rollback import RunDirRollback
+    from mxtrain.training.resume import find_checkpoint, find_end, find_finished, read_end
 
-    Before(run)
+    RunDirRollback(run)
     config = description()
     read_end(run, "finished", 6, "0" * 64)
     find_finished(run, config)

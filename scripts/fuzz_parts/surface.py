@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 from omegaconf import OmegaConf
 
 from mxtrain.cli.compose import Composer
-from mxtrain.description.config import flatten, import_target
+from mxtrain.config.specs import default_settings, flatten, own_spec
 from mxtrain.description.groups import PRESET_GROUPS
 
 
@@ -21,7 +21,7 @@ class Setting:
 
     Attributes:
         path: as it is typed, e.g. `logger.csv.file_name`.
-        default: what the YAML gives.
+        default: what the YAML gives, or the class.
         choices: the values that its type lists (literals, booleans, null); empty where it takes any of a kind.
     """
 
@@ -40,7 +40,7 @@ class Surface:
 
     @property
     def groups(self) -> List[str]:
-        """Those that take settings; presets only override."""
+        """Options that take settings; presets only override."""
         return [group for group in self.options if group not in PRESET_GROUPS]
 
 
@@ -66,10 +66,15 @@ def _package(file: Path) -> str:
 
 
 def _settings(prefix: str, node: Dict[str, Any]) -> Iterator[Setting]:
-    target = node.get("_target_")
+    if "_target_" not in node:
+        for name, child in node.items():
+            if isinstance(child, dict):
+                yield from _settings(name if prefix == "_global_" else f"{prefix}.{name}", child)
+        return
     node.pop("defaults", None)
-    fields = getattr(import_target(target, prefix), "model_fields", {}) if target else {}
-    for path, default in flatten(node).items():
+    spec = own_spec(node["_target_"])
+    fields = spec.model_fields if spec is not None else {}
+    for path, default in flatten({**(default_settings(spec) if spec is not None else {}), **node}).items():
         info = fields.get(path)
         yield Setting(f"{prefix}.{path}", default, tuple(_choices(info.annotation)) if info is not None else ())
 

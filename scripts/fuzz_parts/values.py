@@ -1,4 +1,4 @@
-"""Values as text for a command line: those that a setting takes, and those that nobody expects."""
+"""Values as text for a command line: valid ones, and unexpected ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from random import Random
 from typing import Any, Sequence
 
 from fuzz_parts.surface import Setting
-from mxtrain.description.config import shown
-from mxtrain.description.override_text import quote
+from mxtrain.config.override_text import quote
+from mxtrain.config.specs import shown
 
 SCALARS = ("null", "true", "false", "0", "-1", "1", "2", "3", "0.5", ".5", "1.5", "-0.5", "abc", "''", '"3"', "'1e3'",
            "auto", "off", "none", "1_000", "0x10", "3M", "10%", "1e-3e", "5,6", "-", "=", "a b", "a:b",

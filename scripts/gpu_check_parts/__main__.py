@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import List, NoReturn, Tuple
 
-from bench_parts.machine import describe_machine
+from bench_parts.publish import describe_machine
 
 from gpu_check_parts.checks import CHECKS, Answer, Bench, Failed
 from gpu_check_parts.devices import find_gpus, read_devices

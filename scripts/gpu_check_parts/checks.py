@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Callable, Dict, List, Literal, Mapping, Sequence, Tuple
 
-from bench_parts import processes
+from bench_parts import harness
 
 from gpu_check_parts.devices import Device, as_setting, visible
 from gpu_check_parts.steps import HELD_MB
@@ -82,10 +82,10 @@ class Bench:
         self, *words: str, python: str = sys.executable, environ: Mapping[str, str] = NOTHING
     ) -> subprocess.CompletedProcess[str]:
         """`python -m WORDS`, whatever comes of it."""
-        given = {**processes.untouched_environment(), **environ}
+        given = {**harness.untouched_environment(), **environ}
         arguments = ["-W", "ignore", "-m", *words]
         try:
-            return processes.run(arguments, given, self.folder, None, python, TIMEOUT_S)
+            return harness.run(arguments, given, self.folder, None, python, TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(arguments, 1, "", f"it did not end within {TIMEOUT_S} s")
 

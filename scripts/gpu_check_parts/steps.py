@@ -87,7 +87,6 @@ def dropout(device: Any) -> Dict[str, Any]:
 def skipped(device: Any) -> Dict[str, Any]:
     """Whether steps whose gradients overflow leave every parameter and statistic as it was, to the bit."""
     from mxtrain.amp.scaling import DynamicScaling
-    from mxtrain.build import hybridize
     from mxtrain.engine.backend import gluon, mx, nd
     from mxtrain.kvstore.mxnet_store import MXNetStore
     from mxtrain.loss.losses import SoftmaxCrossEntropy
@@ -97,7 +96,8 @@ def skipped(device: Any) -> Dict[str, Any]:
     from mxtrain.parallel.base import Objective
     from mxtrain.parallel.grid import Grid
     from mxtrain.parallel.strategies import Single
-    from mxtrain.trainer.step import TrainingStep
+    from mxtrain.training.network import hybridize
+    from mxtrain.training.step import TrainingStep
     from mxtrain.types import Batch
 
     network, shape = gluon.nn.HybridSequential(prefix="checked_"), (3, SIZE, SIZE)
@@ -124,8 +124,8 @@ def skipped(device: Any) -> Dict[str, Any]:
 def feeding(device: Any) -> Dict[str, Any]:
     """Whether arrays arrive as they were through a few buffers that are used again, while the device computes; and
     gigabytes per second, this way and without."""
-    from mxtrain.dataset.loading.placing import staging_for
-    from mxtrain.dataset.loading.staging import Staging, copy_and_wait
+    from mxtrain.data.loading.placing import staging_for
+    from mxtrain.data.loading.staging import Staging, copy_and_wait
     from mxtrain.engine.backend import mx, nd
 
     staging = staging_for(device) if device.device_type == "gpu" else Staging(mx.cpu(0), device)

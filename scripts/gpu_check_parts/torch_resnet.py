@@ -11,7 +11,7 @@ import time
 
 import torch
 import torch.nn.functional as F
-from bench_parts.torch_loop import build
+from bench_parts.torch_side import build
 
 
 def main() -> None:

@@ -34,22 +34,22 @@ class Fault:
 
 FAULTS = [
     # What a step and a run are made of.
-    Fault("the step forgets the moving average", "mxtrain/trainer/step.py", "        self.average.update(step)\n", ""),
+    Fault("the step forgets the moving average", "mxtrain/training/step.py", "        self.average.update(step)\n", ""),
     Fault(
-        "validation takes live weights", "mxtrain/trainer/validation.py",
+        "validation takes live weights", "mxtrain/training/validation.py",
         "        with self._step.average.applied():\n            try:\n",
         "        if True:\n            try:\n",
     ),
     Fault(
-        "the test split and eval take live weights", "mxtrain/trainer/snapshot.py",
+        "the test split and eval take live weights", "mxtrain/training/snapshot.py",
         'checkpoint.arrays("ema" if "ema" in checkpoint.stems else "model")', 'checkpoint.arrays("model")',
     ),
     Fault(
-        "the test split takes live weights where none were kept", "mxtrain/trainer/ending.py",
+        "the test split takes live weights where none were kept", "mxtrain/training/run_finalizer.py",
         "with self._step.average.applied() if best is None else nullcontext():", "with nullcontext():",
     ),
     Fault(
-        "eval takes live weights", "mxtrain/trainer/trained.py",
+        "eval takes live weights", "mxtrain/trained.py",
         "snapshot.weights_to_use(checkpoint)", 'checkpoint.arrays("model")',
     ),
     Fault(
@@ -57,22 +57,22 @@ FAULTS = [
         "        finally:\n            self._write(live)\n", "        finally:\n            del live\n",
     ),
     Fault(
-        "a checkpoint's model is its average", "mxtrain/trainer/snapshot.py",
+        "a checkpoint's model is its average", "mxtrain/training/snapshot.py",
         '{"model": step.strategy.values}\n', '{"model": step.average.arrays or step.strategy.values}\n',
     ),
     Fault(
-        "a step's rate is the next step's", "mxtrain/trainer/runner.py",
-        "lr, epoch = self._plan.lr(state.step), state.epoch + 1",
-        "lr, epoch = self._plan.lr(state.step + 1), state.epoch + 1",
+        "a step's rate is the next step's", "mxtrain/training/runner.py",
+        "before_step(state, self._plan.lr(state.step)), state.epoch + 1",
+        "before_step(state, self._plan.lr(state.step + 1)), state.epoch + 1",
     ),
     Fault(
-        "a row's rate is the next step's", "mxtrain/trainer/runner.py",
+        "a row's rate is the next step's", "mxtrain/training/runner.py",
         "Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm)",
         "Entry(state.step, epoch, batch.global_size, self._plan.lr(state.step), sums, self._step.grad_norm)",
     ),
     Fault(
-        "rows count epochs from 0", "mxtrain/trainer/runner.py",
-        "lr, epoch = self._plan.lr(state.step), state.epoch + 1", "lr, epoch = self._plan.lr(state.step), state.epoch",
+        "rows count epochs from 0", "mxtrain/training/runner.py",
+        "self._plan.lr(state.step)), state.epoch + 1", "self._plan.lr(state.step)), state.epoch",
     ),
     # What a description says.
     Fault(
@@ -103,17 +103,17 @@ FAULTS = [
         "description.loss.build(self.num_classes(signature), True)",
     ),
     Fault(
-        "the test split is measured on the validation samples", "mxtrain/trainer/loaders.py",
+        "the test split is measured on the validation samples", "mxtrain/training/loaders.py",
         "test=build_loader(description, splits.test, signature", "test=build_loader(description, splits.val, signature",
     ),
     Fault(
-        "a run neither shuffles nor augments", "mxtrain/trainer/loaders.py",
-        "train = build_loader(description, splits.train, signature, device, train=True, **chosen, **trained)",
-        "train = build_loader(description, splits.train, signature, device, **chosen, **trained)",
+        "a run neither shuffles nor augments", "mxtrain/training/loaders.py",
+        "train = build_loader(description, splits.train, signature, device, train=True, sampler=sampler, **trained)",
+        "train = build_loader(description, splits.train, signature, device, sampler=sampler, **trained)",
     ),
     Fault(
-        "a run does not augment", "mxtrain/dataset/base.py",
-        '"augment": self.augment if train else None', '"augment": None',
+        "a run does not augment", "mxtrain/vision/images/dataset.py",
+        '"augment": self.augment}', '"augment": type(self.augment)()}',
         ("tests/test_build.py",),
     ),
     Fault(
@@ -139,18 +139,18 @@ FAULTS = [
         "target_BK = 2 * target_BK - 1", "target_BK = 1 - 2 * target_BK", LOSSES,
     ),
     Fault(
-        "an evaluation forgets all but its last 64 batches", "mxtrain/trainer/evaluate.py",
+        "an evaluation forgets all but its last 64 batches", "mxtrain/training/evaluate.py",
         "if len(vectors) == VECTORS_PER_READ:\n                    sums += ",
         "if len(vectors) == VECTORS_PER_READ:\n                    sums = ",
     ),
     Fault(
-        "an evaluation is a mean over unequal batches", "mxtrain/trainer/evaluate.py",
+        "an evaluation is a mean over unequal batches", "mxtrain/training/evaluate.py",
         "vectors.append(self._meter(*losses, *outputs, *batch.targets))",
         "vectors.append(self._meter(*losses, *outputs, *batch.targets) * (256 / batch.size))",
     ),
     Fault(
-        "a mean over weights is left a mean over samples", "mxtrain/trainer/step.py",
-        "        factor = None if weight is None else division_by_weight(weight, batch.global_size)\n",
+        "a mean over weights is left a mean over samples", "mxtrain/training/step.py",
+        "        factor = None if weight is None else division_by_weight(weight, num_samples)\n",
         "        factor = None\n", WEIGHTS,
     ),
     Fault(
@@ -164,8 +164,8 @@ FAULTS = [
     ),
     Fault(
         "a batch's gradient is a mean over unequal shares", "mxtrain/parallel/executor.py",
-        "loss_B.backward(self._pipeline.head_gradient(loss_B, size, self._global_batch_size))",
-        "loss_B.backward(self._pipeline.head_gradient(loss_B, size, size * len(self._pipeline.devices)))",
+        "loss_B.backward(self.head_gradient(loss_B, batch.size, global_batch_size))",
+        "loss_B.backward(self.head_gradient(loss_B, batch.size, batch.size * len(self.devices)))",
     ),
     Fault(
         "replicas without samples count in moving statistics", "mxtrain/parallel/statistics.py",
@@ -178,8 +178,8 @@ FAULTS = [
     ),
     Fault(
         "a worker without samples leaves the last gradients", "mxtrain/parallel/grid.py",
-        "self._zero(range(0 if self._accumulates or not parts else len(parts[0]), len(self._devices)))",
-        "self._zero(range(0 if self._accumulates else len(parts[0]) if parts else 1, len(self._devices)))", STEP,
+        "active = 0 if adds or not parts else len(parts[0])",
+        "active = 0 if adds else len(parts[0]) if parts else 1", STEP,
     ),
     # What must be the same, or come back.
     Fault(
@@ -195,25 +195,25 @@ FAULTS = [
         "max(self.scale / 2, self._smallest)", "self.scale / 2", SCALING,
     ),
     Fault(
-        "each worker's optimizer draws its own", "mxtrain/trainer/step.py",
+        "each worker's optimizer draws its own", "mxtrain/training/step.py",
         "self.seed_random(step)  # what an optimizer draws", "self.seed_random(step, world.rank)  # what", STEP,
     ),
     Fault(
-        "nobody compares the workers' weights", "mxtrain/trainer/snapshot.py",
+        "nobody compares the workers' weights", "mxtrain/training/snapshot.py",
         "    if world.size == 1:\n        return\n    own =", "    if world.size:\n        return\n    own =", SNAPSHOT,
     ),
     Fault(
-        "weights are compared by their sum", "mxtrain/trainer/snapshot.py",
+        "weights are compared by their sum", "mxtrain/training/snapshot.py",
         "own = np.frombuffer(bytes.fromhex(canonical_sha256(parameters)), np.uint8).astype(np.float64)",
         "own = np.array([sum(np.sort(a.ravel()).sum() for a in parameters.values())]).astype(np.float32)", SNAPSHOT,
     ),
     Fault(
-        "weights are compared with their mean", "mxtrain/trainer/snapshot.py",
+        "weights are compared with their mean", "mxtrain/training/snapshot.py",
         "if (step.store.total(np.concatenate([own, own**2])) != expected).any():",
         "if (step.store.total(own) != expected[: len(own)]).any():", SNAPSHOT,
     ),
     Fault(
-        "the remainder of a split goes to the wrong class", "mxtrain/dataset/loading/splitting.py",
+        "the remainder of a split goes to the wrong class", "mxtrain/data/loading/splitting.py",
         "np.argsort(-(exact_K - count_K)[open_K], kind=", "np.argsort((exact_K - count_K)[open_K], kind=",
         ("tests/dataset/test_formats.py",),
     ),

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
 AREAS = {
-    "step": "mxtrain/trainer/step.py", "build": "mxtrain/build.py", "runner": "mxtrain/trainer/runner.py",
-    "evaluate": "mxtrain/trainer/evaluate.py", "snapshot": "mxtrain/trainer/snapshot.py", "loss": "mxtrain/loss/*.py",
+    "step": "mxtrain/training/step.py", "build": "mxtrain/build.py", "runner": "mxtrain/training/runner.py",
+    "evaluate": "mxtrain/training/evaluate.py", "snapshot": "mxtrain/training/snapshot.py", "loss": "mxtrain/loss/*.py",
     "parallel": "mxtrain/parallel/*.py", "kvstore": "mxtrain/kvstore/*.py", "task": "mxtrain/task/*.py",
 }  # fmt: skip
 
@@ -149,7 +149,7 @@ def _ignored(tree: ast.AST) -> set:
             skipped.append(node)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _name(node.value) in LOOKS:
             skipped.append(node)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name in ("__repr__", "reason_against"):
+        elif isinstance(node, ast.FunctionDef) and node.name in ("__repr__", "unsupported_reason"):
             skipped.append(node)
         for name in ("annotation", "returns"):
             if getattr(node, name, None) is not None:

@@ -10,9 +10,9 @@ import numpy as np
 from mxtrain.amp import Float16
 from mxtrain.amp.operators import FLOAT16
 from mxtrain.engine.backend import mx
-from mxtrain.engine.native import Library
-from mxtrain.model.graph.mended import mend_layers
+from mxtrain.model.graph.mxnet_workarounds import mend_layers
 from mxtrain.model.graph.trace import symbol_of
+from mxtrain.native import Library
 
 FOLLOWS = FLOAT16.follow | FLOAT16.follow_whole
 FLOAT32_INPUTS = {"BatchNorm": 1}
@@ -21,8 +21,11 @@ FLOAT32_INPUTS = {"BatchNorm": 1}
 
 def without_own_operators(monkeypatch: Any) -> None:
     """Networks are traced as on GPUs, for which there are no operators of our own."""
-    for module in ("attention", "bert", "language", "region_operators"):
-        monkeypatch.setattr(f"mxtrain.model.networks.{module}.own_operators", lambda: Library(None, "a test"))
+    for module in (
+        "model.networks.attention", "model.networks.bert", "text.networks.language",
+        "vision.detection.networks.region_operators",
+    ):  # fmt: skip
+        monkeypatch.setattr(f"mxtrain.{module}.own_operators", lambda: Library(None, "a test"))
 
 
 def with_casts(symbol: Any) -> Any:

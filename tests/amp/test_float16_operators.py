@@ -9,31 +9,31 @@ import pytest
 from inferred import with_casts, without_own_operators, wrong_in_network, wrong_types
 
 from mxtrain.amp.operators import BFLOAT16, FLOAT16, SPLITS
-from mxtrain.dataset.acting.policy import Actions
 from mxtrain.engine.backend import gluon, mx
-from mxtrain.model.actor_critic import ActorCritic
-from mxtrain.model.bert import Bert
-from mxtrain.model.bilstm import BiLSTM
-from mxtrain.model.centernet import CenterNet
-from mxtrain.model.conformer import Conformer
-from mxtrain.model.deep_speech2 import DeepSpeech2
-from mxtrain.model.deepfm import DeepFM
-from mxtrain.model.factorization_machine import FactorizationMachine
-from mxtrain.model.fastspeech import FastSpeech
-from mxtrain.model.fpn import FPN
-from mxtrain.model.gnmt import Gnmt
-from mxtrain.model.gpt import Gpt
-from mxtrain.model.item_factors import ItemFactors, SVDPlusPlus
-from mxtrain.model.lenet import LeNet
-from mxtrain.model.lstm import Lstm
-from mxtrain.model.matrix_factorization import MatrixFactorization
 from mxtrain.model.mlp import MLP
-from mxtrain.model.neumf import NeuMF
-from mxtrain.model.pose_fpn import PoseFPN
-from mxtrain.model.resnet import ResNet
-from mxtrain.model.transformer import Transformer
-from mxtrain.model.wide_deep import WideDeep
-from mxtrain.model.yolact import Yolact
+from mxtrain.recommendation.item_factors import ItemFactors, SVDPlusPlus
+from mxtrain.recommendation.matrix_factorization import MatrixFactorization
+from mxtrain.recommendation.neumf import NeuMF
+from mxtrain.reinforcement.actor_critic import ActorCritic
+from mxtrain.reinforcement.policy import Actions
+from mxtrain.speech.conformer import Conformer
+from mxtrain.speech.deep_speech2 import DeepSpeech2
+from mxtrain.speech.fastspeech import FastSpeech
+from mxtrain.tables.deepfm import DeepFM
+from mxtrain.tables.factorization_machine import FactorizationMachine
+from mxtrain.tables.wide_deep import WideDeep
+from mxtrain.text.bert import Bert
+from mxtrain.text.bilstm import BiLSTM
+from mxtrain.text.language_modeling.gpt import Gpt
+from mxtrain.text.language_modeling.lstm import Lstm
+from mxtrain.text.translation.gnmt import Gnmt
+from mxtrain.text.translation.transformer import Transformer
+from mxtrain.vision.classification.lenet import LeNet
+from mxtrain.vision.classification.resnet import ResNet
+from mxtrain.vision.detection.centernet_fpn import CenterNetFPN
+from mxtrain.vision.instance_segmentation.yolact import Yolact
+from mxtrain.vision.pose.pose_fpn import PoseFPN
+from mxtrain.vision.segmentation.fpn import FPN
 
 CONF = Path(__file__).resolve().parents[2] / "conf/model"
 PICTURE = (3, 64, 64)
@@ -191,7 +191,7 @@ OWN = {
     "lenet": [(lambda: LeNet(batch_norm=True).build(5, PICTURE), 1)],
     "resnet": [(lambda version=version: ResNet(version=version).build(5, PICTURE), 1) for version in (1, 2)],
     "fpn": [(lambda: FPN().build(5, PICTURE), 1)],
-    "centernet": [(lambda: CenterNet().build(5, PICTURE), 1)],
+    "centernet_fpn": [(lambda: CenterNetFPN().build(5, PICTURE), 1)],
     "yolact": [(lambda: Yolact().build(5, PICTURE), 1)],
     "pose_fpn": [(lambda: PoseFPN().build(5, PICTURE), 1)],
     "bert": [
@@ -212,7 +212,7 @@ OWN = {
     ],
     "conformer": [(lambda: Conformer().build(5, (200, 80)), 2)],
     "deep_speech2": [(lambda: DeepSpeech2().build(5, (200, 80)), 2)],
-    "fastspeech": [(lambda: FastSpeech(dropout=0.1).build_text(20, ((12,), (), (40,), (40, 4)), 30), 4)],
+    "fastspeech": [(lambda: FastSpeech(dropout=0.1).build_symbols(20, ((12,), (), (40,), (40, 4)), 30), 4)],
     "actor_critic": [
         (lambda: ActorCritic().build_policy(Actions(count=3), (4,)), 1),
         (lambda: ActorCritic().build_policy(Actions(size=2), (4,)), 1),
@@ -230,7 +230,9 @@ OWN = {
     "written by a user": [(Gated, 1)],
 }
 """Option of conf/model/ -> networks with all that it can be made of, and the number of their inputs."""
-ELSEWHERE = {"gluoncv", "gluoncv_segmentation", "simple_pose", "ssd", "yolo3", "center_net", "faster_rcnn", "mask_rcnn"}
+ELSEWHERE = {
+    "gluoncv", "gluoncv_segmentation", "simple_pose", "ssd", "yolo3", "gluoncv_centernet", "faster_rcnn", "mask_rcnn",
+}  # fmt: skip
 """GluonCV's, in test_float16_zoo.py."""
 
 

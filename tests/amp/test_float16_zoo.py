@@ -6,22 +6,23 @@ import warnings
 from typing import Any, Dict, List, Tuple
 
 import pytest
+from gluoncv_families import CLASSIFIERS
 from inferred import without_own_operators, wrong_in_network
 
 from mxtrain.model.base import Model
-from mxtrain.model.center_net import GluonCVCenterNet
-from mxtrain.model.faster_rcnn import FasterRCNN
-from mxtrain.model.gluoncv import GluonCV
-from mxtrain.model.gluoncv_segmentation import NUM_AUXILIARY, GluonCVSegmentation
-from mxtrain.model.mask_rcnn import MaskRCNN
-from mxtrain.model.networks.gluoncv_names import CLASSIFICATION_NAMES
-from mxtrain.model.simple_pose import NAMES, SimplePose
-from mxtrain.model.ssd import SSD
-from mxtrain.model.yolo3 import YOLO3
+from mxtrain.vision.classification.gluoncv import GluonCV
+from mxtrain.vision.detection.faster_rcnn import FasterRCNN
+from mxtrain.vision.detection.gluoncv_centernet import GluonCVCenterNet
+from mxtrain.vision.detection.ssd import SSD
+from mxtrain.vision.detection.yolo3 import YOLO3
+from mxtrain.vision.instance_segmentation.mask_rcnn import MaskRCNN
+from mxtrain.vision.networks.gluoncv_names import CLASSIFICATION_NAMES
+from mxtrain.vision.pose.simple_pose import NAMES, SimplePose
+from mxtrain.vision.segmentation.gluoncv_segmentation import NUM_AUXILIARY, GluonCVSegmentation
 
 SIDE = 256
 ONE, BOTH = (1,), (1, 3)
-"""Numbers of inputs: pictures, and in the training of detectors of two stages what they draw besides."""
+"""Numbers of inputs: images, and in the training of detectors of two stages what they draw besides."""
 ZOO: Dict[str, Tuple[Any, Tuple[str, ...], Tuple[int, ...]]] = {
     "classification": (GluonCV, CLASSIFICATION_NAMES, ONE),
     "segmentation": (GluonCVSegmentation, tuple(NUM_AUXILIARY), ONE),
@@ -42,11 +43,36 @@ def network_of(model: Model) -> Any:
         return model.build(5, model.input_shape((3, side, side)))
 
 
-@pytest.mark.slow
+SMALL: Dict[str, Tuple[str, ...]] = {
+    "classification": CLASSIFIERS,
+    "segmentation": (
+        "fcn_resnet50", "psp_resnet50", "deeplab_resnet50", "icnet_resnet50", "danet_resnet50", "fastscnn",
+    ),
+    "pose": NAMES[:1],
+    "ssd": ("ssd_300_mobilenet0.25",),
+    "yolo3": ("yolo3_mobilenet0.25",),
+    "center_net": ("center_net_mobilenetv3_small_duc",),
+    "faster_rcnn": ("faster_rcnn_fpn_custom", "faster_rcnn_custom"),
+    "mask_rcnn": ("mask_rcnn_fpn_custom", "mask_rcnn_custom"),
+}  # fmt: skip
+"""One name of each family."""
+
+
+@pytest.mark.parametrize("kind", ZOO)
+def test_one_name_of_each_family_passes_inference_of_types_in_float16(kind: str, monkeypatch: Any) -> None:
+    check_types(kind, SMALL[kind], monkeypatch)
+
+
+@pytest.mark.zoo
 @pytest.mark.parametrize("kind", ZOO)
 def test_every_name_passes_inference_of_types_in_float16(kind: str, monkeypatch: Any) -> None:
+    check_types(kind, ZOO[kind][1], monkeypatch)
+
+
+def check_types(kind: str, names: Tuple[str, ...], monkeypatch: Any) -> None:
     without_own_operators(monkeypatch)
-    describe, names, inputs = ZOO[kind]
+    describe, known, inputs = ZOO[kind]
+    assert set(names) <= set(known)
     wrong: Dict[str, List[str]] = {}
     for name in names:
         model = describe(name=name, **({"backbone": "resnet18_v1b"} if "custom" in name else {}))

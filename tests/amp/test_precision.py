@@ -14,7 +14,7 @@ from running import ROOT, Process
 from mxtrain.amp import BFloat16
 from mxtrain.cli import main
 from mxtrain.runtime.amx import cpu_flags, has_amx
-from mxtrain.trainer.resume import differences
+from mxtrain.training.resume import differences
 
 LOW = ("amp=bfloat16", "model=resnet", "model.depth=8", "model.width=2", "dataset.batch_size=128")
 
@@ -41,7 +41,7 @@ def test_what_cannot_work_is_refused(arguments, said, tmp_path, monkeypatch, cap
 
 def test_a_processor_without_kernels_is_refused(monkeypatch):
     monkeypatch.setattr("mxtrain.runtime.amx.cpu_flags", lambda: frozenset({"avx2"}))
-    assert "no AVX-512" in BFloat16().reason_against("cpu")
+    assert "no AVX-512" in BFloat16().unsupported_reason("cpu")
 
 
 def test_another_precision_is_another_run():

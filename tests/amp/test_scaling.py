@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from mxtrain.amp.scaling import DynamicScaling, NoScaling
-from mxtrain.build import hybridize
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.loss.losses import SoftmaxCrossEntropy
@@ -20,7 +19,8 @@ from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.strategies import Data, Hybrid, Single
-from mxtrain.trainer.step import TrainingStep
+from mxtrain.training.network import hybridize
+from mxtrain.training.step import TrainingStep
 from mxtrain.types import Batch
 
 nn = gluon.nn
@@ -106,8 +106,8 @@ def test_statistics_do_not_move_while_they_are_still_being_copied_for_a_step_tha
     """As on GPUs, where copies have threads of their own, and cuDNN's forward pass writes what MXNet's engine takes for
     read. Without the guards the copies, which come late, have the new ones."""
     made = step(DynamicScaling(HUGE, 100, largest=HUGE), placement)
-    assert not made.strategy._executor.guards  # on CPUs
-    made.strategy._executor.guards = made.strategy._fences(of_readers=True)
+    assert not made.strategy._executors.train.guards  # on CPUs
+    made.strategy._executors.train.guards = made.strategy._executors.dependencies(of_readers=True)
     before, plain = values(made), nd.NDArray.copy
     monkeypatch.setattr(nd.NDArray, "copy", lambda array: nd.Custom(array, op_type="mxtrain_test_late_reader"))
     Gate.opened.clear()

@@ -27,9 +27,10 @@ def weights(step: int, seed: int = 0) -> Dict[str, np.ndarray]:
 def write(run_dir: Path, steps: Any = STEPS, keep_last: int = 4, arrays: Any = None, copy: str = "") -> None:
     (run_dir / "checkpoints").mkdir(parents=True, exist_ok=True)
     for step in steps:
-        train = {"step": step, "epoch": 0, "epoch_step": step, "epoch_sums": [], "validated_step": 0, "best": None,
-                 "validation_due": False, "values": {}, "early_stopping": {}}  # fmt: skip
-        own = {"description": {"checkpoint": {"keep_last": keep_last}}, "input": INPUT, "workers": 1}
+        train = {"step": step, "epoch": 0, "epoch_step": step, "epoch_sums": [], "window_sums": [], "validated_step": 0,
+                 "best": None, "unmoved": {}, "validation_due": False, "values": {}, "early_stopping": {}}  # fmt: skip
+        own = {"description": {"checkpoint": {"keep_last": keep_last}}, "input": INPUT, "workers": 1, "updates": False,
+               "threads": "1", "own_operators": "", "cut_before": [], "batch_size": 8}  # fmt: skip
         state = {"run": own, "train": train, "optimizer": {"update_counts": {}, "attributes": {}, "cum_counts": {}},
                  "states": {"ema": {}}}  # fmt: skip
         given = arrays(step) if arrays else {"model": weights(step), "optimizer": weights(step, 9)}
@@ -40,7 +41,7 @@ INPUT = {"shape": [1, 8, 8], "mean": [0.0], "std": [1.0], "class_names": ["a", "
 
 
 def averaged(run_dir: Path, count: int) -> Path:
-    return write_average(run_dir, last_checkpoints(run_dir, count, {"*": object}))
+    return write_average(run_dir, last_checkpoints(run_dir, count))
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])

@@ -23,18 +23,6 @@ def load(path: Path) -> dict:
     return fields
 
 
-@pytest.mark.parametrize("path", OPTIONS, ids=lambda path: path.stem)
-def test_options_list_every_field(path):
-    fields = load(path)
-    assert list(fields) == list(CheckpointSpec.model_fields)
-    CheckpointSpec(**fields)
-    assert all("#" in line for line in path.read_text().splitlines() if ":" in line and "_target_" not in line)
-
-
-def test_default_option_is_the_class_default():
-    assert CheckpointSpec(**load(ROOT / "conf" / "checkpoint" / "default.yaml")) == CheckpointSpec()
-
-
 def test_names_say_what_is_saved():
     spec = {path.stem: CheckpointSpec(**load(path)) for path in OPTIONS}
     assert not spec["off"].saves and spec["end_only"].saves and spec["default"].saves
@@ -55,7 +43,7 @@ def test_wrong_values_are_refused(field, value):
 
 def test_importing_it_imports_nothing_heavy():
     code = (
-        "import sys, mxtrain.checkpoint, mxtrain.trainer.cadence\n"
+        "import sys, mxtrain.checkpoint, mxtrain.cadence\n"
         "print([m for m in ('mxnet', 'numpy', 'sklearn', 'gluoncv', 'matplotlib', 'tensorboardX') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

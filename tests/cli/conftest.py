@@ -102,11 +102,13 @@ def write_run(tmp_path: Path) -> Callable[[Dict[str, Any]], Path]:
     from mxtrain.checkpoint import CheckpointStore, Snapshot
 
     def write(description: Dict[str, Any]) -> Path:
-        given = {"shape": [1, 8, 8], "mean": [0.0], "std": [1.0], "class_names": ["a", "b"]}
-        train = {"step": 1, "epoch": 0, "epoch_step": 1, "epoch_sums": [], "validated_step": 0, "validation_due": False,
-                 "values": {}, "early_stopping": {}, "best": None}  # fmt: skip
+        given = {"shape": [1, 8, 8], "mean": [0.0], "std": [1.0], "class_names": ["a", "b"],
+                 "decoding": {"shape": [1, 8, 8], "central_crop": 1.0}}  # fmt: skip
+        train = {"step": 1, "epoch": 0, "epoch_step": 1, "epoch_sums": [], "window_sums": [], "validated_step": 0,
+                 "validation_due": False, "values": {}, "early_stopping": {}, "best": None, "unmoved": {}}  # fmt: skip
         optimizer: Dict[str, Any] = {"update_counts": {}, "attributes": {}, "cum_counts": {}}
-        run = {"description": description, "input": given, "workers": 1}
+        run = {"description": description, "input": given, "workers": 1, "updates": False, "threads": "1",
+               "own_operators": "", "cut_before": [], "batch_size": 64}  # fmt: skip
         store = CheckpointStore(tmp_path / "run" / "checkpoints", keep_last=1, keep_top=0, report=print)
         store.save(Snapshot(step=1, epoch=0, arrays={}, state={"run": run, "train": train, "optimizer": optimizer}))
         store.close()

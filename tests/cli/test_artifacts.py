@@ -13,7 +13,7 @@ from mxtrain.cli.artifacts import MAX_SHOWN_ROWS, MAX_SHOWN_SAMPLES, show_artifa
 from mxtrain.types import Picture, Table, TextLines
 
 
-def test_tables_and_texts_are_printed_and_pictures_are_not(capsys: Any) -> None:
+def test_tables_and_texts_are_printed_and_figures_are_not(capsys: Any) -> None:
     show_artifacts([
         Table("rates", ["name", "rate"], [["a [b] [/c] :cat:", 0.123456], ["c", 2]]),
         TextLines("said", ["1 x [a] taken for b " * 9]), Table("counts", ["left out"], [[7]], is_shown=False),
@@ -36,7 +36,7 @@ def test_nothing_to_show_prints_nothing(capsys: Any) -> None:
     assert capsys.readouterr().out == ""
 
 
-def test_tables_and_pictures_become_files_that_replace_earlier_ones(tmp_path: Path) -> None:
+def test_tables_and_figures_become_files_that_replace_earlier_ones(tmp_path: Path) -> None:
     asked = []
 
     def draw(most: int) -> Image.Image:

@@ -15,11 +15,11 @@ from PIL import Image
 
 from mxtrain.cli.dispatch import run
 from mxtrain.cli.evaluate import EvalSettings, choose_corruptions
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.image.corruptions import SEVERITIES, STRENGTHS, Corrupted
+from mxtrain.data.base import open_splits
 from mxtrain.errors import ConfigError
-from mxtrain.trainer.loaders import build_loader
-from mxtrain.trainer.trained import load_network
+from mxtrain.trained import load_network
+from mxtrain.training.loaders import build_loader
+from mxtrain.vision.images.corruptions import SEVERITIES, STRENGTHS, Corrupted
 
 LENET = ("model.channels=[4,8]", "model.hidden=16", "trainer.max_steps=60", "trainer.max_epochs=null")
 SCENES = (
@@ -35,7 +35,7 @@ def table(file: Path) -> List[Dict[str, str]]:
 
 def by_hand(made: Any, description: Any, source: Any) -> Tuple[float, np.ndarray]:
     """The share of samples that a network names right, and each one's cross entropy."""
-    signature = description.dataset.sign(open_splits(description.dataset), description.model)
+    signature = description.dataset.infer_signature(open_splits(description.dataset), description.model)
     right: List[bool] = []
     losses: List[float] = []
     for batch in build_loader(description, source, signature, "cpu:0").epoch(0):  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli import arguments
 from mxtrain.cli.moved_data import find_data
 from mxtrain.cli.restored import restore_description
-from mxtrain.dataset.loading.described_paths import lost_paths
+from mxtrain.data.loading.described_paths import lost_paths
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_eval_looks_where_the_run_was_started(
     find: Callable, composed: str, write_run: Callable, tmp_path: Path
 ) -> None:
     description = json.loads(composed)
-    description["dataset"] = {"_target_": "mxtrain.dataset.image_folder.ImageFolder", "root": "data"}
+    description["dataset"] = {"_target_": "mxtrain.vision.classification.image_folder.ImageFolder", "root": "data"}
     run_dir = write_run(description)
     (run_dir / "meta.json").write_text(json.dumps({"working_folder": f"{tmp_path}/there"}))
     given = arguments.parse([str(run_dir)], reads_checkpoint=True)

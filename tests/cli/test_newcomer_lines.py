@@ -19,7 +19,7 @@ LINES = [
     ("optimizer", ["type optimizer=OPTION."], []),
     ("model=ResNet", ["Did you mean 'resnet'?"], ["GluonCV"]),
     ("task=ner", ["Did you mean 'token_classification'?"], []),
-    ("task=detection model=lenet", ["LeNet do not fit", "Type model=centernet."], []),
+    ("task=detection model=lenet", ["LeNet do not fit", "Type model=centernet_fpn."], []),
     ("task=detection dataset=digits", ["task=classification. Type that.", "dataset=coco or dataset=voc"], []),
     ("task=translation dataset=text", ["task=classification. Type that.", "dataset=parallel_text"], ["dataset=text"]),
     ("task=segmentation loss=l2", ["Type loss=pixel_softmax_cross_entropy."], []),
@@ -71,7 +71,7 @@ def refusal(dataset: object) -> str:
 
 
 def test_missing_column_of_texts_names_those_there_are(tmp_path: Path) -> None:
-    from mxtrain.dataset.text import Text
+    from mxtrain.text.classification.text import Text
 
     train = write_table(tmp_path / "a.csv", ["内容", "标签"], ["好", "1"], ["坏", "0"])
     said = refusal(Text(train=train))
@@ -81,21 +81,21 @@ def test_missing_column_of_texts_names_those_there_are(tmp_path: Path) -> None:
 
 
 def test_target_with_a_near_name_is_typed(tmp_path: Path) -> None:
-    from mxtrain.dataset.tabular import Tabular
+    from mxtrain.tables.number_table import NumberTable
 
     train = write_table(tmp_path / "a.csv", ["area", "price"], *([n, n] for n in range(20)))
-    assert "Did you mean 'price'? Type dataset.target=price" in refusal(Tabular(train=train, target="prize"))
+    assert "Did you mean 'price'? Type dataset.target=price" in refusal(NumberTable(train=train, target="prize"))
 
 
 def test_single_class_of_texts_is_named(tmp_path: Path) -> None:
-    from mxtrain.dataset.text import Text
+    from mxtrain.text.classification.text import Text
 
     train = write_table(tmp_path / "a.csv", ["sentence", "label"], *([f"hello {n}", "a"] for n in range(30)))
     assert "has only the class 'a'" in refusal(Text(train=train))
 
 
 def test_other_ending_of_parallel_texts_is_typed(tmp_path: Path) -> None:
-    from mxtrain.dataset.parallel_text import ParallelText
+    from mxtrain.text.translation.parallel_text import ParallelText
 
     for ending in ("en", "zh"):
         (tmp_path / f"train.{ending}").write_text("a\n")
@@ -106,7 +106,7 @@ def test_other_ending_of_parallel_texts_is_typed(tmp_path: Path) -> None:
 
 
 def test_layout_of_masks_is_looked_at_before_names_of_classes(tmp_path: Path) -> None:
-    from mxtrain.dataset.segmentation_folder import SegmentationFolder
+    from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
     (tmp_path / "cat").mkdir()
     assert "It must hold images/ and masks/" in refusal(SegmentationFolder(root=str(tmp_path)))
@@ -116,7 +116,7 @@ def test_layout_of_masks_is_looked_at_before_names_of_classes(tmp_path: Path) ->
 
 
 def test_colours_of_a_mask_are_answered_with_numbers(tmp_path: Path) -> None:
-    from mxtrain.dataset.segmentation_folder import SegmentationFolder
+    from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
     for name in ("images", "masks"):
         (tmp_path / name).mkdir()
@@ -145,7 +145,7 @@ def write_voc(root: Path, *names: str) -> Path:
 
 
 def test_all_classes_of_voc_are_typed_where_none_is_known(tmp_path: Path) -> None:
-    from mxtrain.dataset.voc import Voc
+    from mxtrain.vision.detection.voc import Voc
 
     root = write_voc(tmp_path / "a", "square box", "circle", "1E5")
     options = {"train_split": None, "val_split": None, "val_fraction": 0.3}
@@ -156,13 +156,13 @@ def test_all_classes_of_voc_are_typed_where_none_is_known(tmp_path: Path) -> Non
 
 
 def test_folders_of_voc_are_recognised_by_the_coco_reader(tmp_path: Path) -> None:
-    from mxtrain.dataset.coco import Coco
+    from mxtrain.vision.detection.coco import Coco
 
     assert "type dataset=voc." in refusal(Coco(root=str(write_voc(tmp_path, "dog"))))
 
 
 def test_reversed_corners_are_recognised_and_read(tmp_path: Path) -> None:
-    from mxtrain.dataset.coco import Coco
+    from mxtrain.vision.detection.coco import Coco
 
     Image.new("RGB", (100, 80)).save(tmp_path / "0.jpg")
     Image.new("RGB", (100, 80)).save(tmp_path / "1.jpg")

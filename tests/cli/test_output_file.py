@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mxtrain.cli.output_file import open_output_file
+from mxtrain.cli.dispatch import run
+from mxtrain.cli.output_file import check_output_file, check_output_folder, open_output_file, require_writable
+from mxtrain.errors import ConfigError
 
 
 def write(path):
@@ -54,3 +57,38 @@ def test_standard_output_may_be_named_though_it_is_a_file(tmp_path):
     with open(tmp_path / "out", "wb") as out:
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True, cwd=Path(__file__).parents[2])
     assert (tmp_path / "out").read_text() == "text" and os.readlink("/dev/stdout") == before
+
+
+@pytest.mark.parametrize(
+    "command, name, said",
+    [
+        ("data check", "file/x.jsonl", "data.output=.*file/x.jsonl: should be in a folder, and '.*file' is none"),
+        ("data check", "folder", "data.output=.*folder: should be a file, and this is a folder: name a file in it"),
+        ("verify", "file/x.json", "verify.output=.*file/x.json: should be in a folder, and '.*file' is none"),
+        ("verify", "folder", "verify.output=.*folder: should be a file, and this is a folder"),
+        ("predict run sample=1", "file/x.jsonl", "predict.output=.*: should be in a folder"),
+        ("predict run sample=1", "folder", "predict.output=.*: should be a file"),
+        ("eval run", "file/x", "eval.output=.*file/x: should be in a folder"),
+        ("eval run", "file", "eval.output=.*file: should be a folder, and this is a file"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(command, name, said, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    assert run([*command.split(), f"output={tmp_path / name}"]) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"] and not os.listdir(tmp_path / "folder")
+
+
+def test_places_that_can_be_written():
+    for name in ("/dev/stdout", "new/folder/x.csv", "x.csv"):
+        assert check_output_file(name) == name
+    assert check_output_folder("new/folder") == "new/folder"
+
+
+def test_a_folder_that_no_setting_names(tmp_path):
+    """Of a run that somebody else may only read, e.g."""
+    assert require_writable(tmp_path / "eval", "output") == tmp_path / "eval"
+    (tmp_path / "run").touch()
+    with pytest.raises(ConfigError, match=r"the results go to .*/run/eval: .*Name another place with output=FOLDER"):
+        require_writable(tmp_path / "run" / "eval", "output")

@@ -15,15 +15,15 @@ from PIL import Image
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.dispatch import run
 from mxtrain.cli.predict import refuse_streams
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.glue import LAYOUTS
-from mxtrain.dataset.image.files import open_files
-from mxtrain.dataset.loading.sources import Subset
-from mxtrain.dataset.make_record import make_record
-from mxtrain.dataset.signature import Signature
+from mxtrain.data.base import open_splits
+from mxtrain.data.loading.sources import Subset
+from mxtrain.data.signature import signature_of
 from mxtrain.errors import ConfigError
-from mxtrain.trainer.loaders import build_loader
-from mxtrain.trainer.trained import load_trained
+from mxtrain.text.classification.glue import LAYOUTS
+from mxtrain.trained import load_trained
+from mxtrain.training.loaders import build_loader
+from mxtrain.vision.images.files import open_files
+from mxtrain.vision.images.make_record import make_record
 
 RNG = np.random.RandomState(5)
 
@@ -109,8 +109,8 @@ def test_files_enter_the_network_as_the_dataset_does(describe_run, tmp_path, nam
     options += ["dataset.image_size=[24,16]"] if name in DECODED and not network else []
     description = describe_run(f"dataset={name}", "model=lenet", *options, *network)
     splits = open_splits(description.dataset)
-    signed = description.dataset.sign(splits, description.model)
-    given = Signature.from_json(json.loads(json.dumps(signed.to_json())))
+    signed = description.dataset.infer_signature(splits, description.model)
+    given = type(signed).from_json(json.loads(json.dumps(signed.to_json())))
     evaluated = batches(build_loader(description, splits.test, given, "cpu:0"))
     files = save_files(splits.test, tmp_path / "files")
     predicted = batches(build_loader(description, open_files(files, given.decoding), given, "cpu:0"))
@@ -141,7 +141,7 @@ def test_texts_enter_the_network_as_the_dataset_does(describe_run, tmp_path, nam
         (tmp_path / file).write_text("".join("\t".join(row) + "\n" for row in rows))
     description = describe_run(f"dataset={dataset}", "model=bert", *options)
     splits = open_splits(description.dataset)
-    given = description.dataset.sign(splits, description.model)
+    given = description.dataset.infer_signature(splits, description.model)
     source, places = description.dataset.open_inputs([str(tmp_path / test)], given, False, {})
     expected, found = (
         (splits.val if task else splits.test).encode(given.tokenizer_config),
@@ -197,7 +197,7 @@ def test_predict_says_what_eval_measures(train_run, describe_run, photos, tmp_pa
     test = open_splits(description.dataset).test
     files = save_files(test, tmp_path / "files")
     accuracy, rows = accuracy_and_rows(run_dir, files, tmp_path / "out", *overrides)
-    signature = Signature.from_json(checkpoint.state["run"]["input"])
+    signature = signature_of(checkpoint, description.dataset.signature_class)
     trained = load_trained(checkpoint, description, signature)
     probability_NK, label_N = predictions_and_labels(
         trained, build_loader(description, test, signature, trained.device)
@@ -221,18 +221,6 @@ def test_what_was_trained_is_not_changed_afterwards(train_run, photos, tmp_path,
         assert run([*command, override]) == 2
         assert f"error: {override.partition('=')[0]}=" in capsys.readouterr().err
     assert run(["predict", run_dir, str(photos), "dataset.image_size=[16,16]"]) == 0
-
-
-def test_a_checkpoint_of_before_says_what_files_get(train_run, photos, tmp_path, monkeypatch, capsys):
-    to_json = Signature.to_json
-    monkeypatch.setattr(
-        Signature, "to_json", lambda given: {k: v for k, v in to_json(given).items() if k != "decoding"}
-    )
-    train_run("model=mlp", "trainer.max_epochs=1")
-    monkeypatch.undo()
-    assert run(["predict", str(tmp_path / "run"), str(photos)]) == 0
-    said = capsys.readouterr().err
-    assert "earlier version" in said and "as 1x8x8, with central_crop=1" in said
 
 
 @pytest.fixture

@@ -86,10 +86,10 @@ def test_settings_in_help_stand_apart_from_what_they_mean() -> None:
 
 def test_help_and_causes_name_it_too(environment: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setenv(started.STARTED_BY, "scripts/train")
-    text = "see `python -m mxtrain doctor`, or python -m mxtrain.dataset.make_record"
+    text = "see `python -m mxtrain doctor`, or python -m mxtrain.vision.images.make_record"
     print_cause(text, 2)
     assert (
         capsys.readouterr().err
-        == "error: see `scripts/train doctor`, or env/bin/python -m mxtrain.dataset.make_record\n"
+        == "error: see `scripts/train doctor`, or env/bin/python -m mxtrain.vision.images.make_record\n"
     )
     assert "usage: scripts/train eval" in help_of("eval") and "python -m mxtrain" not in help_of("eval")

@@ -89,7 +89,7 @@ def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> N
     assert text.startswith("optimizer.lr = 0.5\n") and "command line: optimizer.lr=0.5" in text
     lines = text.splitlines()
     assert re.search(r"overrides .*conf/experiment/cifar10_resnet20\.yaml:\d+: 0.1", lines[-2])
-    assert re.search(r"overrides .*conf/optimizer/nag\.yaml:\d+: 0.1", lines[-1])
+    assert re.search(r"overrides the default of NAG \(.*mxtrain/optimizer/\w+\.py:\d+\): 0.1", lines[-1])
 
 
 @pytest.mark.parametrize(
@@ -103,22 +103,25 @@ def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> N
                 "model.channels = [32, 64]",
             ],
         ),  # fmt: skip
-        ("model.channels", ["model.channels = [32, 64]", "conf/model/lenet.yaml:3"]),
+        ("model.channels", ["model.channels = [32, 64]", "the default of LeNet (", "vision/classification/lenet.py:"]),
         ("dataset.augment", ["dataset.augment.flip = false", "dataset.augment.crop_scale = [1.0, 1.0]"]),
-        ("dataset.augment.flip dataset.augment.flip=true", ["= true", "overrides", "digits.yaml:", ": false"]),
+        ("dataset.augment.flip dataset.augment.flip=true", ["= true", "overrides", "settings.py:", ": false"]),
         ("logger", ["logger=default", "logger.console.refresh_s"]),
-        ("logger.console.show_config", ["= true", "conf/logger/console.yaml:"]),
+        ("logger.console.show_config", ["= true", "meaning   Prints the configuration", "logger/console.py:"]),
         ("metric metric=[f1,accuracy]", ["metric=[f1, accuracy]"]),
-        ("trainer.max_epochs debug=fast", ["= 1", "conf/debug/fast.yaml:", "conf/trainer/default.yaml:3: 30"]),
+        (
+            "trainer.max_epochs debug=fast",
+            ["= 1", "conf/debug/fast.yaml:", "the default of Trainer (mxtrain/description/trainer.py:"],
+        ),
         ("dataset.root dataset=cifar10", ["oc.env:MXTRAIN_DATA"]),
         ("experiment", ["experiment=null", "cifar10_resnet20"]),
         ("hydra.run.dir", ["conf/config.yaml:"]),
-        ("dataset.augment.mixup", ["meaning   Beta parameter for blending two images, e.g. 0.2; 0 = off"]),
+        ("dataset.augment.mixup", ["meaning   Alpha of the Beta distribution that blends two images"]),
         (
             "optimizer.lr optimizer=sgd dataset.batch_size=32 trainer.reference_batch_size=256",
             ["optimizer.lr = 0.1\n", "used      learning rate 0.1 for a batch of 256, 0.0125 for this one of 32"],
         ),
-        ("early_stopping.patience", ["meaning", "conf/early_stopping/on.yaml:"]),
+        ("early_stopping.patience", ["meaning", "the default of EarlyStopping ("]),
     ],
 )
 def test_explain(capsys, arguments: str, parts: list) -> None:
@@ -152,7 +155,7 @@ def test_explain_finds_the_users_own_files(mxtrain) -> None:
     text = shows(
         mxtrain, "--config-dir", conf, "explain", "dataset.size", "experiment=shapes", PYTHONDONTWRITEBYTECODE="1"
     )
-    assert "dataset.size = 16" in text and "conf/dataset/shapes.yaml:3" in text and "side of an image in pixels" in text
+    assert "dataset.size = 16" in text and "conf/dataset/shapes.yaml:3" in text and "Side of an image in pixels" in text
     assert (
         "shapes"
         in re.search(r"^  dataset .*(\n {6,}.*)*", shows(mxtrain, "--config-dir", conf, "--help"), re.MULTILINE)[0]
@@ -171,6 +174,8 @@ COMPLETED = [
     ("mxtrain explain optimizer.l", {"optimizer.lr="}, {"eval"}),
     ("mxtrain data ", {"check"}, {"eval", "model="}),
     ("mxtrain data check dataset=dig", {"dataset=digits"}, {"check"}),
+    ("scripts/train model=le", {"model=lenet"}, {"model=mlp"}),
+    ("scripts/train ex", {"explain", "experiment="}, {"eval"}),
 ]
 
 
@@ -182,9 +187,18 @@ def test_bash_completes(tmp_path: Path) -> None:
         "from mxtrain.cli import main\nsys.exit(main())\n"
     )
     script.chmod(0o755)
+    train = tmp_path / "scripts/train"
+    train.parent.mkdir()
+    train.write_text(
+        f'#!/bin/sh\nMXTRAIN_STARTED_BY="$0" PYTHONPATH={root} exec {sys.executable} -m mxtrain "$@"\n'
+    )
+    train.chmod(0o755)
     bash = f"""
         export PATH={tmp_path}:$PATH
-        eval "$(mxtrain --shell-completion install=bash)"
+        eval "$(scripts/train --shell-completion install=bash)"
+        for name in mxtrain scripts/train {train}; do
+            complete -p $name | grep -q hydra_bash_completion || echo "$name is not completed" >&2
+        done
     """
     for line, *_ in COMPLETED:
         bash += f"""
@@ -193,7 +207,7 @@ def test_bash_completes(tmp_path: Path) -> None:
         printf '%s ' "${{COMPREPLY[@]}}"
         echo
         """
-    done = subprocess.run(["bash", "-c", bash], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
+    done = subprocess.run(["bash", "-c", bash], capture_output=True, text=True, timeout=120, check=True, cwd=tmp_path)
     shown = done.stdout.splitlines()
     assert len(shown) == len(COMPLETED) and done.stderr == "", (done.stdout, done.stderr)
     for (line, wanted, unwanted), words in zip(COMPLETED, shown):

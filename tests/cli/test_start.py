@@ -19,7 +19,7 @@ from mxtrain.engine.backend import autograd, gluon
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = str(ROOT / "mxtrain")
-MOST_FRAMES = 14
+MOST_FRAMES = 15
 FRAMES: List[List[str]] = []
 """Our own frames on the stack when the network was called, once for each training step."""
 
@@ -64,7 +64,7 @@ def test_from_the_command_to_the_network_it_is_not_far(folder: Path, monkeypatch
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter:
     """How often a run does what takes time, until it trains."""
     from mxtrain.checkpoint import store
-    from mxtrain.trainer.runner import Runner
+    from mxtrain.training.runner import Runner
 
     found: Counter = collections.Counter()
     is_training = [False]

@@ -86,7 +86,7 @@ def test_a_sweep_over_groups_and_open_settings(mxtrain) -> None:
                    "hydra.sweep.subdir=${hydra.job.num}-${model._target_}", mxnet=True)  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert {path.name for path in (mxtrain.folder / "s").iterdir()} == {
-        "0-mxtrain.model.mlp.MLP", "1-mxtrain.model.lenet.LeNet", "jobs.jsonl", "multirun.yaml",
+        "0-mxtrain.model.mlp.MLP", "1-mxtrain.vision.classification.lenet.LeNet", "jobs.jsonl", "multirun.yaml",
     }  # fmt: skip
 
 
@@ -252,7 +252,25 @@ def test_workers_of_a_job_are_told_that_they_are_of_a_sweep() -> None:
 
 
 def test_jobs_are_listed_in_utf8(tmp_path) -> None:
-    outcome = Outcome(0, ["dataset.root=фото/猫"], "s/0", "finished", 0, "", 5, {"value": 0.5, "step": 5})
+    outcome = Outcome(0, ["dataset.root=фото/猫"], "s/0", "finished", 0, "", 5, None)
     append_outcome(tmp_path / "jobs.jsonl", outcome)
     assert "фото/猫" in (tmp_path / "jobs.jsonl").read_text(encoding="utf-8")
     assert read_outcomes(tmp_path / "jobs.jsonl", 0)[0].overrides == outcome.overrides
+
+
+def test_lines_that_are_no_outcome_are_left_out(tmp_path, caplog):
+    """One that was cut by a full disk, and whatever else somebody's list of jobs holds."""
+    file = tmp_path / "jobs.jsonl"
+    good = Outcome(1, ["a=1"], "r", "finished", 0, "", 5, {"metric": "val/loss", "value": 0.5, "step": 5})
+    append_outcome(file, good)
+    lines = [
+        b"{}", b"[]", b"5", b"\xff", file.read_bytes()[:40], b"[" * 9000, b'{"number": 1e999}',
+        file.read_bytes().strip().replace(b'"step": 5}', b'"step": "x"}'),
+        file.read_bytes().strip().replace(b'"a=1"', b"3"),
+    ]
+    with file.open("ab") as stream:
+        stream.write(b"\n".join(lines) + b"\n")
+    append_outcome(file, good)
+    found = read_outcomes(file, 0)
+    assert [(one.number, one.overrides, one.best) for one in found] == [(1, ["a=1"], good.best)] * 2
+    assert len(caplog.messages) == len(lines) and "jobs.jsonl, line 2 is no outcome of a job" in caplog.messages[0]

@@ -13,7 +13,7 @@ import pytest
 from mxtrain.cli import main
 from mxtrain.cli.config_files import conf_dir
 from mxtrain.cli.trust import foreign, is_own
-from mxtrain.description.override_text import code_arguments
+from mxtrain.config.override_text import code_arguments
 
 BOMB = "import pathlib\npathlib.Path({mark!r}).touch()\ndef network(classes=0):\n    raise SystemExit(77)\n"
 
@@ -50,7 +50,7 @@ HOSTILE = (
     ("dataset/_target_", "bomb.network"),
     ("task/_target_", "bomb.network"),
     ("task/_target_", "mxtrain.task.fit.require_same_names"),
-    ("task/_target_", "mxtrain.dataset.digits.Digits"),
+    ("task/_target_", "mxtrain.vision.classification.digits.Digits"),
     ("loss/_target_", "subprocess.call"),
     ("optimizer/_target_", "builtins.exec"),
     ("early_stopping/_target_", "bomb.network"),
@@ -61,7 +61,7 @@ HOSTILE = (
     ("logger/x", {"_target_": "bomb.network"}),
     ("metric/x", {"_target_": "bomb.network"}),
     ("model/_target_", "mxtrain.cli.main"),
-    ("model/_target_", "mxtrain.model.gluoncv.pydantic"),
+    ("model/_target_", "mxtrain.vision.classification.gluoncv.pydantic"),
     ("model/_target_", "mxtrain.model.base.Spec"),
     ("model/_target_", "mxtrain.model.prepare.prepare_network"),
     ("model/_target_", "mxtrain.optimizer.optimizers.SGD"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mxtrain.checkpoint import lock_run_directory
-from mxtrain.cli.unstarted import Before
+from mxtrain.cli.run_dir_rollback import RunDirRollback
 
 
 def files(folder: Path) -> list:
@@ -26,7 +26,7 @@ def write_start(run_dir: Path, subdir: str = ".hydra") -> None:
 
 
 def test_a_new_run_directory_goes_with_the_folders_above_it(tmp_path: Path) -> None:
-    before = Before(tmp_path / "a/b/run", "of_hydra")
+    before = RunDirRollback(tmp_path / "a/b/run", "of_hydra")
     write_start(tmp_path / "a/b/run", "of_hydra")
     (tmp_path / "a/other").mkdir()
     before.restore()
@@ -34,7 +34,7 @@ def test_a_new_run_directory_goes_with_the_folders_above_it(tmp_path: Path) -> N
 
 
 def test_a_run_directory_with_a_checkpoint_stays(tmp_path: Path) -> None:
-    before = Before(tmp_path / "run")
+    before = RunDirRollback(tmp_path / "run")
     write_start(tmp_path / "run")
     (tmp_path / "run/checkpoints/step-00000001").mkdir(parents=True)
     before.restore()
@@ -44,7 +44,7 @@ def test_a_run_directory_with_a_checkpoint_stays(tmp_path: Path) -> None:
 def test_in_a_folder_that_was_there_only_our_own_new_files_go(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "status.json").write_text("earlier")
-    before = Before(tmp_path)
+    before = RunDirRollback(tmp_path)
     (tmp_path / ".hydra").mkdir()
     (tmp_path / "train.log").write_text("new")
     (tmp_path / "someone.txt").write_text("meanwhile")
@@ -55,7 +55,7 @@ def test_in_a_folder_that_was_there_only_our_own_new_files_go(tmp_path: Path) ->
 def test_what_an_earlier_run_says_of_itself_is_put_back(tmp_path: Path) -> None:
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra/config.yaml").write_text("earlier")
-    before = Before(tmp_path)
+    before = RunDirRollback(tmp_path)
     (tmp_path / ".hydra/config.yaml").write_text("new")
     before.restore()
     assert (tmp_path / ".hydra/config.yaml").read_text() == "earlier"
@@ -64,7 +64,7 @@ def test_what_an_earlier_run_says_of_itself_is_put_back(tmp_path: Path) -> None:
 def test_a_run_that_another_process_has_begun_meanwhile_stays(tmp_path: Path) -> None:
     (tmp_path / "old/.hydra").mkdir(parents=True)
     (tmp_path / "old/.hydra/config.yaml").write_text("earlier")
-    befores = [Before(tmp_path / name) for name in ("new", "old")]
+    befores = [RunDirRollback(tmp_path / name) for name in ("new", "old")]
     with lock_run_directory(tmp_path / "new"), lock_run_directory(tmp_path / "old"):
         write_start(tmp_path / "new", "of_hydra")
         (tmp_path / "old/.hydra/config.yaml").write_text("the other's")

@@ -12,9 +12,9 @@ import pytest
 from mxtrain.checkpoint import CheckpointStore
 from mxtrain.cli import arguments
 from mxtrain.cli.restored import restore_description
-from mxtrain.cli.unstarted import Before
+from mxtrain.cli.run_dir_rollback import RunDirRollback
 from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError, RunDirectoryError
-from mxtrain.trainer.resume import STATUS_FILE, find_checkpoint, find_finished, read_end
+from mxtrain.training.resume import STATUS_FILE, find_checkpoint, find_finished, read_end
 
 
 def nested(levels: int) -> Any:
@@ -26,6 +26,7 @@ def nested(levels: int) -> Any:
 
 DAMAGES = {
     "no runtime": (lambda config: config.pop("runtime"), "the group 'runtime' is missing"),
+    "no task": (lambda config: config.pop("task"), "the group 'task' is missing"),
     "a number as metric": (lambda config: config.update(metric=5), "metric=5: a group of named options is needed"),
     "a number as trainer": (lambda config: config.update(trainer=5), "trainer"),
     "a list as dataset": (lambda config: config.update(dataset=[1]), "dataset"),
@@ -81,7 +82,7 @@ def test_settings_without_end_are_rejected(make: Callable, kind: str, tmp_path: 
     (tmp_path / ".hydra").mkdir()
     make(tmp_path / ".hydra" / "config.yaml")
     with pytest.raises(RunDirectoryError, match=f"config.yaml cannot be read: it is {kind}, and only regular files"):
-        Before(tmp_path)
+        RunDirRollback(tmp_path)
 
 
 @pytest.mark.parametrize("damage", sorted(set(DAMAGES) - {"no runtime"}))  # which may change in a continued run

@@ -1,4 +1,4 @@
-"""kvstore=dist_async with real processes: servers that update, and workers that wait for nobody."""
+"""kvstore=dist_async with real processes: servers that update, and workers that do not wait for each other."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def test_two_workers_learn_and_their_staleness_is_shown(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.zoo
 def test_compressed_gradients_and_weights(tmp_path: Path) -> None:
     """One worker goes on to the bit with what was left over; two of them learn from where it stands. Other compressors
     send the same messages: tests/kvstore/test_compressed_message.py."""
@@ -108,6 +109,7 @@ def test_sigterm_ends_all_after_the_same_step_and_one_worker_goes_on(tmp_path: P
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.zoo
 def test_empty_shares_saves_by_the_clock_and_a_budget_of_time(tmp_path: Path) -> None:
     """Three workers of two replicas with batch norms; the last batch of an epoch has two samples."""
     run_dir = tmp_path / "run"
@@ -244,7 +246,7 @@ def test_what_cannot_work_is_refused(tmp_path: Path, command: List[str], words: 
     ("overrides", "words"),
     [
         (["kvstore=dist_asink"], ["dist_async"]),
-        ([*TWO, "cluster.balance=speed"], ["cluster.balance=speed", "nobody waits"]),
+        ([*TWO, "cluster.balance=speed"], ["cluster.balance=speed", "no worker waits"]),
     ],
 )
 def test_descriptions_that_cannot_work_are_refused(describe_run: Any, overrides: List[str], words: List[str]) -> None:

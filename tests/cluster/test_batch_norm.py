@@ -13,9 +13,9 @@ from mxtrain.checkpoint.contents import read_checkpoint
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore import has_horovod, joined_store
 from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.kvstore.store import Reduction
 from mxtrain.kvstore.world import World
-from mxtrain.parallel.base import Reduction
-from mxtrain.parallel.lockstep import Division
+from mxtrain.parallel.sync_batchnorm_executor import Division
 from mxtrain.types import Batch
 
 needs_horovod = pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
@@ -29,7 +29,7 @@ SMALL_RESNET = ("model=resnet", "model.depth=8", "parallel=hybrid", "parallel.mi
         ["kvstore=dist_device_sync", "cluster.workers=3", "cluster.servers=2", *SMALL_RESNET,
          "trainer.grad_accumulation=2", "dataset.batch_size=24", "parallel.batch_norm=replicas"],
         pytest.param(["kvstore=horovod", "cluster.workers=3", *SMALL_RESNET, "dataset.batch_size=24",
-                      "parallel.batch_norm=global"], marks=needs_horovod),
+                      "parallel.batch_norm=global"], marks=[needs_horovod, pytest.mark.zoo]),
     ],
     ids=["dist_device_sync", "horovod"],
 )  # fmt: skip
@@ -100,6 +100,7 @@ def network(num_classes, at=10):
 """
 
 
+@pytest.mark.zoo
 @needs_horovod
 def test_a_ring_that_breaks_between_two_batch_norms_goes_on_without_a_trace(tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text(DIES)

@@ -14,7 +14,7 @@ from test_workers import nobody_is_left, processes
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.checkpoint.contents import read_checkpoint
 from mxtrain.errors import ConfigError
-from mxtrain.trainer.resume import differences
+from mxtrain.training.resume import differences
 
 WAYS = {
     "bf16": ["kvstore=dist_device_sync", "kvstore.compression=bf16", "parallel=data", "parallel.devices=cpu:2"],
@@ -26,6 +26,7 @@ TWO = ("cluster.workers=2", "cluster.backoff=0.1", *SMALL, "model.hidden=[64]", 
        "checkpoint.every_steps=20", "early_stopping=off")  # fmt: skip
 
 
+@pytest.mark.zoo
 def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, way: str = "bf16") -> None:
     """One that casts and keeps scales; all of them, those that pack bits as well: test_threads.py."""
     (tmp_path / "tmp").mkdir()
@@ -46,6 +47,7 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, way: str = "bf1
     assert not list((tmp_path / "tmp").iterdir())
 
 
+@pytest.mark.zoo
 def test_another_number_of_workers_goes_on(describe_run: Any, tmp_path: Path) -> None:
     run_dir, given = tmp_path / "run", (*TWO, *WAYS["2bit"])
     Process(run_dir, *given, "trainer.max_steps=30").end(75)

@@ -66,7 +66,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
-def test_a_ring_asks_nobody_for_the_name_of_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ring_resolves_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name server that does not answer would hold the supervisor up."""
     monkeypatch.setattr(socket, "getfqdn", lambda *_: pytest.fail("asked for a name"))
     with closing(KeyValueServer("127.0.0.1")) as server:
@@ -167,6 +167,7 @@ def test_the_others_go_on_without_a_lost_worker_until_another_takes_its_place(
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.zoo
 def test_without_worker_0_all_begin_again_from_the_checkpoint_to_the_same_bits(
     tmp_path: Path, undisturbed: Path
 ) -> None:
@@ -180,6 +181,7 @@ def test_without_worker_0_all_begin_again_from_the_checkpoint_to_the_same_bits(
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.zoo
 def test_compressed_gradients_on_a_ring_that_loses_a_worker(tmp_path: Path) -> None:
     """Everybody keeps its own residual. That all have theirs again from a checkpoint: test_compressed_workers.py."""
     given = (*RING, "cluster.workers=3", *SLOW, "kvstore.compression=2bit", "kvstore.threshold=0.01", "optimizer=sgd",
@@ -254,7 +256,7 @@ def test_another_user_cannot_speak_to_the_ring() -> None:
 
 def test_without_horovod_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kvstore, "has_horovod", lambda: False)
-    assert "scripts/horovod" in kvstore.Horovod().reason_against("cpu:1")
+    assert "scripts/horovod" in kvstore.Horovod().unsupported_reason("cpu:1")
 
 
 DIES = """
@@ -283,6 +285,7 @@ def network(num_classes, at=10):
 """
 
 
+@pytest.mark.zoo
 def test_a_step_that_breaks_off_leaves_no_trace_in_moving_statistics(tmp_path: Path) -> None:
     """Step 10 is timed: then the loss is noticed elsewhere."""
     (tmp_path / "dies.py").write_text(DIES)

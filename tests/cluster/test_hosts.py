@@ -166,8 +166,8 @@ def test_the_first_node_of_a_list(nodes: str, first: str) -> None:
     ],
 )
 def test_what_does_not_fit_the_launcher_is_refused(given: Dict[str, str], words: str) -> None:
-    assert words in Cluster(**given).reason_against()
-    assert Cluster(launcher="mpi", hostfile="hosts", interface="eth0").reason_against() == ""
+    assert words in Cluster(**given).unsupported_reason()
+    assert Cluster(launcher="mpi", hostfile="hosts", interface="eth0").unsupported_reason() == ""
 
 
 def test_the_scheduler_listens_where_everybody_is_told_to_find_it(monkeypatch: pytest.MonkeyPatch) -> None:

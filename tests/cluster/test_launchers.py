@@ -16,7 +16,7 @@ from typing import Dict, Iterator, List, Optional, Sequence
 
 import pytest
 from bench_parts.network import SEARCH, Network, hostfile
-from bench_parts.network import reason_against as reason_against_hosts
+from bench_parts.network import unsupported_reason as reason_against_hosts
 from running import SMALL, Process, assert_same, checkpoints, has_steps, role_of, rows, running_processes, status
 
 from mxtrain.cluster.ranked import MPILauncher
@@ -130,6 +130,7 @@ def test_ssh_after_a_kill_on_another_host_the_run_ends_with_the_same_weights(
     nobody_is_left(run_dir)
 
 
+@pytest.mark.zoo
 @pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
 def test_ssh_a_ring_over_hosts_gives_the_same_weights_and_begins_again_after_a_loss(
     network: Network, tmp_path: Path, undisturbed: Path
@@ -143,6 +144,7 @@ def test_ssh_a_ring_over_hosts_gives_the_same_weights_and_begins_again_after_a_l
     nobody_is_left(tmp_path / "run")
 
 
+@pytest.mark.zoo
 def test_ssh_a_partition_is_noticed_and_the_run_goes_on_when_it_is_over(
     network: Network, tmp_path: Path, undisturbed: Path
 ) -> None:
@@ -237,6 +239,7 @@ def test_mpi_as_root_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch)
 
 
 @needs_mpi
+@pytest.mark.zoo
 def test_mpi_after_a_kill_the_run_ends_with_the_same_weights(tmp_path: Path, undisturbed: Path) -> None:
     run_dir = tmp_path / "run"
     run = started(run_dir, *MPI, env=AS_ROOT).wait_until(has_steps(run_dir, 45))
@@ -250,11 +253,13 @@ def test_mpi_after_a_kill_the_run_ends_with_the_same_weights(tmp_path: Path, und
     nobody_is_left(run_dir)
 
 
+@pytest.mark.zoo
 @needs_mpi
-def test_mpi_signals_save_and_a_dead_supervisor_leaves_nobody(tmp_path: Path) -> None:
+def test_mpi_signals_save_and_a_dead_supervisor_leaves_no_process(tmp_path: Path) -> None:
     signals_save_and_a_dead_supervisor_leaves_nobody(tmp_path / "run", MPI, AS_ROOT)
 
 
+@pytest.mark.zoo
 @needs_mpi
 def test_mpi_on_several_hosts(network: Network, tmp_path: Path, undisturbed: Path) -> None:
     run_dir = tmp_path / "run"
@@ -328,7 +333,8 @@ def test_slurm_after_a_stop_the_run_ends_with_the_same_weights(
     nobody_is_left(run_dir)
 
 
-def test_slurm_signals_save_and_a_dead_supervisor_leaves_nobody(slurm: Dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.zoo
+def test_slurm_signals_save_and_a_dead_supervisor_leaves_no_process(slurm: Dict[str, str], tmp_path: Path) -> None:
     signals_save_and_a_dead_supervisor_leaves_nobody(tmp_path / "run", SRUN, slurm)
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Iterator, List, Optional
 
 import pytest
+from tiers import rest_in_zoo
 
 from mxtrain import __version__
 from mxtrain.cluster.frames import encode
 from mxtrain.cluster.process import LaunchSpec
-from mxtrain.cluster.relayed import Beacon, Channel, RelayedProcess
+from mxtrain.cluster.relayed import Channel, HeartbeatServer, RelayedProcess
 
 SILENCE_S = 1.5
 SLEEP = "import sys, time; print('begun', flush=True); time.sleep(60)"
@@ -29,7 +30,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def relayed(
-    stack: ExitStack, tmp_path: Path, program: str, beacon: Optional[Beacon] = None,
+    stack: ExitStack, tmp_path: Path, program: str, beacon: Optional[HeartbeatServer] = None,
     log: Optional[Path] = Path("log"), **more: object,
 ):  # fmt: skip
     """A process behind a relay; with a beacon, as mpirun's; without, as ssh's."""
@@ -89,11 +90,11 @@ def test_a_stopped_process_is_told_from_a_silent_one(stack: ExitStack, tmp_path:
 
 
 @pytest.mark.parametrize("with_beacon", [False, True])
-@pytest.mark.parametrize("how", ["silent", "closed"])
+@pytest.mark.parametrize("how", rest_in_zoo(["silent", "closed"], "silent"))
 def test_processes_end_when_the_supervisor_is_not_heard(
     stack: ExitStack, tmp_path: Path, with_beacon: bool, how: str
 ) -> None:
-    beacon = Beacon("127.0.0.1", 4) if with_beacon else None
+    beacon = HeartbeatServer("127.0.0.1", 4) if with_beacon else None
     if beacon is not None:
         stack.callback(beacon.close)
     process = relayed(stack, tmp_path, SLEEP, beacon)
@@ -120,7 +121,7 @@ def test_what_does_not_fit_is_refused(stack: ExitStack, tmp_path: Path) -> None:
 
 
 def test_a_beacon_serves_so_many_and_reads_nothing(stack: ExitStack) -> None:
-    beacon = Beacon("127.0.0.1", 2)
+    beacon = HeartbeatServer("127.0.0.1", 2)
     stack.callback(beacon.close)
     listeners: List[socket.socket] = []
     for _ in range(3):
@@ -139,7 +140,7 @@ def test_a_full_disk_under_a_log_does_not_end_the_run(stack: ExitStack, tmp_path
     assert process.exit_code == 5
 
 
-def test_output_that_nobody_reads_holds_nothing_up(
+def test_unread_output_blocks_nothing(
     stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = os.pipe()

@@ -83,6 +83,7 @@ def arrays(run_dir: Path) -> Dict[str, bytes]:
             for name, array in checkpoint.arrays(stem).items()}  # fmt: skip
 
 
+@pytest.mark.zoo
 def test_asynchronous_workers_learn_and_one_is_one_device(table: Path, tmp_path: Path) -> None:
     """Workers go on when one of them is killed."""
     given = settings(table, "kvstore=dist_async", "cluster.servers=2", "kvstore.tables=servers")
@@ -109,6 +110,7 @@ def ratings(folder: Path) -> Path:
 
 
 @pytest.mark.usefixtures("own_cache")
+@pytest.mark.zoo
 def test_a_recommender_under_p3_is_stopped_early_as_without_servers(tmp_path: Path, capfd: Any) -> None:
     """Worker 0 is killed; two replicas in one process with tables of their own make the same bits, ranks and lists."""
     given = (

@@ -8,6 +8,7 @@ from typing import Dict, List
 import pytest
 from running import ROOT, Process, status, steps
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiers import rest_in_zoo
 
 from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.kvstore.times import WorkerTimes
@@ -99,7 +100,7 @@ def environment(folder: Path) -> Dict[str, str]:
     return {"PYTHONPATH": f"{ROOT}:{folder}"}
 
 
-@pytest.mark.parametrize("balance", ["equal", "speed"])
+@pytest.mark.parametrize("balance", rest_in_zoo(["equal", "speed"], "speed"))
 def test_a_slow_worker_is_named_and_may_get_fewer_samples(tmp_path: Path, sleepy: Path, balance: str) -> None:
     run_dir = tmp_path / "run"
     store = ("kvstore=dist_sync", "cluster.workers=2", f"cluster.balance={balance}")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from bench_parts.stranger import NOBODY, Stranger
 from running import SMALL, Process, status
+from tiers import rest_in_zoo
 
 from mxtrain.cluster.ring import peer_user
 from mxtrain.kvstore import has_horovod
@@ -29,7 +30,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("store", ["dist_sync", "horovod"])
+@pytest.mark.parametrize("store", rest_in_zoo(["dist_sync", "horovod"], "dist_sync"))
 def test_a_stranger_reaches_no_worker_and_costs_no_restart(tmp_path: Path, weights: str, store: str) -> None:
     if store == "horovod" and not has_horovod():
         pytest.skip("Horovod is not built here: scripts/horovod")

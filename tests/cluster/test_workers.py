@@ -120,6 +120,7 @@ def test_verify_finds_the_numbers_of_one_device() -> None:
     assert "every bit is equal" in done.stdout
 
 
+@pytest.mark.zoo
 def test_after_each_of_several_deaths_the_run_goes_on_to_the_same_weights(tmp_path: Path, undisturbed: Path) -> None:
     """Of worker 0, server and scheduler (worker 1: test_compressed_workers.py), and of a server that was stopped; one
     run, which began anew (`never`, in a spelling of its own), and which a second start leaves alone."""
@@ -187,7 +188,7 @@ def test_sigterm_to_a_worker_before_training_ends_all(tmp_path: Path, wait_s: fl
     nobody_is_left(tmp_path)
 
 
-def test_a_finished_run_of_workers_says_so_and_leaves_nobody(tmp_path: Path, undisturbed: Path) -> None:
+def test_a_finished_run_of_workers_says_so_and_leaves_no_process(tmp_path: Path, undisturbed: Path) -> None:
     shutil.copytree(undisturbed, tmp_path / "run")
     before = picture(tmp_path / "run")["status.json"]
     done = Process(tmp_path / "run", *TWO, *SLOW).end()
@@ -277,6 +278,7 @@ class Vanishes(Callback):
 """
 
 
+@pytest.mark.zoo
 def test_a_restart_that_is_refused_keeps_what_was_trained(tmp_path: Path) -> None:
     (tmp_path / "vanishes.py").write_text(VANISHES)
     run = Process(
@@ -310,6 +312,7 @@ class Unanswered(Callback):
 """
 
 
+@pytest.mark.zoo
 def test_a_disconnect_without_an_answer_is_short(tmp_path: Path) -> None:
     """As where ps-lite's scheduler closes its sockets before its last answer is on its way: all others wait for it."""
     (tmp_path / "unanswered.py").write_text(UNANSWERED)
@@ -344,7 +347,7 @@ def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path: Path, override
         (["kvstore=dist_sync", "cluster.wrokers=2"], ["cluster.workers"]),
         (["kvstore=dist_sink"], ["dist_sync"]),
         (["kvstore=dist_sync", "cluster.workers=200"], ["cluster.workers=200", "less than one"]),
-        (["kvstore=dist_async", "cluster.workers=2", "parallel.batch_norm=global"], ["batch_norm", "wait for nobody"]),
+        (["kvstore=dist_async", "cluster.workers=2", "parallel.batch_norm=global"], ["batch_norm", "do not wait"]),
     ],
 )
 def test_descriptions_that_cannot_work_are_refused(describe_run: Any, overrides: List[str], words: List[str]) -> None:
@@ -385,6 +388,7 @@ def test_processes_that_something_else_starts(tmp_path: Path) -> None:
     assert status(tmp_path / "run")["weights_sha256"] == status(tmp_path / "replicas")["weights_sha256"]
 
 
+@pytest.mark.zoo
 def test_a_sweep_of_groups(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mxtrain", "-m", f"hydra.sweep.dir={tmp_path}", *TWO, *SMALL, "trainer.max_epochs=1",

@@ -1,4 +1,4 @@
-"""What is damaged, how, and what is said of it: the rows of docs/damaged-input.md.
+"""What is damaged, how, and what is said of it: the rows of docs/reference/damaged-input.md.
 
 A kind of input is a function that makes a whole one and gives what reads it; a damage is a function that spoils it.
 `@kind` and `@damage` register them; a `Case` is plain data that names both. A new row is a `Case` and, where the damage
@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.base import open_splits
+from mxtrain.data.base import open_splits
 
 Read = Callable[[], Optional[str]]
 """Reads all of the input as a command would; gives what was said where that went well."""

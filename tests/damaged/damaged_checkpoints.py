@@ -9,17 +9,19 @@ import os
 import shutil
 import struct
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple, Type
 
 import numpy as np
 from damage import Case, damage, kind
 
 from mxtrain.checkpoint import CheckpointStore, Snapshot, open_checkpoint, verified
-from mxtrain.checkpoint.contents import write_contents
-from mxtrain.dataset.signature import SIGNATURE_STATE
+from mxtrain.checkpoint.contents import Checkpoint, write_contents
+from mxtrain.data.signature import Signature, signature_of
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.params_format import ARRAY_MAGIC_V2, LIST_MAGIC
-from mxtrain.trainer import resume
+from mxtrain.text.signature import TextSignature
+from mxtrain.training import resume
+from mxtrain.vision.images.signature import ImageSignature
 
 GOING_ON, ASKED, ALL, STATE = "last checkpoint", "checkpoint that was asked for", "all checkpoints", "state.json"
 STEPS = (10, 20)
@@ -47,7 +49,7 @@ DAMAGE: Dict[str, Tuple[Callable[[Path], Any], str]] = {
     ),
     "manifest of a terabyte": (lambda d: os.truncate(d / "manifest.json", 1 << 40), "larger than"),
     "no files": (lambda d: [os.unlink(d / name) for name in os.listdir(d)], "manifest.json is missing"),
-    "a file that nobody wrote": (lambda d: (d / "notes.txt").write_text("x"), "notes.txt does not belong"),
+    "an unknown file": (lambda d: (d / "notes.txt").write_text("x"), "notes.txt does not belong"),
     "made by a later mxtrain": (lambda d: change(d / "manifest.json", lambda m: m.update(version=2)), "later mxtrain"),
     "a shape beyond all memory": (lambda d: impossible(d, 2**62, 2**62), "impossible shape"),
     "a shape of no elements": (lambda d: impossible(d, 0, 2**62), "impossible shape"),
@@ -61,6 +63,14 @@ BY_NAME: Dict[str, Tuple[Callable[[Path], Any], str]] = {
 }  # fmt: skip
 OF_ARRAYS = {name for name in DAMAGE if name.startswith("a shape")}  # the files are as their manifest says
 
+DECODING = {"shape": [1, 8, 8], "central_crop": 1.0}
+
+
+def of_text(config: Dict[str, Any]) -> Dict[str, Any]:
+    """The signature of texts that become tokens so."""
+    return {"shape": [[8], [8], []], "mean": [], "std": [], "class_names": ["a", "b"], "tokenizer_config": config}
+
+
 WRONG_STATE: Dict[str, Tuple[Callable[[Dict[str, Any]], Any], str]] = {
     "nothing in it": (lambda s: s.clear(), "'run' is missing"),
     "no description": (lambda s: s["run"].pop("description"), "'run.description' is missing"),
@@ -72,7 +82,7 @@ WRONG_STATE: Dict[str, Tuple[Callable[[Dict[str, Any]], Any], str]] = {
         "'run.input.decoding.shape' is missing",
     ),
     "no length of texts": (
-        lambda s: s["run"]["input"].update(tokenizer_config={"vocab": ["[PAD]"], "lowercase": True}),
+        lambda s: s["run"].update(input=of_text({"vocab": ["[PAD]"], "lowercase": True})),
         "'run.input.tokenizer_config.max_length' is missing",
     ),
     "a later version's word on inputs": (
@@ -80,14 +90,12 @@ WRONG_STATE: Dict[str, Tuple[Callable[[Dict[str, Any]], Any], str]] = {
         "holds 'run.input.gamma', which this version",
     ),
     "a later version's words on texts": (
-        lambda s: s["run"]["input"].update(
-            tokenizer_config={"vocab": [], "lowercase": True, "max_length": 8, "a": 1, "b": 2}
-        ),
+        lambda s: s["run"].update(input=of_text({"vocab": [], "lowercase": True, "max_length": 8, "a": 1, "b": 2})),
         "holds 'run.input.tokenizer_config.a', 'run.input.tokenizer_config.b', which this version",
     ),
     "a later version's word on images": (
         lambda s: s["run"]["input"].update(decoding={"shape": [1, 8, 8], "central_crop": 1.0, "gamma": 2.2}),
-        "A later one made it",
+        "or a later version made it",
     ),
     "a later version's state": (lambda s: s.update(replay={}), "holds 'replay', which this version"),
     "no counters": (lambda s: s["train"].pop("epoch_step"), "'train.epoch_step' is missing"),
@@ -111,10 +119,11 @@ CASES: List[Case] = [
 def state_of(step: int) -> Dict[str, Any]:
     """As a run of mxtrain writes it."""
     return {
-        "run": {"description": CONFIG, "workers": 1, "input": {"shape": [1, 8, 8], "mean": [0.5], "std": [0.5],
-                                                               "class_names": ["a", "b"]}},
-        "train": {"step": step, "epoch": 1, "epoch_step": 0, "epoch_sums": [], "validated_step": 0, "values": {},
-                  "validation_due": False, "best": None, "early_stopping": {}},
+        "run": {"description": CONFIG, "workers": 1, "updates": False, "threads": "1", "own_operators": "",
+                "cut_before": [], "batch_size": 32, "input": {"shape": [1, 8, 8], "mean": [0.5], "std": [0.5],
+                                                              "class_names": ["a", "b"], "decoding": DECODING}},
+        "train": {"step": step, "epoch": 1, "epoch_step": 0, "epoch_sums": [], "window_sums": [], "validated_step": 0,
+                  "values": {}, "validation_due": False, "best": None, "unmoved": {}, "early_stopping": {}},
         "optimizer": {"update_counts": {"w": step}, "attributes": {"num_update": step}, "cum_counts": {}},
     }  # fmt: skip
 
@@ -140,13 +149,20 @@ def go_on(folder: Path) -> str:
     finally:
         verified.os = os  # what a damage put in its place
     assert found is not None and found.step == (10 if said else 20)
+    signature_of(found, kind_of(found))
     return " ".join(said)
+
+
+def kind_of(checkpoint: Checkpoint) -> Type[Signature]:
+    """The class of signature that the dataset of its run names."""
+    return TextSignature if "tokenizer_config" in checkpoint.state["run"]["input"] else ImageSignature
 
 
 def measure(path: Path) -> None:
     """As `eval` does with a checkpoint that was named."""
     checkpoint = open_checkpoint(path)
-    resume.require_run_state(checkpoint, SIGNATURE_STATE)
+    resume.require_run_state(checkpoint)
+    signature_of(checkpoint, kind_of(checkpoint))
     for stem in checkpoint.stems:
         checkpoint.arrays(stem)
 

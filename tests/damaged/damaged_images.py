@@ -14,14 +14,14 @@ import pytest
 from damage import Case, damage, damage_file, kind, read_splits
 from PIL import Image
 
-from mxtrain.dataset.base import Decoding
-from mxtrain.dataset.cifar import Cifar100
-from mxtrain.dataset.image.files import open_files
-from mxtrain.dataset.image.record_file import RecordFile
-from mxtrain.dataset.image_folder import ImageFolder
-from mxtrain.dataset.image_record import ImageRecord
-from mxtrain.dataset.make_record import make_record
-from mxtrain.dataset.mnist import Mnist
+from mxtrain.vision.classification.cifar import Cifar100
+from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.classification.image_record import ImageRecord
+from mxtrain.vision.classification.mnist import Mnist
+from mxtrain.vision.images.files import open_files
+from mxtrain.vision.images.make_record import make_record
+from mxtrain.vision.images.record_file import RecordFile
+from mxtrain.vision.images.settings import Decoding
 
 FOLDER, RECORDS, FILES = "image folder", "RecordIO", "files to predict on"
 IDX, CIFAR, DICOM = "IDX files", "CIFAR files", "DICOM files"
@@ -217,7 +217,7 @@ def _cut_header(path: Path) -> None:
 
 @damage_file((DICOM, "images/red/3.dcm"), called="a file is no DICOM")
 def _no_dicom(path: Path) -> None:
-    path.write_bytes(b"no picture" * 50)
+    path.write_bytes(b"no image" * 50)
 
 
 @damage_file(IMAGE, NEW, called="an image is a named pipe")

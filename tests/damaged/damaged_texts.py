@@ -10,8 +10,8 @@ from typing import Callable, List
 
 from damage import Case, damage, damage_file, kind, read_splits
 
-from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory, TokenizerSettings, train_tokenizer
-from mxtrain.dataset.text import MaskedText, Text
+from mxtrain.text.classification.text import MaskedText, Text
+from mxtrain.text.tokenizing.kinds import TextsInMemory, TokenizerSettings, train_tokenizer
 
 TSV, CSV, JSONL = "TSV", "CSV", "JSONL"
 TABLES = (TSV, CSV, JSONL)

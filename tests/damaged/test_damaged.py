@@ -1,4 +1,4 @@
-"""Each row of docs/damaged-input.md: whole input is read, damaged input is refused in a sentence, and soon."""
+"""Tests each row of docs/reference/damaged-input.md: valid input is read, damaged input is refused."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from damage import DAMAGES, KINDS, table
 from mxtrain.errors import MxtrainError
 
 CASES = [*damaged_images.CASES, *damaged_texts.CASES, *damaged_checkpoints.CASES]
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "damaged-input.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "damaged-input.md"
 
 
 @pytest.mark.timeout(30)

@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from mxtrain.dataset.checking.dataset_check import CollectedFindings, check_dataset
+from mxtrain.data.checking.dataset_check import CollectedFindings, check_dataset
 
 
 @pytest.fixture

@@ -11,13 +11,14 @@ import tracemalloc
 import numpy as np
 import pytest
 from boxed_files import PICTURES, coco_json, draw, write_coco
+from PIL import Image
 
-from mxtrain.dataset.checking.problems import STRICT
-from mxtrain.dataset.coco import Coco
-from mxtrain.dataset.image.boxes import Column, Flag
-from mxtrain.dataset.image.coco_file import read_coco
-from mxtrain.dataset.image.json_elements import JsonFile
+from mxtrain.data.checking.problems import STRICT
 from mxtrain.errors import DataError
+from mxtrain.vision.detection.boxes import Column, Flag
+from mxtrain.vision.detection.coco import Coco
+from mxtrain.vision.detection.coco_file import read_coco
+from mxtrain.vision.images.json_elements import JsonFile
 
 CLASSES = ["Dog", "cat"]
 """In the order of their ids."""
@@ -71,7 +72,7 @@ def test_what_else_the_file_says_can_be_read_later(root):
         assert one["id"] == contents.id_R[number] and len(one["segmentation"][0]) == 8 and one["keypoints"][2] == 2
 
 
-def test_pictures_lie_where_the_settings_say(tmp_path):
+def test_images_lie_where_the_settings_say(tmp_path):
     root = tmp_path / "mine"
     parts = coco_json("abcde")
     for image in parts["images"]:
@@ -91,7 +92,7 @@ def test_pictures_lie_where_the_settings_say(tmp_path):
         assert (len(splits.train), len(splits.val)) == (3, 2) and splits.class_names == ["Dog", "猫"]
         areas = np.concatenate([splits.train.boxes(index)[:, Column.AREA] for index in range(3)])
         assert len(areas) and (areas == areas.astype(int)).all()
-    with pytest.raises(DataError, match=r"all.json' names 'x/été a.png', and there is no file.*\(5 of 5 pictures are"):
+    with pytest.raises(DataError, match=r"all.json' names 'x/été a.png', and there is no file.*\(5 of 5 images are"):
         opened(root, train_images="elsewhere", **options)
 
 
@@ -133,7 +134,7 @@ WRONG = [
     (annotation(image_id=1.5), "not_a_number", 1, "no image_id, or no category_id that is a whole number"),
     (annotation(iscrowd="maybe"), "not_a_number", 1, "has iscrowd 'maybe', which is neither 0 nor 1"),
     (annotation(bbox=[9, 9, -3, 4]), "inverted_box", 1, "the box [9, 9, -3, 4] (x, y, width, height) of"),
-    (annotation(bbox=[55, 5, 9, 9]), "box_outside", 1, "reaches 4 pixels beyond its picture of 60 x 40"),
+    (annotation(bbox=[55, 5, 9, 9]), "box_outside", 1, "reaches 4 pixels beyond its image of 60 x 40"),
     (annotation(category_id=5), "unknown_class", 1, "is of the category 5 which is none of the training split"),
     (annotation(image_id=5), "missing_counterpart", 1, "'{path}' is of the image 5, of which there is none"),
     (lambda parts: parts["images"][1].pop("file_name"), "unreadable_row", 1, "images: record 1 of"),
@@ -173,7 +174,7 @@ BROKEN = [
     ('{"images": []} x', "is no JSON: Extra data"),
     ('{"images" []}', "is no JSON: Expecting ':'"),
     ("", "is no JSON: Expecting '{' (line 1, column 1)"),
-    ("[1]", "is no JSON: Expecting '{' (line 1, column 1)"),
+    ("[1]", "is a list, and must be an object, as {"),
     ("{1: 2}", "is no JSON: Expecting property name"),
     ("{}", "has no images and no annotations and no categories: it is not one of COCO's"),
     ('{"images": {}, "annotations": [], "categories": []}', "images must be a list"),
@@ -205,11 +206,11 @@ def test_missing_files_are_named(root):
     with pytest.raises(DataError, match="no file.*labels/val.json'.*type dataset.val_annotations=null to hold out"):
         opened(root, val_annotations="labels/val.json")
     (root / "train2017/a.jpg").unlink()
-    with pytest.raises(DataError, match=r"names 'a.jpg', and there is no file.*1 of 3 pictures are missing"):
+    with pytest.raises(DataError, match=r"names 'a.jpg', and there is no file.*1 of 3 images are missing"):
         opened(root)
 
 
-def test_a_picture_belongs_to_one_split_and_comes_once(root, check):
+def test_an_image_belongs_to_one_split_and_comes_once(root, check):
     (root / "val2017/d.jpg").unlink()
     (root / "val2017/d.jpg").symlink_to(root / "train2017/a.jpg")
     with pytest.raises(DataError, match="are the same file, which belongs to train and to val"):
@@ -244,7 +245,7 @@ def test_elements_are_read_with_about_as_much_memory_as_the_file_has(tmp_path):
     assert peak < 2.3 * size
 
 
-def test_pictures_have_the_ids_of_the_annotations_that_are_there(root, tmp_path):
+def test_images_have_the_ids_of_the_annotations_that_are_there(root, tmp_path):
     dataset = Coco(root=str(root))
     wanted = {name: 100 + 7 * ord(name) for name in "abcde"}
     inside = {str(root / f"{'train' if name in 'abc' else 'val'}2017/{name}.jpg"): wanted[name] for name in wanted}
@@ -324,7 +325,7 @@ def test_boxes_of_corners_are_refused_or_read(root):
     found = opened(root, box_format="xyxy").train
     for index, rows in enumerate(wanted):  # an area that the file does not say is that of the box
         assert np.allclose(found.boxes(index)[:, Column.AREA], (rows[:, 2:4] - rows[:, :2]).prod(axis=1))
-    with pytest.raises(DataError, match="beyond its picture"):
+    with pytest.raises(DataError, match="beyond its image"):
         opened(root, box_format="xywh")
 
 
@@ -363,3 +364,64 @@ def test_image_ids_beyond_2_to_the_62_are_refused(root, image_id, other_id):
     change(train_file(root), move)
     with pytest.raises(DataError, match="images: record 3 .* has no id that is a whole number below 2.62 or a text"):
         read_coco(train_file(root), STRICT)
+
+
+def test_boxes_in_shares_of_their_images_are_refused(root):
+    def share(parts):
+        for one in parts["annotations"]:
+            one["bbox"] = [0.25, 0.5, 0.125, 0.5]
+
+    change(root / "annotations/instances_train2017.json", share)
+    with pytest.raises(DataError, match="train2017.json': the boxes seem to be shares of width and height"):
+        opened(root)
+
+
+@pytest.mark.parametrize("how", ["resized", "turned", "right"])
+def test_an_image_of_another_size_than_its_annotation_says_is_warned_of(root, check, caplog, how):
+    size, boxes = PICTURES["a"]
+    options = {}
+    if how == "turned":
+        options["exif"] = Image.Exif()
+        options["exif"][0x0112] = 6
+    draw(root / "train2017/a.jpg", (size[0] // 2, size[1] // 2) if how == "resized" else size, boxes, **options)
+    source = opened(root, wrong_boxes="mend").train
+    for _ in range(2):
+        source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
+    seen = {"resized": "30 x 20", "turned": "40 x 60"}.get(how)
+    said = f"a.jpg' has {seen} pixels, and where its boxes are, 60 x 40 are said"
+    assert caplog.text.count("are said") == caplog.text.count(said) == (0 if how == "right" else 1)
+    kinds = [kind for kind, *_ in check(Coco(root=str(root), wrong_boxes="mend"))]
+    assert ("picture_size" in kinds) == (how != "right")
+
+
+def test_an_unused_category_of_the_same_name_is_left_out(root):
+    """As Roboflow writes a project that has the name of its class."""
+
+    def twin(parts):
+        parts["categories"].insert(0, {"id": 0, "name": "cat", "supercategory": "none"})
+
+    for split in ("train2017", "val2017"):
+        change(root / f"annotations/instances_{split}.json", twin)
+    splits = opened(root)
+    assert splits.class_names == CLASSES and splits.category_ids == [3, 17]
+
+
+def test_categories_with_texts_as_ids_are_refused_as_such(root):
+    def spell(parts):
+        for one in parts["categories"]:
+            one["id"] = str(one["id"])
+
+    change(root / "annotations/instances_train2017.json", spell)
+    with pytest.raises(DataError, match="categories: record 0 of .* has no whole id of its own"):
+        opened(root)
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_split_without_boxes_is_said(root, caplog, split):
+    change(root / f"annotations/instances_{split}2017.json", lambda parts: parts.update(annotations=[]))
+    said = f"no image of the split {split} has a box, so nothing is {'learned' if split == 'train' else 'measured'}"
+    if split == "train":
+        with pytest.raises(DataError, match=said):
+            opened(root)
+    else:
+        assert len(opened(root).val) == 2 and said in caplog.text

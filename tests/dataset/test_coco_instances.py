@@ -16,12 +16,12 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.coco import Coco, CocoInstances
-from mxtrain.dataset.image.box_augment import BoxAugment
-from mxtrain.dataset.image.boxes import NUM_COLUMNS, Column, Flag, is_box
-from mxtrain.dataset.image.coco_masks import BadMask, read_mask
-from mxtrain.dataset.image.mask_rows import TRUE_SIDE, mask_of
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.vision.detection.box_augment import BoxAugment
+from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, Flag, is_box
+from mxtrain.vision.detection.coco import Coco, CocoInstances
+from mxtrain.vision.instance_segmentation.coco_masks import BadMask, read_mask
+from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, mask_of
 
 
 def opened(root: Path, **options: Any) -> Any:
@@ -39,7 +39,7 @@ def train_file(root: Path) -> Path:
 
 
 def change(root: Path, how: Callable[[Dict[str, Any]], None]) -> None:
-    """Changes the annotation of the picture a that is named `cat`."""
+    """Changes the annotation of the image a that is named `cat`."""
     parts = json.loads(train_file(root).read_text())
     for one in parts["annotations"]:
         if one["image_id"] == 100 + 7 * ord("a") and one["category_id"] == 17:
@@ -48,7 +48,7 @@ def change(root: Path, how: Callable[[Dict[str, Any]], None]) -> None:
 
 
 def runs(mask_hw: np.ndarray, as_text: bool) -> Dict[str, Any]:
-    """A mask as COCO's files have it, of regions of many things above all."""
+    """A mask as COCO's files have it, of regions of many objects above all."""
     code = coco_mask.encode(np.asfortranarray(mask_hw, np.uint8))
     if as_text:
         return {"size": list(mask_hw.shape), "counts": code["counts"].decode()}
@@ -97,7 +97,7 @@ def test_a_mask_has_memory_only_when_it_is_needed(root: Path) -> None:
 
 
 def write_shapes(root: Path, pictures: int = 4) -> Path:
-    """Pictures of black with a white polygon or blob in each half, whose masks say so."""
+    """Images of black with a white polygon or blob in each half, whose masks say so."""
     rng = np.random.RandomState(3)
     images, annotations = [], []
     (root / "annotations").mkdir(parents=True)
@@ -125,7 +125,7 @@ def write_shapes(root: Path, pictures: int = 4) -> Path:
 @pytest.mark.parametrize("mosaic", [0.0, 1.0])
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
 def test_masks_move_as_pixels_do(tmp_path: Path, fit: str, mosaic: float) -> None:
-    """What enters the network is white where the masks in the boxes say that things are."""
+    """What enters the network is white where the masks in the boxes say that objects are."""
     augment = BoxAugment(brightness=0, contrast=0, saturation=0, hue=0, mosaic=mosaic)
     source = opened(
         write_shapes(tmp_path / "s"), image_size=[96, 128], fit=fit, val_annotations=None, val_fraction=0.25,
@@ -154,8 +154,8 @@ def test_masks_move_as_pixels_do(tmp_path: Path, fit: str, mosaic: float) -> Non
     assert other.shape == row_BMR.shape and (other != source.fetch(index_B, seed=5, epoch=0, train=True)[1]).any()
 
 
-def test_a_thing_of_which_no_pixel_is_seen_is_left_out(tmp_path: Path) -> None:
-    """A box with a mask in its upper left corner alone: most parts of the picture do not show that."""
+def test_an_object_of_which_no_pixel_is_seen_is_left_out(tmp_path: Path) -> None:
+    """A box with a mask in its upper left corner alone: most parts of the image do not show that."""
     root = write_shapes(tmp_path / "s")
     parts = json.loads(train_file(root).read_text())
     for one in parts["annotations"]:
@@ -244,3 +244,30 @@ def test_a_network_is_trained_on_masks_in_several_sizes(train_run: Any, root: Pa
         "metric=[mask_ap50,mask_ap,mask_ar,voc_ap]",
     )  # fmt: skip
     assert result.exit_code == 0 and {"val/mask_ap", "val/mask_ar", "val/voc_ap"} <= set(result.metrics)
+
+
+@pytest.mark.parametrize("form", ["shares", "y before x", "runs of rows"])
+def test_a_mask_of_which_nothing_is_in_its_box_is_refused(root: Path, form: str) -> None:
+    mask_hw = np.zeros((40, 60), np.uint8)
+    mask_hw[2:6, 40:58] = 1
+    segmentation = {
+        "shares": [[0.7, 0.05, 0.9, 0.05, 0.9, 0.15]], "y before x": [[2, 40, 6, 40, 6, 58, 2, 58]],
+        "runs of rows": runs(mask_hw.reshape(60, 40).T, True),
+    }[form]  # fmt: skip
+    change(root, lambda one: one.update(bbox=[40, 2, 18, 4], segmentation=segmentation))
+    with pytest.raises(DataError, match="has a mask around which .* is the smallest box, and the bbox is 40, 2, 58, 6"):
+        opened(root)
+    change(root, lambda one: one.update(segmentation=runs(mask_hw, False)))
+    assert [np.array_equal(mask, mask_hw) for mask in opened(root).train.masks(0)].count(True) == 1
+
+
+def test_extents_of_runs_are_those_of_their_pixels() -> None:
+    rng = np.random.RandomState(0)
+    for _ in range(50):
+        mask_hw = np.zeros((7, 9), np.uint8)
+        top, left = rng.randint(0, 5), rng.randint(0, 7)
+        mask_hw[top : top + 2, left : left + rng.randint(1, 3)] = rng.randint(0, 2, (2, 1))
+        mask_hw[top, left] = 1
+        outline, _ = read_mask(runs(mask_hw, bool(rng.randint(2))), (7, 9))
+        rows, columns = np.flatnonzero(mask_hw.any(axis=1)), np.flatnonzero(mask_hw.any(axis=0))
+        assert outline.extent() == (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)

@@ -11,10 +11,11 @@ import pytest
 from boxed_files import draw
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.coco_key_points import CocoKeyPoints
-from mxtrain.dataset.image.key_points import Fact, moved
+from mxtrain.data.base import open_splits
 from mxtrain.errors import DataError
+from mxtrain.vision.images.affine import moved
+from mxtrain.vision.pose.coco_key_points import CocoKeyPoints
+from mxtrain.vision.pose.key_points import KeypointMeta
 
 NAMES = ["nose", "left_hand", "right_hand"]
 POINTS = [12, 14, 2, 20, 30, 1, 0, 0, 0]
@@ -26,7 +27,7 @@ def person(number: int, image: int, box: List[float], points: Any = POINTS, **mo
 
 
 def write(root: Path, annotations: Any = None, splits: Any = ("train2017", "val2017"), **more: Any) -> Path:
-    """Three pictures in each split; of six annotations three are samples."""
+    """Three images in each split; of six annotations three are samples."""
     (root / "annotations").mkdir(parents=True)
     for seed, split in enumerate(splits):
         for number in (5, 7, 9):
@@ -55,27 +56,27 @@ def test_persons_with_key_points_are_samples(tmp_path: Path) -> None:
         assert len(source) == 3
         image_BCHW, point_BJ3, fact_BF = source.fetch(np.arange(3), seed=0, epoch=0, train=False)  # type: ignore[attr-defined]
         assert image_BCHW.shape == (3, 3, 256, 192)
-        # In the order of the file; pictures are numbered in the order of their ids.
-        assert fact_BF[:, Fact.PICTURE].tolist() == [2, 0, 0] and set(fact_BF[:, Fact.AREA]) == {321.5}
-        assert fact_BF[0, Fact.LEFT : Fact.AREA].tolist() == [8, 6, 40, 40]
-        assert fact_BF[1, Fact.LEFT : Fact.AREA].tolist() == [0, 0, 19.5, 30]
-        back_23 = fact_BF[0, Fact.MATRIX : Fact.LEFT].reshape(2, 3)
+        # In the order of the file; images are numbered in the order of their ids.
+        assert fact_BF[:, KeypointMeta.PICTURE].tolist() == [2, 0, 0] and set(fact_BF[:, KeypointMeta.AREA]) == {321.5}
+        assert fact_BF[0, KeypointMeta.LEFT : KeypointMeta.AREA].tolist() == [8, 6, 40, 40]
+        assert fact_BF[1, KeypointMeta.LEFT : KeypointMeta.AREA].tolist() == [0, 0, 19.5, 30]
+        back_23 = fact_BF[0, KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3)
         # COCO names a pixel; here its middle is meant. What was not marked is nothing.
         np.testing.assert_allclose(moved(point_BJ3[0, :2, :2], back_23), [[12.5, 14.5], [20.5, 30.5]], atol=1e-3)
         assert point_BJ3[..., 2].tolist() == [[2, 1, 0], [2, 0, 2], [2, 1, 0]] and not point_BJ3[0, 2].any()
 
 
-def test_a_split_that_is_held_out_takes_whole_pictures(tmp_path: Path) -> None:
+def test_a_split_that_is_held_out_takes_whole_images(tmp_path: Path) -> None:
     root = write(tmp_path / "coco", splits=["train2017"])
     splits = CocoKeyPoints(root=str(root), val_annotations=None, val_fraction=0.5).open()
     of_split = [
-        set(source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)[2][:, Fact.PICTURE])  # type: ignore[attr-defined]
+        set(source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)[2][:, KeypointMeta.PICTURE])  # type: ignore[attr-defined]
         for source in (splits.train, splits.val)
     ]
     assert len(splits.train) + len(splits.val) == 3 and not of_split[0] & of_split[1]
 
 
-def test_it_trains_is_measured_and_predicts_for_pictures_and_for_boxes(
+def test_it_trains_is_measured_and_predicts_for_images_and_for_boxes(
     tmp_path: Path, train_run: Any, monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -105,7 +106,7 @@ def test_it_trains_is_measured_and_predicts_for_pictures_and_for_boxes(
         sure = np.mean([point[2] for point in row["key_points"].values()])
         assert list(row["key_points"]) == NAMES and row["score"] == pytest.approx(score * sure, abs=1e-5)
     assert len({row["picture"] for row in rows}) == 2 and all(Path(row["picture"]).is_file() for row in rows)
-    # A box that fills the picture is the picture.
+    # A box that fills the image is the image.
     whole = {"file": picture, "found": [{"class": "person", "score": 1, "box": [0, 0, 60, 48]}]}
     (tmp_path / "whole.jsonl").write_text(json.dumps(whole))
     capsys.readouterr()
@@ -141,7 +142,7 @@ def found_row(name: str, score: float, box: List[int]) -> str:
     ],
 )
 def test_files_that_are_no_detections_are_refused(tmp_path: Path, line: str, said: str) -> None:
-    from mxtrain.dataset.image.key_point_dataset import read_detections
+    from mxtrain.vision.pose.key_point_dataset import read_detections
 
     (tmp_path / "found.jsonl").write_text(line)
     with pytest.raises(DataError, match=said):
@@ -152,7 +153,7 @@ def test_a_validation_split_without_the_category_or_with_other_key_points_is_ref
     root = write(tmp_path / "coco")
     path = root / "annotations" / "person_keypoints_val2017.json"
     content = json.loads(path.read_text())
-    for change, said in (({"keypoints": ["a", "b", "c"]}, "are a, b, c, and those that are trained on nose"),
+    for change, said in (({"keypoints": ["a", "b", "c"]}, "are a, b, c, and the ones of the training data .nose"),
                          ({"keypoints": []}, "names no key points of 'person'"),
                          ({"name": "rider"}, "names no key points of 'person'")):  # fmt: skip
         content["categories"][0] = {**content["categories"][0], **change}
@@ -161,11 +162,11 @@ def test_a_validation_split_without_the_category_or_with_other_key_points_is_ref
             CocoKeyPoints(root=str(root)).open()
 
 
-def test_boxes_of_which_nothing_is_in_the_picture_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_boxes_of_which_nothing_is_in_the_image_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
     given = [person(1, 9, [70, 5, 20, 30]), person(2, 9, [40, 5, 90, 30]), person(3, 5, [1, 1, 9, 9])]
     splits = CocoKeyPoints(root=str(write(tmp_path / "coco", given)), wrong_boxes="mend").open()
     facts_NF = splits.train.fetch(np.arange(2), seed=0, epoch=0, train=False)[2]  # type: ignore[attr-defined]
-    assert len(splits.train) == 2 and facts_NF[0, Fact.LEFT : Fact.AREA].tolist() == [40, 5, 60, 35]
+    assert len(splits.train) == 2 and facts_NF[0, KeypointMeta.LEFT : KeypointMeta.AREA].tolist() == [40, 5, 60, 35]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ def test_boxes_of_which_nothing_is_in_the_picture_are_left_out_where_that_is_ask
         ([person(1, 9, [1, 1, 9, 9], [1, 2, 2])], {}, {}, "has no 3 key points of x, y and 0, 1 or 2"),
         ([person(1, 9, [1, 1, 9, 9], [1, 2, 3] * 3)], {}, {}, "has no 3 key points of x, y and 0, 1 or 2"),
         ([person(1, 9, [1, 1, 9, 9], [None] * 9)], {}, {}, "has no 3 key points of x, y and 0, 1 or 2"),
-        ([person(1, 9, [1, 1, 99, 9])], {}, {}, "reaches 40 pixels beyond its picture"),
+        ([person(1, 9, [1, 1, 99, 9])], {}, {}, "reaches 40 pixels beyond its image"),
         ([person(1, 9, [1, 1, 9, 9], [0] * 9)], {}, {}, "has no person with a key point"),
         (None, {"keypoints": None}, {}, "no category of .* has key points"),
         (None, {"keypoints": ["a", "a", "b"]}, {}, "key points without names of their own"),
@@ -198,3 +199,19 @@ def test_key_points_that_no_object_has_are_named(tmp_path: Path, caplog: Any) ->
     annotations = [person(number, image, [8, 6, 32, 34]) for number, image in enumerate((5, 7, 9))]
     open_splits(CocoKeyPoints(root=str(write(tmp_path / "coco", annotations))))
     assert "person_keypoints_train2017.json': none of the 3 objects has the key point right_hand" in caplog.text
+
+
+def test_key_points_in_shares_of_their_image_are_refused(tmp_path: Path) -> None:
+    points = [0.1, 0.2, 2, 0.5, 0.9, 1, 0, 0, 0]
+    root = write(tmp_path / "coco", [person(1, 9, [8, 6, 32, 34], points)])
+    with pytest.raises(DataError, match="the key points seem to be shares of width and height"):
+        CocoKeyPoints(root=str(root)).open()
+
+
+def test_an_image_of_another_size_than_its_annotation_says_is_warned_of(tmp_path: Path, caplog: Any) -> None:
+    root = write(tmp_path / "coco")
+    draw(root / "train2017/000000000009.jpg", (120, 96))
+    source = CocoKeyPoints(root=str(root)).open().train
+    for _ in range(2):
+        source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
+    assert caplog.text.count("has 120 x 96 pixels, and where its boxes are, 60 x 48 are said") == 1

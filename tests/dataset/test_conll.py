@@ -7,11 +7,11 @@ from typing import Any, Callable
 
 import pytest
 
-from mxtrain.dataset.conll import Conll
-from mxtrain.dataset.language.conll_file import ColumnLayout, read_conll
-from mxtrain.dataset.language.python_words import tagged_lines
 from mxtrain.errors import DataError
-from mxtrain.model.bilstm import BiLSTM
+from mxtrain.text.bilstm import BiLSTM
+from mxtrain.text.python_words import tagged_lines
+from mxtrain.text.token_classification.conll import Conll
+from mxtrain.text.token_classification.conll_file import ColumnLayout, read_conll
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 GOOD = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\nBlackburn NNP I-PER\n"
@@ -168,7 +168,7 @@ def test_a_file_without_empty_lines_is_one_sentence_and_said_to_be(make: Any, ch
     words = [f"w{n} {'B-X' if n % 5 else 'O'}" for n in range(201)]
     dataset = make("\n".join(words), "\n".join(["-DOCSTART- O", *words]))
     splits = dataset.open()
-    said = dataset.remark(dataset.sign(splits, BiLSTM()), splits).split("\n")
+    said = dataset.remark(dataset.infer_signature(splits, BiLSTM()), splits).split("\n")
     fact = "has no empty line between words: its 201 words are one sentence."
     assert len(said) == 3 and all(fact in line and "put an empty line between sentences" in line for line in said[1:])
     assert str(tmp_path / "train.txt") in said[1] and str(tmp_path / "valid.txt") in said[2]
@@ -176,7 +176,7 @@ def test_a_file_without_empty_lines_is_one_sentence_and_said_to_be(make: Any, ch
     for fine in (words[:200], [*words, "", "a O"]):
         dataset = make("\n".join(fine), "\n".join(fine[:9]))
         splits = dataset.open()
-        assert "\n" not in dataset.remark(dataset.sign(splits, BiLSTM()), splits)
+        assert "\n" not in dataset.remark(dataset.infer_signature(splits, BiLSTM()), splits)
 
 
 def test_python_lines_are_tagged_as_their_syntax_says() -> None:
@@ -196,3 +196,15 @@ def test_python_lines_are_tagged_as_their_syntax_says() -> None:
         ("self", "B-VAR"), ("g", "B-CALL"), ("x", "B-VAR"), ("key", "B-PARAM"), ("h", "B-CALL"), ("y", "B-VAR"),
         ("z", "B-ATTR"),
     ]  # fmt: skip
+
+
+def test_a_file_that_is_named_without_a_root_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the bundled lines, which `root=null` alone means."""
+    (tmp_path / "mine.txt").write_text(GOOD * 9)
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.txt", str(tmp_path / "mine.txt")):
+        splits = Conll(train=name, val_fraction=0.5, test_fraction=0.0).open()
+        assert splits.class_names == ["O", "B-ORG", "B-PER", "I-PER"]
+        assert len(splits.train.words.sentences) == len(splits.val.words.sentences) == 9 and splits.test is None
+    with pytest.raises(DataError, match="train.txt"):
+        Conll(val="mine.txt").open()

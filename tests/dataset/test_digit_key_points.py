@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.digit_key_points import NAMES, OUTER, DigitKeyPoints, ink_box, ink_points
-from mxtrain.dataset.digits import read_digits
-from mxtrain.dataset.image.key_points import Fact, moved
-from mxtrain.dataset.image.scenes import _spread
+from mxtrain.data.base import open_splits
+from mxtrain.data.digits import read_digits
+from mxtrain.vision.detection.scenes import _spread
+from mxtrain.vision.images.affine import moved
+from mxtrain.vision.pose.digit_key_points import NAMES, OUTER, DigitKeyPoints, ink_box, ink_points
+from mxtrain.vision.pose.key_points import KeypointMeta
 
 
 def drawn(number: int, size: int, begin: int) -> np.ndarray:
@@ -28,7 +29,7 @@ def test_key_points_are_where_the_ink_ends() -> None:
         rows, columns = np.nonzero(is_ink_HW)
         assert (left, top, right, bottom) == (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
         points = dict(zip(NAMES, ink_points(is_ink_HW)))
-        # On a picture that is eight times as large, the share of a row that counts is whole rows.
+        # On an image that is eight times as large, the share of a row that counts is whole rows.
         fine_HW = is_ink_HW.repeat(8, axis=0).repeat(8, axis=1)
         y_P, x_P = (places + 0.5 for places in np.nonzero(fine_HW))
         height, width = 8 * (bottom - top), 8 * (right - left)
@@ -67,10 +68,11 @@ def test_a_sample_is_the_digit_of_the_scene_that_nothing_hides(describe_run: Any
     *_, is_ink_BHW = source._make(index_B, seed=0, epoch=0, train=False)  # type: ignore[attr-defined]
     assert image_BCHW.shape == (40, 3, 64, 64) and point_BJ3.shape == (40, 5, 3)
     for point_J3, fact_F, is_ink_HW in zip(point_BJ3, fact_BF, is_ink_BHW):
-        back_23 = fact_F[Fact.MATRIX : Fact.LEFT].reshape(2, 3)
+        back_23 = fact_F[KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3)
         np.testing.assert_allclose(moved(point_J3[:, :2], back_23), ink_points(is_ink_HW)[:, :2], atol=1e-3)
-        assert fact_F[Fact.LEFT : Fact.AREA].tolist() == list(ink_box(is_ink_HW))
-        assert fact_F[Fact.AREA] == is_ink_HW.sum() and fact_F[: Fact.MATRIX].tolist() == [64, 64, 64, 64]
+        assert fact_F[KeypointMeta.LEFT : KeypointMeta.AREA].tolist() == list(ink_box(is_ink_HW))
+        assert fact_F[KeypointMeta.AREA] == is_ink_HW.sum()
+        assert fact_F[: KeypointMeta.MATRIX].tolist() == [64, 64, 64, 64]
         # In what enters the network it is large: its longer side is 64 / 1.25 pixels.
         left, top, right, bottom = ink_box(is_ink_HW)
         assert max(right - left, bottom - top) / back_23[0, 0] == pytest.approx(64 / 1.25)

@@ -8,12 +8,12 @@ import sys
 import numpy as np
 import pytest
 
-from mxtrain.dataset.cifar import Cifar10, Cifar100
-from mxtrain.dataset.digits import Digits
-from mxtrain.dataset.loading.splitting import channel_statistics, split_indices
-from mxtrain.dataset.mnist import FashionMnist, Mnist
-from mxtrain.dataset.synthetic import Synthetic
+from mxtrain.data.loading.splitting import channel_statistics, split_indices
 from mxtrain.errors import DataError
+from mxtrain.vision.classification.cifar import Cifar10, Cifar100
+from mxtrain.vision.classification.digits import Digits
+from mxtrain.vision.classification.mnist import FashionMnist, Mnist
+from mxtrain.vision.classification.synthetic import Synthetic
 
 
 def read_all(source):
@@ -190,8 +190,9 @@ def test_cifar_refuses_missing_truncated_and_other_files(tmp_path):
 def test_opening_imports_nothing_heavy(write_images):
     code = (
         "import sys\n"
-        "from mxtrain.dataset import cifar, digits, image_folder, image_record, make_record, mnist, synthetic\n"
-        "from mxtrain.dataset.loading import loader\n"
+        "from mxtrain.vision.classification import cifar, digits, image_folder, image_record, mnist, synthetic\n"
+        "from mxtrain.vision.images import make_record\n"
+        "from mxtrain.data.loading import loader\n"
         "digits.Digits().open(); synthetic.Synthetic().open()\n"
         "image_folder.ImageFolder(root=sys.argv[1], image_size=32).open()\n"
         "print({'mxnet', 'sklearn', 'gluoncv', 'matplotlib', 'PIL'} & set(sys.modules))\n"

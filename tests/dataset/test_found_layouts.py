@@ -5,21 +5,24 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import unicodedata
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Sequence
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.dataset.coco import Coco
-from mxtrain.dataset.coco_key_points import CocoKeyPoints
-from mxtrain.dataset.criteo import NAMES, Criteo
-from mxtrain.dataset.image.list_file import read_list
-from mxtrain.dataset.libsvm import Libsvm
-from mxtrain.dataset.segmentation_folder import SegmentationFolder
-from mxtrain.dataset.voc import Voc, VocInstances
+from mxtrain.data.checking.problems import STRICT
 from mxtrain.errors import DataError
+from mxtrain.tables.criteo import NAMES, Criteo
+from mxtrain.tables.libsvm import Libsvm
+from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.detection.coco import Coco
+from mxtrain.vision.detection.voc import Voc, VocInstances
+from mxtrain.vision.images.list_file import read_list
+from mxtrain.vision.pose.coco_key_points import CocoKeyPoints
+from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
 BOX = "<bndbox><xmin>2</xmin><ymin>3</ymin><xmax>12</xmax><ymax>13</ymax></bndbox>"
 SIZE = "<size><width>24</width><height>16</height></size>"
@@ -75,10 +78,10 @@ def test_masks_beside_images_are_read_with_their_table_of_classes(tmp_path: Path
     for split, count in (("train", 4), ("valid", 2)):
         make_masks(tmp_path / split, count)
     table = tmp_path / "train/_classes.csv"
-    table.write_text("Pixel Value, Class\n0, background\n1, cat\n")
+    table.write_text('Pixel Value, Class\n0, background\n1, "cat, ""tame"""\n')
     dataset = SegmentationFolder(root=str(tmp_path), image_size=[16, 24])
     splits = dataset.open()
-    assert splits.class_names == ["background", "cat"] and [len(splits.train), len(splits.val)] == [4, 2]
+    assert splits.class_names == ["background", 'cat, "tame"'] and [len(splits.train), len(splits.val)] == [4, 2]
     mask = splits.val.fetch(np.arange(2), seed=0, epoch=0, train=False)[1]
     assert [np.unique(one).tolist() for one in mask] == [[0], [1]]
     table.write_text("Pixel Value, Class\n0, background\n2, cat\n")
@@ -99,14 +102,58 @@ def test_layout_without_a_training_folder_names_what_is_missing(tmp_path: Path) 
         SegmentationFolder(root=str(tmp_path), classes=["a", "b"]).open()
 
 
+# Names of macOS, whose accented letters are two characters each.
+
+
+def decomposed(name: str) -> str:
+    return unicodedata.normalize("NFD", name)
+
+
+def test_decomposed_names_of_images(tmp_path: Path) -> None:
+    names = [f"ä{number}.jpg" for number in range(4)]
+    for name in names:
+        make_image(tmp_path / "i" / decomposed(name))
+    write_coco(tmp_path, [4, 4, 2, 5, 6, 1], names)
+    dataset = Coco(root=str(tmp_path), **COCO)
+    splits = dataset.open()
+    assert len(splits.train) + len(splits.val) == 4
+    place = str(tmp_path / "i" / decomposed(names[3]))
+    assert dataset.picture_ids([place]) == {place: 3}
+    assert len(CocoKeyPoints(root=str(tmp_path), **COCO).open().train) == 2
+    (tmp_path / "a.lst").write_text("0\t2\t5\t0\t0.1\t0.2\t0.6\t0.7\tä0.jpg\n", encoding="utf-8")
+    assert len(read_list(tmp_path / "a.lst", tmp_path / "i", STRICT).encoded) == 1
+
+
+def test_decomposed_names_of_masks_and_annotations(tmp_path: Path) -> None:
+    for number in range(4):
+        make_image(tmp_path / f"images/ä{number}.jpg")
+        (tmp_path / "masks").mkdir(exist_ok=True)
+        Image.new("L", (24, 16), number % 2).save(tmp_path / "masks" / decomposed(f"ä{number}.png"))
+        make_image(tmp_path / f"voc/ä{number}.jpg")
+        (tmp_path / "voc" / decomposed(f"ä{number}.xml")).write_text(XML)
+    splits = SegmentationFolder(root=str(tmp_path), classes=["a", "b"]).open()
+    assert len(splits.train) + len(splits.val) == 4
+    splits = Voc(root=str(tmp_path / "voc"), classes=["dog"]).open()
+    assert len(splits.train) + len(splits.val) == 4
+
+
+def test_decomposed_names_of_classes(tmp_path: Path) -> None:
+    for split, name in (("train", "ä"), ("val", decomposed("ä"))):
+        for number in range(2):
+            make_image(tmp_path / split / name / f"{number}.jpg")
+            make_image(tmp_path / split / "b" / f"{number}.jpg")
+    splits = ImageFolder(root=str(tmp_path)).open()
+    assert splits.class_names == ["b", "ä"] and [len(splits.train), len(splits.val)] == [4, 4]
+
+
 # Paths of Windows.
 
 
-def write_coco(root: Path, points: List[float], **more: Any) -> None:
+def write_coco(root: Path, points: List[float], names: Sequence[str] = (), **more: Any) -> None:
     category = {"id": 1, "name": "person", "keypoints": ["nose", "tail"], "skeleton": [[1, 2]]}
-    names = [f"sub\\{number}.jpg" for number in range(4)]
-    for number in range(4):
+    for number in range(0 if names else 4):
         make_image(root / f"i/sub/{number}.jpg")
+    names = names or [f"sub\\{number}.jpg" for number in range(4)]
     (root / "a.json").write_text(json.dumps({
         "images": [{"id": n, "file_name": one, "width": 24, "height": 16} for n, one in enumerate(names)],
         "categories": [category],
@@ -128,16 +175,14 @@ def test_backslashes_of_coco_part_folders(tmp_path: Path) -> None:
 
 
 def test_backslashes_of_a_list_part_folders(tmp_path: Path) -> None:
-    from mxtrain.dataset.checking.problems import STRICT
-
     make_image(tmp_path / "sub/0.jpg")
     (tmp_path / "a.lst").write_text("0\t2\t5\t0\t0.1\t0.2\t0.6\t0.7\tsub\\0.jpg\n")
     assert len(read_list(tmp_path / "a.lst", tmp_path, STRICT).encoded) == 1
 
 
 def test_backslashes_of_a_manifest_part_folders() -> None:
-    from mxtrain.dataset.checking.problems import DataPlace
-    from mxtrain.dataset.speech.utterances import utterance_of
+    from mxtrain.data.checking.problems import DataPlace
+    from mxtrain.speech.utterances import utterance_of
 
     found = utterance_of({"audio_filepath": "clips\\a.wav", "text": "yes"}, "data", DataPlace("m.jsonl", 1))
     assert found.path == "data/clips/a.wav"
@@ -147,8 +192,7 @@ def test_backslashes_of_a_manifest_part_folders() -> None:
 
 
 def test_other_sixth_numbers_of_a_list_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    from mxtrain.dataset.checking.dataset_check import CollectedFindings
-    from mxtrain.dataset.checking.problems import STRICT
+    from mxtrain.data.checking.dataset_check import CollectedFindings
 
     make_image(tmp_path / "0.jpg")
     objects = "0\t0.1\t0.2\t0.6\t0.7\t{}\t0\t0.1\t0.2\t0.6\t0.8\t1\t0\t0.1\t0.2\t0.6\t0.9\t0"

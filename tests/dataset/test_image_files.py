@@ -3,6 +3,7 @@
 import ast
 import io
 import os
+import shutil
 import struct
 from pathlib import Path
 
@@ -10,21 +11,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+from image_loader import image_loader
 from PIL import Image
 
-from mxtrain.dataset.base import Augment, Decoding
-from mxtrain.dataset.digit_scenes import BoxedDigitScenes, DigitScenes
-from mxtrain.dataset.digits import Digits
-from mxtrain.dataset.image import decoding
-from mxtrain.dataset.image.decoding import DecodedSource
-from mxtrain.dataset.image.files import ImageFiles, list_images, open_files
-from mxtrain.dataset.image.record_file import RecordFile
-from mxtrain.dataset.image_folder import ImageFolder
-from mxtrain.dataset.image_record import ImageRecord
-from mxtrain.dataset.loading.loader import Loader
-from mxtrain.dataset.make_record import _encode, main, make_record
-from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.vision.classification.digits import Digits
+from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.classification.image_record import ImageRecord
+from mxtrain.vision.detection.digit_scenes import BoxedDigitScenes, DigitScenes
+from mxtrain.vision.images import decoding
+from mxtrain.vision.images.decoding import DecodedSource
+from mxtrain.vision.images.files import ImageFiles, list_images, open_files
+from mxtrain.vision.images.make_record import _encode, main, make_record
+from mxtrain.vision.images.record_file import RecordFile
+from mxtrain.vision.images.settings import Decoding, FileAugment
 
 
 def read_all(source, epoch=0, train=False):
@@ -32,7 +32,7 @@ def read_all(source, epoch=0, train=False):
 
 
 def make_loader(splits, source):
-    return Loader(source, batch_size=4, input_shape=splits.shape, mean=splits.mean, std=splits.std, num_classes=2)
+    return image_loader(source, batch_size=4, input_shape=splits.shape, mean=splits.mean, std=splits.std, num_classes=2)
 
 
 def test_folder_is_split_and_labelled_by_its_folders(write_images):
@@ -81,6 +81,38 @@ def test_folders_of_class_folders_are_refused(write_images, tmp_path):
         ImageFolder(root=str(tmp_path / "data")).open()
 
 
+def test_folders_of_the_system_are_no_classes_and_hold_no_images(write_images, tmp_path):
+    root = write_images(count=4)
+    for folder in ("__MACOSX/red", "$RECYCLE.BIN", "System Volume Information", "red/@eaDir/0.jpg"):
+        (root / folder).mkdir(parents=True)
+    (root / "__MACOSX/red/._0.jpg").write_bytes(b"\0\5\26\7")
+    shutil.copy(root / "red/0.jpg", root / "red/@eaDir/0.jpg/SYNOPHOTO_THUMB_M.jpg")
+    splits = ImageFolder(root=str(root), val_fraction=0.25).open()
+    assert splits.class_names == ["blue", "red"] and len(splits.train) + len(splits.val) == 8
+
+
+def test_images_in_formats_that_are_not_read_are_said(write_images, check, caplog):
+    root = write_images(count=4)
+    for name in ("a.jfif", "b.JPE"):
+        shutil.copy(root / "red/0.jpg", root / "red" / name)
+    Image.new("1", (40, 60)).save(root / "red/c.pbm")
+    for name in ("d.HEIC", "e.heic", "f.avif"):
+        (root / "red" / name).write_bytes(b"of a phone")
+    dataset = ImageFolder(root=str(root))
+    splits = dataset.open()
+    assert len(splits.train) + len(splits.val) == 8 + 3
+    assert "holds 3 files ending in .avif, .heic, such as" in caplog.text
+    found = check(dataset)
+    assert ("unreadable_image", "images/red/d.HEIC", None) in found
+
+
+def test_a_split_without_class_folders_is_refused(write_images, tmp_path):
+    root = write_images("images/train")
+    shutil.copytree(root / "blue", tmp_path / "images/test")
+    with pytest.raises(DataError, match="test' holds images, but no class folders, so the classes"):
+        ImageFolder(root=str(tmp_path / "images")).open()
+
+
 def test_folder_refusals(write_images, tmp_path):
     with pytest.raises(DataError, match="there is no folder '.*none'"):
         ImageFolder(root=str(tmp_path / "none")).open()
@@ -121,7 +153,7 @@ def test_a_corrupt_image_is_named(write_images, damage, monkeypatch):
 
 
 def test_a_random_crop_is_a_function_of_epoch_and_sample(write_images):
-    augment = Augment(crop_scale=[0.1, 0.6])
+    augment = FileAugment(crop_scale=[0.1, 0.6])
     source = ImageFolder(root=str(write_images()), image_size=[16, 16], augment=augment).open().train
     whole, _ = read_all(source, train=True)
     part, _ = source.fetch(np.array([5, 1]), seed=0, epoch=0, train=True)
@@ -194,7 +226,8 @@ def test_a_link_to_nothing_is_skipped_as_any_file_that_cannot_be_read(write_imag
     root = write_images()
     link = root / "red" / "1.5.jpg"
     link.symlink_to("gone.jpg")
-    given = Signature((3, 8, 8), [0.5] * 3, [0.2] * 3, ["a", "b"], decoding=Decoding((3, 8, 8), frame=(8, 8)))
+    decoding = Decoding((3, 8, 8), frame=(8, 8))
+    given = dataset.signature_class((3, 8, 8), [0.5] * 3, [0.2] * 3, ["a", "b"], decoding=decoding)
     for name in (link, root):
         with pytest.raises(DataError, match="1.5.jpg' is a link to nothing. .*skip_unreadable=true"):
             dataset.open_inputs([str(name)], given, False, {})
@@ -269,6 +302,17 @@ def test_records_without_class_names_or_validation(write_images, tmp_path):
     assert splits.class_names == ["0", "1"] and (len(splits.train), len(splits.val)) == (12, 2)
 
 
+def test_records_with_line_ends_of_windows(write_images, tmp_path):
+    """MXNet's writer ends lines of an index so on Windows."""
+    make_record(str(write_images()), str(tmp_path / "a"))
+    for part in ("train", "val"):
+        path = tmp_path / f"a_{part}.idx"
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    (tmp_path / "a_classes.txt").write_bytes(b"\xef\xbb\xbfblue \r\n\r\nred\r\n")
+    splits = ImageRecord(root=str(tmp_path), prefix="a", image_size=[8, 8]).open()
+    assert splits.class_names == ["blue", "red"] and (len(splits.train), len(splits.val)) == (14, 2)
+
+
 def test_damaged_records_are_refused_by_name(write_images, tmp_path):
     with pytest.raises(DataError, match="(?s)no file '.*images_train.rec'.*make_record FOLDER"):
         ImageRecord(root=str(tmp_path)).open()
@@ -329,7 +373,7 @@ def test_a_corrupt_record_is_named_and_does_not_end_the_process(write_images, tm
         list(loader.epoch())
 
 
-def test_a_picture_starts_no_program(tmp_path, monkeypatch):
+def test_an_image_starts_no_program(tmp_path, monkeypatch):
     """Pillow would hand an EPS to Ghostscript, whatever the file is called."""
     from PIL import EpsImagePlugin
 
@@ -349,7 +393,7 @@ def test_a_picture_starts_no_program(tmp_path, monkeypatch):
     assert not (tmp_path / "executed").exists()
 
 
-def test_every_picture_is_opened_as_one_of_the_known_formats():
+def test_every_image_is_opened_as_one_of_the_known_formats():
     calls = [
         ast.unparse(node) for path in Path(decoding.__file__).parents[2].rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)

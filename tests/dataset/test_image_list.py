@@ -1,4 +1,4 @@
-"""Lists and records of pictures with boxes: what is read is what GluonCV reads."""
+"""Lists and records of images with boxes: what is read is what GluonCV reads."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from boxed_files import NAMES, PICTURES, draw, list_label, write_list, write_records
 
-from mxtrain.dataset.image.boxes import Column, Flag
-from mxtrain.dataset.image.record_file import RecordFile
-from mxtrain.dataset.image_list import ImageList
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.vision.classification.image_list import ImageList
+from mxtrain.vision.detection.boxes import Column, Flag
+from mxtrain.vision.images.record_file import RecordFile
 
 
 def opened(root, **options):
@@ -84,7 +84,7 @@ def test_coordinates_are_told_apart_or_said(tmp_path):
     assert opened(root, normalized=False, **held_out()).train.boxes(0)[0, 2] == 0.5
 
 
-def test_difficult_things_and_classes(tmp_path):
+def test_difficult_objects_and_classes(tmp_path):
     root = write_records(tmp_path, difficult=1)
     assert (opened(root, **held_out()).train.boxes(0)[:, Column.FLAGS] == Flag.DIFFICULT).all()
     assert opened(root, classes=[], **held_out()).class_names == ["0", "1"]
@@ -125,7 +125,7 @@ def test_wrong_lines_are_refused_with_their_number(tmp_path, check, line, kind, 
     assert check(ImageList(root=str(root), classes=NAMES, val_fraction=0.25)) == [(kind, "train.lst", 1)]
 
 
-def test_boxes_of_pixels_are_checked_against_their_picture(tmp_path, check):
+def test_boxes_of_pixels_are_checked_against_their_image(tmp_path, check):
     root = write_list(tmp_path, train="abcde")
     rest = (root / "train.lst").read_text().splitlines()[2:]
     cells = ["0", "2", "5", "0", "10", "10", "70", "20", "pictures/a 1.jpg"]
@@ -187,8 +187,22 @@ def test_missing_lists_are_named(tmp_path):
     with pytest.raises(DataError, match="are the same file: what is trained on is not measured"):
         opened(tmp_path, val_list="train.lst")
     (tmp_path / "val.lst").write_text((tmp_path / "train.lst").read_text())
-    with pytest.raises(DataError, match=r"pictures/a 1.jpg' belongs to train and to val \(3 pictures\)"):
+    with pytest.raises(DataError, match=r"pictures/a 1.jpg' belongs to train and to val \(3 images\)"):
         opened(tmp_path)
     (tmp_path / "val.lst").write_text("\n")
-    with pytest.raises(DataError, match="val.lst' names no picture"):
+    with pytest.raises(DataError, match="val.lst' names no image"):
         opened(tmp_path)
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_shares_beside_pixels_are_refused(tmp_path, split):
+    root = write_list(tmp_path / "list", train="abc", val="de")
+    rows = [row.split("\t") for row in (root / f"{split}.lst").read_text().split("\n") if row]
+    for row in rows[:1]:
+        width, height = float(row[3]), float(row[4])
+        row[5:-1] = [str(float(cell) * [1, width, height, width, height][number % 5])
+                     for number, cell in enumerate(row[5:-1])]  # fmt: skip
+    (root / f"{split}.lst").write_text("".join("\t".join(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=".lst, line .* seems to be in shares of width and height, and others of the"):
+        ImageList(root=str(root), image_size=[32, 32]).open()
+    ImageList(root=str(root), image_size=[32, 32], normalized=False).open()

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from mxtrain.cluster.hosts import read_hosts
-from mxtrain.dataset.ade20k import read_object_names
-from mxtrain.dataset.image.boxed_classes import choose_class_names
-from mxtrain.dataset.image.voc_layout import read_names
-from mxtrain.dataset.language.base import open_lines
-from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, read_vocab
-from mxtrain.dataset.segmentation_folder import read_class_names
 from mxtrain.errors import ConfigError
 from mxtrain.logger.csv import prepare_table
+from mxtrain.text.base import open_lines
+from mxtrain.text.tokenizing.wordpiece import SPECIAL, read_vocab
+from mxtrain.vision.detection.boxed_classes import choose_class_names
+from mxtrain.vision.detection.voc_layout import read_names
+from mxtrain.vision.segmentation.ade20k import read_object_names
+from mxtrain.vision.segmentation.segmentation_folder import read_class_names
 
 SEPARATORS = ["\u2028", "\u2029", "\x85", "\x0c", "\x0b", "\x1c", "\x1d", "\x1e"]
 pytestmark = pytest.mark.parametrize("separator", SEPARATORS, ids=[f"U+{ord(one):04X}" for one in SEPARATORS])

@@ -8,16 +8,17 @@ from typing import Any, Type
 import pydantic
 import pytest
 
-from mxtrain.dataset.coco import Coco
-from mxtrain.dataset.image_list import ImageList
-from mxtrain.dataset.segmentation_folder import SegmentationFolder
-from mxtrain.dataset.tabular import Tabular
-from mxtrain.dataset.voc import Voc
+from mxtrain.tables.number_table import NumberTable
 from mxtrain.types import Spec
+from mxtrain.vision.classification.image_list import ImageList
+from mxtrain.vision.detection.coco import Coco
+from mxtrain.vision.detection.voc import Voc
+from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
 
 @pytest.mark.parametrize("dataset, setting", [
-    (Voc, "classes"), (Coco, "classes"), (SegmentationFolder, "classes"), (ImageList, "classes"), (Tabular, "features"),
+    (Voc, "classes"), (Coco, "classes"), (SegmentationFolder, "classes"), (ImageList, "classes"),
+    (NumberTable, "features"),
 ])  # fmt: skip
 @pytest.mark.parametrize("names, kind", [
     ([1e5, 2e5], "a number"), (["cat", 31], "a number"), ([False, "cat"], "true or false"),

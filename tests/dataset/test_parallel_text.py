@@ -11,12 +11,12 @@ import numpy as np
 import pydantic
 import pytest
 
-from mxtrain.dataset.base import Splits
-from mxtrain.dataset.checking.dataset_check import CollectedFindings, check_dataset
-from mxtrain.dataset.language.translation import configs_of
-from mxtrain.dataset.parallel_text import ParallelText
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.dataset_check import CollectedFindings, check_dataset
 from mxtrain.errors import CheckpointError, DataError
-from mxtrain.model.transformer import Transformer
+from mxtrain.text.translation.parallel_text import ParallelText
+from mxtrain.text.translation.transformer import Transformer
+from mxtrain.text.translation.translation import configs_of
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 ENGLISH = ["one house", "two houses", "three  green houses", "the end", "a b c d", "it is"]
@@ -147,7 +147,7 @@ class Watch:
 def test_vocabularies_are_one_or_two_and_a_checkpoint_carries_both(write: Any, joint: bool) -> None:
     dataset = described(write("t", ENGLISH, GERMAN), joint_vocabulary=joint)
     splits = dataset.open()
-    signature = dataset.sign(splits, Transformer())
+    signature = dataset.infer_signature(splits, Transformer())
     source, target = configs_of(signature)
     texts = [pair for pair in all_pairs(splits)[: len(splits.train)]]
     letters = [{letter for pair in texts for letter in pair[side]} for side in (0, 1)]
@@ -159,10 +159,10 @@ def test_vocabularies_are_one_or_two_and_a_checkpoint_carries_both(write: Any, j
     restored = type(signature).from_json(json.loads(json.dumps(signature.to_json())))
     assert configs_of(restored) == (source, target) and restored.is_joint == joint
     assert ("target_tokenizer_config" in signature.to_json()) == (not joint), "one is not written twice"
-    dataset.require_same(signature, restored, "here")
+    dataset.check_compatible(signature, restored, "here")
     other = described(write("o", ENGLISH, [line.upper() for line in GERMAN]), joint_vocabulary=joint)
     with pytest.raises(CheckpointError, match="was made with another vocabulary"):
-        dataset.require_same(signature, other.sign(other.open(), Transformer()), "here")
+        dataset.check_compatible(signature, other.infer_signature(other.open(), Transformer()), "here")
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -198,12 +198,12 @@ def test_settings_that_do_not_fit_are_refused(settings: Any, said: str) -> None:
 def test_wordpiece_has_no_end_of_a_text(write: Any) -> None:
     dataset = described(write("t", ENGLISH * 20, GERMAN * 20), tokenizer="wordpiece")
     with pytest.raises(DataError, match="translation needs a special token 'bos'.*dataset.tokenizer=bpe"):
-        dataset.sign(dataset.open(), Transformer())
+        dataset.infer_signature(dataset.open(), Transformer())
 
 
 def test_what_is_too_long_is_said(write: Any) -> None:
     name, val = write("t", [*ENGLISH, "l" * 30], [*GERMAN, "k"]), write("v", ["a"], ["b" * 30])
     dataset = described(name, max_length=20, val=val)
     splits = dataset.open()
-    remark = dataset.remark(dataset.sign(splits, Transformer()), splits)
+    remark = dataset.remark(dataset.infer_signature(splits, Transformer()), splits)
     assert remark.endswith("; 1 longer ones of train are left out; 1 longer ones of val are cut")

@@ -1,4 +1,4 @@
-"""Pictures with masks as users have them: plain folders, VOC, ADE20K and Cityscapes."""
+"""Images with masks as users have them: plain folders, VOC, ADE20K and Cityscapes."""
 
 import json
 import os
@@ -13,21 +13,21 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from mxtrain.dataset.ade20k import Ade20k
-from mxtrain.dataset.cityscapes import LABELS, Cityscapes
-from mxtrain.dataset.image import masked_files, masked_pictures
-from mxtrain.dataset.image.settings import Decoding
-from mxtrain.dataset.segmentation_folder import SegmentationFolder
-from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.voc_segmentation import VOC_NAMES, VocSegmentation
 from mxtrain.errors import ConfigError, DataError
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.segmentation import masked_files, masked_pictures
+from mxtrain.vision.segmentation.ade20k import Ade20k
+from mxtrain.vision.segmentation.cityscapes import LABELS, Cityscapes
+from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
+from mxtrain.vision.segmentation.signature import MaskSignature
+from mxtrain.vision.segmentation.voc_segmentation import VOC_NAMES, VocSegmentation
 
 VALUES = {"folder": (0, 1, 255), "voc": (0, 20, 255), "ade20k": (0, 1, 150), "cityscapes": (0, 7, 33)}
 CLASSES = {"folder": (0, 1, -1), "voc": (0, 20, -1), "ade20k": (-1, 0, 149), "cityscapes": (-1, 0, 18)}
 
 
 def write_pair(picture, mask, values, number=0):
-    """A picture and its mask: the stripe of the three values that is the picture's colour, too."""
+    """A image and its mask: the stripe of the three values that is the image's colour, too."""
     for path in (picture, mask):
         path.parent.mkdir(parents=True, exist_ok=True)
     stripe_HW = np.tile(np.repeat([0, 1, 2], 8), (20 + number, 1))
@@ -144,7 +144,7 @@ def test_a_folder_is_split_by_fraction_or_by_its_own_folders(tmp_path):
         assert [len(part) for part in (splits.train, splits.val, splits.test)] == [3, 2, 1]
         assert Path(splits.val.place(0).file).stem == "d" and Path(splits.val.masks[1]).stem == "e"
         shutil.rmtree(root / pictures.format("val"))
-        with pytest.raises(DataError, match="no folder '.*val.*' of pictures"):
+        with pytest.raises(DataError, match="no folder '.*val.*' of images"):
             opened(root).open()
         shutil.rmtree(root / masks.format("val"))
         splits = SegmentationFolder(root=str(root), val_fraction=0.34).open()
@@ -170,7 +170,7 @@ def test_two_folders_of_masks_are_refused(tmp_path):
         opened(tmp_path).open()
 
 
-def test_pictures_may_lie_in_folders_below_and_share_a_mask(tmp_path):
+def test_images_may_lie_in_folders_below_and_share_a_mask(tmp_path):
     root = write_folder(tmp_path, ["x/a", "y/a", "b"])
     (root / "masks" / "y" / "a.png").unlink()
     (root / "masks" / "y" / "a.png").symlink_to(root / "masks" / "x" / "a.png")
@@ -193,10 +193,10 @@ def save(mode, size=(24, 20), value=0, kind="PNG"):
 
 
 FOLDER_MISTAKES = [
-    (change("images/c.jpg", Path.unlink), "masks/c.png' is the mask of no picture (1 of 6 masks without)"),
+    (change("images/c.jpg", Path.unlink), "masks/c.png' is the mask of no image (1 of 6 masks without)"),
     (
         change("masks/c.png", Path.unlink),
-        "images/c.jpg' has no mask: there is no '{root}/masks/c.png' (1 of 6 pictures",
+        "images/c.jpg' has no mask: there is no '{root}/masks/c.png' (1 of 6 images",
     ),
     (change("images", shutil.rmtree), "there is no folder '{root}/images'"),
     (change("masks", shutil.rmtree), "there is no folder '{root}/masks'"),
@@ -205,8 +205,8 @@ FOLDER_MISTAKES = [
         lambda root: [path.rename(path.with_suffix(".jpg")) for path in (root / "masks").iterdir()],
         "JPEG and WebP change",
     ),
-    (lambda root: [path.unlink() for path in (root / "images").iterdir()], "images' holds no pictures"),
-    (lambda root: shutil.copy(root / "images/a.jpg", root / "images/a.jpeg"), "are pictures of one name"),
+    (lambda root: [path.unlink() for path in (root / "images").iterdir()], "images' holds no images"),
+    (lambda root: shutil.copy(root / "images/a.jpg", root / "images/a.jpeg"), "are images of one name"),
     (change("classes.txt", Path.unlink), "type e.g. 'dataset.classes=[background,cat]'"),
     (change("classes.txt", lambda path: path.write_text("cat\n")), "must name at least two classes"),
     (change("classes.txt", lambda path: path.write_text("a\nb\na\n")), "names the class 'a' twice"),
@@ -220,7 +220,7 @@ FOLDER_MISTAKES = [
         change("masks/a.png", save("L", value=7)),
         "masks/a.png' holds the value 7, which is no class. Classes have 0, 1,",
     ),
-    (change("masks/a.png", save("L", (9, 9))), "has 9 x 9 pixels, and its picture '{root}/images/a.jpg' 24 x 20"),
+    (change("masks/a.png", save("L", (9, 9))), "has 9 x 9 pixels, and its image '{root}/images/a.jpg' 24 x 20"),
     (change("masks/a.png", lambda path: path.write_bytes(b"x")), "masks/a.png' cannot be read as a mask"),
     (change("images/a.jpg", lambda path: path.write_bytes(b"x")), "images/a.jpg' cannot be read as an image"),
     (change("", shutil.rmtree), "there is no folder '{root}'. It must hold images/ and masks/"),
@@ -236,7 +236,7 @@ def test_what_is_wrong_with_a_folder_is_said_before_training(tmp_path, spoil, sa
 
 
 def write_masks(root, *masks, mode="L"):
-    """Pictures with masks of these values, 8 x 8."""
+    """Images with masks of these values, 8 x 8."""
     for number, mask_HW in enumerate(masks):
         for folder in ("images", "masks"):
             (root / folder).mkdir(parents=True, exist_ok=True)
@@ -321,7 +321,7 @@ def test_what_is_wrong_with_the_settings_of_a_folder(tmp_path):
     ]
 
 
-def test_a_picture_is_trained_on_or_measured(tmp_path):
+def test_an_image_is_trained_on_or_measured(tmp_path):
     for split in ("train", "val"):
         write_folder(tmp_path, ["a", "b"], f"{split}/images", f"{split}/masks")
     opened(tmp_path).open()
@@ -340,13 +340,13 @@ def test_voc_is_found_wherever_its_folder_is(tmp_path, inner):
     assert [Path(splits.val.place(index).file).stem for index in range(len(splits.val))] == ["d", "e"]
 
 
-def test_voc_splits_are_those_that_are_named(tmp_path):
+def test_voc_splits_are_the_named_ones(tmp_path):
     root = str(write_voc(tmp_path / "voc"))
     splits = VocSegmentation(root=root, train_split="aug", val_split="val", test_split="val2")
     with pytest.raises(DataError, match="dataset.test_split=val2: there is no file '.*val2.txt'. Did you mean 'val'"):
         splits.open()
     assert len(VocSegmentation(root=root, train_split="aug").open().train) == 3
-    with pytest.raises(DataError, match=r"belongs to train and to val \(2 pictures\).*dataset.val_split=null"):
+    with pytest.raises(DataError, match=r"belongs to train and to val \(2 images\).*dataset.val_split=null"):
         VocSegmentation(root=root, train_split="trainval").open()
     held_out = VocSegmentation(root=root, train_split="trainval", val_split=None, val_fraction=0.4).open()
     assert (len(held_out.train), len(held_out.val)) == (3, 2)
@@ -355,12 +355,12 @@ def test_voc_splits_are_those_that_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (change("JPEGImages/b.jpg", Path.unlink), "train.txt', line 2 names 'b', of which there is no picture in"),
+        (change("JPEGImages/b.jpg", Path.unlink), "train.txt', line 2 names 'b', of which there is no image in"),
         (
             change("SegmentationClass/b.png", Path.unlink),
             "names 'b', of which there is no mask in '{root}/SegmentationClass'",
         ),
-        (change("ImageSets/Segmentation/val.txt", lambda path: path.write_text("\n \n")), "val.txt' names no picture"),
+        (change("ImageSets/Segmentation/val.txt", lambda path: path.write_text("\n \n")), "val.txt' names no image"),
         (change("ImageSets/Segmentation/val.txt", Path.unlink), "dataset.val_split=val: there is no file"),
         (change("JPEGImages", shutil.rmtree), "holds no JPEGImages/. It must be VOCdevkit"),
         (change("SegmentationClass", shutil.rmtree), "There is no folder '{root}/SegmentationClass' of masks"),
@@ -397,6 +397,14 @@ def test_the_test_split_of_cityscapes_counts_where_its_masks_say_something(tmp_p
         opened(root, "cityscapes").open()
 
 
+@pytest.mark.parametrize("values", [(0, 18, 255), (7, 8, 34)])
+def test_train_ids_of_cityscapes_are_refused(tmp_path, values):
+    """Values of *_labelTrainIds.png mean other classes."""
+    root = write_cityscapes(tmp_path / "cityscapes", values=values)
+    with pytest.raises(DataError, match=f"labelIds.png' holds the value {values[-1]}, which is no class"):
+        opened(root, "cityscapes").open()
+
+
 def test_start_up_reads_a_few_masks(tmp_path, monkeypatch):
     read = []
     monkeypatch.setattr(masked_files, "MOST_MASKS", 2)
@@ -407,15 +415,16 @@ def test_start_up_reads_a_few_masks(tmp_path, monkeypatch):
         before = len(read)
         opened(tmp_path / kind, kind).open()
         # The first mask of each split, and of the training split another one if the first does not have all classes.
-        assert len(read) - before == {"folder": 1, "voc": 3, "ade20k": 3, "cityscapes": 2}[kind]
+        assert len(read) - before == {"folder": 1, "voc": 3, "ade20k": 3, "cityscapes": 3}[kind]
 
 
 def test_a_checkpoint_keeps_the_size_of_the_frame_unless_another_is_typed(tmp_path):
     root = str(write_folder(tmp_path))
     dataset = SegmentationFolder(root=root, image_size=[16, 24], eval_size=[20, 40])
     decoding = dataset.decoding()
-    given = Signature((3, 16, 24), [0.5] * 3, [0.2] * 3, ["background", "cat"], decoding=decoding, mask_values=[0, 1])
-    given = Signature.from_json(json.loads(json.dumps(given.to_json())))
+    names = ["background", "cat"]
+    given = MaskSignature((3, 16, 24), [0.5] * 3, [0.2] * 3, names, decoding=decoding, mask_values=[0, 1])
+    given = MaskSignature.from_json(json.loads(json.dumps(given.to_json())))
     assert given.decoding == Decoding((3, 16, 24), frame=(20, 40))
     later = SegmentationFolder(root=root)  # as its defaults are
     made, signature = later.restored(given, (), "a")
@@ -435,7 +444,7 @@ def test_a_checkpoint_keeps_the_size_of_the_frame_unless_another_is_typed(tmp_pa
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_check_finds_nothing_in_what_is_right(tmp_path, check, kind):
-    # The helper writes the same pictures into both splits of some.
+    # The helper writes the same images into both splits of some.
     assert check(opened(WRITERS[kind](tmp_path), kind), ignore=["duplicate_across_splits"]) == []
     counts = check.census.class_counts["train"]
     present = [label for label in CLASSES[kind] if label >= 0]
@@ -462,10 +471,10 @@ def test_a_check_lists_every_mask_that_is_wrong(tmp_path, check):
         ("unreadable_image", "images/c.jpg", None),
         ("unreadable_mask", "masks/c.png", None),
     ]
-    assert check.findings.shown["missing_counterpart"][0].remedy == "Add the masks, or move these pictures elsewhere."
+    assert check.findings.shown["missing_counterpart"][0].remedy == "Add the masks, or move these images elsewhere."
 
 
-def test_a_check_names_the_lines_of_a_list_and_pictures_of_two_splits(tmp_path, check):
+def test_a_check_names_the_lines_of_a_list_and_images_of_two_splits(tmp_path, check):
     root = write_voc(tmp_path)
     lists = root / "ImageSets/Segmentation"
     (lists / "train.txt").write_text("a\nnone\nb\na\nneither\nd\nnone\n")

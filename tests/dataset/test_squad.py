@@ -10,12 +10,12 @@ from typing import Any, Callable, Dict, List
 import pytest
 from pydantic import ValidationError
 
-from mxtrain.dataset.language.numpydoc_questions import contexts_of, pattern_answer
-from mxtrain.dataset.language.questions import read_question_lines, read_squad
-from mxtrain.dataset.squad import Squad
 from mxtrain.errors import DataError
-from mxtrain.model.bert import Bert
-from mxtrain.model.bilstm import BiLSTM
+from mxtrain.text.bert import Bert
+from mxtrain.text.bilstm import BiLSTM
+from mxtrain.text.question_answering.numpydoc_questions import contexts_of, pattern_answer
+from mxtrain.text.question_answering.questions import read_question_lines, read_squad
+from mxtrain.text.question_answering.squad import Squad
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 CONTEXT = "The cat sat on the mat."
@@ -185,3 +185,15 @@ def test_wrong_lines_of_questions(tmp_path: Path, row: Any, said: str) -> None:
     (tmp_path / "t.jsonl").write_text("\n".join(lines))
     with pytest.raises(DataError, match=said):
         read_squad(str(tmp_path / "t.jsonl"))
+
+
+def test_a_file_that_is_named_without_a_root_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the bundled documentation, which `root=null` alone means."""
+    (tmp_path / "mine.json").write_text(squad(GOOD))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="are the same file"):
+        Squad(train="mine.json", val=str(tmp_path / "mine.json")).open()
+    with pytest.raises(DataError, match="leaves no validation samples: 1 sample,"):
+        Squad(train="mine.json").open()
+    with pytest.raises(DataError, match="nope.json is not there"):
+        Squad(train="mine.json", val="nope.json").open()

@@ -10,10 +10,11 @@ import pytest
 from boxed_files import NAMES, PICTURES, draw, voc_xml, write_voc
 from pydantic import ValidationError
 
-from mxtrain.dataset.image.boxes import Column, Flag
-from mxtrain.dataset.image.class_lists import VOC_CLASSES
-from mxtrain.dataset.voc import Voc
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.vision.detection.boxes import Column, Flag
+from mxtrain.vision.detection.voc import Voc
+from mxtrain.vision.detection.voc_layout import read_names
+from mxtrain.vision.images.class_lists import VOC_CLASSES
 
 
 def opened(root, **options):
@@ -38,13 +39,13 @@ def test_boxes_are_exact_edges_whatever_the_files_lack(tmp_path):
         [40, 60], [60, 40], [50, 50],
     ]  # fmt: skip
     assert box[1, 0, :4].tolist() == [0, 0, 32, 32] and (box[2] == -1).all() and (box[1, 1] == -1).all()
-    assert box[0, 0, Column.AREA] == 25 * 16  # of the picture as it is
-    # The picture that entered has the rectangle where the box is.
+    assert box[0, 0, Column.AREA] == 25 * 16  # of the image as it is
+    # The image that entered has the rectangle where the box is.
     left, top, right, bottom = np.rint(box[0, 0, :4]).astype(int)
     assert image[0, 0, top + 1 : bottom - 1, left + 1 : right - 8].min() > 120 > image[0, 0, :, : left - 1].max()
 
 
-def test_difficult_things_are_marked(tmp_path):
+def test_difficult_objects_are_marked(tmp_path):
     root = write_voc(tmp_path / "VOC2007")
     size, boxes = PICTURES["a"]
     (root / "Annotations/a.xml").write_text(voc_xml(boxes, size, [1, 0]))
@@ -60,7 +61,7 @@ def test_the_folder_is_found(tmp_path, inner):
     splits = opened(tmp_path, train_split="trainval", val_split=None, val_fraction=0.4, test_fraction=0.2)
     assert [len(part) for part in (splits.train, splits.val, splits.test)] == [2, 2, 1]
     shutil.rmtree(next(tmp_path.rglob("ImageSets")))
-    with pytest.raises(DataError, match="type dataset.train_split=null: all pictures that have an annotation"):
+    with pytest.raises(DataError, match="type dataset.train_split=null: all images that have an annotation"):
         opened(tmp_path)
     with pytest.raises(DataError, match="type dataset.val_split=null"):
         opened(tmp_path, train_split=None)
@@ -68,7 +69,7 @@ def test_the_folder_is_found(tmp_path, inner):
     splits = opened(tmp_path, train_split=None, val_split=None, val_fraction=0.2)
     assert (len(splits.train), len(splits.val)) == (4, 1)
     next(tmp_path.rglob("b.png")).unlink()
-    with pytest.raises(DataError, match=r"b.xml' names 'b', of which there is no picture .*remove these annotations"):
+    with pytest.raises(DataError, match=r"b.xml' names 'b', of which there is no image .*remove these annotations"):
         opened(tmp_path, train_split=None, val_split=None)
 
 
@@ -135,8 +136,8 @@ WRONG_BOXES = [
     ({"xmin": "x"}, "not_a_number", "a.xml, line 4: the box of 'cat' has xmin 'x', ymin '5', xmax '30', ymax '20'."),
     ({"xmin": None}, "not_a_number", "the box of 'cat' has no xmin"),
     ({"xmin": "40"}, "inverted_box", "a.xml, line 4: the box xmin 40, ymin 5, xmax 30, ymax 20 ends before it begins"),
-    ({"xmin": "-9"}, "box_outside", "reaches 10 pixels beyond its picture of 60 x 40"),
-    ({"xmax": "62"}, "box_outside", "reaches 2 pixels beyond its picture of 60 x 40"),
+    ({"xmin": "-9"}, "box_outside", "reaches 10 pixels beyond its image of 60 x 40"),
+    ({"xmax": "62"}, "box_outside", "reaches 2 pixels beyond its image of 60 x 40"),
 ]
 
 
@@ -163,16 +164,66 @@ def test_a_box_that_rounds_is_cut_off_and_an_empty_one_left_out(tmp_path, check)
     assert check(Voc(root=str(root), classes=NAMES)) == [("empty_box", "VOC2007/Annotations/a.xml", 10)]
 
 
-def test_boxes_of_pictures_whose_size_nobody_says_are_checked_when_read(tmp_path, check):
+def test_boxes_of_images_of_unknown_size_are_checked_when_read(tmp_path, check):
     root = write_voc(tmp_path / "VOC2007")
     (root / "Annotations/a.xml").write_text(voc_xml([("cat", 5, 5, 70, 20)]))
     splits = opened(root)
-    said = "a.jpg': the box 5, 5, 70, 20 (left, top, right, bottom) of 'cat' reaches 10 pixels beyond its picture"
+    said = "a.jpg': the box 5, 5, 70, 20 (left, top, right, bottom) of 'cat' reaches 10 pixels beyond its image"
     for train in (False, True):
         with pytest.raises(LoaderError, match=re.escape(said)):
             splits.train.fetch(np.arange(1), seed=0, epoch=0, train=train)
     assert check(Voc(root=str(root), classes=NAMES)) == [("box_outside", "VOC2007/JPEGImages/a.jpg", None)]
     assert whole(opened(root, wrong_boxes="mend").train)[1][0, 0, 2] == 32
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("a", "a"), ("a  -1", "a"), ("a 1 1", "a"), ("b 1", "b 1"), ("b 1 -1", "b 1"), ("b 2\t0", "b 2"), ("b 3", "b"),
+        ('"b 1"', "b 1"), ('"b 1.jpg" 1', "b 1"), ("a.jpg", "a"), ("c.d", "c.d"), ("c.d.JPG", "c.d"),
+        ("e.jpg", "e.jpg"),
+        ("sub/a", "sub/a"), ("JPEGImages\\sub\\a.png", "sub/a"), ("/JPEGImages/a.jpg /Annotations/a.xml", "a"),
+        ("other/a 1", "a"), ("b new", "b new"), ("e\u0301", "\u00e9"), ("unknown.jpg", "unknown.jpg"),
+    ],
+)  # fmt: skip
+def test_names_in_lists_of_voc(tmp_path, line, name):
+    """A name may hold spaces, and have quotes around it, folders before it and an ending."""
+    (tmp_path / "train.txt").write_text(line + "\r\n", encoding="utf-8")
+    known = {"a", "b", "b 1", "b 2", "c.d", "e.jpg", "sub/a", "\u00e9"}
+    assert list(read_names(tmp_path, "train", "dataset.train_split", known=known)) == [name]
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_annotations_in_folders_below(tmp_path, lists):
+    """As CVAT writes frames of several videos."""
+    names = ["v1/0", "v1/1", "v2/0", "v2/1"]
+    for number, name in enumerate(names):
+        draw(tmp_path / "JPEGImages" / f"{name}.jpg", (60, 40))
+        path = tmp_path / "Annotations" / f"{name}.xml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(voc_xml([("cat", number, 0, 30, 20)], (60, 40)))
+    (tmp_path / "ImageSets/Main").mkdir(parents=True)
+    (tmp_path / "ImageSets/Main/train.txt").write_text("\n".join(names))
+    options = {"train_split": "train" if lists else None, "val_split": None, "val_fraction": 0.25}
+    splits = opened(tmp_path, **options)
+    boxes = {}
+    for source in (splits.train, splits.val):
+        boxes.update({source.place(index).file: source.boxes(index)[0, 0] for index in range(len(source))})
+    assert boxes == {str(tmp_path / f"JPEGImages/{name}.jpg"): number for number, name in enumerate(names)}
+
+
+def test_another_annotation_of_the_same_name_does_not_count(tmp_path):
+    root = write_voc(tmp_path / "VOC2007")
+    (root / "Annotations/old").mkdir()
+    for path in list((root / "Annotations").glob("*.xml")):
+        (root / "Annotations/old" / path.name).write_text(voc_xml([("cat", 0, 0, 3, 3)]))
+    assert opened(root).train.boxes(0)[:, :4].tolist() == [[5, 4, 30, 20], [20, 10, 60, 40]]
+    said = "old/a.xml' names 'old/a', of which there is no image"
+    with pytest.raises(DataError, match=said):
+        opened(root, train_split=None, val_split=None)
+    for path in (root / "Annotations").glob("*.xml"):
+        path.unlink()
+    assert opened(root).train.boxes(0)[:, :4].tolist() == [[0, 0, 3, 3]]
 
 
 WRONG_FILES = [
@@ -189,10 +240,10 @@ WRONG_FILES = [
         "declares a document type",
     ),
     ("Annotations/a.xml", "<annotation>" + "<x>" * 99 + "</x>" * 99 + "</annotation>", "more than 64 elements"),
-    ("Annotations/a.xml", "<annotation><object><name/></object></annotation>", "line 1: the thing there has no name"),
+    ("Annotations/a.xml", "<annotation><object><name/></object></annotation>", "line 1: the object there has no name"),
     ("Annotations/a.xml", None, "train.txt', line 1 names 'a', of which there is no annotation in"),
-    ("JPEGImages/b.jpg", None, "train.txt', line 3 names 'b', of which there is no picture in"),
-    ("ImageSets/Main/train.txt", "\n", "train.txt' names no picture"),
+    ("JPEGImages/b.jpg", None, "train.txt', line 3 names 'b', of which there is no image in"),
+    ("ImageSets/Main/train.txt", "\n", "train.txt' names no image"),
     ("ImageSets/Main/val.txt", None, "dataset.val_split=val: there is no file"),
 ]  # fmt: skip
 
@@ -220,6 +271,7 @@ def test_a_check_goes_on(tmp_path, check):
         ("duplicate_across_splits", "VOC2007/JPEGImages/e.jpg", None),
         ("listed_twice", "VOC2007/ImageSets/Main/val.txt", 3),
         ("missing_counterpart", "VOC2007/ImageSets/Main/train.txt", 3),
+        ("nothing_to_learn", "VOC2007/JPEGImages/a.jpg", None),
         ("picture_size", "VOC2007/JPEGImages/c.jpg", None),
         ("unknown_class", "VOC2007/Annotations/c.xml", 4),
         ("unreadable_file", "VOC2007/Annotations/a.xml", 1),
@@ -326,4 +378,12 @@ def test_other_encodings_are_refused(tmp_path, declared):
 def test_bytes_that_are_not_in_the_declared_encoding_are_refused(tmp_path):
     root = with_annotation(tmp_path, b'<?xml version="1.0" encoding="GBK"?>\n<annotation>\xff\xff</annotation>')
     with pytest.raises(DataError, match="declares the encoding GBK, of which the byte 0xff on line 2 is none"):
+        opened(root)
+
+
+def test_boxes_in_shares_of_their_images_are_refused(tmp_path):
+    root = write_voc(tmp_path / "VOC2007")
+    for path in (root / "Annotations").iterdir():
+        path.write_text(voc_xml([("cat", -0.9, -0.8, 0.5, 0.6)]))
+    with pytest.raises(DataError, match="a.xml, line 3: the boxes of this file and of all others seem to be shares"):
         opened(root)

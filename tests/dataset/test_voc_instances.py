@@ -1,4 +1,4 @@
-"""VOC's masks of single things: found beside the boxes, and what is wrong with them said."""
+"""VOC's masks of single objects: found beside the boxes, and what is wrong with them said."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from boxed_files import PICTURES, write_voc
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.image.boxes import NUM_COLUMNS, Column, is_box
-from mxtrain.dataset.image.mask_rows import TRUE_SIDE
-from mxtrain.dataset.voc import Voc, VocInstances
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, is_box
+from mxtrain.vision.detection.voc import Voc, VocInstances
+from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Masks that fill their boxes; a later thing lies over an earlier one, with a white outline above."""
+    """Masks that fill their boxes; a later object lies over an earlier one, with a white outline above."""
     root = write_voc(tmp_path / "voc1")
     shutil.copytree(root / "ImageSets/Main", root / "ImageSets/Segmentation")
     shutil.rmtree(root / "ImageSets/Main")
@@ -44,7 +44,7 @@ def opened(root: Path, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("classes, numbers", [(["cat", "Dog"], [0, 1]), (["Dog"], [1])])
-def test_masks_are_those_of_their_things(root: Path, classes: Any, numbers: Any) -> None:
+def test_masks_belong_to_their_objects(root: Path, classes: Any, numbers: Any) -> None:
     splits = opened(root, classes=classes, other_classes="leave_out")
     source = splits.train
     masks = source.masks(0)
@@ -57,7 +57,7 @@ def test_masks_are_those_of_their_things(root: Path, classes: Any, numbers: Any)
     row_MR = row_BMR[0][is_box(row_BMR[0])]
     assert row_MR[:, Column.AREA].tolist() == [mask_hw.sum() for mask_hw in masks]
     mask_SS = row_MR[0, NUM_COLUMNS:].reshape(TRUE_SIDE, TRUE_SIDE)
-    # The outline is of no thing, and part of the cat is under the dog.
+    # The outline is of no object, and part of the cat is under the dog.
     assert not mask_SS[0].any() and mask_SS[5].all() and mask_SS[-1].all() == (classes == ["Dog"])
 
 

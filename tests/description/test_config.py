@@ -6,7 +6,7 @@ from typing import List, Literal, Optional, Union
 
 import pytest
 
-from mxtrain.description.config import accepted_names, build_spec, check_arguments, collect, flatten, shown, spec_help
+from mxtrain.config.specs import accepted_names, build_spec, check_arguments, collect, flatten, shown, spec_help
 from mxtrain.errors import ConfigError
 from mxtrain.types import Positive, Spec
 

@@ -1,16 +1,15 @@
-"""conf/ and mxtrain/ are twins: every file composes, validates and agrees with its class."""
+"""Every file of conf/ composes, validates, and lists only what its class does not say."""
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 import pytest
 from hydra.utils import get_class as locate
 from omegaconf import OmegaConf
 
-from mxtrain.description.config import import_target
+from mxtrain.config.specs import flatten, import_target, spec_help
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore import has_horovod
@@ -38,6 +37,10 @@ TRANSLATION = (
 LANGUAGE = ("loss/token_cross_entropy", "metric/token_perplexity", "metric/bits_per_byte", "dataset/plain_text")
 # What an option needs from others to make sense.
 NEEDS = {
+    "callback/accumulation": ["callback.accumulation.schedule={0: 2}"],
+    "callback/swa": ["early_stopping=off"],
+    "callback/target": ["callback.target.value=0.9"],
+    "callback/unfreeze": ["callback.unfreeze.groups=[{patterns: [a], at: 1}]"],
     "amp/float16": ["parallel.devices=gpu:1"],
     "model/gluoncv": ["dataset=cifar10"],
     "metric/top_k_accuracy": ["metric.top_k_accuracy.top_k=3"],
@@ -74,11 +77,9 @@ MISSING = {
 }
 
 
-def test_every_group_has_a_package_and_every_folder_is_a_group() -> None:
+def test_every_folder_is_a_group() -> None:
     folders = {path.name for path in CONF.iterdir() if path.is_dir()}
     assert folders == {*GROUPS, *PRESET_GROUPS, "hydra"}
-    for group in GROUPS:
-        assert (PACKAGE / group / "__init__.py").is_file(), f"conf/{group}/ has no twin mxtrain/{group}/"
 
 
 def test_every_yaml_is_an_option_or_a_preset() -> None:
@@ -97,7 +98,7 @@ def test_every_option_composes_and_validates(describe_run, option: Path) -> None
     choice = [f"{group}={name}"]
     if group == "metric":  # beside what is monitored
         content = OmegaConf.load(CONF / "metric" / f"{name}.yaml")
-        task = locate(str(next(iter(content.values()))._target_)).serves[0]
+        task = locate(str(next(iter(content.values()))._target_)).tasks[0]
         monitored = {
             "classification": "accuracy", "masked_language_modeling": "masked_accuracy", "segmentation": "mean_iou",
             "detection": "voc_ap", "language_modeling": "bits_per_byte", "pose_estimation": "pck",
@@ -109,7 +110,11 @@ def test_every_option_composes_and_validates(describe_run, option: Path) -> None
         choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]
     description = describe_run(*choice, *NEEDS.get(str(option), []))
     made = getattr(description, group)
-    assert all(isinstance(spec, GROUPS[group]) for spec in made.values()) if group in NAMED_GROUPS else made
+    specs = made if group in NAMED_GROUPS else {"": made}
+    nodes = description.config[group] if group in NAMED_GROUPS else {"": description.config[group]}
+    assert all(isinstance(spec, GROUPS[group]) for spec in specs.values())
+    for key, spec in specs.items():  # in the order of the class, whatever the file lists
+        assert list(nodes[key]) == ["_target_", *type(spec).model_fields]
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=str)
@@ -128,33 +133,40 @@ def test_every_preset_composes_and_only_overrides(describe_run, preset: Path) ->
             assert given == value or isinstance(value, dict) and value.items() <= given.items()
 
 
+def nodes_with_target(content: Any) -> Iterator[Any]:
+    if isinstance(content, dict):
+        yield from [content] if "_target_" in content else []
+        for value in content.values():
+            yield from nodes_with_target(value)
+
+
 @pytest.mark.parametrize("option", OPTIONS, ids=str)
-def test_a_yaml_lists_every_field_of_its_class(option: Path) -> None:
-    """So that `--cfg job` and `explain` show all there is, and a file can be read without the code."""
-    content = OmegaConf.to_container(OmegaConf.load(CONF / option.with_suffix(".yaml")))
-    content = content.get(option.parts[0], content)
-    if "_target_" not in content:
-        return
-    target = import_target(content.pop("_target_"), str(option))
-    assert issubclass(target, Spec)
-    assert set(content) - {"defaults"} == set(target.model_fields)
+def test_a_yaml_lists_no_value_that_is_the_default(option: Path) -> None:
+    """Fields, defaults and descriptions are in the classes alone."""
+    for node in nodes_with_target(OmegaConf.to_container(OmegaConf.load(CONF / option.with_suffix(".yaml")))):
+        target = import_target(node.pop("_target_"), str(option))
+        assert issubclass(target, Spec)
+        node.pop("defaults", None)
+        assert set(node) <= set(target.model_fields)
+        defaults = flatten(target().model_dump(mode="json"))
+        assert [name for name, value in flatten(node).items() if name in defaults and defaults[name] == value] == []
 
 
-DEFAULT_NAMED = [option for option in OPTIONS if option.parts[0] in ("model", "optimizer", "loss", "lr_scheduler")]
+@pytest.mark.parametrize("option", OPTIONS, ids=str)
+def test_every_field_has_a_description(option: Path) -> None:
+    for node in nodes_with_target(OmegaConf.to_container(OmegaConf.load(CONF / option.with_suffix(".yaml")))):
+        target = import_target(node["_target_"], str(option))
+        fields = [name.split(".") for name in flatten(target().model_dump(mode="json"))]
+        assert [".".join(names) for names in fields if not spec_help(target, names)] == []
 
 
-@pytest.mark.parametrize("option", DEFAULT_NAMED, ids=str)
-def test_class_defaults_equal_the_yaml(option: Path) -> None:
-    """A description made in Python is the one that the command line makes."""
-    content = OmegaConf.to_container(OmegaConf.load(CONF / option.with_suffix(".yaml")))
-    content = content.get(option.parts[0], content)  # it stands under its group's name where others are chosen, too
-    target = import_target(content.pop("_target_"), str(option))
-    content.pop("defaults", None)
-    if option == Path("model/gpt"):  # descriptions of before the setting mean erf, and the option is GPT-2's
-        assert content.pop("gelu") == "tanh"
-    fields = target.model_fields
-    given = target.model_validate({**{n: v for n, v in content.items() if fields[n].is_required()}})
-    assert given == target.model_validate(content)
+def test_no_option_has_the_name_of_a_task_that_refuses_it() -> None:
+    tasks = {option.name for option in OPTIONS if option.parts[0] == "task"}
+    named = [option for option in OPTIONS if option.parts[0] != "task" and option.name in tasks]
+    for option in named:
+        content = OmegaConf.to_container(OmegaConf.load(CONF / option.with_suffix(".yaml")))
+        for node in nodes_with_target(content):
+            assert option.name in (import_target(node["_target_"], "").tasks or (option.name,)), option
 
 
 def test_the_chosen_defaults_equal_their_classes(describe_run) -> None:
@@ -208,13 +220,9 @@ def test_rules_between_settings(describe_run, overrides: list, part: str) -> Non
     assert part in str(caught.value)
 
 
-def test_every_group_module_imports() -> None:
-    assert all(importlib.import_module(f"mxtrain.{group}") for group in GROUPS)
-
-
 @pytest.mark.parametrize("group", [group for group in GROUPS if group not in NAMED_GROUPS])
 def test_a_class_of_another_group_is_refused(describe_run, group: str) -> None:
-    other = "mxtrain.trainer.Trainer" if group != "trainer" else "mxtrain.amp.FullPrecision"
+    other = "mxtrain.description.trainer.Trainer" if group != "trainer" else "mxtrain.amp.FullPrecision"
     with pytest.raises(ConfigError, match=rf"{group}\._target_={other}: is no "):
         describe_run(f"{group}._target_={other}")
 

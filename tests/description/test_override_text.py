@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from mxtrain.description.override_text import expand_home, quote
+from mxtrain.config.override_text import expand_home, quote
 
 TEXTS = ["/a/b", "a b", r"a\b", "a\\", "it's", 'x"y', r"a\'b", r"a\"b", "a,b=c", " lead", "[1]", "1e5", "null"]
 

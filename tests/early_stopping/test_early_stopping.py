@@ -80,7 +80,6 @@ def test_an_unmoved_value_continues_after_a_resume():
     state, _ = feed_losses(spec, [0.0, 0.0], [9.0, 8.0])
     assert feed_losses(spec, [0.0, 0.0, 0.0], [7.0, 6.0, 5.0], state)[1] is None
     assert feed_losses(spec, [0.0, 0.0], [8.0, 8.0], state)[1] == 2
-    assert feed_losses(spec, [0.0], [7.0], {"best": 0.0, "waited": 1, "last": 0.0})[1] == 1, "of an earlier version"
 
 
 def test_state_continues_where_it_was():

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mxtrain.engine import backend, native
+from mxtrain import native
+from mxtrain.engine import backend
 from mxtrain.engine.backend import ARRAYS_PER_LOOK, all_finite, nd
 
 

@@ -7,11 +7,11 @@ from typing import Any, Callable, Dict, Optional
 import numpy as np
 import pytest
 
-from mxtrain.dataset.acting.policy import Actions
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.engine.host_graph import HostGraph
-from mxtrain.model.networks.actor_critic import ActorCriticNetwork, ActorCriticSizes
 from mxtrain.parallel.on_host import host_graph
+from mxtrain.reinforcement.networks import ActorCriticNetwork, ActorCriticSizes
+from mxtrain.reinforcement.policy import Actions
 
 nn = gluon.nn
 

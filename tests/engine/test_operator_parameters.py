@@ -7,9 +7,9 @@ import enum
 import numpy as np
 import pytest
 
-from mxtrain.dataset.image.boxes import Column
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.graph.trace import NotTraceable, symbol_of
+from mxtrain.vision.detection.boxes import Column
 
 
 class Place(enum.IntEnum):

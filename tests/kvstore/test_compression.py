@@ -182,6 +182,6 @@ def test_residuals_for_another_number_of_workers():
 
 
 def test_what_cannot_work_is_refused():
-    assert "kvstore.threshold" in DistSync(compression="2bit").reason_against("auto", 2)
-    assert "1.2 times the bytes" in DistSync(compression="topk", ratio=0.1).reason_against("auto", 6)
-    assert DistSync(compression="topk", ratio=0.1).reason_against("auto", 4) == ""
+    assert "kvstore.threshold" in DistSync(compression="2bit").unsupported_reason("auto", 2)
+    assert "1.2 times the bytes" in DistSync(compression="topk", ratio=0.1).unsupported_reason("auto", 6)
+    assert DistSync(compression="topk", ratio=0.1).unsupported_reason("auto", 4) == ""

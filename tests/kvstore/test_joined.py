@@ -9,7 +9,7 @@ import pytest
 from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.parallel.base import Reduction
+from mxtrain.kvstore.store import Reduction
 
 
 def of_workers(count: int, work: Any) -> Any:

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 from nccl_rules import NCCLRules
 
-from mxtrain.build import hybridize
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore import NCCL, Device, Local
+from mxtrain.kvstore.store import Reduction
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
-from mxtrain.parallel.base import Objective, Reduction
+from mxtrain.parallel.base import Objective
 from mxtrain.parallel.strategies import Data, Hybrid, ModelParallel
+from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
 
 
@@ -131,6 +132,6 @@ def test_2bit_sends_thresholds_and_keeps_the_rest_for_later():
 def test_what_cannot_work_is_refused():
     with pytest.raises(ConfigError, match="built without NCCL"):
         NCCL().build()
-    assert "NVIDIA GPUs only" in NCCL().reason_against("cpu:2")
-    assert "kvstore.threshold" in Device(compression="2bit").reason_against("auto")
-    assert "links between GPUs" in Device(tree=True).reason_against("cpu:2")
+    assert "NVIDIA GPUs only" in NCCL().unsupported_reason("cpu:2")
+    assert "kvstore.threshold" in Device(compression="2bit").unsupported_reason("auto")
+    assert "links between GPUs" in Device(tree=True).unsupported_reason("cpu:2")

@@ -22,7 +22,7 @@ from mxtrain.kvstore.world import World
 from mxtrain.optimizer import optimizers
 from mxtrain.optimizer.base import RowwiseOptimizer
 from mxtrain.parallel.strategies import Data
-from mxtrain.trainer import snapshot
+from mxtrain.training import snapshot
 
 ROWWISE = [
     kind for kind in vars(optimizers).values() if getattr(kind, "rowwise", False) and kind is not RowwiseOptimizer
@@ -49,7 +49,7 @@ def test_rows_are_those_of_mxnets_initializer(shape: Any, piece: int) -> None:
 
 
 def served_step(servers: Servers, store: Any = None, **options: Any) -> Any:
-    network = options.pop("network", None) or build_network(True, elsewhere=True)
+    network = options.pop("network", None) or build_network(True, remote_rows=True)
     return build_step(options.pop("spec"), network=network, store=store or ServedStore(servers), **options)
 
 
@@ -73,7 +73,7 @@ def assert_equal(found: Dict[str, np.ndarray], wanted: Dict[str, np.ndarray]) ->
 def test_every_optimizer_makes_the_bits_of_a_table_at_the_worker(kind: Any, lazy: bool) -> None:
     """And they are the dense run's where updates are exact: tests/parallel/test_row_tables.py."""
     spec = kind(wd=0.0 if kind is optimizers.GroupAdaGrad else 0.01)
-    networks = [build_network(True), build_network(True, elsewhere=True)]
+    networks = [build_network(True), build_network(True, remote_rows=True)]
     if kind is optimizers.GroupAdaGrad:  # matrices only
         for network in networks:
             for name, parameter in network.collect_params().items():
@@ -132,7 +132,7 @@ def test_servers_forget_tables_only_when_all_workers_have_done_with_them(monkeyp
         step = served_step(servers, store, spec=spec, lazy=True)
         train_shares(step, world, SIZES[:2])
         time.sleep(0.3 * world.rank)
-        found = step.strategy.served.gradients_of_all()
+        found = step.strategy.remote.summed_gradients()
         served_step(servers, store, spec=spec, lazy=True)
         return found
 
@@ -147,7 +147,7 @@ def test_replicas_and_accumulated_parts_send_one_gradient(parts: int) -> None:
 
 
 def test_no_worker_holds_a_table_and_a_frozen_one_stays() -> None:
-    network = build_network(True, elsewhere=True)
+    network = build_network(True, remote_rows=True)
     network.first.weight.lr_mult = 0.0
     spec = optimizers.Adam()
     step = served_step(Servers(spec), spec=spec, network=network)
@@ -168,7 +168,7 @@ def test_predictions_are_those_of_a_table_at_the_worker() -> None:
     found, wanted = (
         build(spec, network=network, store=store, batch_size=2).strategy.predict(inputs)[0].asnumpy()
         for build, network, store in (
-            (build_step, build_network(True, elsewhere=True), ServedStore(Servers(spec))),
+            (build_step, build_network(True, remote_rows=True), ServedStore(Servers(spec))),
             (build_step, build_network(True), None),
         )
     )
@@ -203,7 +203,7 @@ def test_an_asynchronous_worker_sees_its_own_updates_and_each_is_applied_at_once
              "groups": [{"num_rows": 9, "tables": [share("one", 2), share("two", 1)]}]}  # fmt: skip
     for rank, client in enumerate(clients):
         client.set_up(given, is_first=rank == 0)
-        client.begin()
+        client.read_server_notes()
     assert not clients[0].moves_all  # without momentum and decay nothing else does
     own, others = np.array([1, 2, 5]), np.array([2, 8])
     start = clients[0].pull(0, np.arange(9)).row_KS
@@ -298,7 +298,7 @@ def test_pieces_of_an_array_go_to_the_servers_that_hold_them() -> None:
     spec = optimizers.SGD()
     step = served_step(Servers(spec, 3), spec=spec)
     array = step.strategy.values["second.weight"]
-    assert isinstance(array, ServedArray) and isinstance(step.strategy.served.client, TableClient)
+    assert isinstance(array, ServedArray) and isinstance(step.strategy.remote.client, TableClient)
     wanted = array.asnumpy()
     for begin, end in ((0, 1), (5, 7), (7, 19), (38, 40)):
         wanted[begin:end] += begin

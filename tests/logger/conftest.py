@@ -14,8 +14,8 @@ from mxtrain.types import Artifact, Callback, Picture, Progress, Result, RunInfo
 
 STEPS_PER_EPOCH = 10
 CONFIG = {
-    "model": {"_target_": "mxtrain.model.lenet.LeNet", "channels": [16, 32], "weights": None},
-    "dataset": {"_target_": "mxtrain.dataset.loading.sources.Digits", "batch_size": 64, "root": "somewhere"},
+    "model": {"_target_": "mxtrain.vision.classification.lenet.LeNet", "channels": [16, 32], "weights": None},
+    "dataset": {"_target_": "mxtrain.data.loading.sources.Digits", "batch_size": 64, "root": "somewhere"},
     "optimizer": {"_target_": "mxtrain.optimizer.optimizers.SGD", "lr": 0.1},
     "trainer": {"seed": 3, "max_epochs": 3, "log_interval": 5},
     "logger": {},

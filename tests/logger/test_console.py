@@ -330,9 +330,9 @@ def shown(renderable, width=200):
 DESCRIBED = {
     "amp": {"_target_": "mxtrain.amp.FullPrecision"},
     "checkpoint": {"_target_": "mxtrain.checkpoint.spec.CheckpointSpec", "keep_last": 2},
-    "trainer": {"_target_": "mxtrain.trainer.Trainer", "max_epochs": 30, "seed": 0, "ema_decay": 0.9},
+    "trainer": {"_target_": "mxtrain.description.trainer.Trainer", "max_epochs": 30, "seed": 0, "ema_decay": 0.9},
     "metric": {"accuracy": {"_target_": "mxtrain.metric.metrics.Accuracy"}},
-    "model": {"_target_": "mxtrain.model.lenet.LeNet", "channels": [16, 32], "hidden": 128},
+    "model": {"_target_": "mxtrain.vision.classification.lenet.LeNet", "channels": [16, 32], "hidden": 128},
     "dataset": {"_target_": "own.Shapes", "batch_size": 8, "augment": {"_target_": "own.Crop", "pad": None}},
 }
 TYPED = CommandLine(

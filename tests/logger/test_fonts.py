@@ -1,4 +1,4 @@
-"""Names in any script, in pictures and in JSON."""
+"""Names in any script, in images and in JSON."""
 
 import io
 import json

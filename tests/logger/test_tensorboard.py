@@ -1,14 +1,23 @@
 from __future__ import annotations
 
+import contextlib
 import html
 import io
+import json
 import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 from markdown import markdown
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from mxtrain.logger.graph import build_graph_def
@@ -18,6 +27,8 @@ from mxtrain.task.sample_picture import Shown, draw_samples
 from mxtrain.types import CommandLine, Picture, Table, TextLines
 
 from .conftest import CONFIG, NODES, shown_samples
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def read(run_dir) -> EventAccumulator:
@@ -84,7 +95,64 @@ def test_configuration_graph_and_hparams(fake_run):
     ).session_start_info
     assert start.hparams["optimizer.lr"].number_value == 0.1
     assert start.hparams["model"].string_value == "LeNet"
+    # TensorBoard selects the first five by name.
+    assert sorted(start.hparams)[:2] == ["Learning rate", "Model"]
+    assert start.hparams["Learning rate"].number_value == 0.1 and start.hparams["Model"].string_value == "LeNet"
     assert "_hparams_/session_end_info" in events.PluginTagToContent("hparams")
+
+
+def test_overview_charts_and_texts(fake_run):
+    logger = TensorBoard().build()
+    words = ["optimizer.lr=0.1", "hydra.run.dir=x", "+a=[1, 2]"]
+    logger.on_start(fake_run.info(command=CommandLine(overrides=words), model_table="17 parameters"))
+    fake_run.five_steps(logger, 10)
+    logger.on_end(fake_run.result(10))
+    events = read(fake_run.run_dir)
+    (config,) = events.Tensors("custom_scalars__config__")
+    layout = layout_pb2.Layout.FromString(config.tensor_proto.string_val[0])
+    (overview,) = layout.category
+    assert [chart.title for chart in overview.chart] == ["loss", "accuracy", "learning rate", "samples per second"]
+    known = events.Tags()["scalars"]
+    patterns = [chart.multiline.tag for chart in overview.chart]
+    shown = [[tag for tag in known if any(re.match(one, tag) for one in chart)] for chart in patterns]
+    assert shown == [
+        ["train/loss", "val/loss"], ["train/accuracy", "val/accuracy"], ["train/lr"], ["perf/samples_per_s"],
+    ]  # fmt: skip
+    texts = {
+        tag.partition("/text_summary")[0]: events.Tensors(tag)[0].tensor_proto.string_val[0].decode()
+        for tag in events.Tags()["tensors"] if tag.endswith("/text_summary")
+    }  # fmt: skip
+    assert sorted(texts)[:4] == ["about/1_command", "about/2_model", "about/3_result", "config"]
+    assert "python -m mxtrain optimizer.lr=0.1 hydra.run.dir=x '+a=[1, 2]'" in texts["about/1_command"]
+    assert texts["about/1_command"].endswith("    optimizer.lr=0.1\n    +a=[1, 2]\n")
+    assert "17 parameters" in texts["about/2_model"]
+    table = [line.split() for line in texts["about/3_result"].splitlines()[-3:]]
+    assert table == [["train", "val", "best", "test"], ["loss", "0.1000"], ["accuracy", "0.7500", "0.7500", "0.5000"]]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+def test_first_view_in_a_browser(fake_run, tmp_path):
+    fake_run.drive(TensorBoard().build(), 1, 30)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ["-m", "tensorboard.main", "--logdir", str(tmp_path), "--port", str(port), "--load_fast=false"]
+    server = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}/data/runs", timeout=5) as answer:
+                if json.load(answer):
+                    break
+            time.sleep(0.2)
+        browser = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000",
+                   f"--user-data-dir={tmp_path}/browser", "--dump-dom",
+                   f"http://127.0.0.1:{port}/#custom_scalars"]  # fmt: skip
+        page = subprocess.run(browser, capture_output=True, text=True, timeout=120, check=True).stdout
+    finally:
+        server.terminate()
+        server.wait()
+    # Titles are in shadow roots, which are not printed. Each chart that is shown has a tooltip in the document itself.
+    assert page.count("<vz-line-chart-tooltip ") == 4  # loss, accuracy, learning rate, throughput
 
 
 def test_what_may_be_resumed_has_no_ending_yet(fake_run):
@@ -132,7 +200,7 @@ def test_events_after_a_full_disk_are_readable(fake_run, file_size_limit):
     assert [event.step for event in read(fake_run.run_dir).Scalars("train/loss")] == [5, 10, 15, 20]
 
 
-def test_a_picture_that_cannot_be_drawn_is_left_out(fake_run, caplog):
+def test_an_image_that_cannot_be_drawn_is_left_out(fake_run, caplog):
     logger = TensorBoard().build()
     logger.on_start(fake_run.info())
     shown = Shown(np.zeros((1, 8, 8, 1), np.uint8), np.zeros(0), np.zeros((0, 3)))
@@ -143,7 +211,7 @@ def test_a_picture_that_cannot_be_drawn_is_left_out(fake_run, caplog):
     assert [event.step for event in read(fake_run.run_dir).Images("val/samples")] == [10]
 
 
-def test_the_picture_is_stored_as_png(fake_run):
+def test_the_image_is_stored_as_png(fake_run):
     fake_run.drive(TensorBoard(max_images=4).build(), 1, 10)
     (event,) = read(fake_run.run_dir).Images("val/samples")
     picture = Image.open(io.BytesIO(event.encoded_image_string))
@@ -183,6 +251,8 @@ def test_a_sweep_shows_what_is_swept_and_the_validation_first(fake_run):
 
 def test_hparams_are_what_makes_runs_differ():
     assert select_hparams(CONFIG) == {
+        "Learning rate": 0.1,
+        "Model": "LeNet",
         "model": "LeNet",
         "model.channels": "16,32",
         "dataset": "Digits",

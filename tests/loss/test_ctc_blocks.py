@@ -10,7 +10,7 @@ import pytest
 
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.errors import LoaderError
-from mxtrain.loss.ctc_blocks import CTCLoss
+from mxtrain.speech.ctc_blocks import CTCLoss
 
 RNG = np.random.RandomState(0)
 SCORE = RNG.randn(5, 7, 4) * 2

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from mxtrain.dataset.image.boxes import Flag, padded, rows_of
-from mxtrain.loss.detection import HeatmapFocal, MultiBox, YOLOLoss
-from mxtrain.model.detection.grid import GridCoding
-from mxtrain.model.detection.heatmap import HeatmapCoding
-from mxtrain.model.detection.multibox import MultiBoxCoding
-from mxtrain.model.detection.suppression import Suppression
-from mxtrain.model.networks.gluoncv_detectors import YOLO3_ANCHORS
+from mxtrain.vision.detection.boxes import Flag, padded, rows_of
+from mxtrain.vision.detection.heads.grid import GridCoding
+from mxtrain.vision.detection.heads.heatmap import HeatmapCoding
+from mxtrain.vision.detection.heads.multibox import MultiBoxCoding
+from mxtrain.vision.detection.heads.suppression import Suppression
+from mxtrain.vision.detection.losses import HeatmapFocal, MultiBox, YOLOLoss
+from mxtrain.vision.detection.networks.gluoncv_detectors import YOLO3_ANCHORS
 
 K, N, B = 4, 300, 5
 SIDE, STRIDES = 64, (8, 16, 32)
@@ -43,7 +43,7 @@ def computed(loss, arrays, num_outputs=2):
 
 @pytest.mark.parametrize("rho, box_weight", [(1.0, 1.0), (0.5, 2.0)])
 def test_multibox_is_gluoncvs(rho, box_weight):
-    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+    from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.loss import SSDMultiBoxLoss  # isort: skip
 
@@ -75,7 +75,7 @@ def test_a_part_of_a_hard_negative_counts_as_a_whole_one(ratio, things, hard):
     assert np.flatnonzero(learned_N[things:]).tolist() == list(range(12 - things - hard, 12 - things))
 
 
-def test_pictures_without_things_are_learned_from_as_background():
+def test_images_without_objects_are_learned_from_as_background():
     loss = MultiBox().build_detection(K)
     arrays = multibox_arrays(np.random.RandomState(1), things=(0,) * B)
     (loss_B, weight_B), (by_logit_BNK, by_offset_BN4) = computed(loss, arrays)
@@ -87,7 +87,7 @@ def test_pictures_without_things_are_learned_from_as_background():
     assert (wrong_BN[counted_BN].reshape(B, 3).min(axis=1) >= np.sort(wrong_BN, axis=1)[:, -3]).all()
 
 
-def test_boxes_in_crowds_are_neither_thing_nor_background():
+def test_boxes_in_crowds_are_neither_object_nor_background():
     arrays = multibox_arrays(np.random.RandomState(2))
     arrays[3][:, 50:] = -1
     _, (by_logit_BNK, by_offset_BN4) = computed(MultiBox().build_detection(K), arrays)
@@ -104,7 +104,7 @@ def test_parts_of_a_batch_are_the_same_as_the_whole():
 
 
 def yolo_arrays(draw, capacity=6, scale=1.0, mixed=False):
-    """Raw values, edges, boxes and what the coding makes of them; some boxes cover a thing by nearly all."""
+    """Raw values, edges, boxes and what the coding makes of them; some boxes cover an object by nearly all."""
     coding = GridCoding(K, (3, SIDE, SIDE), YOLO3_ANCHORS, STRIDES, Suppression())
     size_M2 = draw.uniform(0.1, 0.8, (B, capacity, 2)) * SIDE
     begin_M2 = draw.uniform(0, 1, (B, capacity, 2)) * (SIDE - size_M2)
@@ -126,7 +126,7 @@ def yolo_arrays(draw, capacity=6, scale=1.0, mixed=False):
 @pytest.mark.parametrize("mixed", [False, True])
 def test_yolo3_is_gluoncvs(mixed):
     from mxtrain.engine.backend import autograd, nd
-    from mxtrain.model.networks import gluoncv  # noqa: F401
+    from mxtrain.vision.networks import gluoncv  # noqa: F401
 
     from gluoncv.loss import YOLOV3Loss  # isort: skip
     from gluoncv.model_zoo.yolo.yolo_target import YOLOV3TargetMerger  # isort: skip
@@ -141,7 +141,7 @@ def test_yolo3_is_gluoncvs(mixed):
         class_BNK[place] = np.arange(K) == row_BM8[row, number, 6]
 
     def theirs(raw, edges, boxes, is_thing, rows, *weights):
-        ratio = is_thing * weights[0] if weights else is_thing  # of mixup, at the boxes that have a thing
+        ratio = is_thing * weights[0] if weights else is_thing  # of mixup, at the boxes that have an object
         targets = [ratio.expand_dims(2), *map(nd.array, (*dense, class_BNK))]
         with autograd.pause():
             merged = YOLOV3TargetMerger(K, 0.7)(edges, boxes.slice_axis(axis=2, begin=0, end=4), *targets)
@@ -152,7 +152,7 @@ def test_yolo3_is_gluoncvs(mixed):
     ignored = []
     (loss_B,), gradients = computed(YOLOLoss().build_detection(K), arrays)
     (wanted_B,), wanted = computed(theirs, arrays)
-    assert ignored[0] > 20, "some boxes have to cover things of others"
+    assert ignored[0] > 20, "some boxes have to cover objects of others"
     np.testing.assert_allclose(loss_B, wanted_B, rtol=1e-5)
     np.testing.assert_allclose(gradients[0], wanted[0], atol=1e-5)
     assert not gradients[1].any() and not wanted[1].any()
@@ -182,8 +182,8 @@ def test_losses_of_a_wild_network_are_finite():
     assert np.isfinite(loss_B).all() and np.isfinite(by_logit_BNK).all()
 
 
-def test_boxes_of_mixed_pictures_count_by_their_share():
-    """The gradient of each thing is multiplied by its weight; a weight of 1 changes no bit."""
+def test_boxes_of_mixed_images_count_by_their_share():
+    """The gradient of each object is multiplied by its weight; a weight of 1 changes no bit."""
     draw = np.random.RandomState(4)
     arrays = multibox_arrays(draw, things=(9, 4, 1, 40, 3))
     loss = MultiBox(negative_mining_ratio=0, min_hard_negatives=0).build_detection(K)
@@ -201,7 +201,7 @@ def test_boxes_of_mixed_pictures_count_by_their_share():
     np.testing.assert_array_equal(mined[arrays[3] == 0], plain[arrays[3] == 0])  # background counts as it did
 
 
-def test_centres_of_mixed_pictures_count_by_their_share():
+def test_centres_of_mixed_images_count_by_their_share():
     coding = HeatmapCoding(K, (3, 32, 32))
     edge_M4 = [[2, 2, 12, 12], [18, 16, 30, 30]]
     row_MD = np.column_stack([rows_of(edge_M4, [0, 1]), [0.25, 0.75]])
@@ -221,7 +221,7 @@ def test_centres_of_mixed_pictures_count_by_their_share():
     np.testing.assert_allclose(by_mixed[0][is_one], by_plain[0][is_one] * [0.25, 0.75], rtol=1e-5)
 
 
-def test_boxes_that_find_mixed_things_have_their_weights():
+def test_boxes_that_find_mixed_objects_have_their_weights():
     anchor_N4 = np.array([[8, 8, 16, 16], [24, 24, 16, 16], [40, 40, 16, 16]], np.float32)
     row_MD = np.column_stack([rows_of([[0, 0, 16, 16], [17, 17, 32, 32]], [0, 1]), [0.25, 0.75]])
     class_BN, _, weight_BN = MultiBoxCoding(K, anchor_N4, Suppression()).encode(padded([row_MD], 3))

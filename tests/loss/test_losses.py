@@ -7,9 +7,10 @@ from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.errors import ConfigError
 from mxtrain.loss import losses
 from mxtrain.loss.custom import CustomLoss
+from mxtrain.text import losses as text_losses
 
 KINDS = [c for _, c in inspect.getmembers(losses, inspect.isclass) if issubclass(c, losses.Loss)]
-ALL = [c for c in KINDS if c not in (losses.Loss, losses.LossOfUser) and "classification" in c.serves]
+ALL = [c for c in KINDS if c not in (losses.Loss, losses.LossOfUser) and "classification" in c.tasks]
 SCORES = np.random.RandomState(0).randn(6, 4).astype("float32")
 LABELS = np.array([0, 1, 2, 3, 1, 1], dtype="float32")
 ONE_HOT = np.eye(4, dtype="float32")[LABELS.astype(int)]
@@ -117,7 +118,7 @@ def test_hidden_tokens_are_summed_and_counted(smoothing):
     array = nd.array(scores)
     array.attach_grad()
     with autograd.record():
-        block = losses.MaskedSoftmaxCrossEntropy(label_smoothing=smoothing).build(4, True)
+        block = text_losses.MaskedSoftmaxCrossEntropy(label_smoothing=smoothing).build(4, True)
         found, weight = block(array, nd.array(labels))
     found.backward()
     log_p = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
@@ -138,7 +139,7 @@ def test_tokens_of_translations_are_smoothed_over_the_vocabulary(smoothing):
     wanted = -((target * log_p).sum(-1) * counts).sum(-1)
     own = -np.take_along_axis(log_p, np.maximum(labels, 0)[:, :, None], axis=2)[:, :, 0] * counts
     given = [nd.array(array) for array in (own, -log_p.mean(-1) * counts, labels, np.ones(3))]
-    spec = losses.LabelSmoothedCrossEntropy(label_smoothing=smoothing)
+    spec = text_losses.LabelSmoothedCrossEntropy(label_smoothing=smoothing)
     found, weight = spec.build(size, True)(*given)
     np.testing.assert_allclose(found.asnumpy(), wanted, rtol=1e-5)
     assert weight.asnumpy().tolist() == [4, 2, 1]
@@ -147,7 +148,7 @@ def test_tokens_of_translations_are_smoothed_over_the_vocabulary(smoothing):
 
 def test_tokens_of_running_text_count_where_there_is_one_to_predict():
     given = [nd.array([[1.0, 2.0, 4.0], [8.0, 0.0, 0.0]]), nd.array([[0, 3, 6], [5, -1, -1]]), nd.ones((2,))]
-    loss, weight = losses.TokenCrossEntropy().build(7, True)(*given)
+    loss, weight = text_losses.TokenCrossEntropy().build(7, True)(*given)
     assert loss.asnumpy().tolist() == [7, 8] and weight.asnumpy().tolist() == [3, 1]
 
 

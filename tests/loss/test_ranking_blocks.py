@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import autograd, nd
-from mxtrain.loss.losses import BPR, RankingLoss, SampledBCE, SampledSoftmax
+from mxtrain.recommendation.losses import BPR, RankingLoss, SampledBCE, SampledSoftmax
 
 DRAW = np.random.RandomState(0)
 SCORES = 3 * DRAW.randn(5, 4)

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from mxtrain.dataset.image.boxes import NUM_COLUMNS, Flag, padded, rows_of
-from mxtrain.dataset.image.mask_rows import TRUE_COLUMNS, TRUE_SIDE
-from mxtrain.loss.detection import MaskTwoStage, TwoStage
+from mxtrain.vision.detection.boxes import NUM_COLUMNS, Flag, padded, rows_of
+from mxtrain.vision.detection.losses import MaskTwoStage, TwoStage
+from mxtrain.vision.instance_segmentation.mask_rows import TRUE_COLUMNS, TRUE_SIDE
 
 K, N, R = 3, 400, 24
 VARIANCES = np.array([0.1, 0.1, 0.2, 0.2])
 
 
 def arrays(draw, shares=(0.2, 0.5, 0.3)):
-    """What a network returns for two pictures, and what that is compared with."""
+    """What a network returns for two images, and what that is compared with."""
     edges = [np.array([[4, 6, 40, 50], [30, 10, 60, 40]]), np.array([[10, 10, 30, 60]])]
     boxes = padded([rows_of(edges[0], [2, 0]), rows_of(edges[1], [1])], 4)
     near = [edges[row][draw.randint(len(edges[row]), size=R)] + draw.randint(-9, 9, (R, 4)) for row in range(2)]
@@ -44,7 +44,7 @@ def huber(difference, rho):
 
 
 def sampled(kind_N, noise_N, quota, most):
-    """The boxes of the highest noise: at most `most` that hold a thing, then background."""
+    """The boxes of the highest noise: at most `most` that hold an object, then background."""
     things, background = (np.flatnonzero(kind_N == kind) for kind in (1, 0))
     things = things[np.argsort(-noise_N[things])][:most]
     return np.concatenate([things, background[np.argsort(-noise_N[background])][: quota - len(things)]])
@@ -84,7 +84,7 @@ def offsets(region, box):
 
 @pytest.mark.parametrize("quota, shares", [(64, (0.2, 0.5, 0.3)), (300, (0.2, 0.5, 0.3)), (300, (0.6, 0.2, 0.2))])
 def test_values_are_numpys_and_gradients_those_of_the_value(quota, shares):
-    """Quotas that are filled, that are not, and that more things would fill than may."""
+    """Quotas that are filled, that are not, and that more objects would fill than may."""
     draw = np.random.RandomState(0)
     given = arrays(draw, shares)
     loss = TwoStage(proposal_samples=quota, proposal_rho=0.2, rho=0.7, box_weight=1.5).build_for(K, [(N,)])
@@ -100,9 +100,9 @@ def test_values_are_numpys_and_gradients_those_of_the_value(quota, shares):
 
 
 def test_values_are_those_of_gluoncvs_modules():
-    """As its training script divides them, for one picture."""
+    """As its training script divides them, for one image."""
     from mxtrain.engine.backend import nd
-    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+    from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.model_zoo.rcnn.faster_rcnn.rcnn_target import RCNNTargetGenerator  # isort: skip
     from mxnet.gluon.loss import HuberLoss, SigmoidBinaryCrossEntropyLoss, SoftmaxCrossEntropyLoss  # isort: skip
@@ -149,7 +149,7 @@ SQUARES = 28
 
 
 def masked(draw):
-    """What `arrays` has, with masks: regions of which the first ones hold a thing, some of no count, and one of which
+    """What `arrays` has, with masks: regions of which the first ones hold an object, some of no count, and one of which
     the class is wrong."""
     given = arrays(draw)
     edges = np.array([[[4, 6, 60, 62], [30, 10, 58, 38]], [[0, 0, 56, 56], [-1] * 4]], float)
@@ -168,7 +168,7 @@ def masked(draw):
 
 
 def of_masks(given):
-    """The cross entropy of those that hold a thing, by single pixels."""
+    """The cross entropy of those that hold an object, by single pixels."""
     found_BQ6, mask_BQSS, row_BMR = given[5:8]
     total_B = np.zeros(2)
     for row in range(2):
@@ -195,7 +195,7 @@ def seen(mask, box, edge):
     return values.reshape(SQUARES, 14, SQUARES, 14).mean(axis=(1, 3))
 
 
-def test_masks_add_the_cross_entropy_of_those_that_hold_a_thing():
+def test_masks_add_the_cross_entropy_of_those_that_hold_an_object():
     draw = np.random.RandomState(0)
     given = masked(draw)
     plain = [*given[:5], given[7][..., :NUM_COLUMNS], *given[8:]]
@@ -212,7 +212,7 @@ def test_masks_add_the_cross_entropy_of_those_that_hold_a_thing():
     np.testing.assert_allclose((gradients[6] * direction).sum(), slope, rtol=1e-4)
 
 
-def test_a_picture_whose_regions_hold_nothing_has_no_loss_of_masks():
+def test_an_image_whose_regions_hold_nothing_has_no_loss_of_masks():
     given = masked(np.random.RandomState(0))
     given[7][:] = -1
     given[5][1, :, 2:] = 7  # without an area
@@ -223,10 +223,10 @@ def test_a_picture_whose_regions_hold_nothing_has_no_loss_of_masks():
 
 
 def test_masks_are_compared_as_by_gluoncvs_modules():
-    """Of one picture, with things in which a square of a true mask is a pixel: GluonCV reads masks of whole pictures,
+    """Of one image, with objects in which a square of a true mask is a pixel: GluonCV reads masks of whole images,
     half a pixel beside the middle of each."""
     from mxtrain.engine.backend import nd
-    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+    from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.model_zoo.rcnn.mask_rcnn.rcnn_target import MaskTargetGenerator  # isort: skip
     from mxnet.gluon.loss import SigmoidBinaryCrossEntropyLoss  # isort: skip

@@ -80,7 +80,7 @@ def test_what_cannot_be_scaled_is_refused() -> None:
         rates(Cosine(warmup=200.0, duration=1000.0, unit="steps"), 32)
 
 
-def test_every_optimizer_has_a_rule_but_those_whose_rate_is_another_thing() -> None:
+def test_every_optimizer_has_a_rule_but_those_whose_rate_is_another_object() -> None:
     found = {}
     for path in sorted((CONF / "optimizer").glob("*.yaml")):
         module, _, name = OmegaConf.load(path)["_target_"].rpartition(".")

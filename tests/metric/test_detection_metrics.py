@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 from in_threads import Rendezvous, ThreadStore
 
-from mxtrain.dataset.image.boxes import Fitted, Flag, padded, rows_of
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World
-from mxtrain.metric.detection import CocoAP, CocoAR, CollectedBoxes, VocAP
 from mxtrain.metric.host import all_gather
+from mxtrain.vision.detection.boxes import Flag, ResizeTransform, padded, rows_of
+from mxtrain.vision.detection.metrics import CocoAP, CocoAR, CollectedBoxes, VocAP
 
 NUM_PICTURES, NUM_CLASSES = 60, 5
 Scene = Tuple[np.ndarray, np.ndarray]
 
 
 def scenes(num_found: int = 1000) -> List[Scene]:
-    """(true boxes (G, D), detections (N, 6)) of pictures, some without either; whole pixels, as VOC counts them."""
+    """(true boxes (G, D), detections (N, 6)) of images, some without either; whole pixels, as VOC counts them."""
     rng, made = np.random.RandomState(0), []
     for picture in range(NUM_PICTURES):
         count = 0 if picture % 11 == 3 else rng.randint(1, 6)
@@ -107,7 +107,7 @@ def test_coco_figures_are_those_of_its_own_tool_from_files(tmp_path: Path) -> No
     made = [(np.array(true), found) for true, found in SCENES]
     for number, (true, _) in enumerate(made):
         true[:, 5] = np.where(true[:, 5] > 0, float(Flag.CROWD), 0.0)
-        true[:, 6] *= 0.5 + (number % 3) / 4  # the area of a thing is not always that of its box
+        true[:, 6] *= 0.5 + (number % 3) / 4  # the area of an object is not always that of its box
     theirs = of_pycocotools(made, tmp_path)
     boxes = collected(made)
     asked: List[Tuple[Any, dict]] = [
@@ -121,7 +121,7 @@ def test_coco_figures_are_those_of_its_own_tool_from_files(tmp_path: Path) -> No
     assert len({kind(**settings).signature for kind, settings in asked}) == 8  # four are of AP and of AR
 
 
-def test_truth_as_detections_is_perfect_and_pictures_without_things_count() -> None:
+def test_truth_as_detections_is_perfect_and_images_without_objects_count() -> None:
     perfect = [(true[true[:, 5] == 0], np.column_stack([true[:, 4], np.ones(len(true)), true[:, :4]])[true[:, 5] == 0])
                for true, _ in SCENES]  # fmt: skip
     boxes = collected(perfect)
@@ -140,8 +140,8 @@ def test_nothing_at_all_is_no_error() -> None:
 
 
 def test_the_result_does_not_depend_on_who_measured_what() -> None:
-    """To the bit; a picture that two have seen counts once, in the pixels of the picture as it is."""
-    fitted = Fitted.into(200, 400, (100, 100), "stretch")
+    """To the bit; an image that two have seen counts once, in the pixels of the image as it is."""
+    fitted = ResizeTransform.into(200, 400, (100, 100), "stretch")
     meta = np.array([fitted.row()] * NUM_PICTURES)
     true = padded([one * np.array([0.25, 0.5, 0.25, 0.5, 1, 1, 1]) for one, _ in SCENES], 8)
     found = [found.astype(np.float32) for _, found in SCENES]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
 
-from mxtrain.dataset.image.boxes import Flag, rows_of
-from mxtrain.dataset.image.mask_rows import TRUE_SIDE, codes_of, facts, found_masks, with_masks
-from mxtrain.metric.detection import CocoAP, VocAP
-from mxtrain.metric.instance_masks import CollectedMasks, MaskAP, MaskAR, _packed, _unpacked
-from mxtrain.task.detection_report import COCO_FIGURES, coco_figures, missed
-from mxtrain.task.instance_report import curves_of
+from mxtrain.vision.detection.boxes import Flag, rows_of
+from mxtrain.vision.detection.detection_report import COCO_FIGURES, coco_figures, missed
+from mxtrain.vision.detection.metrics import CocoAP, VocAP
+from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, codes_of, facts, found_masks, with_masks
+from mxtrain.vision.instance_segmentation.metrics import CollectedMasks, MaskAP, MaskAR, _packed, _unpacked
+from mxtrain.vision.instance_segmentation.report import curves_of
 
 SIZES = [(120, 160), (100, 90), (200, 140)]
 Picture = Tuple[Tuple[int, int], np.ndarray, List[np.ndarray], np.ndarray, List[np.ndarray]]
@@ -34,7 +34,7 @@ def blob(rng: np.random.RandomState, size: Tuple[int, int], edges: np.ndarray) -
 
 
 def pictures(count: int = 12) -> List[Picture]:
-    """Things, crowds among them, and detections that cover them more or less; some pictures have none of one."""
+    """Objects, crowds among them, and detections that cover them more or less; some images have none of one."""
     rng, made = np.random.RandomState(0), []
     for number in range(count):
         size = SIZES[number % 3]
@@ -137,7 +137,7 @@ def test_codes_are_packed_and_unpacked(codes: List[bytes]) -> None:
     assert rows.shape[1] == 8 and _unpacked(rows[:, 1:]) == codes
 
 
-def test_without_any_things_or_detections_there_is_a_number() -> None:
+def test_without_any_objects_or_detections_there_is_a_number() -> None:
     collected = CollectedMasks()
     assert MaskAP().compute(collected) == 0
     collected.add_masks(0, (9, 9), np.zeros((0, 7)), [], np.zeros((0, 6)), [])
@@ -147,8 +147,8 @@ def test_without_any_things_or_detections_there_is_a_number() -> None:
     assert MaskAP().compute(collected) == 0 and missed(*collected.boxes()[1:], collected.overlap()) == []
 
 
-def test_what_a_network_found_is_put_into_its_picture() -> None:
-    """A prediction whose mask fills its box, of a picture that entered the network at half its size."""
+def test_what_a_network_found_is_put_into_its_image() -> None:
+    """A prediction whose mask fills its box, of an image that entered the network at half its size."""
     found_NR = np.zeros((2, 8 + 28 * 28), np.float32)
     found_NR[0, :8] = [1, 0.9, 10, 20, 30, 50, 60, 80]
     found_NR[0, 8:] = 1

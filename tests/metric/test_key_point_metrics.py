@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from in_threads import Rendezvous, ThreadStore
 
-from mxtrain.dataset.image.key_points import PERSON_NAMES, PERSON_SIGMAS, Crop, facts
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.metric.host import all_gather
-from mxtrain.metric.key_points import PCK, CollectedPoses, OksAP, Pose
+from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS, Crop, facts
+from mxtrain.vision.pose.metrics import PCK, CollectedPoses, OksAP, Pose
 
 J = len(PERSON_NAMES)
 
@@ -30,7 +30,7 @@ class Thing(NamedTuple):
 
 
 def things(count: int = 240) -> List[Thing]:
-    """Persons in pictures of which some have several, near to what is predicted of them or far away."""
+    """Persons in images of which some have several, near to what is predicted of them or far away."""
     rng, made = np.random.RandomState(0), []
     for number in range(count):
         low = rng.rand(2) * 300
@@ -120,7 +120,7 @@ def test_pck_is_that_of_numpy(fraction: float) -> None:
     assert 0.2 < hits / count < 0.9
 
 
-def test_a_batch_is_collected_in_pixels_of_the_pictures() -> None:
+def test_a_batch_is_collected_in_pixels_of_the_images() -> None:
     one = THINGS[5]
     crop = Crop.around(one.box_4, (256, 192), 1.1)
     target_J3 = crop.points(one.true_J3, np.arange(J)).astype(np.float32)
@@ -139,7 +139,7 @@ def test_a_batch_is_collected_in_pixels_of_the_pictures() -> None:
 
 
 def test_it_is_the_same_whoever_measured_what() -> None:
-    """Two workers, one of which has a thing that the other has, too."""
+    """Two workers, one of which has an object that the other has, too."""
     whole, halves = collected(THINGS), [CollectedPoses(), CollectedPoses()]
     for index, one in enumerate(THINGS):
         for half in {index % 2, 0} if index == 7 else {index % 2}:

@@ -13,7 +13,7 @@ from mxtrain.engine.backend import nd
 from mxtrain.kvstore.world import World
 from mxtrain.metric.host import all_gather
 from mxtrain.metric.meter import Meter
-from mxtrain.metric.ranking import (
+from mxtrain.recommendation.ranking import (
     HitRateAmongAll,
     HitRateAmongSampled,
     NDCGAmongAll,

@@ -12,13 +12,13 @@ import sacrebleu
 from in_threads import Rendezvous, ThreadStore
 from sacrebleu.metrics.chrf import CHRF
 
-from mxtrain.dataset.language.writing import language_without_spaces
+from mxtrain.data.writing import language_without_spaces
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World
 from mxtrain.metric.host import all_gather
 from mxtrain.metric.texts import Bleu, Chrf, CollectedTexts, SentenceAccuracy, TextMetric, sacrebleu_metric
-from mxtrain.trainer.evaluate import Collector
+from mxtrain.training.evaluate import Collector
 
 WORDS = "the The cat sat , on . mat's (a) 3,5% well-known Straße été 東京 に 行く … «dog» x".split()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxtrain.dataset.speech.alphabet import Alphabet, Transcript
 from mxtrain.metric.texts import CollectedTexts
-from mxtrain.metric.transcripts import CER, WER
+from mxtrain.speech.alphabet import Alphabet, Transcript
+from mxtrain.speech.transcripts import CER, WER
 
 PAIRS = [("one two three", "one too three"), ("four", "four five"), ("six seven", "six"), ("a", "a")]
 

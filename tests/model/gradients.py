@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 import numpy as np
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
-from mxtrain.model.graph.mended import Called, called_in, mend_layers
+from mxtrain.model.graph.mxnet_workarounds import Called, called_in, mend_layers
 
 SEED = 1
 SECOND_ORDER = (-1, 1), (-0.5, 0.5)

@@ -10,13 +10,13 @@ import pydantic
 import pytest
 from two_stages import SIDE, check_names, check_values, nd_array, pictures, prepared, spread, stock
 
-from mxtrain.dataset.image.box_geometry import intersections_over_unions
-from mxtrain.dataset.image.boxes import Flag, padded, rows_of
-from mxtrain.dataset.image.class_lists import COCO_CLASSES, VOC_CLASSES
 from mxtrain.errors import ConfigError
-from mxtrain.model.detection.regions import ProposalSettings
-from mxtrain.model.faster_rcnn import FasterRCNN
-from mxtrain.model.networks import gluoncv_detectors
+from mxtrain.vision.detection.box_geometry import intersections_over_unions
+from mxtrain.vision.detection.boxes import Flag, padded, rows_of
+from mxtrain.vision.detection.faster_rcnn import FasterRCNN
+from mxtrain.vision.detection.heads.regions import ProposalSettings
+from mxtrain.vision.detection.networks import gluoncv_detectors
+from mxtrain.vision.images.class_lists import COCO_CLASSES, VOC_CLASSES
 
 PYRAMID = {
     "name": "faster_rcnn_fpn_custom", "backbone": "mobilenet0.25", "channels": 8, "head_units": 32, "regions": 60,
@@ -30,7 +30,7 @@ STAGED = {
 
 def gluoncvs(fields, num_classes=3, side=SIDE):
     """GluonCV's class around blocks like ours."""
-    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+    from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.model_zoo.rcnn.faster_rcnn.faster_rcnn import FasterRCNN as Theirs  # isort: skip
 
@@ -56,7 +56,7 @@ def test_predictions_are_gluoncvs_with_the_same_file(fields, tmp_path, written_m
     check_values(coding, ours, gluoncvs(fields), str(tmp_path / "ours.params"), SIDE, 20)
 
 
-@pytest.mark.slow
+@pytest.mark.zoo
 @pytest.mark.parametrize(
     "name, side",
     [("faster_rcnn_resnet50_v1b_voc", 96), ("faster_rcnn_fpn_resnet101_v1d_coco", 128)],
@@ -109,7 +109,7 @@ def test_classes_are_found_by_their_names(fields, tmp_path):
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED])
 def test_a_file_of_the_backbone_alone_is_a_beginning(fields, tmp_path):
     from mxtrain.engine.backend import mx
-    from mxtrain.model.networks import gluoncv
+    from mxtrain.vision.networks import gluoncv
 
     backbone = gluoncv.build(fields["backbone"], 1000, {})
     backbone.initialize(mx.init.Normal(0.1))
@@ -124,13 +124,13 @@ def test_a_file_of_the_backbone_alone_is_a_beginning(fields, tmp_path):
         np.testing.assert_array_equal(found[here].data().asnumpy(), wanted[name].data().asnumpy())
 
 
-def test_which_boxes_hold_things_is_gluoncvs():
-    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+def test_boxes_hold_objects_as_in_gluoncv():
+    from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.model_zoo.rcnn.rpn.rpn_target import RPNTargetGenerator  # isort: skip
 
     coding = FasterRCNN(**PYRAMID).box_coding(3, (3, 160, 160))
-    # GluonCV makes background of what covers a thing best, if that is little; ours are covered well.
+    # GluonCV makes background of what covers an object best, if that is little; ours are covered well.
     edge_M4 = np.array([[40, 40, 75, 70], [90, 20, 150, 90], [60, 100, 90, 131]], np.float64)
     everything = RPNTargetGenerator(num_sample=10**6, pos_ratio=0.5)
     with warnings.catch_warnings():
@@ -142,7 +142,7 @@ def test_which_boxes_hold_things_is_gluoncvs():
     np.testing.assert_allclose(offset_BN4[0] * (mask_N4 > 0), offset_N4, atol=1e-5)
 
 
-def test_every_thing_has_a_box_and_crowds_are_not_background():
+def test_every_object_has_a_box_and_crowds_are_not_background():
     coding = FasterRCNN(**PYRAMID).box_coding(3, (3, 96, 96))
     tiny, crowd = [50, 50, 53, 53], [0, 0, 48, 96]
     rows = rows_of([tiny, crowd], [0, 1])
@@ -152,7 +152,7 @@ def test_every_thing_has_a_box_and_crowds_are_not_background():
     iou_N = intersections_over_unions(rows[:1, :4], coding.edge_N4)[0]
     assert (kind_BN[0] == 1).any() and 0 < iou_N[kind_BN[0] == 1].min() and iou_N.max() < 0.1
     assert not (kind_BN[0][centre_N2[:, 0] < 40] == 0).any() and (kind_BN[0][centre_N2[:, 0] > 66] == 0).any()
-    assert set(kind_BN[1].tolist()) == {0, -1}  # of a picture without things: background, and what reaches out of it
+    assert set(kind_BN[1].tolist()) == {0, -1}  # of an image without objects: background, and what reaches out of it
 
 
 def sampled(network, boxes, noise_BC):
@@ -188,12 +188,12 @@ def sampled_alone(network, boxes, noise_BC, row):
 
 
 @pytest.mark.parametrize("samples, wanted", [(1, (1, 1)), (2, (2, 1)), (128, (128, 32)), (5000, (2000, 500))])
-def test_every_sample_has_room_for_a_thing(samples, wanted):
+def test_every_sample_has_room_for_an_object(samples, wanted):
     assert ProposalSettings(num_samples=samples).sampled(10000) == wanted
 
 
 def test_regions_that_are_missing_do_not_count():
-    """A picture with fewer proposals than regions: the rest is the whole picture, and nothing is predicted of it."""
+    """A image with fewer proposals than regions: the rest is the whole image, and nothing is predicted of it."""
     fields = {**STAGED, "anchor_sizes": [32.0, 33.0, 34.0], "regions": 200, "proposals": 200, "region_samples": 100}
     coding, network = prepared(FasterRCNN(**fields), side=64)  # 4 x 4 places with 9 boxes, of which 3 are nearly alike
     image = nd_array(np.random.RandomState(0).uniform(-1, 1, (2, 3, 64, 64)))
@@ -230,7 +230,7 @@ def test_sizes_that_do_not_fit_are_refused_with_what_does():
 
 
 def test_names_are_gluoncvs():
-    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+    from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.model_zoo import get_model_list  # isort: skip
 
@@ -242,8 +242,9 @@ def test_names_are_gluoncvs():
 def test_describing_imports_nothing_heavy():
     program = (
         "import sys\n"
-        "from mxtrain.model import faster_rcnn\n"
-        "from mxtrain.model.gluoncv_segmentation import option_of\n"
+        "from mxtrain.vision.detection import faster_rcnn\n"
+        "from mxtrain.vision.segmentation.gluoncv_segmentation import GluonCVSegmentation\n"
+        "option_of = GluonCVSegmentation.option_of\n"
         "faster_rcnn.FasterRCNN(name='faster_rcnn_resnet50_v1b_voc')\n"
         "assert option_of('faster_rcnn_x', '') == 'faster_rcnn'\n"
         "sys.exit(', '.join({'mxnet', 'gluoncv'} & set(sys.modules)) or 0)\n"
@@ -254,7 +255,7 @@ def test_describing_imports_nothing_heavy():
 WIDE = (3, 64, 96)
 
 
-def test_proposals_are_cut_at_a_picture_that_is_no_square_and_have_a_least_size():
+def test_proposals_are_cut_at_an_image_that_is_no_square_and_have_a_least_size():
     from mxtrain.engine.backend import nd
 
     network = FasterRCNN(**STAGED).build(3, WIDE)
@@ -267,7 +268,7 @@ def test_proposals_are_cut_at_a_picture_that_is_no_square_and_have_a_least_size(
     assert found.tolist() == [[[80, 10, 96, 64, 1], [10, 10, 30, 25, 1], rest, rest]]
 
 
-def test_anchors_beyond_a_picture_that_is_no_square_are_ignored():
+def test_anchors_beyond_an_image_that_is_no_square_are_ignored():
     coding = FasterRCNN(**STAGED).box_coding(3, (3, 96, 256))
     label_BN, _ = coding.encode(padded([np.zeros((0, 7))], 1))
     left_N, top_N, right_N, bottom_N = coding.edge_N4.T
@@ -309,15 +310,15 @@ def test_regions_are_read_from_the_map_of_their_size():
 def test_our_own_operators_compute_what_mxnets_compute(fields, monkeypatch):
     """In both forms, with gradients of what is trained; in float64, since norms take most of a gradient away."""
     from mxtrain.engine.backend import autograd, own_operators
-    from mxtrain.engine.native import Library
-    from mxtrain.model.networks import region_operators
+    from mxtrain.native import Library
+    from mxtrain.vision.detection.networks import region_operators
 
     if own_operators().path is None:
         pytest.skip(own_operators().why)
     draws = FasterRCNN(**fields).draws((3, SIDE, SIDE))
     boxes = nd_array(padded([rows_of([[10, 10, 60, 70]], [0]), rows_of([[5, 40, 30, 90]], [1])], 1))
     noise = nd_array(np.random.RandomState(1).rand(2, draws.regions + 1))
-    monkeypatch.setattr(region_operators, "CANONICAL_SIDE", 90.0)  # pictures are small
+    monkeypatch.setattr(region_operators, "CANONICAL_SIDE", 90.0)  # images are small
 
     def computed():
         _, network = prepared(FasterRCNN(**fields, init="msra"))

@@ -7,15 +7,15 @@ from typing import Any, List
 import numpy as np
 import pytest
 
-from mxtrain.dataset.speech.aligned_dataset import input_shapes
-from mxtrain.dataset.speech.aligned_loader import places_of
 from mxtrain.engine.backend import autograd, nd
-from mxtrain.loss.frame_blocks import AbsoluteFrameLoss, SquaredFrameLoss
-from mxtrain.metric.frames import MelCepstralDistortion, MelError
-from mxtrain.metric.meter import Meter
-from mxtrain.model.fastspeech import FastSpeech
-from mxtrain.model.networks.fastspeech import regulate
+from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.model.prepare import prepare_network
+from mxtrain.speech.aligned_dataset import input_shapes
+from mxtrain.speech.aligned_loader import places_of
+from mxtrain.speech.fastspeech import FastSpeech
+from mxtrain.speech.frame_blocks import AbsoluteFrameLoss, SquaredFrameLoss
+from mxtrain.speech.frames import MelCepstralDistortion, MelError
+from mxtrain.speech.networks.fastspeech import regulate
 
 DURATIONS = [[2, 0, 3, 1], [4, 2], [1, 1, 1]]
 
@@ -53,7 +53,7 @@ def test_padding_and_neighbours_change_neither_frames_nor_gradients(hybrid: bool
     model = FastSpeech(units=8, hidden_size=12, encoder_layers=1, decoder_layers=1, decoder_kernel=3)
     shapes = input_shapes(4, 16)
     network: Any = prepare_network(
-        model, num_classes=6, input_shape=shapes, seed=0, network=model.build_text(6, shapes, 8),
+        model, num_classes=6, input_shape=shapes, seed=0, network=model.build_symbols(6, shapes, 8),
         output_shapes=[(16, 6)],
     ).network  # fmt: skip
     if hybrid:
@@ -102,7 +102,7 @@ def test_metrics_are_means_over_frames_that_count_in_decibels() -> None:
 
     found, right, counts, unit = frames_of_batch()
     metrics = {"mel_error": MelError(), "distortion": MelCepstralDistortion(num_cepstra=4)}
-    meter = Meter(metrics, 8, weighted=True)
+    meter = Meter(metrics, 8, LossWeights(True))
     targets = [nd.array(right), nd.array(counts), nd.array(np.tile(unit, (2, 1)))]
     loss = AbsoluteFrameLoss()(nd.array(found), *targets[:2])
     values = meter.values(meter(*loss, nd.array(found), *targets).asnumpy().astype(np.float64), 2)

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from mxtrain.errors import ConfigError
-from mxtrain.model.gluoncv import GluonCV
 from mxtrain.model.graph.shapes import infer_shapes
-from mxtrain.model.networks.gluoncv_names import CLASSIFICATION_NAMES, sizes_of
+from mxtrain.vision.classification.gluoncv import GluonCV
+from mxtrain.vision.networks.gluoncv_names import CLASSIFICATION_NAMES, sizes_of
 
 RUN = [
     ("resnet18_v1", {}, 64),
@@ -108,7 +108,7 @@ def test_group_norm_normalises_each_group():
     import numpy as np
 
     from mxtrain.engine.backend import nd
-    from mxtrain.model.networks.gluoncv import GroupNorm
+    from mxtrain.vision.networks.gluoncv import GroupNorm
 
     block = GroupNorm(ngroups=2, in_channels=4)
     block.initialize()

@@ -8,17 +8,17 @@ import numpy as np
 import pydantic
 import pytest
 
-from mxtrain.dataset.image.class_lists import COCO_CLASSES, VOC_CLASSES
 from mxtrain.errors import ConfigError, WeightsError
-from mxtrain.model.center_net import GluonCVCenterNet as CenterNet
 from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import blocks_by_path, trace
-from mxtrain.model.networks import gluoncv_detectors
 from mxtrain.model.parameters import parameter_multipliers
 from mxtrain.model.prepare import prepare_network
-from mxtrain.model.ssd import SSD
 from mxtrain.model.weights import load_weights
-from mxtrain.model.yolo3 import YOLO3
+from mxtrain.vision.detection.gluoncv_centernet import GluonCVCenterNet as CenterNet
+from mxtrain.vision.detection.networks import gluoncv_detectors
+from mxtrain.vision.detection.ssd import SSD
+from mxtrain.vision.detection.yolo3 import YOLO3
+from mxtrain.vision.images.class_lists import COCO_CLASSES, VOC_CLASSES
 
 SMALL_SSD = {"name": "ssd_custom", "backbone": "cifar_resnet20_v1", "filters": [16]}
 SMALL = [
@@ -57,7 +57,7 @@ def prepared(model, num_classes, side, **arguments):
 
 def theirs(name):
     """GluonCV's own network of that name with a dataset."""
-    from mxtrain.model.networks import gluoncv
+    from mxtrain.vision.networks import gluoncv
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -118,13 +118,13 @@ def test_predictions_are_gluoncvs_with_the_same_file(kind, name, dataset, side, 
     check_values(kind, name, dataset, side, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.zoo
 @pytest.mark.parametrize("kind, name, dataset, side", LARGE)
 def test_predictions_of_larger_networks_are_gluoncvs(kind, name, dataset, side, tmp_path):
     check_values(kind, name, dataset, side, tmp_path)
 
 
-def test_boxes_that_grow_with_the_picture_go_with_the_file(tmp_path):
+def test_boxes_that_grow_with_the_image_go_with_the_file(tmp_path):
     """GluonCV keeps the boxes of its own sizes, unless a file has others."""
     coding, ours = prepared(SSD(name="ssd_300_mobilenet0.25", init="msra"), 20, 128)
     ours.save_parameters(str(tmp_path / "ours.params"))
@@ -194,7 +194,7 @@ def test_what_came_of_weights_is_said_and_a_wrong_list_of_classes_is_refused(tmp
 
 
 def test_names_and_classes_are_gluoncvs():
-    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+    from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.data import COCODetection, VOCDetection  # isort: skip
     from gluoncv.model_zoo import get_model_list  # isort: skip
@@ -250,7 +250,7 @@ def test_features_and_sizes_can_be_typed():
         (SSD, {"backbone": "resnet18_v1"}, "backbone is part of ssd_512_mobilenet1.0. Type model.name=ssd_custom"),
         (SSD, {"filters": [3]}, "filters is part of ssd_512_mobilenet1.0"),
         (SSD, {"weights_classes": ["a", "a"]}, "should be voc, coco, or the names of all classes"),
-        (SSD, {"options": {"pretrained_base": True}}, "weights are never downloaded"),
+        (SSD, {"options": {"pretrained_base": True}}, "model.weights=pretrained"),
         (SSD, {"nms_candidates": -1}, "greater than 0"),
         (YOLO3, {"name": "yolov3_darknet53"}, "Did you mean 'yolo3_darknet53'"),
         (YOLO3, {"anchors": [[1.0, 2.0]]}, "three lists of six numbers"),
@@ -263,7 +263,7 @@ def test_what_does_not_work_is_refused_with_what_does(kind, fields, said):
         kind(**fields)
 
 
-def test_pictures_that_do_not_fit_are_refused_with_what_does():
+def test_images_that_do_not_fit_are_refused_with_what_does():
     with pytest.raises(ConfigError, match=r"multiples of 32, but they are 100x64. Type dataset.image_size=\[128,64\]"):
         CenterNet().box_coding(3, (3, 100, 64))
     with pytest.raises(ConfigError, match=r"multiples of 32, but they are 64x90. Type dataset.image_size=\[64,96\]"):
@@ -275,12 +275,13 @@ def test_pictures_that_do_not_fit_are_refused_with_what_does():
 def test_describing_imports_nothing_heavy():
     program = (
         "import sys\n"
-        "from mxtrain.model import center_net, ssd, yolo3\n"
-        "from mxtrain.model.gluoncv_segmentation import option_of\n"
-        "center_net.GluonCVCenterNet(), ssd.SSD(name='ssd_512_mobilenet1.0_voc')\n"
+        "from mxtrain.vision.detection import gluoncv_centernet, ssd, yolo3\n"
+        "from mxtrain.vision.segmentation.gluoncv_segmentation import GluonCVSegmentation\n"
+        "option_of = GluonCVSegmentation.option_of\n"
+        "gluoncv_centernet.GluonCVCenterNet(), ssd.SSD(name='ssd_512_mobilenet1.0_voc')\n"
         "yolo3.YOLO3().box_coding(3, (3, 64, 64))\n"
         "assert option_of('ssd_512_mobilnet', '') == 'ssd' and option_of('yolov3', '') == 'yolo3'\n"
-        "assert option_of('center_net_x', '') == 'center_net' and option_of('resnet18_v1', '') == 'gluoncv'\n"
+        "assert option_of('center_net_x', '') == 'gluoncv_centernet' and option_of('resnet18_v1', '') == 'gluoncv'\n"
         "sys.exit(', '.join({'mxnet', 'gluoncv'} & set(sys.modules)) or 0)\n"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

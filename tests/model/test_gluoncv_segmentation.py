@@ -8,17 +8,24 @@ import pydantic
 import pytest
 
 from mxtrain.errors import ConfigError
-from mxtrain.model.gluoncv_segmentation import ARCHITECTURES, NUM_AUXILIARY, GluonCVSegmentation, without_dataset
 from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import trace
 from mxtrain.model.parameters import parameter_multipliers
 from mxtrain.model.prepare import prepare_network
 from mxtrain.model.weights import load_weights
+from mxtrain.vision.segmentation.gluoncv_segmentation import (
+    ARCHITECTURES,
+    NUM_AUXILIARY,
+    GluonCVSegmentation,
+    without_dataset,
+)
 
 SIZE, ODD = (3, 64, 96), (3, 70, 101)
 SMALLEST = [name for name in NUM_AUXILIARY if name.endswith("_resnet50") or name.partition("_")[0] not in ARCHITECTURES]
 SMALLEST += ["deeplab_plus_xception", "deeplab_v3b_plus_wideresnet", "deeplab_resnest50"]
 SMALLEST = list(dict.fromkeys(SMALLEST))
+
+MARKS = {name: pytest.mark.zoo for name in ("deeplab_plus_xception", "deeplab_v3b_plus_wideresnet")}
 
 
 def check_traced(name, aux):
@@ -34,7 +41,7 @@ def check_traced(name, aux):
 
 
 @pytest.mark.parametrize("name", SMALLEST)
-def test_networks_give_maps_of_the_size_of_any_picture(name):
+def test_networks_give_maps_of_the_size_of_any_image(name):
     check_traced(name, aux=True)
 
 
@@ -43,9 +50,9 @@ def test_without_auxiliary_outputs(name):
     check_traced(name, aux=False)
 
 
-@pytest.mark.slow
+@pytest.mark.zoo
 @pytest.mark.parametrize("name", [name for name in NUM_AUXILIARY if name not in SMALLEST])
-def test_larger_backbones_give_maps_of_the_size_of_any_picture(name):
+def test_larger_backbones_give_maps_of_the_size_of_any_image(name):
     check_traced(name, aux=True)
 
 
@@ -69,7 +76,7 @@ def test_the_names_are_gluoncvs():
 
 def theirs(name, num_classes, side, **arguments):
     """GluonCV's own block."""
-    from mxtrain.model.networks.gluoncv_segmentation import BY_ARCHITECTURE, BY_NAME
+    from mxtrain.vision.segmentation.networks import BY_ARCHITECTURE, BY_NAME
 
     kind, backbone = BY_NAME.get(name), {}
     if kind is None:
@@ -80,7 +87,7 @@ def theirs(name, num_classes, side, **arguments):
 
 
 def full_size(name, outputs, side):
-    """GluonCV's outputs as ours: those of lower resolution at the picture's size, and none twice."""
+    """GluonCV's outputs as ours: those of lower resolution at the image's size, and none twice."""
     from mxtrain.engine.backend import nd
 
     if name.startswith("icnet"):
@@ -93,7 +100,7 @@ def full_size(name, outputs, side):
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ("fastscnn", "icnet_resnet50") else pytest.param(name, marks=pytest.mark.slow)
+        name if name in ("fastscnn", "icnet_resnet50") else pytest.param(name, marks=pytest.mark.zoo)
         for name in SMALLEST
         if "resnest" not in name
     ],
@@ -142,7 +149,7 @@ def test_files_of_gluoncvs_open_and_heads_for_other_classes_are_replaced(name, t
 
 
 def hybridized(name):
-    from mxtrain.build import hybridize
+    from mxtrain.training.network import hybridize
 
     network = prepare_network(
         GluonCVSegmentation(name=name), num_classes=4, input_shape=(3, 64, 64), seed=0,
@@ -204,7 +211,7 @@ def test_heads_learn_ten_times_as_fast_as_in_gluoncvs_recipe():
 )
 def test_resizing_is_mxnets(old, new):
     from mxtrain.engine.backend import autograd, nd
-    from mxtrain.model.networks.resizing import resize_like
+    from mxtrain.vision.networks.resizing import resize_like
 
     random = np.random.RandomState(0)
     maps, head = nd.array(random.randn(2, 3, *old)), nd.array(random.randn(2, 3, *new))
@@ -276,9 +283,9 @@ def test_options_reach_the_network():
 
 
 def test_a_users_own_network_says_how_many_auxiliary_outputs_it_has():
-    from mxtrain.description.config import build_spec
+    from mxtrain.config.specs import build_spec
     from mxtrain.model.custom import CustomModel
-    from mxtrain.model.lenet import LeNet
+    from mxtrain.vision.classification.lenet import LeNet
 
     node = {"_target_": "mxnet.gluon.nn.HybridSequential", "auxiliary_outputs": 2}
     model = build_spec(node, "model", CustomModel, lambda path: path)

@@ -6,14 +6,15 @@ import json
 import pytest
 import test_gradients
 import test_gradients_of_sequences as sequences
+from gluoncv_families import CLASSIFIERS
 from gradients import operators, wrong
 
 from mxtrain.engine.backend import gluon
 from mxtrain.model.graph.trace import NotTraceable, blocks_by_path, symbol_of
-from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
-from mxtrain.model.networks.gluoncv_names import CLASSIFICATION_NAMES
-from mxtrain.model.resnet import ResNet
+from mxtrain.vision.classification.lenet import LeNet
+from mxtrain.vision.classification.resnet import ResNet
+from mxtrain.vision.networks.gluoncv_names import CLASSIFICATION_NAMES
 
 CASES = [*test_gradients.ALL, *sequences.RECURRENT, *sequences.LOSSES]
 LEFT_OUT = {
@@ -64,12 +65,12 @@ def test_operators_of_our_networks_are_in_a_table(model, covered):
     assert operators_of(model.build(3, (3, 32, 32))) <= covered
 
 
-@pytest.mark.slow
-def test_operators_of_gluoncvs_classifiers_are_in_a_table(covered):
+@pytest.mark.parametrize("names", [CLASSIFIERS, pytest.param(tuple(CLASSIFICATION_NAMES), marks=pytest.mark.zoo)])
+def test_operators_of_gluoncvs_classifiers_are_in_a_table(covered, names):
     from gluoncv.model_zoo import get_model
 
     found = set()
-    for name in sorted(CLASSIFICATION_NAMES):
+    for name in sorted(names):
         try:
             found |= operators_of(get_model(name, pretrained=False))
         except NotTraceable:

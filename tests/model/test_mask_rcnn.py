@@ -7,12 +7,12 @@ import pydantic
 import pytest
 from two_stages import SIDE, check_names, check_values, nd_array, pictures, prepared, spread, stock
 
-from mxtrain.dataset.image.box_arithmetic import REGION_IOU
-from mxtrain.dataset.image.box_geometry import intersections_over_unions
-from mxtrain.dataset.image.boxes import padded, rows_of
-from mxtrain.dataset.image.class_lists import COCO_CLASSES
-from mxtrain.model.mask_rcnn import MaskRCNN
-from mxtrain.model.networks.gluoncv_detectors import MASK_RCNN
+from mxtrain.vision.detection.box_arithmetic import REGION_IOU
+from mxtrain.vision.detection.box_geometry import intersections_over_unions
+from mxtrain.vision.detection.boxes import padded, rows_of
+from mxtrain.vision.detection.networks.gluoncv_detectors import MASK_RCNN
+from mxtrain.vision.images.class_lists import COCO_CLASSES
+from mxtrain.vision.instance_segmentation.mask_rcnn import MaskRCNN
 
 PYRAMID = {
     "name": "mask_rcnn_fpn_custom", "backbone": "resnet18_v1b", "channels": 8, "head_units": 32, "mask_channels": 6,
@@ -27,7 +27,7 @@ NAMES = ["cat", "dog", "cow"]
 
 def gluoncvs(fields):
     """GluonCV's network of these settings, by its `get_model` where that has them."""
-    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+    from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.model_zoo.rcnn.mask_rcnn.mask_rcnn import MaskRCNN as Theirs  # isort: skip
 
@@ -54,7 +54,7 @@ def test_predictions_are_gluoncvs_with_the_same_file(fields, tmp_path, written_m
     check_values(coding, ours, gluoncvs(fields), str(tmp_path / "ours.params"), least=18)
 
 
-@pytest.mark.slow
+@pytest.mark.zoo
 @pytest.mark.parametrize("name", ["mask_rcnn_resnet18_v1b_coco", "mask_rcnn_fpn_resnet18_v1b_coco"])
 def test_predictions_of_stock_networks_are_gluoncvs(name, tmp_path, written_memory):
     fields = {"name": name, "init": "msra", "nms_candidates": 2000, "max_detections": 40, "regions": 60}
@@ -70,7 +70,7 @@ def test_blocks_and_boxes_of_stock_networks_are_gluoncvs(name):
 
 
 def test_names_and_settings_are_gluoncvs():
-    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+    from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.model_zoo import get_model_list  # isort: skip
 
@@ -81,7 +81,7 @@ def test_names_and_settings_are_gluoncvs():
 @pytest.mark.parametrize("name", sorted(MASK_RCNN))
 def test_settings_of_stock_networks_are_gluoncvs(name, monkeypatch):
     """What GluonCV's functions give its class, without building it."""
-    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+    from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     import gluoncv.model_zoo.rcnn.mask_rcnn.predefined_models as module  # isort: skip
 
@@ -126,7 +126,7 @@ def test_a_file_of_gluoncvs_is_loaded(tmp_path):
 
 
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED], ids=["pyramid", "staged"])
-def test_masks_are_learned_of_regions_that_hold_a_thing(fields):
+def test_masks_are_learned_of_regions_that_hold_an_object(fields):
     _, network = prepared(MaskRCNN(**fields))
     draws = MaskRCNN(**fields).draws((3, SIDE, SIDE))
     edges = np.array([[10, 10 + shift, 60, 70 + shift] for shift in range(6)])  # each covers the others
@@ -146,11 +146,11 @@ def test_masks_are_learned_of_regions_that_hold_a_thing(fields):
         np.testing.assert_array_equal(found_BQ6[row, :, 1], holds_R[:count])
         best_Q = np.array(classes)[iou_MR.argmax(axis=0)][:count]
         np.testing.assert_array_equal(found_BQ6[row, holds_R[:count], 0], best_Q[holds_R[:count]])
-        assert holds_R.sum() == holds_R[:count].sum()  # no region that holds a thing is left out
+        assert holds_R.sum() == holds_R[:count].sum()  # no region that holds an object is left out
 
 
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED], ids=["pyramid", "staged"])
-def test_what_is_predicted_of_a_picture_depends_on_no_other(fields):
+def test_what_is_predicted_of_an_image_depends_on_no_other(fields):
     coding, network = prepared(MaskRCNN(**{**fields, "regions": 8, "max_detections": 6}))
     image = pictures(3)
     spread(network, image)
@@ -163,9 +163,9 @@ def test_what_is_predicted_of_a_picture_depends_on_no_other(fields):
 def test_the_second_look_at_regions_keeps_all_of_their_features(monkeypatch):
     """Where regions are of several maps, each is seen as it is alone."""
     from mxtrain.engine.backend import nd
-    from mxtrain.model.networks import region_operators
+    from mxtrain.vision.detection.networks import region_operators
 
-    monkeypatch.setattr(region_operators, "CANONICAL_SIDE", 90.0)  # pictures are small
+    monkeypatch.setattr(region_operators, "CANONICAL_SIDE", 90.0)  # images are small
     _, network = prepared(MaskRCNN(**PYRAMID))
     image, kept = pictures(2), []
     spread(network, image)

@@ -11,14 +11,14 @@ from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model, ParamGroup
 from mxtrain.model.custom import CustomModel
-from mxtrain.model.gluoncv import GluonCV
 from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import trace
-from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
 from mxtrain.model.parameters import distinct_parameters, parameter_multipliers
 from mxtrain.model.prepare import initialize, prepare_network
-from mxtrain.model.resnet import ResNet
+from mxtrain.vision.classification.gluoncv import GluonCV
+from mxtrain.vision.classification.lenet import LeNet
+from mxtrain.vision.classification.resnet import ResNet
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,7 +62,8 @@ def test_values_are_the_same_on_every_device_and_for_any_number_of_threads(prepa
     assert {p.list_ctx()[0] for p in network.collect_params().values()} == {mx.cpu(3)}
     assert same(expected, values(network))
     program = (
-        "import sys; from mxtrain.model.lenet import LeNet; from mxtrain.model.prepare import prepare_network\n"
+        "import sys; from mxtrain.vision.classification.lenet import LeNet\n"
+        "from mxtrain.model.prepare import prepare_network\n"
         "net = prepare_network(LeNet(), num_classes=10, input_shape=(3, 32, 32), seed=1).network\n"
         "net.save_parameters(sys.argv[1])"
     )

@@ -18,9 +18,9 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.graph.trace import trace
 from mxtrain.model.prepare import prepare_network
-from mxtrain.model.simple_pose import NAMES, SimplePose, plain_name
 from mxtrain.model.weights import load_weights
-from mxtrain.verify import verify
+from mxtrain.verification import verify
+from mxtrain.vision.pose.simple_pose import NAMES, SimplePose, plain_name
 
 SIZE = (3, 64, 96)
 
@@ -34,7 +34,7 @@ def theirs(name: str, num_points: int) -> Any:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "101" not in name and "152" not in name])
-def test_maps_are_a_quarter_of_the_picture(name: str) -> None:
+def test_maps_are_a_quarter_of_the_image(name: str) -> None:
     model = SimplePose(name=name)
     network = model.build(5, SIZE)
     shape = (5, *model.map_size(SIZE))
@@ -93,7 +93,7 @@ def test_weights_for_other_key_points_replace_the_last_layer(tmp_path: Path) -> 
         ({"name": "mobile_pose_resnet18_v1b"}, "There are 7: simple_pose_resnet18_v1b"),
         ({"options": {"num_joints": 3}}, "the number of key points comes from the dataset"),
         ({"options": {"num_deconv_filter": [8]}}, "Did you mean 'num_deconv_filters'"),
-        ({"options": {"pretrained_base": True}}, "pretrained weights are not downloaded"),
+        ({"options": {"pretrained_base": True}}, "pretrained weights are not an option"),
     ],
 )
 def test_what_gluoncv_does_not_have_is_refused(settings: Any, said: str) -> None:

@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
+from tiers import rest_in_zoo
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.errors import WeightsError
-from mxtrain.model.gluoncv import GluonCV
-from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
 from mxtrain.model.prepare import prepare_network
-from mxtrain.model.resnet import ResNet
 from mxtrain.model.weights import load_weights
+from mxtrain.vision.classification.gluoncv import GluonCV
+from mxtrain.vision.classification.lenet import LeNet
+from mxtrain.vision.classification.resnet import ResNet
 
 SHAPE = (3, 32, 32)
 
@@ -42,11 +43,15 @@ def test_what_gluon_saved_loads_and_what_we_hold_opens_in_gluon(model, prepare, 
 
 @pytest.mark.parametrize(
     "name,shape",
-    [("resnet18_v1b", (3, 64, 64)), ("squeezenet1.1", (3, 224, 224)), ("mobilenetv2_0.25", (3, 64, 64)),
-     ("densenet121", (3, 224, 224)), ("alexnet", (3, 64, 64)), ("nasnet_4_1056", (3, 64, 64)),
-     ("resnet50_v1d_0.11", (3, 64, 64)), ("hrnet_w18_small_v1_c", (3, 64, 64)), ("vgg11", (3, 32, 32)),
-     ("inceptionv3", (3, 299, 299)), ("googlenet", (3, 224, 224)), ("xception", (3, 64, 64)), ("dla34", (3, 64, 64)),
-     ("mobilenetv3_small", (3, 64, 64)), ("se_resnext50_32x4d", (3, 64, 64))],
+    rest_in_zoo(
+        [("resnet18_v1b", (3, 64, 64)), ("squeezenet1.1", (3, 224, 224)), ("mobilenetv2_0.25", (3, 64, 64)),
+         ("densenet121", (3, 224, 224)), ("alexnet", (3, 64, 64)), ("nasnet_4_1056", (3, 64, 64)),
+         ("resnet50_v1d_0.11", (3, 64, 64)), ("hrnet_w18_small_v1_c", (3, 64, 64)), ("vgg11", (3, 32, 32)),
+         ("inceptionv3", (3, 299, 299)), ("googlenet", (3, 224, 224)), ("xception", (3, 64, 64)),
+         ("dla34", (3, 64, 64)), ("mobilenetv3_small", (3, 64, 64)), ("se_resnext50_32x4d", (3, 64, 64))],
+        ("resnet18_v1b", (3, 64, 64)), ("squeezenet1.1", (3, 224, 224)), ("alexnet", (3, 64, 64)),
+        ("vgg11", (3, 32, 32)), ("dla34", (3, 64, 64)), ("googlenet", (3, 224, 224)),
+    ),
 )  # fmt: skip
 @pytest.mark.slow
 def test_the_head_of_every_family_is_found(name, shape, prepare, tmp_path):

@@ -22,7 +22,7 @@ def prepared(model, num_classes=3, side=SIDE, **arguments):
 def stock(name, **arguments):
     """GluonCV's, as the first of a process: it counts the networks of a kind in their names."""
     from mxtrain.engine.backend import mx
-    from mxtrain.model.networks import gluoncv
+    from mxtrain.vision.networks import gluoncv
 
     with warnings.catch_warnings(), mx.name.NameManager():
         warnings.simplefilter("ignore")
@@ -81,7 +81,7 @@ def check_values(coding, ours, theirs, path, side=SIDE, least=60, least_classes=
     outputs = ours(image)
     assert [one.shape[1:] for one in outputs] == list(coding.output_shapes)
     found_BNR = coding.decode(outputs).asnumpy()
-    for row in range(2):  # GluonCV's takes one picture at a time
+    for row in range(2):  # GluonCV's takes one image at a time
         arrays = [one.asnumpy()[0] for one in theirs(image[row : row + 1])]
         wanted_NR = np.concatenate([one.reshape(len(one), -1) for one in arrays], axis=1)
         # Where it has fewer regions than it expects it looks at ones without an area.

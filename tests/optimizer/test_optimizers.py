@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 import pytest
 
-from mxtrain.engine import native
+from mxtrain import native
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.optimizer import optimizers, own_update

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from mxtrain.build import build_network
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.files.cache import cache_folder
@@ -19,6 +18,7 @@ from mxtrain.parallel.chain import open_to_cut
 from mxtrain.parallel.cost import piece_costs
 from mxtrain.parallel.cut import Graph
 from mxtrain.parallel.stage import on_devices
+from mxtrain.training.network import build_network
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -188,7 +188,7 @@ CUTS = {
 def test_the_same_description_is_cut_alike_everywhere(describe_run, monkeypatch, overrides):
     """No clock, no cache and no number of threads has a part in it."""
     description = describe_run(*overrides)
-    given = description.dataset.sign(description.dataset.open(), description.model)
+    given = description.dataset.infer_signature(description.dataset.open(), description.model)
     network = build_network(description, given, mx.cpu(0))
     ((first, *_), *rest) = description.parallel.place()
     parallel, stages = description.parallel, len(description.parallel.place()[0])

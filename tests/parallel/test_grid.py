@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from mxtrain.build import hybridize
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
@@ -19,6 +18,7 @@ from mxtrain.parallel.balance import find_candidates
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph
 from mxtrain.parallel.strategies import Data, Hybrid, ModelParallel, Pipeline, Single
+from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
 
 nn = gluon.nn
@@ -194,7 +194,7 @@ def test_global_batch_norm_is_that_of_one_device(name, kind):
         assert_close(summed_gradients(grid), summed_gradients(one))
     for key in one.values:
         np.testing.assert_allclose(grid.values[key].asnumpy(), one.values[key].asnumpy(), rtol=1e-4, atol=1e-6)
-        assert all((copy.asnumpy() == grid.values[key].asnumpy()).all() for copy in grid._copies[key])
+        assert all((copy.asnumpy() == grid.values[key].asnumpy()).all() for copy in grid._parameters.copies[key])
 
 
 def test_a_norm_that_cannot_be_joined_is_refused():
@@ -233,20 +233,20 @@ def test_statistics_of_replicas_become_their_mean_after_each_step():
         one.forward_backward(Batch((half,), batch(6).targets, 6))
     grid.forward_backward(batch(12))
     wanted = (single[0].values[name].asnumpy() + single[1].values[name].asnumpy()) / 2
-    for copy in grid._copies[name]:
+    for copy in grid._parameters.copies[name]:
         np.testing.assert_allclose(copy.asnumpy(), wanted, rtol=1e-6)
 
 
 def test_a_guard_before_each_forward_pass_of_a_device_changes_no_bit():
     """As on GPUs, where each of them writes statistics and a device has several threads: microbatches take turns."""
     plain, grid = (build("resnet", Hybrid(stages=2, microbatches=2)) for _ in range(2))
-    assert not grid._executor.guards  # on CPUs
-    guards, called = grid._fences(of_readers=True), []
+    assert not grid._executors.train.guards  # on CPUs
+    guards, called = grid._executors.dependencies(of_readers=True), []
 
     def guard(replica):
         return lambda device: (called.append((replica, device)), guards[replica](device))
 
-    grid._executor.guards = [guard(replica) for replica in range(2)]
+    grid._executors.train.guards = [guard(replica) for replica in range(2)]
     for number in range(3):
         for one in (plain, grid):
             one.forward_backward(batch(12, number))
@@ -261,7 +261,7 @@ def test_a_guard_before_each_forward_pass_of_a_device_changes_no_bit():
 
 def test_each_parameter_lives_on_its_stage_and_each_replica_updates_its_share():
     grid = build("mlp", Hybrid(microbatches=2))
-    devices = [{str(array.context) for array in copies} for copies in grid._copies.values()]
+    devices = [{str(array.context) for array in copies} for copies in grid._parameters.copies.values()]
     assert {frozenset(found) for found in devices} == {
         frozenset({"cpu(0)", "cpu(2)"}), frozenset({"cpu(1)", "cpu(3)"}),
     }  # fmt: skip

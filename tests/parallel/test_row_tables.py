@@ -22,12 +22,12 @@ from id_networks import (
 from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import autograd, gluon, nd
-from mxtrain.engine.native import Library
 from mxtrain.errors import DataError
 from mxtrain.kvstore.world import World
 from mxtrain.metric.meter import Meter
 from mxtrain.model.graph.id_inputs import make_sparse
 from mxtrain.model.networks.embedding_table import EmbeddingTable
+from mxtrain.native import Library
 from mxtrain.optimizer import optimizers
 from mxtrain.optimizer.base import RowwiseOptimizer
 from mxtrain.parallel.base import Objective
@@ -207,14 +207,14 @@ def test_a_prediction_between_a_step_and_its_gradient_rows_changes_no_weight(pla
     one, other = (build_step(optimizers.Adam(), placement=placement, parts=parts) for _ in range(2))
     train(one)
     strategy, rng = other.strategy, np.random.RandomState(3)
-    row_gradients, predicted = strategy.row_gradients, []
+    row_gradients, predicted = strategy.remote.gradients, []
 
     def after_a_prediction() -> Any:
         inputs = [nd.array(rng.randint(0, ROWS, (2, FIELDS)), dtype="int32"), nd.array(rng.randn(2, NUMBERS))]
         predicted.append(strategy.predict(inputs)[0].asnumpy())
         return row_gradients()
 
-    strategy.row_gradients = after_a_prediction
+    strategy.remote.gradients = after_a_prediction
     train(other)
     assert len(predicted) == 4
     for name, array in values(one).items():

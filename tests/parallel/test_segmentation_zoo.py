@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import running
 
-from mxtrain.build import hybridize
 from mxtrain.engine.backend import gluon, mx, nd
-from mxtrain.metric.meter import Meter
-from mxtrain.model.gluoncv_segmentation import GluonCVSegmentation
+from mxtrain.metric.meter import Meter, MeterOutputs
 from mxtrain.model.graph.shapes import infer_shapes
 from mxtrain.model.prepare import prepare_network
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph
 from mxtrain.parallel.strategies import ModelParallel, Single
+from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
-from mxtrain.verify import silence
+from mxtrain.verification import silence
+from mxtrain.vision.segmentation.gluoncv_segmentation import GluonCVSegmentation
 
 SHAPE = (3, 64, 64)
 
@@ -34,7 +34,8 @@ def build(placement):
     ).network  # fmt: skip
     silence(network, SHAPE)
     hybridize(network)
-    return placement.build(Objective(network, hybridize(PixelLoss()), Meter({}, 5, num_outputs=2), SHAPE, 4), 1)
+    meter = Meter({}, 5, outputs=MeterOutputs(2))
+    return placement.build(Objective(network, hybridize(PixelLoss()), meter, SHAPE, 4), 1)
 
 
 def test_two_stages_compute_what_one_device_computes(tmp_path, monkeypatch):

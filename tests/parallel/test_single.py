@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from mxtrain.build import hybridize
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import SoftmaxCrossEntropy
@@ -13,7 +12,8 @@ from mxtrain.optimizer.clipping import multiply, norm_and_limit
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.shares import split
 from mxtrain.parallel.strategies import Data, Pipeline, Single
-from mxtrain.trainer.step import TrainingStep
+from mxtrain.training.network import hybridize
+from mxtrain.training.step import TrainingStep
 from mxtrain.types import Batch
 
 

@@ -8,7 +8,7 @@ from mxtrain.engine.backend import mx, nd
 from mxtrain.engine.limits import Effort
 from mxtrain.engine.trace import EngineTrace, Operation, parse_dump
 from mxtrain.parallel.balance import Cut, StageCost
-from mxtrain.parallel.base import Layout
+from mxtrain.parallel.planner import Layout
 from mxtrain.parallel.schedule import timetable
 from mxtrain.parallel.usage import COMPUTE, EXCHANGE, UPDATE, chrome_trace, kind_of, measure_usage
 

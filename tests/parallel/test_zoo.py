@@ -5,18 +5,19 @@ In float32 a ReLU now and then falls on the other side of 0: `verify`, in float6
 
 import numpy as np
 import pytest
+from tiers import rest_in_zoo
 
-from mxtrain.build import hybridize
 from mxtrain.engine.backend import mx, nd
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
-from mxtrain.model.gluoncv import GluonCV
 from mxtrain.model.prepare import prepare_network
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.strategies import ModelParallel, Single
+from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
-from mxtrain.verify import silence
+from mxtrain.verification import silence
+from mxtrain.vision.classification.gluoncv import GluonCV
 
 FAMILIES = [
     ("resnet18_v1", 64), ("resnet50_v1b_gn", 64), ("se_resnet18_v2", 64), ("resnest14", 64), ("mobilenet0.25", 64),
@@ -35,7 +36,11 @@ def build(name, size, placement):
     return placement.build(Objective(network, loss, meter, shape, 2), 1)
 
 
-@pytest.mark.parametrize("name,size", FAMILIES, ids=[name for name, _ in FAMILIES])
+@pytest.mark.parametrize(
+    "name,size",
+    rest_in_zoo(FAMILIES, ("resnet18_v1", 64), ("mobilenetv2_0.25", 64), ("googlenet", 224), ("resnest14", 64)),
+    ids=[name for name, _ in FAMILIES],
+)  # fmt: skip
 def test_two_stages_compute_what_one_device_computes(name, size, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rng = np.random.RandomState(0)

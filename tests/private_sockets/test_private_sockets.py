@@ -40,7 +40,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def test_the_folder_is_for_its_user_and_nobody_guesses_its_name(place: Path) -> None:
+def test_the_folder_is_private_and_has_a_random_name(place: Path) -> None:
     with folder.socket_folder() as one, folder.socket_folder() as other:
         assert one.parent == other.parent == place and one.name[-16:] != other.name[-16:]
         found = one.lstat()

@@ -12,6 +12,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Optional, Type
 
 import pytest
 from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps
@@ -142,7 +143,7 @@ def test_a_run_directory_that_vanishes_hangs_nothing(tmp_path):
     shutil.rmtree(tmp_path / "run", ignore_errors=True)
 
 
-def test_a_user_network_that_raises_is_the_last_thing_said(tmp_path):
+def test_a_user_network_that_raises_is_the_last_object_said(tmp_path):
     (tmp_path / "net.py").write_text(
         textwrap.dedent("""
         from mxnet import gluon
@@ -242,7 +243,12 @@ def test_signals_are_left_to_threads_that_wait_for_them():
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGINT, signal.SIGTERM}
 
 
-def test_termination_replaces_exceptions_after_sigterm_only():
+class Panic(BaseException):
+    """As pyo3's PanicException, which an import in Rust raises in place of what Python code raised."""
+
+
+@pytest.mark.parametrize("instead", [ImportError, Panic, SystemExit, None])
+def test_termination_replaces_what_follows_sigterm_only(instead: Optional[Type[BaseException]]):
     with pytest.raises(ImportError, match="before"), startup_signals():
         raise ImportError("before")
     with pytest.raises(Terminated), startup_signals():
@@ -250,7 +256,8 @@ def test_termination_replaces_exceptions_after_sigterm_only():
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
         except Terminated:
-            raise ImportError("after") from None
+            if instead is not None:
+                raise instead("after") from None
     with pytest.raises(ImportError, match="next"), startup_signals():
         raise ImportError("next")
 

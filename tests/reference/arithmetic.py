@@ -270,7 +270,7 @@ class Reference:
     Args:
         settings: of the run.
         initial: the weights before the first step, by name.
-        train: the training samples, whose mean and deviation normalise all pictures.
+        train: the training samples, whose mean and deviation normalise all images.
     """
 
     def __init__(self, settings: Settings, initial: Mapping[str, np.ndarray], train: Split) -> None:

@@ -171,7 +171,7 @@ def train(description: Any, run_dir: Path, num_threads: int, watching: Watching)
     def work(world: World) -> int:
         made = build_run(description, run_dir, world=world)
         if world.rank == 0:
-            made.runner._watchers._callbacks.insert(0, watching)
+            made.runner._callbacks._callbacks.insert(0, watching)
         return made.runner.train(made.info).exit_code
 
     Threads.rendezvous = Rendezvous(num_threads)

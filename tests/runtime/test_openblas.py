@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from mxtrain.runtime.amx import cpu_flags
-from mxtrain.runtime.openblas import CORE, openblas_core
+from mxtrain.runtime.apply import CORE, openblas_core
 
 HASWELL = {"avx2", "fma"}
 SKYLAKE = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}

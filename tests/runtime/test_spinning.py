@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from mxtrain.runtime import Runtime, apply
-from mxtrain.runtime.spinning import FIRST_PATIENCE_S, LONGEST_PATIENCE_S, PERIOD_S, VARIABLE, Judge, can_watch
+from mxtrain.runtime.spinning import (
+    FIRST_PATIENCE_S,
+    LONGEST_PATIENCE_S,
+    PERIOD_S,
+    VARIABLE,
+    ContentionMonitor,
+    can_watch,
+)
 
 CORES = len(os.sched_getaffinity(0))
 ALONE, SHARED, IDLE = (0.98, 0.07), (0.5, 0.47), (0.01, 0.0)
@@ -18,7 +25,7 @@ several_cores = pytest.mark.skipif(CORES == 1, reason="one core")
 
 
 def _verdicts(*periods: tuple[float, float]) -> list[bool]:
-    judge = Judge()
+    judge = ContentionMonitor()
     return [judge.may_spin(ran, waited, PERIOD_S) for ran, waited in periods]
 
 
@@ -36,7 +43,7 @@ def test_what_is_idle_changes_nothing() -> None:
 
 
 def test_others_are_noticed_that_want_the_cores_without_a_break() -> None:
-    judge, seconds = Judge(), []
+    judge, seconds = ContentionMonitor(), []
     for period in (*[SHARED] * 4, IDLE, SHARED, ALONE, SHARED):
         judge.may_spin(*period, PERIOD_S)
         seconds.append(judge.contended_s / PERIOD_S)
@@ -44,7 +51,7 @@ def test_others_are_noticed_that_want_the_cores_without_a_break() -> None:
 
 
 def test_who_was_disturbed_again_and_again_waits_longer_each_time() -> None:
-    judge, waits = Judge(), []
+    judge, waits = ContentionMonitor(), []
     for _ in range(9):
         waits.append(1)
         while not judge.may_spin(*ALONE, PERIOD_S):
@@ -63,9 +70,9 @@ def test_a_kernel_that_does_not_say_is_noticed(tmp_path: Path) -> None:
 
 SLEEPS = """
 import ctypes, os, time
-from mxtrain.runtime.spinning import Brake
+from mxtrain.runtime.spinning import SpinLimiter
 gomp = ctypes.CDLL("libgomp.so.1")
-brake = Brake(gomp)
+brake = SpinLimiter(gomp)
 def sleeps():
     found = 0
     for task in os.listdir("/proc/self/task"):

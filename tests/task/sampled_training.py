@@ -5,11 +5,12 @@ import numpy as np
 
 def parts_of(description):
     """Signature, network and loss of a run."""
-    from mxtrain.build import build_loss, build_network
-    from mxtrain.dataset.base import open_splits
+    from mxtrain.data.base import open_splits
     from mxtrain.engine.backend import mx
+    from mxtrain.training.network import build_network
+    from mxtrain.training.objective import build_loss
 
-    signature = description.dataset.sign(open_splits(description.dataset), description.model)
+    signature = description.dataset.infer_signature(open_splits(description.dataset), description.model)
     network = build_network(description, signature, mx.cpu())
     return signature, network, build_loss(description, signature, training=True)[0]
 

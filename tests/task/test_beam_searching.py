@@ -13,8 +13,14 @@ import pytest
 from mxtrain.engine.backend import gluon, host_view, mx, nd
 from mxtrain.model.parameters import distinct_parameters
 from mxtrain.task.base import Task
-from mxtrain.task.beam_searching import BeamSearching, BeamSearchTask, Hypothesis, LengthLimits, hypotheses_of
 from mxtrain.task.own_network import OwnNetwork
+from mxtrain.text.translation.beam_searching import (
+    BeamSearching,
+    BeamSearchTask,
+    Hypothesis,
+    LengthLimits,
+    hypotheses_of,
+)
 from mxtrain.types import Batch
 
 V, BOS, EOS = 7, 1, 2
@@ -31,7 +37,7 @@ class Bigrams(gluon.Block):
             self.after = gluon.nn.Embedding(V, V)
             self.of_source = gluon.nn.Dense(V, in_units=1, flatten=False)
 
-    def begin(self, *inputs: Any) -> Tuple[List[Any], List[Any]]:
+    def initial_state(self, *inputs: Any) -> Tuple[List[Any], List[Any]]:
         return [self.of_source(inputs[0].reshape((-1, 1)))], []
 
     def step(self, token_R: Any, place: int, fixed: List[Any], moving: List[Any]) -> Tuple[Any, List[Any]]:
@@ -59,7 +65,7 @@ def read(given: Batch) -> Tuple[List[Any], np.ndarray]:
 
 def greedy(strategy: Any, source: float, limit: int) -> List[int]:
     network, tokens, last = strategy.network, [], BOS
-    fixed, _ = network.begin(nd.array([source]))
+    fixed, _ = network.initial_state(nd.array([source]))
     while len(tokens) < limit:
         log_p, _ = network.step(nd.array([last], dtype="int32"), 0, fixed, [])
         last = int(log_p.argmax(axis=1).asscalar())

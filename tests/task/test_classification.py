@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.artifacts import write_artifacts
-from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
-from mxtrain.dataset.language.tokenizing.wordpiece import WordPiece
-from mxtrain.dataset.loading.sources import MemorySource
-from mxtrain.dataset.signature import Signature
+from mxtrain.data.loading.sources import MemorySource
+from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import nd
 from mxtrain.errors import DataError
 from mxtrain.task.classification import Classification, ConfusionReport, texts_of
 from mxtrain.task.fit import require_same_names
+from mxtrain.text.signature import TextSignature
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.wordpiece import WordPiece
 from mxtrain.types import Batch, Picture, Table
 
 TASK = Classification()
 IMAGES = Signature((1, 2, 3), [0.5], [0.25], ["cat", "dog", "cow"])
-TEXTS = Signature(
+TEXTS = TextSignature(
     ((5,), (5,), ()), class_names=["cat", "dog", "cow"],
     tokenizer_config=TokenizerConfig(WordPiece(("x", "y"), True), 5),
 )  # fmt: skip
@@ -46,7 +47,7 @@ def test_a_row_names_the_likeliest_classes(top_k: int, names: Any) -> None:
     assert [cells[f"class_{number}"] for number in range(1, len(names) + 1)] == names
 
 
-def test_images_are_shown_as_a_picture_and_texts_as_a_table() -> None:
+def test_images_are_shown_as_a_figure_and_texts_as_a_table() -> None:
     probability_BK = np.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]], np.float32)
     images = MemorySource(np.zeros((2, 1, 2, 3), np.uint8), np.array([0, 1], np.int32))
     (picture,) = TASK.show(IMAGES, images, probability_BK, [np.array([0.0, 1.0])])
@@ -72,7 +73,7 @@ def test_the_report_counts_every_batch_and_of_equal_scores_the_first(tmp_path: A
         assert [row[1:] for row in csv.reader(file)][1:] == [["1", "0", "0"], ["0", "1", "1"], ["0", "0", "0"]]
 
 
-def test_other_classes_than_those_that_were_learned_are_named() -> None:
+def test_classes_that_were_not_trained_on_are_named() -> None:
     splits: Any = SimpleNamespace(class_names=("cat", "dog", "cow"))
     require_same_names(IMAGES, splits)
     splits.class_names = ("cat", "cow", "dog", "hen")

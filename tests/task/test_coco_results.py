@@ -1,22 +1,23 @@
-"""What pictures are called in COCO's form of results."""
+"""What images are called in COCO's form of results."""
 
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any, Dict, Sequence
 
 import numpy as np
 import pytest
 
-from mxtrain.dataset.base import BaseDataset
+from mxtrain.data.base import BaseDataset
 from mxtrain.errors import ConfigError
-from mxtrain.task.coco_results import coco_ids
-from mxtrain.task.detection import Detection
+from mxtrain.vision.detection.coco_results import coco_ids
+from mxtrain.vision.detection.signature import BoxSignature
+from mxtrain.vision.detection.task import Detection
+from mxtrain.vision.images.settings import Decoding
 
 
 class Numbered(BaseDataset):
-    """Annotations that know some pictures."""
+    """Annotations that know some images."""
 
     known: Dict[str, int] = {}
 
@@ -30,9 +31,9 @@ def test_ids_are_those_of_annotations_else_names(capsys: Any) -> None:
     assert capsys.readouterr().err == ""
     known = {"x/a.jpg": 7, "x/000012.jpg": 3}
     assert coco_ids(places, Numbered(known=known)) == {**known, "x/b.jpg": "b"}
-    assert "name 2 of the 3 pictures" in capsys.readouterr().err
+    assert "name 2 of the 3 images" in capsys.readouterr().err
     assert coco_ids(places[:2], Numbered(known=known)) == known and capsys.readouterr().err == ""
-    assert coco_ids(["x/a.jpg", "x/a.jpg"], Numbered()) == {"x/a.jpg": "a"}  # one picture, two things
+    assert coco_ids(["x/a.jpg", "x/a.jpg"], Numbered()) == {"x/a.jpg": "a"}  # one image, two objects
 
 
 @pytest.mark.parametrize("known", [{}, {"x/a.jpg": 12}])
@@ -43,7 +44,8 @@ def test_two_files_of_one_id_are_refused(known: Dict[str, int]) -> None:
 
 
 def test_boxes_without_area_are_left_out() -> None:
-    task, signature = Detection(), SimpleNamespace(class_names=["cup"], category_ids=[7])
+    task = Detection()
+    signature = BoxSignature((3, 8, 8), class_names=["cup"], category_ids=[7], decoding=Decoding((3, 8, 8)))
     boxes = [[1, 1, 5, 5], [3, 3, 3, 9], [3, 3, 9, 3], [3, 3, 3.004, 9]]
     row: Any = task.row(signature, np.array([[0, 0.5, *box] for box in boxes]), 1)  # type: ignore[arg-type]
     (found,) = json.loads("".join(task.write_as("coco", signature, [{"sample_id": 4, **row}])))  # type: ignore[arg-type]

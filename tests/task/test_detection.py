@@ -13,26 +13,26 @@ import pytest
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.image.box_table import BoxTable
-from mxtrain.dataset.image.boxed_pictures import BoxedPictures
-from mxtrain.dataset.image.boxes import Flag, padded, rows_of
-from mxtrain.dataset.image.files import ImageFiles
-from mxtrain.dataset.image.settings import Decoding
-from mxtrain.dataset.signature import Signature
+from mxtrain.data.base import open_splits
 from mxtrain.engine.backend import autograd, nd
-from mxtrain.loss.detection import HeatmapFocal
-from mxtrain.metric.meter import Meter
-from mxtrain.model.detection.heatmap import HeatmapCoding
+from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.optimizer.clipping import multiply
-from mxtrain.task.detection import Detection
-from mxtrain.trainer.step import division_by_weight
+from mxtrain.training.step import division_by_weight
 from mxtrain.types import Batch
+from mxtrain.vision.detection.box_table import BoxTable
+from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+from mxtrain.vision.detection.boxes import Flag, padded, rows_of
+from mxtrain.vision.detection.heads.heatmap import HeatmapCoding
+from mxtrain.vision.detection.losses import HeatmapFocal
+from mxtrain.vision.detection.signature import BoxSignature
+from mxtrain.vision.detection.task import Detection
+from mxtrain.vision.images.files import ImageFiles
+from mxtrain.vision.images.settings import Decoding
 
 TASK = Detection()
 NAMES = ["cat", "dog", "cow"]
 SHAPE = (3, 32, 40)
-SIGNATURE = Signature(SHAPE, class_names=NAMES, category_ids=[3, 5, 8])
+SIGNATURE = BoxSignature(SHAPE, class_names=NAMES, category_ids=[3, 5, 8], decoding=Decoding(SHAPE))
 CODING = HeatmapCoding(3, SHAPE, max_detections=20)
 SMALL = (
     "task=detection", "dataset.image_size=[32,32]", "dataset.digit_size=[12,20]", "dataset.num_train=24",
@@ -43,14 +43,14 @@ ONE_EPOCH = ("trainer.max_epochs=1", "trainer.limit_train_batches=2")
 
 
 def boxes() -> np.ndarray:
-    """Four pictures: three things, of which one at the edge; one thing; a crowd beside one; none."""
+    """Four images: three objects, of which one at the edge; one object; a crowd beside one; none."""
     first = rows_of([[2, 3, 13, 12], [20, 8, 34, 30], [36, 0, 40, 7]], [0, 2, 1])
     crowd = rows_of([[0, 0, 30, 30], [8, 8, 16, 24]], [1, 1])
     crowd[0, 5] = float(Flag.CROWD)
     return padded([first, rows_of([[5.5, 6.5, 9.5, 30.5]], [1]), crowd, np.zeros((0, 7))], 4)
 
 
-def test_targets_are_where_things_are() -> None:
+def test_targets_are_where_objects_are() -> None:
     """Against the definition, cell by cell."""
     box_BMD = boxes()
     score, size, is_centre = CODING.encode(box_BMD)
@@ -85,7 +85,7 @@ def test_what_is_encoded_is_decoded() -> None:
 
 
 def loss_of(logit: np.ndarray, size: np.ndarray, targets: Tuple[np.ndarray, ...]) -> np.ndarray:
-    """The loss of each picture, in float64."""
+    """The loss of each image, in float64."""
     score, true_size, is_centre = targets
     p = 1 / (1 + np.exp(-logit.astype(np.float64)))
     focal = np.where(score >= 1, (1 - p) ** 2 * np.log(p), (1 - score) ** 4 * p**2 * np.log(1 - p))
@@ -132,10 +132,9 @@ def test_a_network_that_is_sure_and_wrong_has_a_finite_loss(sure: float) -> None
     assert np.isfinite(loss_B.asnumpy()).all() and np.isfinite(logit.grad.asnumpy()).all()
 
 
-def test_things_are_counted_over_the_whole_batch_and_a_batch_without_any_is_learned_from() -> None:
+def test_empty_batch_normalisation() -> None:
     block = HeatmapFocal().build_detection(3)
-    meter = Meter({}, 3, weighted=True)
-    meter.least_weight = block.least_weight
+    meter = Meter({}, 3, LossWeights.of(block))
     gradient = nd.array([6.0])
     for weights, expected in (([3.0, 1.0, 0.0], 6.0 * 3 / 4), ([0.0, 0.0, 0.0], 6.0 * 3)):
         sums = meter(nd.array([1.0, 1.0, 1.0]), nd.array(weights))
@@ -145,7 +144,7 @@ def test_things_are_counted_over_the_whole_batch_and_a_batch_without_any_is_lear
         assert meter.values(sums.asnumpy(), 3)["loss"] == pytest.approx(3 / max(sum(weights), 1))
 
 
-def test_detections_are_in_the_pixels_of_the_picture(describe_run: Any) -> None:
+def test_detections_are_in_the_pixels_of_the_image(describe_run: Any) -> None:
     description = describe_run("task=detection")
     decode = TASK.build_decode(description, SIGNATURE)
     score, size, _ = HeatmapCoding(3, SHAPE).encode(boxes()[:2])
@@ -174,7 +173,7 @@ def test_rows_and_other_forms_of_a_prediction() -> None:
     assert json.loads("".join(TASK.write_as("coco", SIGNATURE, []))) == []
 
 
-def test_a_whole_picture_is_fitted_with_its_boxes(tmp_path: Path) -> None:
+def test_a_whole_image_is_fitted_with_its_boxes(tmp_path: Path) -> None:
     """A white rectangle on black stays where its box says, stretched and padded."""
     image = np.zeros((30, 60, 3), np.uint8)
     image[10:20, 12:48] = 255
@@ -260,10 +259,10 @@ def test_what_is_predicted_for_is_never_written_over(train_run: Any, tmp_path: P
     drawn = tmp_path / "drawn"
     assert run(["predict", str(tmp_path / "run"), str(photos), f"folder={drawn}"]) == 0
     names = sorted(str(path.relative_to(drawn)) for path in drawn.rglob("*.png"))
-    assert names == ["a/7.png", "b/007.png", "b/c.png", "b/c.png.png"]  # as the pictures lie
+    assert names == ["a/7.png", "b/007.png", "b/c.png", "b/c.png.png"]  # as the images lie
 
 
-def test_pictures_of_mistakes_and_of_what_is_found(describe_run: Any) -> None:
+def test_images_of_mistakes_and_of_what_is_found(describe_run: Any) -> None:
     source = open_splits(describe_run(*SMALL).dataset).val
     rng = np.random.RandomState(0)
     found = [np.column_stack([rng.randint(0, 10, 5), rng.rand(5), rng.rand(5, 2) * 9, 12 + rng.rand(5, 2) * 19])
@@ -282,13 +281,13 @@ def test_pictures_of_mistakes_and_of_what_is_found(describe_run: Any) -> None:
     "words, said",
     [
         ("task=detection loss=softmax_cross_entropy", "not for task=detection. Type loss=heatmap_focal"),
-        ("task=detection model=lenet", "Type model=centernet"),
+        ("task=detection model=lenet", "Type model=centernet_fpn"),
         ("task=detection dataset=digits", "its samples are for task=classification"),
         ("task=detection metric=[accuracy]", "Type metric=[voc_ap]"),
         ("task=detection loss.label_smoothing=0.1", "Type loss.label_smoothing=0"),
         ("task=detection task.score_threshold=2", "task.score_threshold=2"),
         ("task=detection model.chanels=[8,16]", "Did you mean 'model.channels'?"),
-        ("task=detection dataset.image_size=[8,8] dataset.digit_size=[4,8]", "needs pictures of at least 16x16"),
+        ("task=detection dataset.image_size=[8,8] dataset.digit_size=[4,8]", "needs images of at least 16x16"),
     ],
 )
 def test_what_does_not_fit_is_refused(capsys: Any, tmp_path: Path, monkeypatch: Any, words: str, said: str) -> None:

@@ -1,4 +1,4 @@
-"""Detection in pictures in files: each layout is trained on, measured and predicted for."""
+"""Detection in images in files: each layout is trained on, measured and predicted for."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from boxed_files import PICTURES, write_coco, write_list, write_records, write_voc
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.voc import Voc
-from mxtrain.model.centernet import CenterNet
-from mxtrain.verify import verify
+from mxtrain.verification import verify
+from mxtrain.vision.detection.centernet_fpn import CenterNetFPN
+from mxtrain.vision.detection.voc import Voc
 
 LAYOUTS = {
     "voc": (lambda root: write_voc(root / "VOC2007"), ["dataset.classes=[cat,Dog]"]),
@@ -67,7 +67,7 @@ def test_a_layout_is_trained_on_measured_and_predicted_for(tmp_path, train_run, 
 
 def test_batches_do_not_depend_on_threads(tmp_path):
     """Order, cuts, colours and mosaics are functions of (seed, epoch, sample)."""
-    from mxtrain.dataset.loading.loader import Loader
+    from image_loader import image_loader
 
     root = write_voc(tmp_path / "VOC2007")
     dataset = Voc(
@@ -77,7 +77,7 @@ def test_batches_do_not_depend_on_threads(tmp_path):
     splits = dataset.open()
 
     def batches(num_workers, start=0):
-        loader = Loader(
+        loader = image_loader(
             splits.train, batch_size=3, input_shape=(3, 32, 32), mean=splits.mean, std=splits.std, num_classes=2,
             num_workers=num_workers, train=True, seed=5, keeps_size=True,
         )  # fmt: skip
@@ -100,7 +100,7 @@ TINY = (
 
 
 @pytest.mark.slow
-def test_a_run_on_several_sizes_and_mixed_pictures_resumes_to_the_same_bits(tmp_path, train_run):
+def test_a_run_on_several_sizes_and_mixed_images_resumes_to_the_same_bits(tmp_path, train_run):
     root = f"dataset.root={write_voc(tmp_path / 'VOC2007', train='abcd', val='e')}"
     words = [*TINY, *SIZES, *MIXED, root, "trainer.max_epochs=5"]
     _, whole = train_run(*words, run_dir=tmp_path / "whole")
@@ -116,8 +116,8 @@ YOLO3 = pytest.param(("model.name=yolo3_mobilenet0.25",), marks=pytest.mark.slow
 
 
 @pytest.mark.parametrize("model", [("model.channels=[8,8]", "model.width=8"), YOLO3])
-def test_placements_compute_batches_of_several_sizes_and_mixed_pictures(tmp_path, describe_run, model):
-    """Each is another size; the loss of mixed pictures is divided by what things count in the global batch."""
+def test_placements_compute_batches_of_several_sizes_and_mixed_images(tmp_path, describe_run, model):
+    """Each is another size; the loss of mixed images is divided by what objects count in the global batch."""
     root = f"dataset.root={write_voc(tmp_path / 'VOC2007')}"
     sizes = [word.replace("[32,48]", "96") for word in SIZES]
     description = describe_run(
@@ -128,14 +128,14 @@ def test_placements_compute_batches_of_several_sizes_and_mixed_pictures(tmp_path
 
 
 def test_only_training_draws_from_several_sizes(tmp_path, describe_run):
-    from mxtrain.dataset.base import open_splits
+    from mxtrain.data.base import open_splits
     from mxtrain.engine.backend import mx
-    from mxtrain.trainer.loaders import build_loader
+    from mxtrain.training.loaders import build_loader
 
     root = f"dataset.root={write_voc(tmp_path / 'VOC2007', train='abcd', val='e')}"
     description = describe_run(*TINY, *SIZES, root)
     splits = open_splits(description.dataset)
-    signature = description.dataset.sign(splits, description.model)
+    signature = description.dataset.infer_signature(splits, description.model)
     for train, found in ((True, {(32, 32), (64, 64), (32, 48)}), (False, {(32, 32)})):
         options = {"batch_size": 1, "train": True} if train else {"batch_size": 1}
         loader = build_loader(description, splits.train, signature, mx.cpu(), **options)
@@ -154,7 +154,7 @@ def test_only_training_draws_from_several_sizes(tmp_path, describe_run):
         ),
         ("model=faster_rcnn dataset.augment.mixup=1", "FasterRCNN does not say that it can weigh boxes"),
         ("model=yolo3 dataset.image_sizes=[320,330]", "multiples of 32, but they are 330x330. Type dataset.image"),
-        ("model=center_net dataset.image_sizes=[[64,100]]", "dataset.image_sizes=[64,128] in its place."),
+        ("model=gluoncv_centernet dataset.image_sizes=[[64,100]]", "dataset.image_sizes=[64,128] in its place."),
         ("model=yolo3 dataset.image_sizes=[1056]", "up to 1024 pixels, and 1056 is more"),
         ("task=detection dataset.image_sizes=[x]", "image_sizes"),
         (f"task=detection model._target_={__name__}.Unweighing dataset.augment.mixup=1", "dataset.augment.mixup=0."),
@@ -165,7 +165,7 @@ def test_what_a_network_cannot_do_is_refused_before_data_are_read(capsys, words,
     assert said in capsys.readouterr().err
 
 
-class Unweighing(CenterNet):
+class Unweighing(CenterNetFPN):
     """Of somebody who knows of no weights."""
 
     weighs_boxes: ClassVar[bool] = False

@@ -1,11 +1,11 @@
-"""Frames as pictures: which way up they are."""
+"""Frames as images: which way up they are."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from mxtrain.task.frame_picture import SpokenFrames, as_grey
+from mxtrain.speech.frame_picture import SpokenFrames, as_grey
 
 
 @pytest.mark.parametrize("is_sound", [True, False])

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import running
 from low_precision import needs_bfloat16
+from tiers import rest_in_zoo
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.image.boxes import NUM_COLUMNS
-from mxtrain.verify import verify
+from mxtrain.verification import verify
+from mxtrain.vision.detection.boxes import NUM_COLUMNS
 
 SSD = ("model.name=ssd_300_mobilenet0.25",)
 SMALL_SSD = ("model.name=ssd_custom", "model.backbone=cifar_resnet20_v1", "model.filters=[16]")
@@ -29,7 +30,13 @@ PLACEMENTS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words, loss", FAMILIES)
-@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_pipeline_computes_what_one_device_does(describe_run, words, loss):
+    assert verify(describe_run(*words, *SCENES, *PLACEMENTS[1]), 1, 1e-5).passed
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("words, loss", FAMILIES)
+@pytest.mark.parametrize("placement", [PLACEMENTS[0], *PLACEMENTS[2:]])
 def test_placements_compute_what_one_device_does(describe_run, words, loss, placement):
     assert verify(describe_run(*words, *SCENES, *placement), 1, 1e-5).passed
 
@@ -57,7 +64,7 @@ def test_norms_over_all_devices_of_a_network_with_leaky_relus(describe_run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words, loss", FAMILIES)
+@pytest.mark.parametrize("words, loss", rest_in_zoo(FAMILIES, FAMILIES[2]))
 def test_a_run_ends_is_evaluated_and_gluoncv_opens_its_file(train_run, describe_run, tmp_path, words, loss):
     _, result = train_run(*words, *SCENES, "trainer.max_epochs=1", "trainer.limit_train_batches=3")
     assert describe_run(*words).loss.option == loss
@@ -74,7 +81,7 @@ def test_a_run_ends_is_evaluated_and_gluoncv_opens_its_file(train_run, describe_
 
 def gluoncvs(name):
     """GluonCV's own network for digits."""
-    from mxtrain.model.networks import gluoncv
+    from mxtrain.vision.networks import gluoncv
 
     names = [str(digit) for digit in range(10)]
     with warnings.catch_warnings():
@@ -91,15 +98,15 @@ def gluoncvs(name):
 @pytest.mark.parametrize("place", [0, -1])
 def test_grad_cam_finds_where_a_detection_came_from_in_whatever_map(describe_run, words, place):
     """The first box is of one end of the maps, the last one of the other."""
-    from mxtrain.build import build_network
-    from mxtrain.dataset.base import open_splits
+    from mxtrain.data.base import open_splits
     from mxtrain.engine.backend import mx, nd
-    from mxtrain.trainer.attribution import build_method
+    from mxtrain.training.attribution import build_method
+    from mxtrain.training.network import build_network
     from mxtrain.types import Batch
 
     description = describe_run(*words, *SCENES)
     task, model = description.task, description.model
-    signature = description.dataset.sign(open_splits(description.dataset), model)
+    signature = description.dataset.infer_signature(open_splits(description.dataset), model)
     network = build_network(description, signature, mx.cpu())
     network.initialize(mx.init.Xavier(magnitude=6), force_reinit=True)
     method = build_method("grad_cam", network, "auto", signature.shape)
@@ -120,15 +127,16 @@ def test_grad_cam_finds_where_a_detection_came_from_in_whatever_map(describe_run
 
 
 @pytest.mark.parametrize("words, loss", FAMILIES)
-def test_a_batch_without_things_is_learned_from(describe_run, words, loss):
+def test_a_batch_without_objects_is_learned_from(describe_run, words, loss):
     """Loss and gradients are finite, and say that nothing is there."""
-    from mxtrain.build import build_loss, build_network
-    from mxtrain.dataset.base import open_splits
+    from mxtrain.data.base import open_splits
     from mxtrain.engine.backend import autograd, mx, nd
     from mxtrain.parallel.stage import as_list
+    from mxtrain.training.network import build_network
+    from mxtrain.training.objective import build_loss
 
     description = describe_run(*words, *SCENES)
-    signature = description.dataset.sign(open_splits(description.dataset), description.model)
+    signature = description.dataset.infer_signature(open_splits(description.dataset), description.model)
     network = build_network(description, signature, mx.cpu())
     block, _ = build_loss(description, signature, training=True)
     box_BMD = np.full((2, 3, NUM_COLUMNS), -1, np.float32)

@@ -7,13 +7,13 @@ import warnings
 import numpy as np
 
 from mxtrain.engine.backend import nd
-from mxtrain.task.heat_maps import HeatMaps
+from mxtrain.vision.pose.heat_maps import HeatMaps
 
 MAPS = HeatMaps((64, 48), (256, 192), 2.0)
 
 
 def points(count: int = 300) -> np.ndarray:
-    """(B, J, 3) in and around a picture of 192 x 256; a third is unknown or hidden."""
+    """(B, J, 3) in and around an image of 192 x 256; a third is unknown or hidden."""
     rng = np.random.RandomState(0)
     place = rng.rand(count, 5, 2) * [260, 330] - [34, 37]
     return np.concatenate([place, rng.randint(0, 3, (count, 5, 1))], axis=2)
@@ -74,7 +74,7 @@ def test_what_is_encoded_is_decoded_to_half_a_cell() -> None:
     np.testing.assert_allclose(found_BJ3[..., 2][kept_BJ], 1.0, atol=1e-6)
 
 
-def test_maps_of_another_aspect_than_the_picture() -> None:
+def test_maps_of_another_aspect_than_the_image() -> None:
     """A side that the stride does not divide has a map that is a cell longer: places are shares of it."""
     maps = HeatMaps((9, 8), (34, 30), 1.0)
     place = np.array([[[10.0, 20.0, 2.0]]])

@@ -1,4 +1,4 @@
-"""The picture of what decided: where heat is drawn, in which colour, and what stands below."""
+"""The image of what decided: where heat is drawn, in which colour, and what stands below."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_region_is_outlined() -> None:
     assert not white[:38].any() and not white[82:].any()
 
 
-def test_of_a_picture_in_a_frame_the_frame_is_cut_off() -> None:
+def test_of_an_image_in_a_frame_the_frame_is_cut_off() -> None:
     image_1HWC = np.zeros((1, 16, 16, 3), np.uint8)
     image_1HWC[:, :8, :8] = 200
     heat_hw = np.zeros((4, 4))
@@ -76,7 +76,7 @@ def test_of_a_picture_in_a_frame_the_frame_is_cut_off() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 16])
 @pytest.mark.parametrize("shape", [(8, 8, 1), (300, 200, 3), (16, 16, 4)], ids=str)
-def test_pictures_of_any_size_and_number(shape: Any, count: int) -> None:
+def test_images_of_any_size_and_number(shape: Any, count: int) -> None:
     found = [attribution(corner(1.0), is_right=bool(number % 2), true="日本語" * 30) for number in range(count)]
     drawn = draw_heat(np.zeros((count, *shape), np.uint8), found, "Grad-CAM of features.12, test, step 320")
     assert drawn.mode == "RGB" and drawn.width < 1200

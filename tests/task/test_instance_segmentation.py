@@ -14,17 +14,20 @@ import pytest
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.image.boxes import NUM_COLUMNS, is_box
-from mxtrain.dataset.image.mask_rows import FACTS, FOUND_SIDE, TRUE_SIDE, codes_of, in_picture, mask_of
-from mxtrain.dataset.signature import Signature
+from mxtrain.data.base import open_splits
 from mxtrain.engine.backend import nd
-from mxtrain.metric.instance_masks import CollectedMasks, MaskAP
-from mxtrain.task.instance_segmentation import InstanceSegmentation
 from mxtrain.types import Batch
+from mxtrain.vision.detection.boxes import NUM_COLUMNS, is_box
+from mxtrain.vision.detection.signature import BoxSignature
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.instance_segmentation.mask_rows import FACTS, FOUND_SIDE, TRUE_SIDE, codes_of, in_picture, mask_of
+from mxtrain.vision.instance_segmentation.metrics import CollectedMasks, MaskAP
+from mxtrain.vision.instance_segmentation.task import InstanceSegmentation
 
 TASK = InstanceSegmentation()
-SIGNATURE = Signature((3, 32, 40), class_names=["cat", "dog", "cow"], category_ids=[3, 5, 8])
+SIGNATURE = BoxSignature(
+    (3, 32, 40), class_names=["cat", "dog", "cow"], category_ids=[3, 5, 8], decoding=Decoding((3, 32, 40))
+)
 SMALL = (
     "task=instance_segmentation", "dataset.image_size=[32,32]", "dataset.digit_size=[12,20]", "dataset.num_train=24",
     "dataset.num_val=10", "dataset.batch_size=8", "dataset.eval_batch_size=4", "model.channels=[8,16]",
@@ -34,7 +37,7 @@ ONE_EPOCH = ("trainer.max_epochs=1", "trainer.limit_train_batches=2")
 
 
 def predicted() -> np.ndarray:
-    """Two things in a picture of 40 x 30 pixels, of which one is not sure, and a row that is none."""
+    """Two objects in an image of 40 x 30 pixels, of which one is not sure, and a row that is none."""
     found_NR = np.zeros((3, 8 + FOUND_SIDE**2), np.float32)
     found_NR[:, 6:8] = [30, 40]
     found_NR[0, :6], found_NR[1, :6], found_NR[2, 0] = [2, 0.9, 4, 5, 20, 25], [0, 0.1, 0, 0, 9, 9], -1
@@ -86,7 +89,7 @@ def test_true_masks_are_found_to_be_right(describe_run: Any) -> None:
     assert MaskAP(iou=0.75).compute(collected) == pytest.approx(1.0) and MaskAP().compute(collected) > 0.95
 
 
-def test_predictions_have_the_size_of_their_picture(describe_run: Any) -> None:
+def test_predictions_have_the_size_of_their_image(describe_run: Any) -> None:
     description = describe_run("task=instance_segmentation", "model.prototypes=4")
     coding, decode = TASK._coding(description, SIGNATURE), TASK.build_decode(description, SIGNATURE)
     rng = np.random.RandomState(0)
@@ -105,7 +108,7 @@ def test_predictions_have_the_size_of_their_picture(describe_run: Any) -> None:
 
 
 def test_masks_stay_where_they_are_when_their_box_is_cut_off() -> None:
-    """A mask is of the whole box, also of what is beyond the picture, where the picture is padded, too."""
+    """A mask is of the whole box, also of what is beyond the image, where the image is padded, too."""
     found_NR = predicted()[None, :2, [*range(6), *range(8, 8 + FOUND_SIDE**2)]]
     found_NR[0, :, 2:6] = [-20, 5, 20, 33], [2, -8, 18, 40]
     found_NR[0, 1, 6:] = np.repeat([1, 0, 1], [FOUND_SIDE * 7, FOUND_SIDE * 14, FOUND_SIDE * 7])
@@ -192,8 +195,8 @@ def test_masks_are_drawn_in_the_colour_of_their_class(describe_run: Any) -> None
     assert artifact.draw(4).mode == "RGB"  # type: ignore[union-attr]
 
 
-def test_the_true_masks_of_pictures_are_drawn(describe_run: Any) -> None:
-    from mxtrain.task.box_picture import boxed_samples
+def test_the_true_masks_of_images_are_drawn(describe_run: Any) -> None:
+    from mxtrain.vision.detection.box_picture import boxed_samples
 
     source = open_splits(describe_run(*SMALL).dataset).val
     (sample,) = boxed_samples(source, [2], [predicted()])
@@ -206,9 +209,9 @@ def test_the_true_masks_of_pictures_are_drawn(describe_run: Any) -> None:
     [
         ("task=instance_segmentation loss=mask_two_stage", "does not fit what Yolact returns. Type loss=yolact"),
         ("task=instance_segmentation loss=heatmap_focal", "not for task=instance_segmentation. Type loss=yolact"),
-        ("task=instance_segmentation model=centernet", "Type model=yolact"),
-        ("task=detection model=yolact", "Type model=centernet"),
-        ("task=detection model=mask_rcnn", "Type model=centernet"),
+        ("task=instance_segmentation model=centernet_fpn", "Type model=yolact"),
+        ("task=detection model=yolact", "Type model=centernet_fpn"),
+        ("task=detection model=mask_rcnn", "Type model=centernet_fpn"),
         ("task=instance_segmentation model.name=mask_rcnn_resnet50", "Did you mean 'mask_rcnn_resnet50_v1b'"),
         ("task=instance_segmentation model.name=resnet50_v1b", "no instance segmentation network 'resnet50_v1b'"),
         ("task=instance_segmentation dataset=digits", "its samples are for task=classification"),
@@ -217,8 +220,8 @@ def test_the_true_masks_of_pictures_are_drawn(describe_run: Any) -> None:
         ("task=instance_segmentation loss.label_smoothing=0.1", "Type loss.label_smoothing=0"),
         ("task=instance_segmentation model.mask_stride=3", "model.mask_stride=3"),
         ("task=instance_segmentation dataset=coco dataset.augment.mixup=1", "Type dataset.augment.mixup=0"),
-        ("task=instance_segmentation model._target_=mxnet.gluon.nn.Flatten", "detection.base.Detector"),
-        ("task=instance_segmentation dataset.image_size=[8,8] dataset.digit_size=[4,8]", "needs pictures of at least"),
+        ("task=instance_segmentation model._target_=mxnet.gluon.nn.Flatten", "heads.base.Detector"),
+        ("task=instance_segmentation dataset.image_size=[8,8] dataset.digit_size=[4,8]", "needs images of at least"),
     ],
 )
 def test_what_does_not_fit_is_refused(capsys: Any, tmp_path: Path, monkeypatch: Any, words: str, said: str) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.plain_text import PlainText
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.task.continuation import Sampling
-from mxtrain.verify import verify
+from mxtrain.text.language_modeling.continuation import Sampling
+from mxtrain.text.language_modeling.plain_text import PlainText
+from mxtrain.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 SCORES = np.log(np.array([[0.5, 0.25, 0.15, 0.1], [0.1, 0.2, 0.3, 0.4]]))
@@ -123,10 +123,11 @@ def test_a_stopped_run_goes_on_under_another_placement(train_run: Any, text: Any
 def test_the_state_makes_a_difference(
     train_run: Any, text: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    from mxtrain.parallel.carried import CarriedState
+    from mxtrain.parallel.recurrent_state import RecurrentState
 
     whole = train_run(*SMALL, *LSTM, *text, run_dir=tmp_path / "carried")[1]
-    monkeypatch.setattr(CarriedState, "leave", lambda self, shards: setattr(self, "_rows", [0 * a for a in shards[0]]))
+    forget = lambda self, shards: setattr(self, "_rows", [0 * array for array in shards[0]])  # noqa: E731
+    monkeypatch.setattr(RecurrentState, "leave", forget)
     without = train_run(*SMALL, *LSTM, *text, run_dir=tmp_path / "forgotten")[1]
     assert whole.metrics["val/loss"] != without.metrics["val/loss"]
 

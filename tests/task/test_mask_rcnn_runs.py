@@ -1,4 +1,4 @@
-"""Runs of Mask R-CNN: placements compute what one device does, in bfloat16 too; what a picture teaches; a run."""
+"""Runs of Mask R-CNN: placements compute what one device does, in bfloat16 too; what an image teaches; a run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from low_precision import BFLOAT16, needs_bfloat16
 from sampled_training import train_on
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.image.boxes import padded, rows_of
-from mxtrain.dataset.image.mask_rows import TRUE_COLUMNS, TRUE_SIDE
-from mxtrain.verify import verify
+from mxtrain.verification import verify
+from mxtrain.vision.detection.boxes import padded, rows_of
+from mxtrain.vision.instance_segmentation.mask_rows import TRUE_COLUMNS, TRUE_SIDE
 
 SCENES = ("dataset.image_size=[64,64]", "dataset.num_train=16", "dataset.num_val=4", "dataset.batch_size=4")
 SMALL = ("model.mask_channels=8", "model.max_detections=5", *SCENES)
@@ -34,11 +34,11 @@ PIPELINE = ("parallel=pipeline", "parallel.microbatches=2")
         (*PYRAMID, *PIPELINE),
         pytest.param(
             (*PYRAMID, "parallel=hybrid", "parallel.microbatches=2", "parallel.cut_before=[box_features]"),
-            marks=pytest.mark.slow,
+            marks=pytest.mark.zoo,
         ),
         pytest.param((*PYRAMID, "parallel=data", "amp=bfloat16"), marks=[pytest.mark.slow, needs_bfloat16]),
-        pytest.param((*STAGED, "parallel=data"), marks=pytest.mark.slow),
-        pytest.param((*STAGED, *PIPELINE, "parallel.cut_before=[top_features]"), marks=pytest.mark.slow),
+        pytest.param((*STAGED, "parallel=data"), marks=pytest.mark.zoo),
+        pytest.param((*STAGED, *PIPELINE, "parallel.cut_before=[top_features]"), marks=pytest.mark.zoo),
     ],
     ids=["pipeline", "hybrid", "bfloat16", "staged-data", "staged-pipeline"],
 )
@@ -48,11 +48,11 @@ def test_placements_compute_what_one_device_does(describe_run, words):
 
 
 def with_masks(row_MD, mask_SS):
-    """Rows of things that all have this mask."""
+    """Rows of objects that all have this mask."""
     return np.concatenate([row_MD, np.tile(mask_SS.reshape(1, -1), (len(row_MD), 1))], axis=1)
 
 
-def test_a_picture_without_things_teaches_nothing_of_masks(describe_run):
+def test_an_image_without_objects_has_no_mask_loss(describe_run):
     loss_B, gradients = train_on(describe_run(*PYRAMID), np.full((2, 3, TRUE_COLUMNS), -1, np.float32), [0, 1])
     assert (loss_B > 0).all() and all(np.isfinite(one).all() for one in gradients.values())
     masks = {name: one for name, one in gradients.items() if name.startswith("mask.")}
@@ -60,7 +60,7 @@ def test_a_picture_without_things_teaches_nothing_of_masks(describe_run):
     assert gradients["class_predictor.bias"][0] < 0
 
 
-def test_things_teach_masks_of_their_class_the_same_in_any_batch(describe_run):
+def test_objects_teach_masks_of_their_class_the_same_in_any_batch(describe_run):
     description = describe_run(*PYRAMID, "model.options={norm_kwargs:{use_global_stats:true}}")
     full = np.ones((TRUE_SIDE, TRUE_SIDE))
     things = [with_masks(rows_of(edges, classes), full) for edges, classes in (
@@ -73,7 +73,7 @@ def test_things_teach_masks_of_their_class_the_same_in_any_batch(describe_run):
         wanted = sum(found[name] for _, found in alone)
         np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=1e-4 * max(1e-3, abs(wanted).max()))
     bias_K = gradients["mask.mask.bias"]
-    assert np.flatnonzero(bias_K).tolist() == [1, 3] and (bias_K[[1, 3]] < 0).all()  # inside of things all is of them
+    assert np.flatnonzero(bias_K).tolist() == [1, 3] and (bias_K[[1, 3]] < 0).all()  # inside of objects all is of them
 
 
 def test_a_run_ends_is_evaluated_and_predicts(train_run, tmp_path, capsys):
@@ -85,4 +85,4 @@ def test_a_run_ends_is_evaluated_and_predicts(train_run, tmp_path, capsys):
     assert math.isfinite(found["loss"]) and math.isfinite(found["mask_ap50"])
     capsys.readouterr()
     assert run(["eval", str(directory), "split=val", "explain=integrated_gradients"]) == 2
-    assert "change with the picture" in capsys.readouterr().err
+    assert "change with the image" in capsys.readouterr().err

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
-from mxtrain.dataset.language.tokenizing.wordpiece import WordPiece
-from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
-from mxtrain.task.masked_language_modeling import MaskedLanguageModeling
+from mxtrain.text.language_modeling.masked_language_modeling import MaskedLanguageModeling
+from mxtrain.text.signature import TextSignature
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.wordpiece import WordPiece
 from mxtrain.types import Batch
 
 TASK = MaskedLanguageModeling()
 TOKENIZER = TokenizerConfig(WordPiece(("x", "y", "z"), True), 20, 0.2)
-SIGNATURE = Signature(((20,), (20,), (), (TOKENIZER.num_masked,)), tokenizer_config=TOKENIZER)
+SIGNATURE = TextSignature(((20,), (20,), (), (TOKENIZER.num_masked,)), tokenizer_config=TOKENIZER)
 
 
 def test_a_score_for_each_token_of_the_vocabulary_at_each_hidden_position() -> None:

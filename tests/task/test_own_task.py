@@ -1,20 +1,25 @@
-"""The example of a user's own task: trained, resumed, placed and measured like any other, and against NumPy."""
+"""The examples of a user's own task and own field: trained, resumed, placed and measured, also against NumPy."""
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 import pytest
 from in_threads import Rendezvous, Threads
 
 from mxtrain.cli import main
+from mxtrain.data.loading.randomness import Draw
+from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import World
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "own_task"
 SMALL = ("task=denoising", "model.channels=4", "model.depth=2", "dataset.batch_size=96")
+FIELD = ("task=circle_fitting", "model.units=8", "dataset.num_train=128")
+FUNCTION = ("task=circle_fitting", "model=flat", "dataset.num_train=128")
 
 
 @pytest.fixture
@@ -28,9 +33,9 @@ def describe(in_example: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     from mxtrain.cli.compose import Composer
     from mxtrain.cli.environment import check
 
-    def make(*overrides: str) -> Any:
+    def make(*overrides: str, small: Sequence[str] = SMALL) -> Any:
         with Composer([str(EXAMPLE / "conf")]) as composer:
-            return check(composer.compose(["logger=jsonl", *SMALL, *overrides]))
+            return check(composer.compose(["logger=jsonl", *small, *overrides]))
 
     return make
 
@@ -103,3 +108,69 @@ def test_it_is_resumed_and_measured(in_example: None, tmp_path: Path) -> None:
     assert measured["samples"] == 270
     assert validated["step"] == measured["step"]
     assert measured["psnr"] == pytest.approx(validated["psnr"], rel=1e-6)
+
+
+def test_a_field_of_its_own_uses_none_of_the_package(in_example: None) -> None:
+    tree = ast.parse((EXAMPLE / "circles.py").read_text(encoding="utf-8"))
+    modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert {name.split(".")[1] for name in modules if name.startswith("mxtrain.")} == {
+        "data", "files", "loss", "metric", "model", "task", "types",
+    }  # fmt: skip
+    from circles import CircleDraw
+
+    assert not {int(one) for one in CircleDraw} & {int(one) for one in Draw}
+
+
+def test_a_field_of_its_own_is_trained_resumed_and_measured(in_example: None, tmp_path: Path) -> None:
+    def train(folder: str, steps: int, small: Sequence[str] = FIELD) -> Any:
+        given = ["--config-dir", "conf", *small, f"trainer.max_steps={steps}", f"hydra.run.dir={tmp_path / folder}"]
+        assert main(given) == 75
+        return json.loads((tmp_path / folder / "status.json").read_text())
+
+    whole = train("whole", 12)
+    train("parts", 5)
+    assert train("parts", 12)["weights_sha256"] == whole["weights_sha256"]
+    assert main(["eval", "--config-dir", "conf", str(tmp_path / "whole"), "split=val"]) == 0
+    measured = json.loads((tmp_path / "whole" / "eval" / "val" / "metrics.json").read_text())
+    assert measured["samples"] == 256 and 0 < measured["radius_error"] < 1
+    train("function", 3, small=FUNCTION)
+
+
+def test_a_field_of_its_own_is_placed_and_measured_as_by_numpy(describe: Any, tmp_path: Path) -> None:
+    from mxtrain.build import build_run
+
+    found = []
+    for name, given in (("one", ()), ("placed", ("parallel=hybrid", "parallel.devices=cpu:4"))):
+        run = build_run(describe("trainer.max_steps=4", *given, small=FIELD), tmp_path / name)
+        run.runner.train(run.info)
+        found.append(weights(run))
+    for name, array in found[0].items():
+        np.testing.assert_allclose(found[1][name], array, rtol=1e-4, atol=1e-5)
+    description = describe(small=FIELD)
+    run = build_run(description, tmp_path / "measured")
+    strategy = run.runner._step.strategy
+    batch = next(iter(run.runner._data.train.epoch(0)))
+    (point_BP2, count_B), (circle_B3,) = ([one.asnumpy() for one in arrays] for arrays in (batch.inputs, batch.targets))
+    (output_B3,) = (output.asnumpy() for output in strategy.predict(batch.inputs))
+    value = weights(run)
+
+    def dense(x: np.ndarray, name: str) -> np.ndarray:
+        return x @ value[f"{name}.weight"].T + value[f"{name}.bias"]
+
+    hidden = np.maximum(dense(np.maximum(dense(point_BP2, "points.0"), 0), "points.1"), 0)
+    hidden *= np.arange(point_BP2.shape[1])[None, :, None] < count_B[:, None, None]
+    mean = hidden.sum(axis=1) / count_B[:, None]
+    np.testing.assert_allclose(output_B3, dense(np.maximum(dense(mean, "output.0"), 0), "output.1"), atol=1e-5)
+    loss, error = strategy.forward_backward(batch).asnumpy()
+    assert loss == pytest.approx(np.abs(output_B3 - circle_B3).mean(axis=1).sum(), rel=1e-4)
+    assert error == pytest.approx(np.abs(output_B3 - circle_B3)[:, 2].sum(), rel=1e-4)
+    scale = description.dataset.infer_signature(description.dataset.open(), description.model).scale
+    radius = np.linalg.norm(point_BP2[:, 0] * scale - circle_B3[:, :2], axis=1)
+    np.testing.assert_allclose(radius, circle_B3[:, 2], atol=0.05)
+
+
+def test_arguments_that_a_signature_does_not_know_are_refused(describe: Any) -> None:
+    with pytest.raises(ConfigError, match=r"model\.most_points must be given: type \+\+model\.most_points="):
+        describe("model=flat", small=("task=denoising",))
+    with pytest.raises(ConfigError, match="takes arcs, and dataset gives images.*of arcs, e.g. dataset=circles"):
+        describe("model=deep_set", small=("task=denoising",))

@@ -14,21 +14,25 @@ import pytest
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.image.key_points import Crop, KeyPointSet, facts, moved
-from mxtrain.dataset.signature import Signature
+from mxtrain.data.base import open_splits
 from mxtrain.engine.backend import autograd, gluon, nd
-from mxtrain.loss.pose import HeatmapL2
-from mxtrain.metric.key_points import Pose
-from mxtrain.metric.meter import Meter
-from mxtrain.model.pose_fpn import PoseFPN
-from mxtrain.task.pose_estimation import PoseEstimation
+from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.types import Batch
+from mxtrain.vision.images.affine import moved
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.pose.key_points import Crop, KeyPointSet, facts
+from mxtrain.vision.pose.losses import HeatmapL2
+from mxtrain.vision.pose.metrics import Pose
+from mxtrain.vision.pose.pose_fpn import PoseFPN
+from mxtrain.vision.pose.signature import KeyPointSignature
+from mxtrain.vision.pose.task import PoseEstimation
 
 TASK = PoseEstimation(sigma=1.0)
 NAMES = ["head", "left_hand", "right_hand"]
 POINTS = KeyPointSet([(1, 2)], [(0, 1), (0, 2)], [0.05] * 3)
-SIGNATURE = Signature((3, 64, 48), class_names=NAMES, category_ids=[7], key_points=POINTS)
+SIGNATURE = KeyPointSignature(
+    (3, 64, 48), class_names=NAMES, category_ids=[7], key_points=POINTS, decoding=Decoding((3, 64, 48))
+)
 DESCRIPTION: Any = SimpleNamespace(model=PoseFPN(), metric={})
 SMALL = (
     "task=pose_estimation", "dataset.image_size=[32,32]", "dataset.digit_size=[12,20]", "dataset.num_train=24",
@@ -39,7 +43,7 @@ ONE_EPOCH = ("trainer.max_epochs=1", "trainer.limit_train_batches=2")
 
 
 def targets() -> Any:
-    """Four things: all key points known, two, one, none."""
+    """Four objects: all key points known, two, one, none."""
     rng = np.random.RandomState(0)
     point_BJ3 = np.concatenate([rng.rand(4, 3, 2) * [48, 64], np.full((4, 3, 1), 2.0)], axis=2)
     point_BJ3[1, 0, 2], point_BJ3[2, :2, 2], point_BJ3[3, :, 2] = 0, 0, 0
@@ -86,15 +90,14 @@ def test_the_loss_is_gluoncvs_where_all_is_known_and_else_larger_by_the_share_th
 def test_a_batch_without_any_key_point_has_a_finite_loss() -> None:
     point_BJ3, true_BJhw, weight_BJ = (array[3:] for array in targets())
     block = HeatmapL2().build(3, True)
-    meter = Meter({}, 3, weighted=True)
-    meter.least_weight = block.least_weight
+    meter = Meter({}, 3, LossWeights.of(block))
     found = block(nd.ones((1, 3, 16, 12)), *map(nd.array, (point_BJ3, true_BJhw, weight_BJ)))
     sums = meter(*found)
     assert meter.values(sums.asnumpy(), 1) == {"loss": 0.0} and meter.weight(sums).asscalar() == 1.0
 
 
-def test_predictions_are_in_pixels_of_the_pictures() -> None:
-    """As GluonCV's `get_final_preds`, but for how a thing is cut out."""
+def test_predictions_are_in_pixels_of_the_images() -> None:
+    """As GluonCV's `get_final_preds`, but for how an object is cut out."""
     rng = np.random.RandomState(0)
     map_BJhw = rng.rand(5, 3, 16, 12).astype(np.float32)
     boxes = [np.concatenate([low, low + 20 + 90 * rng.rand(2)]) for low in rng.rand(5, 2) * 200]
@@ -118,7 +121,7 @@ def test_predictions_are_in_pixels_of_the_pictures() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from gluoncv.data.transforms.pose import get_final_preds
-    # Theirs crops out of a picture that is as large as what enters the network; pixels are counted by their middles.
+    # Theirs crops out of an image that is as large as what enters the network; pixels are counted by their middles.
     whole = [np.array([[24.0, 32.0]] * 5), np.array([[48.0, 64.0]] * 5)]
     theirs = get_final_preds(nd.array(map_BJhw), *whole)[0].asnumpy()
     peak_BJ = map_BJhw.reshape(5, 3, -1).argmax(axis=2)
@@ -183,15 +186,18 @@ def test_a_run_is_evaluated_predicts_and_draws(train_run: Any, tmp_path: Path, c
     assert "Predict for one of both at a time." in capsys.readouterr().err
 
 
-def test_pictures_show_key_points_where_they_are(describe_run: Any) -> None:
+def test_images_show_key_points_where_they_are(describe_run: Any) -> None:
     source = open_splits(describe_run(*SMALL).dataset).val
-    signature = Signature((3, 32, 32), class_names=["top", "bottom", "left", "right", "centre"], key_points=POINTS)
+    names = ["top", "bottom", "left", "right", "centre"]
+    signature = KeyPointSignature(
+        (3, 32, 32), class_names=names, key_points=POINTS, decoding=Decoding((3, 32, 32))
+    )
     found = np.concatenate([np.random.RandomState(0).rand(10, 7, 3) * 30])
     found[:, :, 2] = 0.9
     (artifact,) = TASK.show(signature, source, found, [])  # type: ignore[arg-type]
     few, many = artifact.draw(2), artifact.draw(6)  # type: ignore[union-attr]
     assert few.mode == "RGB" and many.height > few.height
-    from mxtrain.task.pose_picture import draw_points
+    from mxtrain.vision.pose.pose_picture import draw_points
 
     picture = Image.new("RGB", (200, 200))
     point_J3 = np.array([[10.0, 10, 1], [40, 30, 1], [30, 45, 1]])
@@ -201,7 +207,7 @@ def test_pictures_show_key_points_where_they_are(describe_run: Any) -> None:
     assert pixels[80, 100] > 0  # on the line between the first two
 
 
-def test_what_is_explained_is_the_surest_key_point(describe_run: Any) -> None:
+def test_the_highest_scoring_key_point_is_explained(describe_run: Any) -> None:
     point_BJ3, true_BJhw, weight_BJ = targets()
     output = true_BJhw * np.array([0.5, 0.9, 0.7])[None, :, None, None]
     batch = Batch((), tuple(map(nd.array, (point_BJ3, true_BJhw, weight_BJ))), 4)
@@ -219,7 +225,7 @@ def test_what_is_explained_is_the_surest_key_point(describe_run: Any) -> None:
     [
         ("task=pose_estimation loss=l2", "not for task=pose_estimation. Type loss=heatmap_l2"),
         ("task=pose_estimation model=lenet", "Type model=pose_fpn"),
-        ("task=pose_estimation model._target_=mxnet.gluon.nn.Flatten", "mxtrain.model.pose.base.PoseNetwork"),
+        ("task=pose_estimation model._target_=mxnet.gluon.nn.Flatten", "mxtrain.vision.pose.model.PoseNetwork"),
         ("task=pose_estimation model=fpn", "Type model=pose_fpn"),
         ("task=pose_estimation dataset=digits", "its samples are for task=classification"),
         ("task=pose_estimation metric=[accuracy]", "Type metric=[pck]"),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mxtrain.errors import DataError
+from mxtrain.speech.prefix_beam import best_of_batch, prefix_beam_search
+from mxtrain.speech.speech_model import NEVER, ArpaScorer, CharacterScorer, read_arpa
 from mxtrain.task.ngrams import KneserNey
-from mxtrain.task.prefix_beam import best_of_batch, prefix_beam_search
-from mxtrain.task.speech_model import NEVER, ArpaScorer, CharacterScorer, read_arpa
 
 LN10 = np.log(10)
 ARPA = """\\data\\
@@ -66,7 +66,7 @@ def one_by_one(log_p_TK: np.ndarray, width: int, scorer: Optional[CharacterScore
     kept: Dict[Tuple[int, ...], Tuple[float, float]] = {(): (0.0, -np.inf)}
 
     def added(text: Tuple[int, ...]) -> float:
-        state, total = (scorer.begin(), 0.0) if scorer is not None else (None, 0.0)
+        state, total = (scorer.initial_state(), 0.0) if scorer is not None else (None, 0.0)
         for one in text if scorer is not None else ():
             total += scorer.scores(state)[one]  # type: ignore[union-attr]  # it is there
             state = scorer.follow(state, one)  # type: ignore[union-attr, arg-type]
@@ -89,7 +89,7 @@ def one_by_one(log_p_TK: np.ndarray, width: int, scorer: Optional[CharacterScore
         kept = {text: (found[text][0], found[text][1]) for text in best}
     ends = {}
     for text, pair in kept.items():
-        state = None if scorer is None else scorer.begin()
+        state = None if scorer is None else scorer.initial_state()
         for one in text if scorer is not None else ():
             state = scorer.follow(state, one)  # type: ignore[union-attr, arg-type]
         ends[text] = np.logaddexp(*pair) + added(text) + (0.0 if scorer is None else scorer.end(state))  # type: ignore[arg-type]
@@ -178,8 +178,8 @@ def test_characters_of_a_file_are_scored_one_by_one(tmp_path) -> None:
     model = read_arpa(str(tmp_path / "a.arpa"))
     assert model.is_of_characters
     scorer = ArpaScorer(model, "ab ", 1.0, 0.0)
-    state = scorer.follow(scorer.begin(), 0)
-    np.testing.assert_allclose(scorer.scores(scorer.begin())[0], -0.1 * LN10)
+    state = scorer.follow(scorer.initial_state(), 0)
+    np.testing.assert_allclose(scorer.scores(scorer.initial_state())[0], -0.1 * LN10)
     np.testing.assert_allclose(scorer.scores(state), np.array([-0.8, -0.3, -1.2]) * LN10)
     assert scorer.end(scorer.follow(state, 1)) == pytest.approx(-0.2 * LN10)
 
@@ -201,4 +201,4 @@ def test_training_transcripts_make_likely_what_they_hold() -> None:
     flat = np.log(np.full((5, 4), 0.25))
     best, *_ = prefix_beam_search(flat, 50, scorer)
     assert best.characters == [0, 1, 2]
-    assert scorer.end(scorer.begin()) < scorer.end((1, 2))
+    assert scorer.end(scorer.initial_state()) < scorer.end((1, 2))

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.language.answer_window import Window, WindowSettings
-from mxtrain.dataset.language.questions import Answer, Question
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.errors import ConfigError
-from mxtrain.loss.losses import SpanSoftmaxCrossEntropy
-from mxtrain.metric.answers import AnswerF1, CollectedAnswers, ExactMatch
-from mxtrain.task.question_answering import answer_of
+from mxtrain.text.losses import SpanSoftmaxCrossEntropy
+from mxtrain.text.question_answering.answer_window import Window, WindowSettings
+from mxtrain.text.question_answering.metrics import AnswerF1, CollectedAnswers, ExactMatch
+from mxtrain.text.question_answering.questions import Answer, Question
+from mxtrain.text.question_answering.task import answer_of
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 TEXT = "red cat big dog old cow"

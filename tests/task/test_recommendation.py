@@ -13,17 +13,17 @@ import pytest
 from low_precision import needs_bfloat16
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.interactions import InteractionTable
-from mxtrain.dataset.loading.randomness import Draw
-from mxtrain.dataset.recommendation.source import Interactions
+from mxtrain.data.base import open_splits
 from mxtrain.engine.backend import nd
 from mxtrain.logger.report import next_commands
-from mxtrain.task import all_items
-from mxtrain.task.recommendation_baselines import item_neighbours, mean_ratings, popularity, ranks_of, sampled_ranks
-from mxtrain.trainer.loaders import build_loader
+from mxtrain.recommendation import all_items
+from mxtrain.recommendation.baselines import item_neighbours, mean_ratings, popularity, ranks_of, sampled_ranks
+from mxtrain.recommendation.interactions import InteractionTable
+from mxtrain.recommendation.loader import RecommendationDraw
+from mxtrain.recommendation.source import Interactions
+from mxtrain.training.loaders import build_loader
 from mxtrain.types import CommandLine
-from mxtrain.verify import verify
+from mxtrain.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -56,7 +56,7 @@ def splits(table: Path) -> Any:
 
 
 def candidates_of(source: Interactions) -> np.ndarray:
-    others = source.seen.draw_different(source.user_N, OTHERS, 0, Draw.CANDIDATES)
+    others = source.seen.draw_different(source.user_N, OTHERS, 0, RecommendationDraw.CANDIDATES)
     return np.concatenate([source.item_N[:, None], others], axis=1)
 
 
@@ -121,14 +121,14 @@ def test_it_learns_what_users_have_in_common(train_run: Any, table: Path, model:
     assert result.metrics["test/hr_at_k_sampled"] > 0.9 and result.metrics["test/ndcg_at_k"] > 0.4
 
 
-def test_all_items_are_scored_as_candidates_are_and_those_that_users_have_are_left_out(
+def test_all_items_are_scored_like_candidates_without_the_items_of_the_user(
     train_run: Any, describe_run: Any, table: Path, splits: Any, monkeypatch: Any
 ) -> None:
     words = words_of(table)
     made, _ = train_run(*words)
     strategy = made.runner._evaluator._strategy
     description = describe_run(*words)
-    signature = description.dataset.sign(splits, description.model)
+    signature = description.dataset.infer_signature(splits, description.model)
     loader = build_loader(description, splits.test, signature, strategy.layout.devices[0][0], prefetch=0)
     (batch,) = loader.epoch(0)
     (outputs,) = strategy.predict(batch.inputs)
@@ -192,7 +192,7 @@ def test_predict_names_the_best_items_that_a_user_has_not(
     assert ["all:8", "user7", *(str(cell) for one in first["items"][:2] for cell in one.values())] in rows
 
 
-def test_users_that_nobody_knows_are_named_by_line(train_run: Any, table: Path, tmp_path: Path, capsys: Any) -> None:
+def test_unknown_users_are_named_by_line(train_run: Any, table: Path, tmp_path: Path, capsys: Any) -> None:
     train_run(*words_of(table))
     users = tmp_path / "users.txt"
     users.write_text("user7\nuser777\n")
@@ -308,6 +308,6 @@ def test_the_table_for_tensorboard_says_what_users_have_and_what_comes_first(
 def test_a_hit_rate_among_fewer_items_than_its_k_is_warned_of(table: Path, describe_run: Any) -> None:
     description = describe_run(*words_of(table), "dataset.sampled_negatives=4")
     splits = description.dataset.open()
-    signature = description.dataset.sign(splits, description.model)
+    signature = description.dataset.infer_signature(splits, description.model)
     (said,) = description.task.warnings(description, signature)
     assert said.startswith("metric.hr_at_k_sampled.k=10: of 5 choices, so it is always 1.")

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from mxtrain.cli import main
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.loading.target_scale import with_target_scale
-from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.tabular import Tabular
+from mxtrain.data.base import open_splits
+from mxtrain.data.loading.loader import LoaderOptions
+from mxtrain.data.loading.target_scale import with_target_scale
+from mxtrain.data.signature import Signature
 from mxtrain.errors import CheckpointError, ConfigError, DamagedCheckpoint, DataError
+from mxtrain.tables.number_table import NumberTable
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -118,20 +119,20 @@ def test_the_scale_of_targets_is_kept_and_belongs_to_the_network(describe_run: A
     write_table(tmp_path / "train.csv", 90)
     dataset = describe_run("task=regression", f"dataset.train={tmp_path}/train.csv").dataset
     splits = open_splits(dataset)
-    signature = dataset.sign(splits, None)
+    signature = dataset.infer_signature(splits, None)
     target = splits.train.target_N.astype(float)
     assert (signature.target_mean, signature.target_std) == pytest.approx((target.mean(), target.std()), rel=1e-12)
-    kept = Signature.from_json(json.loads(json.dumps(signature.to_json())))
+    kept = type(signature).from_json(json.loads(json.dumps(signature.to_json())))
     assert kept == signature
     error = splits.val.target_N - target.mean()
     said = dataset.remark(signature, splits)
     assert f"root mean squared error {np.sqrt((error**2).mean()):.6g}" in said
     assert f"mean absolute error {np.abs(error).mean():.6g}" in said
-    dataset.require_same(signature, kept, "here")
+    dataset.check_compatible(signature, kept, "here")
     with pytest.raises(CheckpointError, match="here was trained with targets of mean 1 and deviation"):
-        dataset.require_same(signature, replace(signature, target_mean=1.0), "here")
+        dataset.check_compatible(signature, replace(signature, target_mean=1.0), "here")
     with pytest.raises(CheckpointError, match="by a version that did not standardise targets"):
-        dataset.require_same(signature, replace(signature, target_mean=0.0, target_std=1.0), "here")
+        dataset.check_compatible(signature, replace(signature, target_mean=0.0, target_std=1.0), "here")
     for wrong in ({"target_std": 0.0}, {"target_std": -1.0}, {"target_mean": float("nan")}):
         with pytest.raises(DamagedCheckpoint, match="its targets have mean"):
             replace(signature, **wrong)
@@ -149,13 +150,13 @@ def small_table(tmp_path: Path, header: str, rows: Any) -> str:
 
 def test_missing_features_are_the_mean_of_their_column(tmp_path: Path) -> None:
     rows = [f"{number},{'NA' if number % 5 == 0 else number},\"${number + 1000:,}\"" for number in range(40)]
-    dataset = Tabular(train=small_table(tmp_path, "id,age,target", rows), batch_size=40)
+    dataset = NumberTable(train=small_table(tmp_path, "id,age,target", rows), batch_size=40)
     splits = dataset.open()
-    signature = dataset.sign(splits, None)  # type: ignore[arg-type]
+    signature = dataset.infer_signature(splits, None)  # type: ignore[arg-type]
     age = splits.train.value_NF[:, 0].astype(float)  # type: ignore[attr-defined]
     assert splits.class_names == ["age"] and np.isnan(age).any()
-    options = {"num_classes": 1, "batch_size": 40, "seed": 0, "train": False, "prefetch": 0}
-    (batch,) = dataset.build_loader(splits.train, signature, **options).epoch(0)
+    options = LoaderOptions(batch_size=40, prefetch=0)
+    (batch,) = dataset.build_loader(splits.train, signature, options).epoch(0)
     expected = np.nan_to_num((age - np.nanmean(age)) / np.nanstd(age))
     np.testing.assert_allclose(batch.inputs[0].asnumpy()[:, 0], expected, rtol=1e-5, atol=1e-6)
     assert 1000 <= splits.train.target_N.min()  # type: ignore[attr-defined]
@@ -174,7 +175,7 @@ def test_columns_and_cells_that_are_no_numbers_are_refused(
     tmp_path: Path, header: str, cell: str, words: str
 ) -> None:
     with pytest.raises(DataError, match=words):
-        Tabular(train=small_table(tmp_path, header, [cell.format(number) for number in range(30)])).open()
+        NumberTable(train=small_table(tmp_path, header, [cell.format(number) for number in range(30)])).open()
 
 
 def test_ids_are_copied_beside_predictions(train_run: Any, tmp_path: Path, capsys: Any) -> None:
@@ -209,7 +210,7 @@ def test_the_similarity_of_sentences_is_read_as_published(describe_run: Any, tmp
     splits = open_splits(description.dataset)
     assert splits.train.pairs[0] == ("A plane takes off.", "A train leaves.")
     np.testing.assert_array_equal(splits.val.label_N, np.float32([4.25, 0]))
-    signature = description.dataset.sign(splits, description.model)
+    signature = description.dataset.infer_signature(splits, description.model)
     assert (signature.target_mean, signature.target_std) == (2.125, 2.125)
     assert "this mean, predicted for each" in description.dataset.remark(signature, splits)
     with pytest.raises(ConfigError, match="its samples are for task=regression. Type that"):

@@ -1,4 +1,4 @@
-"""The picture of samples: any size of image, and red where the network is wrong."""
+"""The image of samples: any size of image, and red where the network is wrong."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_wrong_predictions_are_red():
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8, 1), (3, 32, 32, 3), (3, 500, 300, 3), (1, 16, 4, 4), (0, 8, 8, 1)])
-def test_pictures_of_any_size(shape):
+def test_images_of_any_size(shape):
     samples = Shown(np.zeros(shape, np.uint8), np.zeros(shape[0], int), np.full((shape[0], 20), 0.05))
     picture = draw_samples(samples, ["a class with a very long name indeed"], 16)
     assert picture.mode == "RGB" and picture.width < 700

@@ -14,20 +14,22 @@ import pytest
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.signature import Signature
+from mxtrain.data.base import open_splits
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.errors import ConfigError
-from mxtrain.loss.losses import PixelSoftmaxCrossEntropy
-from mxtrain.metric.meter import Meter
-from mxtrain.metric.pixels import MeanIoU, PixelAccuracy
-from mxtrain.task.mask_picture import palette
-from mxtrain.task.segmentation import Segmentation
+from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.types import Batch
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.segmentation.losses import PixelSoftmaxCrossEntropy
+from mxtrain.vision.segmentation.mask_picture import palette
+from mxtrain.vision.segmentation.metrics import MeanIoU, PixelAccuracy
+from mxtrain.vision.segmentation.signature import MaskSignature
+from mxtrain.vision.segmentation.task import Segmentation
 
 TASK = Segmentation()
 NAMES = ["background", "cat", "dog", "cow"]
-SIGNATURE = Signature((3, 4, 6), class_names=NAMES, mask_values=[0, 7, 9, 200])
+DECODING = Decoding((3, 4, 6))
+SIGNATURE = MaskSignature((3, 4, 6), class_names=NAMES, mask_values=[0, 7, 9, 200], decoding=DECODING)
 SMALL = (
     "task=segmentation", "dataset.image_size=[16,16]", "dataset.digit_size=[8,12]", "dataset.num_train=24",
     "dataset.num_val=10", "dataset.batch_size=8", "dataset.eval_batch_size=4", "model.channels=[8,16]",
@@ -101,7 +103,7 @@ def test_weights_of_classes_that_cannot_be_are_refused(weights: Any, said: str) 
 def test_metrics_are_those_of_counted_pixels() -> None:
     """Over two batches, with ignored pixels and a class that is nowhere."""
     metrics = {"left_out": MeanIoU(), "zero": MeanIoU(absent_classes="zero"), "accuracy": PixelAccuracy()}
-    meter = Meter(metrics, 4, weighted=True)
+    meter = Meter(metrics, 4, LossWeights(True))
     right, total, shared_K, union_K = 0, 0, np.zeros(4), np.zeros(4)
     sums = np.zeros(meter.width)
     for seed in (0, 1):
@@ -122,7 +124,7 @@ def test_metrics_are_those_of_counted_pixels() -> None:
     assert MeanIoU().signature != MeanIoU(absent_classes="zero").signature
 
 
-def test_a_prediction_is_as_large_as_its_picture() -> None:
+def test_a_prediction_is_as_large_as_its_image() -> None:
     logits = draw((3, 4, 8, 8))
     meta = np.array([[8, 8, 8, 8], [5, 7, 5, 7], [16, 12, 8, 6]])
     found = TASK.decode((nd.array(logits),), Batch((), (), 3, meta=meta))
@@ -149,7 +151,7 @@ def test_rows_and_files_of_a_prediction() -> None:
     assert image.mode == "P"
     np.testing.assert_array_equal(np.asarray(image), [[0, 0, 200], [9, 0, 200]])
     assert image.convert("RGB").getpixel((0, 1)) == tuple(palette(256)[9])
-    wide = Signature((3, 4, 6), class_names=["a", "b"], mask_values=[300, 40000])
+    wide = MaskSignature((3, 4, 6), class_names=["a", "b"], mask_values=[300, 40000], decoding=DECODING)
     image = Image.open(io.BytesIO(TASK.encode_file(wide, np.array([[0, 1]]), [], 0)))
     np.testing.assert_array_equal(np.asarray(image), [[300, 40000]])
 
@@ -220,7 +222,7 @@ def test_eval_and_predict_agree_and_show(train_run: Any, tmp_path: Path, capsys:
     np.testing.assert_array_equal(counted, expected)
     with Image.open(run_dir / "eval" / "val" / "worst.png") as shown:
         assert shown.mode == "RGB" and shown.width > 300
-    # A picture larger than the frame: its mask is as large as it is.
+    # An image larger than the frame: its mask is as large as it is.
     Image.fromarray(np.zeros((50, 30, 3), np.uint8)).save(tmp_path / "tall.jpg")
     capsys.readouterr()
     assert run(["predict", str(run_dir), str(tmp_path / "tall.jpg"), "format=csv"]) == 0
@@ -278,7 +280,7 @@ def test_what_does_not_fit_is_refused(words: Any, said: str, capsys: Any, tmp_pa
 )  # fmt: skip
 def test_a_loss_of_the_users_is_tried_before_training(describe_run: Any, name: str, words: Any, said: str) -> None:
     description = describe_run(*SMALL, "loss=l2", f"loss._target_={name}", *words)
-    signature = Signature((3, 16, 16), class_names=NAMES)
+    signature = MaskSignature((3, 16, 16), class_names=NAMES, decoding=DECODING)
     with pytest.raises(ConfigError) as caught:
         TASK.build_loss(description, signature, training=True)
     assert said in str(caught.value) and name.rpartition(".")[2] in str(caught.value)
@@ -292,7 +294,7 @@ def test_a_loss_of_the_users_is_given_all_outputs(describe_run: Any, tmp_path: P
         "        return -F.sum(log_p * (mask >= 0), axis=(1, 2)), F.sum(mask >= 0, axis=(1, 2))\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    signature = Signature((3, 16, 16), class_names=NAMES)
+    signature = MaskSignature((3, 16, 16), class_names=NAMES, decoding=DECODING)
     own = TASK.build_loss(describe_run(*SMALL, "loss=l2", "loss._target_=own_pixels.Own"), signature, training=True)
     assert own.weighted
     arrays = nd.array(draw((2, 4, 3, 5))), nd.array(np.random.RandomState(0).randint(-1, 4, (2, 3, 5)))
@@ -301,7 +303,7 @@ def test_a_loss_of_the_users_is_given_all_outputs(describe_run: Any, tmp_path: P
         np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-5)
 
 
-def test_shown_samples_are_a_picture_in_tensorboard(train_run: Any, tmp_path: Path) -> None:
+def test_shown_samples_are_an_image_in_tensorboard(train_run: Any, tmp_path: Path) -> None:
     made, _ = train_run(*SMALL, "trainer.max_epochs=1", "trainer.limit_train_batches=1")
     (picture,) = made.runner._data.samples.artifacts(made.runner._evaluator)
     assert picture.name == "samples"
@@ -316,7 +318,7 @@ def test_the_mean_score_of_the_largest_class_over_its_pixels_is_explained() -> N
     score_BKHW[0, 0] += 9  # background, but for five pixels
     score_BKHW[0, 2, 1:3, 1:3] += 20
     score_BKHW[0, 1, 0, 0] += 20
-    score_BKHW[0, 3, 3, :] += 40  # below the picture, which has 3 of the 4 rows
+    score_BKHW[0, 3, 3, :] += 40  # below the image, which has 3 of the 4 rows
     score_BKHW[1, 0] += 99
     mask_BHW = np.zeros((3, 4, 6), int)
     mask_BHW[0, 1:3, 1:3] = 2

@@ -1,4 +1,4 @@
-"""Segmentation of pictures in files: what `predict` writes is a mask like those of the dataset, and `eval` says of it
+"""Segmentation of images in files: what `predict` writes is a mask like those of the dataset, and `eval` says of it
 what NumPy does."""
 
 import json
@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.segmentation_folder import SegmentationFolder
+from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
 SIZES = [(40, 52), (64, 64), (33, 70), (90, 120), (100, 64), (75, 131), (64, 48), (57, 57)]
 VALUES = np.array([10, 20, 200], np.uint8)
@@ -45,7 +45,7 @@ def test_what_is_predicted_can_be_read_as_masks_and_is_what_eval_measures(tmp_pa
         "dataset.batch_size=2", "trainer.max_epochs=1",
     ]  # fmt: skip
     train_run("task=segmentation", "dataset=segmentation_folder", *settings)
-    # The frame of the run, in which all but one picture fit; and a smaller one, in which most do not.
+    # The frame of the run, in which all but one image fit; and a smaller one, in which most do not.
     for frame in ([], ["dataset.eval_size=[40,50]"]):
         assert run(["predict", "run", str(root / "images/val"), "folder=masks", "output=rows.jsonl", *frame]) == 0
         assert run(["eval", "run", *frame]) == 0

@@ -13,15 +13,15 @@ from low_precision import needs_bfloat16
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.digit_lines import DigitLines
-from mxtrain.dataset.signature import Signature
+from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import ConfigError, DataError
+from mxtrain.speech.digit_lines import DigitLines
+from mxtrain.speech.speech_recognition import SpeechRecognition
+from mxtrain.speech.speech_report import SpeechReport
 from mxtrain.task.sample_picture import RIGHT, WRONG
-from mxtrain.task.speech_recognition import SpeechRecognition
-from mxtrain.task.speech_report import SpeechReport
 from mxtrain.types import Batch
-from mxtrain.verify import verify
+from mxtrain.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 SIGNATURE = Signature(((64, 8), ()), class_names=["a", "b", " "])
@@ -203,7 +203,7 @@ def test_a_run_on_recordings_is_evaluated_and_predicts_files(train_run: Any, tmp
     assert run(["eval", str(tmp_path / "run"), "dataset.features.num_mels=20"]) == 2
 
 
-def test_lines_are_read_from_pictures(train_run: Any, tmp_path: Path, capsys: Any) -> None:
+def test_lines_are_read_from_images(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     train_run("task=speech_recognition", *LINES, *SMALL, run_dir=tmp_path / "run")
     lines: Any = DigitLines(num_train=4, num_val=4).open().val
     picture = (np.clip(lines.draw(0), 0, 1) * 255).astype(np.uint8)
@@ -213,7 +213,7 @@ def test_lines_are_read_from_pictures(train_run: Any, tmp_path: Path, capsys: An
     (row,) = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert set(row["text"]) <= set("0123456789")
     assert run(["predict", str(tmp_path / "run"), str(tmp_path / "none.png")]) == 2
-    assert "none.png' is no picture that can be read" in capsys.readouterr().err
+    assert "none.png' is not a readable image" in capsys.readouterr().err
     assert run(["eval", str(tmp_path / "run"), "dataset=kaldi", "dataset.train=/nowhere"]) == 2
     assert "has learned from frames that are no sound" in capsys.readouterr().err
 

@@ -14,13 +14,14 @@ from tensorboardX.proto.event_pb2 import Event
 
 from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.formant_digits import FormantDigits
-from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.speech.features import Features
+from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import nd
 from mxtrain.errors import CheckpointError
 from mxtrain.logger.tensorboard_logger import sound_of
-from mxtrain.task.speech_synthesis import SpeechSynthesis, decode_frames
+from mxtrain.speech.features import Features
+from mxtrain.speech.formant_digits import FormantDigits
+from mxtrain.speech.signature import SymbolSignature
+from mxtrain.speech.speech_synthesis import SpeechSynthesis, decode_frames
 from mxtrain.types import Audio, Batch
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -34,7 +35,7 @@ SMALL = (
 
 def signature() -> Signature:
     mean, std = (np.arange(16) + first for first in (0.0, 1.0))
-    return Signature(((4,), (), (16,), (16, 4)), mean.tolist(), std.tolist(), symbols=["a"], audio=FEATURES)
+    return SymbolSignature(((4,), (), (16,), (16, 4)), mean.tolist(), std.tolist(), symbols=["a"], audio=FEATURES)
 
 
 def test_predictions_are_frames_without_padding_in_logarithms_of_power() -> None:
@@ -45,7 +46,7 @@ def test_predictions_are_frames_without_padding_in_logarithms_of_power() -> None
     assert SpeechSynthesis().row(signature(), found[0].asnumpy(), 1) == {"frames": 6, "seconds": 0.075}
 
 
-def test_samples_are_shown_as_pictures_and_as_sounds(tmp_path: Path) -> None:
+def test_samples_are_shown_as_images_and_as_sounds(tmp_path: Path) -> None:
     val: Any = FormantDigits(num_train=2, num_val=3, features=FEATURES).open().val
     task, found = SpeechSynthesis(iterations=3, shown_sounds=1), [val.read(index) + 0.5 for index in range(3)]
     picture, *sounds = task.show(signature(), val, found, [])

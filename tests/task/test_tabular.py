@@ -15,9 +15,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
 from mxtrain.cli import main
-from mxtrain.dataset.base import open_splits
+from mxtrain.data.base import open_splits
 from mxtrain.errors import CheckpointError, ConfigError
-from mxtrain.verify import verify
+from mxtrain.verification import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -107,7 +107,7 @@ def test_the_report_stands_beside_scikit_learns_logistic_regression(train_run: A
 
 
 def run_dataset() -> Any:
-    from mxtrain.dataset.breast_cancer import BreastCancer
+    from mxtrain.tables.breast_cancer import BreastCancer
 
     return BreastCancer()
 

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.language.conll_file import TaggedWords
-from mxtrain.dataset.language.tagged import TaggedSentences
-from mxtrain.dataset.language.tags import TagCodes
-from mxtrain.dataset.signature import Signature
+from mxtrain.data.signature import Signature
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
-from mxtrain.metric.entities import CollectedTags, EntityF1
-from mxtrain.task.token_classification import TokenClassification
-from mxtrain.task.token_report import TokenReport
+from mxtrain.metric.meter import LossWeights
+from mxtrain.text.token_classification.conll_file import TaggedWords
+from mxtrain.text.token_classification.metrics import CollectedTags, EntityF1
+from mxtrain.text.token_classification.report import TokenReport
+from mxtrain.text.token_classification.tagged import TaggedSentences
+from mxtrain.text.token_classification.tags import TagCodes
+from mxtrain.text.token_classification.task import TokenClassification
 from mxtrain.types import Batch
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -61,7 +62,7 @@ def test_entities_span_the_parts_of_a_sentence_whoever_measured_them() -> None:
 def test_metrics_of_entities_need_tags_that_mean_some() -> None:
     description: Any = SimpleNamespace(metric={"entity_f1": EntityF1()})
     with pytest.raises(ConfigError, match=r"metric.entity_f1: the tags \(NN, VB.*Type metric=\[token_accuracy\]"):
-        TASK.build_meter(description, Signature(SIGNATURE.shape, class_names=["NN", "VB"]), True, False)
+        TASK.build_meter(description, Signature(SIGNATURE.shape, class_names=["NN", "VB"]), LossWeights(True), False)
 
 
 def test_rows_join_the_parts_of_a_sentence() -> None:

@@ -11,7 +11,7 @@ import pytest
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.task.explained import Explained
-from mxtrain.trainer.attribution import (
+from mxtrain.training.attribution import (
     MAX_STEPS,
     TOLERANCE,
     LargestLosses,
@@ -203,7 +203,7 @@ def test_a_layer_that_nothing_is_made_of_is_refused() -> None:
     network.initialize(mx.init.Normal(1))
     with pytest.raises(ConfigError, match="explain_layer=side: nothing of what it returns reaches the prediction"):
         found_by(build_method("grad_cam", network, "side", SHAPE), np.ones((1, *SHAPE)))
-    assert nd.Pooling.__module__ != "mxtrain.trainer.attribution" and not autograd.is_recording()
+    assert nd.Pooling.__module__ != "mxtrain.training.attribution" and not autograd.is_recording()
 
 
 def dense_network() -> Any:

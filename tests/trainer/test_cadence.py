@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from mxtrain.trainer.cadence import Cadence
+from mxtrain.cadence import Cadence
 
 
 def moments(

@@ -13,8 +13,8 @@ from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.process.stopping import BrokenOff
-from mxtrain.trainer import evaluate
-from mxtrain.trainer.evaluate import VECTORS_PER_READ, Evaluator, joined
+from mxtrain.training import evaluate
+from mxtrain.training.evaluate import VECTORS_PER_READ, Evaluator, joined
 from mxtrain.types import Batch
 
 
@@ -36,10 +36,7 @@ class Batches:
         self.labels = [rng.randint(0, 3, size) for size in sizes]
         self._breaks_after = breaks_after
 
-    def follow(self, strategies: Any) -> None:
-        """Samples do not come from the weights."""
-
-    def epoch(self, number: int) -> Iterator[Batch]:
+    def epoch(self, number: int = 0, start: int = 0, consumer: Any = None) -> Iterator[Batch]:
         assert number == 0
         for done, (score_BK, label_B) in enumerate(zip(self.scores, self.labels)):
             if done == self._breaks_after:
@@ -94,15 +91,12 @@ class Remembering:
 class Rows:
     """Batches of ones whose rows go on."""
 
-    def follow(self, strategies: Any) -> None:
-        """Samples do not come from the weights."""
-
-    def epoch(self, epoch: int = 0) -> Iterator[Batch]:
+    def epoch(self, epoch: int = 0, start: int = 0, consumer: Any = None) -> Iterator[Batch]:
         for number in range(3):
-            yield Batch((nd.ones((2, 1)),), (nd.ones((2,)),), 2, goes_on=number > 0)
+            yield Batch((nd.ones((2, 1)),), (nd.ones((2,)),), 2, continues_previous=number > 0)
 
 
-def test_what_is_carried_begins_with_zeros_in_each_pass_and_nobody_else_sees_it() -> None:
+def test_recurrent_state_starts_with_zeros_in_each_pass_and_stays_private() -> None:
     Remembering.objective.network.initialize()
     evaluator = Evaluator(Remembering(), lambda *arrays: arrays[0], Meter({}, 1))  # type: ignore[arg-type]
     for _ in range(2):

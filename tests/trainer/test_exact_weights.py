@@ -14,8 +14,7 @@ from in_threads import Rendezvous, ThreadStore
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.world import World
-from mxtrain.loss.blocks import MaskedSoftmaxCrossEntropyLoss
-from mxtrain.metric.meter import Meter
+from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.metric.metrics import MaskedAccuracy, MaskedPerplexity
 from mxtrain.model.prepare import initialize
 from mxtrain.optimizer.ema import build_average
@@ -23,7 +22,8 @@ from mxtrain.optimizer.optimizers import SGD
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.strategies import Data, Hybrid, Pipeline, Single
-from mxtrain.trainer.step import TrainingStep
+from mxtrain.text.loss_blocks import MaskedSoftmaxCrossEntropyLoss
+from mxtrain.training.step import TrainingStep
 from mxtrain.types import Batch
 
 POSITIONS, WIDTH, CLASSES, LR = 5, 4, 3, 0.5
@@ -45,7 +45,7 @@ def step_of(placement: Any, parts: int, store: Any, clip: Any = None, cast: str 
     network(nd.zeros((1, *shape)))
     initialize(network, "xavier", 0, mx.cpu(0))
     network.hybridize()
-    meter = Meter({"accuracy": MaskedAccuracy(), "perplexity": MaskedPerplexity()}, CLASSES, weighted=True)
+    meter = Meter({"accuracy": MaskedAccuracy(), "perplexity": MaskedPerplexity()}, CLASSES, LossWeights(True))
     loss = MaskedSoftmaxCrossEntropyLoss()
     loss.hybridize()
     strategy = placement.build(Objective(network, loss, meter, shape, 12), parts, store)
@@ -119,7 +119,7 @@ def test_workers_divide_by_the_weight_of_all_of_them(sizes: Tuple[int, int]) -> 
     for _, after, sums in found:
         for parameter, value in expected.items():
             np.testing.assert_allclose(after[parameter], value, rtol=2e-5, atol=1e-6)
-        meter = Meter({"accuracy": MaskedAccuracy(), "perplexity": MaskedPerplexity()}, CLASSES, weighted=True)
+        meter = Meter({"accuracy": MaskedAccuracy(), "perplexity": MaskedPerplexity()}, CLASSES, LossWeights(True))
         assert meter.values(sums, 12)["loss"] == pytest.approx(loss, rel=1e-5)
 
 

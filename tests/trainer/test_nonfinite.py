@@ -1,5 +1,5 @@
 from mxtrain.engine.backend import gluon, mx, nd
-from mxtrain.trainer.nonfinite import first_nonfinite_layer
+from mxtrain.training.nonfinite import first_nonfinite_layer
 
 
 class Log(gluon.HybridBlock):

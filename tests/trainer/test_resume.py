@@ -9,11 +9,8 @@ import signal
 import sys
 import textwrap
 import time
-from dataclasses import replace
 
-import numpy as np
 import pytest
-from PIL import Image
 from running import (
     FULL,
     SMALL,
@@ -28,15 +25,12 @@ from running import (
     steps,
 )
 
-from mxtrain.build import build_run
 from mxtrain.checkpoint import open_checkpoint
-from mxtrain.cli import main
 from mxtrain.cli.arguments import parse
 from mxtrain.cli.restored import restore_description
-from mxtrain.engine.native import library
 from mxtrain.errors import CheckpointError
-from mxtrain.task.earlier import task_of_earlier
-from mxtrain.trainer.resume import BOUND, differences
+from mxtrain.native import library
+from mxtrain.training.resume import differences
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +149,7 @@ def test_budgets_end_with_75_and_continue_exactly(unbroken, tmp_path):
 
 SIGNALLED = textwrap.dedent("""
         import os, signal, time
-        from mxtrain.trainer.evaluate import Evaluator
+        from mxtrain.training.evaluate import Evaluator
         predict = Evaluator.predict
         passes = [0]
         def signalled(self, loader):
@@ -342,7 +336,6 @@ def test_a_run_that_is_continued_ends_the_same_under_every_placement(name, tmp_p
     unbroken, run_dir = tmp_path / "unbroken", tmp_path / "run"
     placed = (*PLACED, *PLACEMENTS[name], "model.dropout=0.3")
     train_run(*placed, run_dir=unbroken)
-    from mxtrain.checkpoint import open_checkpoint
 
     cut = open_checkpoint(str(unbroken), which="last").state["run"]["cut_before"]
     by_hand = (f"parallel.cut_before={json.dumps(cut)}",) if cut else ()
@@ -362,7 +355,6 @@ def test_a_killed_run_ends_the_same_where_all_that_is_placed_comes_together(tmp_
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     (tmp_path / "dying.py").write_text(DYING)
     path = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{unbroken_root()}"}
-    from mxtrain.checkpoint import open_checkpoint
 
     cut = open_checkpoint(str(unbroken), which="last").state["run"]["cut_before"]
     by_hand = (f"parallel.cut_before={json.dumps(cut)}",) if cut else ()
@@ -392,93 +384,20 @@ def test_a_checkpoint_goes_on_under_any_other_placement(tmp_path, train_run):
 
 
 # What a run of before there were tasks said of itself.
-EARLIER = {
-    "classification": ("model=mlp", "model.hidden=[8]", "dataset.batch_size=100"),
-    "masked_language_modeling": (
-        "dataset=masked_text", "model=bert", "model.num_layers=1", "model.units=16", "model.hidden_size=32",
-        "model.num_heads=2", "dataset.max_length=16", "dataset.vocab_size=400", "dataset.batch_size=8",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.usefixtures("own_cache")
-@pytest.mark.parametrize("task", EARLIER)
-def test_a_checkpoint_of_before_there_were_tasks_goes_on_and_is_measured(describe_run, tmp_path, capsys, task):
-    (tmp_path / "text.txt").write_text("\n\n".join(["one two three four five six seven eight nine"] * 60))
-    words = [*EARLIER[task], "trainer.limit_train_batches=3", "trainer.limit_val_batches=1", "logger=jsonl"]
-    words += [f"dataset.train={tmp_path / 'text.txt'}"] if task != "classification" else []
-    run_dir = tmp_path / "run"
-    now = describe_run(*words, "trainer.max_epochs=1")
-    before = {group: values for group, values in now.config.items() if group != "task"}
-    made = build_run(replace(now, config=before), run_dir)
-    assert made.runner.train(made.info).exit_code == 0
-    assert "task" not in open_checkpoint(str(run_dir)).state["run"]["description"]
-
-    assert main(["eval", str(run_dir), "split=val", "limit_batches=1"]) == 0
-    measured = json.loads((run_dir / "eval" / "val" / "metrics.json").read_text())
-    assert measured["loss"] == pytest.approx(status(run_dir)["metrics"]["val/loss"], rel=1e-5)
-    picture = tmp_path / "a.png"
-    Image.fromarray(np.zeros((8, 8), np.uint8)).save(picture)
-    capsys.readouterr()
-    code = main(["predict", str(run_dir), str(picture)])
-    said = capsys.readouterr()
-    if task == "classification":
-        assert code == 0 and json.loads(said.out)["class"] in list("0123456789")
-    else:
-        assert code == 2 and "task=masked_language_modeling has nothing to say of single files" in said.err
-
-    assert now.task.name == task
-    more = build_run(describe_run(*words, "trainer.max_epochs=2"), run_dir)
-    assert more.info.resumed_step == 3 and more.runner.train(more.info).exit_code == 0
-    assert steps(run_dir) == [1, 2, 3, 4, 5, 6]
-    # From then on its checkpoints name the task, and another one is refused.
-    named = open_checkpoint(str(run_dir), which="last").state["run"]["description"]
-    assert named["task"] == now.config["task"]
-    for described in (before, named):
-        assert differences(described, {**now.config, "task": {"_target_": "mine.Task"}}) == [
-            f"  task._target_: was {named['task']['_target_']}, now mine.Task"
-        ]
-
-
-def test_a_description_whose_dataset_is_none_has_the_task_that_there_was():
-    for dataset in ({}, {"dataset": None}, {"dataset": "x"}, {"dataset": ["x"]}):
-        assert task_of_earlier(dataset) == {"_target_": "mxtrain.task.classification.Classification"}
-
-
-def test_a_run_from_before_its_strategy_moved_is_the_same_run(describe_run):
-    now = describe_run("parallel=data").config
-    before = {**now, "parallel": {**now["parallel"], "_target_": "mxtrain.parallel.data.Data"}}
-    assert differences(before, now) == []
-
-
-def test_a_description_of_before_a_setting_is_the_same_run(describe_run):
-    now = describe_run("dataset.batch_size=64").config
-    before = {group: {name: value for name, value in now[group].items() if f"{group}.{name}" not in BOUND}
-              if group in ("dataset", "trainer") else now[group] for group in now}  # fmt: skip
-    assert "sampler" not in before["dataset"] and differences(before, now) == differences(now, before) == []
-    other = describe_run("dataset.batch_size=64", "dataset.sampler=balanced").config
-    assert differences(before, other) == ["  dataset.sampler: was shuffle, now balanced"]
+def test_settings_of_the_sampler_compute_something_else(describe_run):
+    now, other = (describe_run("dataset.batch_size=64", f"dataset.sampler={name}").config
+                  for name in ("shuffle", "balanced"))  # fmt: skip
+    assert differences(now, now) == []
+    assert differences(now, other) == ["  dataset.sampler: was shuffle, now balanced"]
     weighted = [
         describe_run("dataset.batch_size=64", "dataset.sampler=weighted", f"dataset.class_weights.3={weight}").config
         for weight in (2.0, 4.0)
     ]
     assert differences(*weighted) == ["  dataset.class_weights.3: was 2.0, now 4.0"]
-    assert len(differences(before, weighted[0])) == 2
-
-
-@pytest.mark.parametrize("overrides, path, same, other", [
-    (("task=reinforcement_learning",), "dataset.channels", "auto", "last"),
-    (("task=language_modeling", "model=gpt"), "model.gelu", "erf", "tanh"),
-])  # fmt: skip
-def test_a_description_of_before_a_setting_of_one_part_is_the_same_run(describe_run, overrides, path, same, other):
-    group, name = path.split(".")
-    now, changed = (describe_run(*overrides, f"{path}={value}").config for value in (same, other))
-    before = {**now, group: {key: value for key, value in now[group].items() if key != name}}
-    assert differences(before, now) == [] and differences(before, changed) == [f"  {path}: was {same}, now {other}"]
+    assert len(differences(now, weighted[0])) == 2
 
 
 def test_a_reference_that_scales_nothing_is_the_same_run(describe_run):
-    """A preset got one after runs of it were made."""
     plain, idle, scaled = (
         describe_run("dataset.batch_size=64", f"trainer.reference_batch_size={reference}").config
         for reference in ("null", 64, 128)

@@ -1,4 +1,4 @@
-"""The table and the picture of metrics under corruption."""
+"""The table and the image of metrics under corruption."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxtrain.trainer.robustness import corruption_artifacts
+from mxtrain.training.robustness import corruption_artifacts
 
 ROWS: Any = [
     ("none", 0, {"loss": 0.1, "accuracy": 0.9, "samples_per_s": 5.0}),
@@ -30,7 +30,7 @@ def test_the_table_has_a_row_for_each_pass_the_clean_one_first() -> None:
 @pytest.mark.parametrize(
     "names", [[], ["accuracy"], ["accuracy", "top_k"], ["a", "b", "c", "d"]], ids=lambda names: f"{len(names)} metrics"
 )
-def test_the_picture_has_a_plot_for_each_metric_and_a_line_for_each_corruption(names: Any) -> None:
+def test_the_image_has_a_plot_for_each_metric_and_a_line_for_each_corruption(names: Any) -> None:
     rows = [(corruption, severity, {"loss": 0.5, **{name: 0.5 for name in names}}) for corruption, severity, _ in ROWS]
     _, picture = corruption_artifacts(rows, "val, step 3")
     drawn = picture.draw(16)

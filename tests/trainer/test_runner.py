@@ -19,13 +19,13 @@ from mxtrain.build import build_run
 from mxtrain.checkpoint import lock_run_directory, open_checkpoint
 from mxtrain.cli import evaluate
 from mxtrain.cli.job import begin_run
-from mxtrain.dataset.signature import Signature
+from mxtrain.data.signature import signature_of
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
 from mxtrain.logger.report import render_result
 from mxtrain.metric.metrics import Accuracy
-from mxtrain.trainer.loaders import build_loader
-from mxtrain.trainer.trained import load_trained
+from mxtrain.trained import load_trained
+from mxtrain.training.loaders import build_loader
 from mxtrain.types import Callback, CommandLine
 
 SMALL = ("model=mlp", "model.hidden=[16]", "dataset.batch_size=100", "trainer.log_interval=5")  # 13 steps an epoch
@@ -179,7 +179,7 @@ class Removing(Callback):
 def test_a_run_whose_directory_is_removed_ends_with_1_and_makes_none_anew(make, tmp_path, step, replaced, checkpoint):
     with lock_run_directory(tmp_path / "run"):
         run = make("trainer.max_epochs=2", f"checkpoint={checkpoint}")
-        run.runner._watchers._callbacks.append(Removing(tmp_path / "run", step, replaced))
+        run.runner._callbacks._callbacks.append(Removing(tmp_path / "run", step, replaced))
         result = run.runner.train(run.info)
     assert (result.state, result.exit_code) == ("failed", 1) and result.step < 27
     assert "was removed or replaced" in result.cause and str(tmp_path / "run") in result.cause
@@ -200,7 +200,7 @@ def test_a_validation_loss_of_nan_stops_nothing_by_itself(make, tmp_path, monkey
 @pytest.mark.parametrize("event, step", [("on_start", 0), ("on_steps", 12), ("on_validation", 0), ("on_checkpoint", 0)])
 def test_a_callback_that_raises_ends_the_run_with_its_error(make, tmp_path, event, step):
     run = make("trainer.max_epochs=2")
-    run.runner._watchers._callbacks.insert(0, Raising(event, step))
+    run.runner._callbacks._callbacks.insert(0, Raising(event, step))
     with pytest.raises(KeyError, match="no such thing"):
         run.runner.train(run.info)
     ended = status(tmp_path / "run")
@@ -209,7 +209,7 @@ def test_a_callback_that_raises_ends_the_run_with_its_error(make, tmp_path, even
 
 def test_a_callback_that_raises_at_the_end_is_told_after_everybody_was(make, tmp_path):
     run = make("trainer.max_epochs=1")
-    run.runner._watchers._callbacks.insert(0, Raising("on_end"))
+    run.runner._callbacks._callbacks.insert(0, Raising("on_end"))
     with pytest.raises(KeyError):
         run.runner.train(run.info)
     assert status(tmp_path / "run")["state"] == "failed" and status(tmp_path / "run")["step"] == 13
@@ -260,7 +260,7 @@ UNSTEADY = ("optimizer=sgd", "optimizer.lr=0.9", "lr_scheduler=constant", "train
 def measure(run_dir, description, split):
     """Loss and metrics as `eval` finds them with the best checkpoint of a run, and its step."""
     checkpoint = open_checkpoint(run_dir)
-    signature = Signature.from_json(checkpoint.state["run"]["input"])
+    signature = signature_of(checkpoint, description.dataset.signature_class)
     trained = load_trained(checkpoint, description, signature)
     source = getattr(description.dataset.open(), split)
     values = trained.evaluator.measure(build_loader(description, source, signature, trained.device))
@@ -412,7 +412,7 @@ def test_the_points_of_a_curve_are_of_as_many_steps_each_and_the_same_after_an_i
                 f"trainer.log_interval={log_interval}",
             )  # fmt: skip
             run = build_run(describe_run("logger=jsonl", *options), tmp_path / folder)
-            run.runner._watchers._callbacks.append(found)
+            run.runner._callbacks._callbacks.append(found)
             run.runner.train(run.info)
         return found.found
 
@@ -490,11 +490,11 @@ class Glances(Callback):
 def test_where_rows_take_long_those_who_show_a_run_get_to_see_a_step_that_is_done(
     make, monkeypatch, tmp_path, interval_s, seen
 ):
-    from mxtrain.trainer import recorder
+    from mxtrain.training import recorder
 
     monkeypatch.setattr(recorder, "GLANCE_INTERVAL_S", interval_s)
     run, glances = make("trainer.max_epochs=1", "trainer.log_interval=50"), Glances()
-    run.runner._watchers._callbacks.append(glances)
+    run.runner._callbacks._callbacks.append(glances)
     run.runner.train(run.info)
     assert [row["step"] for _, row in glances.seen] == list(seen) and {rows for rows, _ in glances.seen} <= {0}
     assert [row["step"] for row in glances.rows] == list(range(1, 14)) == steps(tmp_path / "run")

@@ -23,10 +23,10 @@ from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World
 from mxtrain.optimizer.ema import build_average
-from mxtrain.trainer import snapshot
-from mxtrain.trainer.plan import Plan
-from mxtrain.trainer.state import TrainState
-from mxtrain.trainer.step import TrainingStep
+from mxtrain.training import snapshot
+from mxtrain.training.plan import Plan
+from mxtrain.training.state import TrainState
+from mxtrain.training.step import TrainingStep
 
 
 def one_step_of(number: int) -> TrainingStep:

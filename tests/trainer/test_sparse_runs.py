@@ -11,11 +11,11 @@ import pytest
 
 from mxtrain.build import build_run
 from mxtrain.checkpoint import open_checkpoint
-from mxtrain.dataset.signature import Signature
+from mxtrain.data.signature import signature_of
 from mxtrain.errors import ConfigError
 from mxtrain.optimizer.rows import lazy_update
-from mxtrain.trainer.trained import load_network, load_trained
-from mxtrain.verify import verify
+from mxtrain.trained import load_network, load_trained
+from mxtrain.verification import verify
 
 ADAM = ("optimizer=adam", "optimizer.wd=0.01")
 
@@ -69,7 +69,7 @@ def test_what_was_trained_sparse_is_measured_and_handed_out_whole(
 ) -> None:
     train("run", *ADAM, "trainer.sparse_grad=true", "trainer.max_epochs=1")
     checkpoint = open_checkpoint(tmp_path / "run")
-    signature = Signature.from_json(checkpoint.state["run"]["input"])
+    signature = signature_of(checkpoint, describe_run(*settings).dataset.signature_class)
     descriptions = [describe_run(*settings, *ADAM, f"trainer.sparse_grad={form}") for form in ("true", "false")]
     inputs = next(iter(build_run(descriptions[0], tmp_path / "other").runner._data.val.epoch(0))).inputs
     outputs = [load_trained(checkpoint, one, signature).strategy.predict(inputs)[0] for one in descriptions]
@@ -106,7 +106,7 @@ def test_the_summary_counts_all_rows(describe_run: Any, settings: Any, tmp_path:
 def test_a_large_table_that_stays_dense_is_said(
     describe_run: Any, settings: Any, tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("mxtrain.build.PAYS_FROM", 100)
+    monkeypatch.setattr("mxtrain.training.network.PAYS_FROM", 100)
     caplog.set_level(logging.INFO, "mxtrain")
     build_run(describe_run(*settings, "optimizer=lamb"), tmp_path / "run")
     assert "holds all of its rows: optimizer=lamb looks at the norm of a whole table" in caplog.text

@@ -11,7 +11,7 @@ import pytest
 from mxtrain.checkpoint.contents import read_checkpoint
 from mxtrain.errors import CheckpointError
 from mxtrain.task.classification import Classification
-from mxtrain.trainer import snapshot
+from mxtrain.training import snapshot
 
 GIVEN = ("model=mlp", "model.hidden=[16]", "dataset.batch_size=100", "task._target_=test_stateful.Remembering",
          "lr_scheduler=constant")  # fmt: skip

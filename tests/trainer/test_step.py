@@ -21,7 +21,7 @@ from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.strategies import Single
-from mxtrain.trainer.step import TrainingStep
+from mxtrain.training.step import TrainingStep
 from mxtrain.types import Batch
 
 WIDTH = 4
@@ -187,7 +187,7 @@ def test_settling_averages_statistics_and_averages_and_publishes(has_news: bool,
     assert published == [()] * has_news
 
 
-def test_rows_of_a_worker_that_meets_nobody_speak_for_the_whole_batch() -> None:
+def test_rows_of_a_worker_without_others_count_the_whole_batch() -> None:
     """Where servers update, a worker knows its share alone: its sums are scaled to the batch that the row counts."""
     step, batch = build_step(Store(), mx.optimizer.SGD()), whole_batch(4)
     alone = step.strategy.forward_backward(batch).asnumpy()

@@ -66,7 +66,7 @@ def make_sparse(network: gluon.Block, input_shape: Shapes, least_size: int, num_
             large.append(table)
     reasons: List[str] = []
     for table in large:
-        reason = sources.reason_against(table, [other.weight.name for other in large])
+        reason = sources.unsupported_reason(table, [other.weight.name for other in large])
         if reason:
             reasons.append(reason)
         else:
@@ -76,7 +76,7 @@ def make_sparse(network: gluon.Block, input_shape: Shapes, least_size: int, num_
 
 
 class _Sources:
-    """What becomes of the network's inputs: which table looks which of them up.
+    """Finds the tables in which the network's inputs are looked up.
 
     Attributes:
         inputs_of: full name of a parameter -> the numbers of the inputs whose ids are looked up in it.
@@ -120,10 +120,10 @@ class _Sources:
         return [one for one in tables if one is table or own & self.inputs_of.get(one.weight.name, set())]
 
     def width_of(self, table: EmbeddingTable, widths: List[int]) -> int:
-        """How many ids of a sample are looked up in a table."""
+        """Returns the number of ids of a sample that are looked up in a table."""
         return sum(widths[number] for number in self.inputs_of.get(table.weight.name, ()))
 
-    def reason_against(self, table: EmbeddingTable, large: List[str]) -> str:
+    def unsupported_reason(self, table: EmbeddingTable, large: List[str]) -> str:
         """Why a table needs all of its rows, or an empty string. `large`: full names of the tables that may be."""
         name = table.weight.name
         numbers = self.inputs_of.get(name, set())

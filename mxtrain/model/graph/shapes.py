@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Iterable, List, Optional, Sequence
 
 from mxtrain.errors import ConfigError
-from mxtrain.model.graph.mended import called_in, refuse_wrong
+from mxtrain.model.graph.mxnet_workarounds import called_in, refuse_wrong
 from mxtrain.model.graph.trace import NotTraceable, TraceFailure, recorded_calls, trace
 from mxtrain.types import Shape, Shapes, shapes_of
 

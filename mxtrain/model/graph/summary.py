@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from mxtrain.model.graph.trace import Node, NotTraceable, recorded_calls, trace
+from mxtrain.model.graph.trace import Node, NotTraceable, blocks_by_path, recorded_calls, trace
 from mxtrain.model.graph.work import node_flops
 from mxtrain.model.parameters import is_trained
 from mxtrain.types import Shape, Shapes, shapes_of
@@ -165,18 +165,7 @@ def summarize(network: gluon.Block, input_shape: Shapes) -> Summary:
     Returns:
         Rows and totals. Where the network cannot be traced, one sample is computed and FLOPs are not known.
     """
-    try:
-        traced = trace(network, input_shape)
-    except NotTraceable:
-        rows, flops = _rows(network, *_run(network, input_shape), {}), None
-    else:
-        by_layer: Dict[str, int] = defaultdict(int)
-        shapes: Dict[str, Optional[Shape]] = {}
-        for node in traced.nodes:
-            if node.op != "null":
-                by_layer[node.layer] += node_flops(node, traced)
-                shapes[node.layer] = node.shape
-        rows, flops = _rows(network, traced.layers, shapes, by_layer), sum(by_layer.values())
+    rows, flops = _rows_and_flops(network, input_shape)
     parameters = {id(parameter): parameter for parameter in network.collect_params().values()}.values()
     learned = [parameter for parameter in parameters if parameter._differentiable]
     return Summary(
@@ -190,8 +179,26 @@ def summarize(network: gluon.Block, input_shape: Shapes) -> Summary:
     )
 
 
+def _rows_and_flops(network: gluon.Block, input_shape: Shapes) -> Tuple[List[LayerRow], Optional[int]]:
+    from mxtrain.model.networks.group import NetworkGroup
+
+    if isinstance(network, NetworkGroup):  # it is not called: each network has inputs of its own
+        return _rows(network, dict(blocks_by_path(network)), {}, {}), None
+    try:
+        traced = trace(network, input_shape)
+    except NotTraceable:
+        return _rows(network, *_run(network, input_shape), {}), None
+    by_layer: Dict[str, int] = defaultdict(int)
+    shapes: Dict[str, Optional[Shape]] = {}
+    for node in traced.nodes:
+        if node.op != "null":
+            by_layer[node.layer] += node_flops(node, traced)
+            shapes[node.layer] = node.shape
+    return _rows(network, traced.layers, shapes, by_layer), sum(by_layer.values())
+
+
 def _input_names(network: gluon.Block, count: int) -> List[str]:
-    """What a network calls its inputs, without the axes in the name (`token_BT` is `token`); none of a single one."""
+    """Returns the names of a network's inputs without axes (`token_BT` becomes `token`); empty for a single input."""
     call = getattr(network, "hybrid_forward", network.forward)
     names: List[str] = []
     for given in inspect.signature(call).parameters.values():
@@ -236,7 +243,8 @@ def _size(parameter: gluon.Parameter) -> int:
 
 
 def has_random_layers(network: gluon.Block, input_shape: Shapes) -> bool:
-    """Whether training the network draws random numbers (dropout and the like); True where it cannot be traced."""
+    """Returns True if training the network draws random numbers (dropout and the like); True where it cannot be
+    traced."""
     try:
         return any(draws_random(node) for node in trace(network, input_shape, training=True).nodes)
     except NotTraceable:
@@ -244,7 +252,7 @@ def has_random_layers(network: gluon.Block, input_shape: Shapes) -> bool:
 
 
 def draws_random(node: Node) -> bool:
-    """Whether an operator draws random numbers while training."""
+    """Returns True if an operator draws random numbers while training."""
     if node.op == "Dropout":
         return float(node.attrs.get("p", 0.5)) > 0
     if node.op == "RNN":

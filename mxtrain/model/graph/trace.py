@@ -213,7 +213,7 @@ def _infer(graph: Symbol, input_shapes: Mapping[str, Shape], recorder: CallRecor
     # MXNet leaves casts of mixed precision out of a symbol's JSON unless told not to, and never out of its outputs.
     content = json.loads(graph.tojson(remove_amp_cast=False))
     raw_nodes = content["nodes"]
-    first_output = _first_outputs(internals, [node["name"] for node in raw_nodes])
+    first_output = first_outputs(internals, [node["name"] for node in raw_nodes])
     failure = None
     arguments = graph.list_arguments() + graph.list_auxiliary_states()
     feed = {name: shape for name, shape in input_shapes.items() if name in arguments}
@@ -243,7 +243,7 @@ def _layer_of(node: GraphNode, recorder: CallRecorder) -> str:
     return recorder.known_by_graph.get(node["name"], "") if marked is None else marked
 
 
-def _first_outputs(internals: Symbol, names: List[str]) -> List[int]:
+def first_outputs(internals: Symbol, names: List[str]) -> List[int]:
     """For each node the index of its first output in `internals`, which lists visible outputs in the same order."""
     output_names = internals.list_outputs()
     first, position = [], 0

@@ -109,7 +109,7 @@ def node_flops(node: Node, traced: Trace) -> int:
 
 
 def learns(nodes: Sequence[Node]) -> List[bool]:
-    """Whether a gradient goes to each node."""
+    """Returns for each node whether a gradient reaches it."""
     found: List[bool] = []
     for node in nodes:
         if node.op == "null":

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List, Tuple
 
 from mxtrain.engine.backend import gluon, own_operators
-from mxtrain.model.graph.mended import dropout
+from mxtrain.model.graph.mxnet_workarounds import dropout
 from mxtrain.model.networks import fused
 from mxtrain.model.networks.bert import PADDING_SCORE
 
@@ -35,7 +35,7 @@ class Attention(gluon.HybridBlock):
         self._num_heads, self._rate = num_heads, dropout
 
     def heads(self, F: OperatorModule, packed: Array, count: int = 3) -> List[Array]:
-        """What `count` parts of (T, B, count * U) are, e.g. queries, keys and values, (B * N, T, D) each."""
+        """Splits (T, B, count * U) into `count` parts, e.g. queries, keys and values, (B * N, T, D) each."""
         parts = F.transpose(F.reshape(packed, shape=(0, 0, count, self._num_heads, -1)), axes=(2, 1, 3, 0, 4))
         parts = F.reshape(parts, shape=(0, -3, 0, 0))
         if count == 1:  # of which `split` gives no list

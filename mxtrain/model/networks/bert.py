@@ -13,7 +13,7 @@ import enum
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Tuple
 
 from mxtrain.engine.backend import gluon, mx, own_operators
-from mxtrain.model.graph.mended import dropout
+from mxtrain.model.graph.mxnet_workarounds import dropout
 from mxtrain.model.networks import fused
 
 if TYPE_CHECKING:
@@ -89,8 +89,6 @@ class DropoutSum(gluon.HybridBlock):
         self._rate = dropout
 
     def hybrid_forward(self, F, x, residual):
-        if self._rate and own_operators().path:
-            return fused.dropout_sum(F, x, residual, self._rate)
         return dropout(F, x, self._rate) + residual
 
 
@@ -212,7 +210,7 @@ def padding_mask(F: OperatorModule, positions_T: Array, valid_length_B: Array, n
     """(B * N, T, T): 0 for tokens, `PADDING_SCORE` for padding.
 
     Made once and added in every layer: the softmax operator that takes lengths needs seven times as long as one
-    without, and the gradient of a broadcast addition, a sum that nobody wants, ten times.
+    without, and the gradient of a broadcast addition, an unneeded sum, ten times.
     """
     is_padding_BT = F.broadcast_greater_equal(
         F.reshape(positions_T, shape=(1, -1)), F.reshape(valid_length_B, shape=(-1, 1))
@@ -272,7 +270,7 @@ class TiedProjection(gluon.HybridBlock):
 
 
 class Head(enum.Enum):
-    """What a `BertNetwork` returns."""
+    """Outputs of a `BertNetwork`."""
 
     POOLED = 0
     """The first token after a dense layer, (B, U)."""

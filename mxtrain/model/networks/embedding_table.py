@@ -26,14 +26,14 @@ class EmbeddingTable(gluon.HybridBlock):
         ids_from: the number of the network's input that holds its ids, where the table may be computed in the compact
             form; None: it is a dense parameter like any other.
         scale: as given.
-        elsewhere: whether its rows are held by others, and never all here.
+        remote_rows: whether its rows are held by others, and never all here.
     """
 
     def __init__(self, num_rows: int, units: int, scale: float = 0.01, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_rows, self.units = num_rows, units
         self.ids_from: Optional[int] = None
-        self.scale, self.elsewhere = scale, False
+        self.scale, self.remote_rows = scale, False
         self._rows_held = num_rows
         self.weight = self.params.get("weight", shape=(num_rows, units), init=mx.init.Normal(scale))
 
@@ -42,10 +42,10 @@ class EmbeddingTable(gluon.HybridBlock):
         self.ids_from = ids_from
         self.weight.grad_req = "null"
 
-    def leave_elsewhere(self, device: mx.Context) -> None:
+    def make_remote(self, device: mx.Context) -> None:
         """Is left without its rows, instead of an initialisation: others hold the rows, here is one that stands for
         them."""
-        self.elsewhere = True
+        self.remote_rows = True
         exchange(self.weight, nd.zeros((1, self.units), ctx=device), "null")
         self.weight.whole_shape = (self.num_rows, self.units)
 
@@ -57,7 +57,7 @@ class EmbeddingTable(gluon.HybridBlock):
             capacity: C.
 
         Returns:
-            The table, on its device: the very array; what stands for it, where the table is elsewhere.
+            The table, on its device: the very array; its placeholder if the rows are remote.
         """
         table = self.weight.list_data()[0]
         self._rows_held, self.weight.whole_shape = capacity, (self.num_rows, self.units)

@@ -1,4 +1,4 @@
-"""Calls of our own operators (mxtrain/engine/native) in networks. Imports MXNet.
+"""Calls of our own operators (mxtrain/native) in networks. Imports MXNet.
 
 MXNet does not tell an operator of a library whether it trains: dropout is told by its seed, which MXNet's own Dropout
 draws.
@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from mxtrain.engine.backend import nd
-from mxtrain.model.graph.mended import dropout
+from mxtrain.model.graph.mxnet_workarounds import dropout
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
 SEED_BITS = 64
-"""The bits of the seed of one dropout; mxtrain/engine/native/common.h writes the same number."""
+"""The bits of the seed of one dropout; mxtrain/native/common.h writes the same number."""
 
 
 def dropout_seed(F: OperatorModule, like: Array) -> Array:
@@ -45,11 +45,6 @@ def norm(
     if dropout:
         given.append(dropout_seed(F, x))
     return F._internal._mxtrain_norm(*given, residual=int(residual is not None), p=dropout, eps=epsilon)[0]
-
-
-def dropout_sum(F: OperatorModule, x: Array, residual: Array, dropout: float) -> Array:
-    """dropout(x) + residual, (..., U), float32 where x is bfloat16; nothing else may read `x`."""
-    return F._internal._mxtrain_dropout_sum(x, residual, dropout_seed(F, x), p=dropout)
 
 
 def gelu(F: OperatorModule, x: Array) -> Array:
@@ -149,8 +144,8 @@ def roi_align(
 
     Args:
         maps: (B, C, h, w) each.
-        row_Q5: of regions, those of a picture one after the other: place of a map in `maps`, left, top, right, bottom.
-        count: regions of each picture.
+        row_Q5: of regions, those of an image one after the other: place of a map in `maps`, left, top, right, bottom.
+        count: regions of each image.
         side: cells along each side of a region.
         sizes: height and width of each map.
         strides: pixels from one place of each map to the next.
@@ -163,7 +158,7 @@ def roi_align(
 
 
 def suppression(F: OperatorModule, row_BT5: Array, candidates: int, keep: int, iou: float, least: float) -> Array:
-    """The first `keep` boxes of each picture that none of these before them covers, (B, keep, 5): non-maximum
+    """The first `keep` boxes of each image that none of these before them covers, (B, keep, 5): non-maximum
     suppression. Where there are fewer, the rest is -1. It has no gradient.
 
     Args:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     """(F, token, place, fixed, moving, beams), of symbols and a number -> scores, and what moves."""
 
 FLAGS = (("forward_bulk_size", 1000),)
-"""All operators of a step are handed to the engine at once: nobody waits for one of them."""
+"""All operators of a step are handed to the engine at once, without waiting for one of them."""
 
 
 class TracedStep:
@@ -38,13 +38,13 @@ class TracedStep:
     def __call__(
         self, token_R: NDArray, place: NDArray, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
-        """Scores (R, V) and what moves; see `mxtrain.model.networks.decoding.StepDecoder`.
+        """Scores (R, V) of the tokens that follow, and what moves, as it is behind them.
 
         Args:
-            token_R: see there.
+            token_R: the last token of each row.
             place: what the step is given of the place.
-            fixed: see there.
-            moving: see there.
+            fixed: arrays of the samples, each of which has R / their number of rows.
+            moving: arrays of the rows.
         """
         beams = len(token_R) // len(fixed[0]) if fixed else 1
         key = (len(fixed), len(moving), beams)

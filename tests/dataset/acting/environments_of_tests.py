@@ -48,7 +48,7 @@ class Counting(gymnasium.Env):
 
 
 class Looking(Counting):
-    """Shows a picture (H, W, C), in which one pixel is the step."""
+    """Shows an image (H, W, C), in which one pixel is the step."""
 
     def __init__(self, **options: Any):
         super().__init__(**options)

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxtrain.dataset.acting.advantages import discounted_sums, generalised_advantages
-from mxtrain.dataset.acting.moments import RunningMoments
-from mxtrain.dataset.acting.policy import FACTS, NUM_FACTS, Actions
 from mxtrain.engine.backend import autograd, nd
-from mxtrain.loss.policy import PolicyLoss, ProximalPolicyLoss
-from mxtrain.loss.policy_blocks import EpisodeLossBlock
-from mxtrain.metric.episodes import (
+from mxtrain.reinforcement.advantages import discounted_sums, generalised_advantages
+from mxtrain.reinforcement.loss_blocks import EpisodeLossBlock
+from mxtrain.reinforcement.losses import PolicyLoss, ProximalPolicyLoss
+from mxtrain.reinforcement.metrics import (
     ApproximateDivergence,
     EpisodeLength,
     EpisodeReturn,
     ExplainedVariance,
     PolicyEntropy,
 )
+from mxtrain.reinforcement.moments import RunningMoments
+from mxtrain.reinforcement.policy import FACTS, NUM_FACTS, Actions
 
 DISCRETE, GAUSSIAN = Actions(count=3), Actions(size=2)
 both = pytest.mark.parametrize("actions", [DISCRETE, GAUSSIAN], ids=["discrete", "gaussian"])

@@ -10,10 +10,10 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, Sequence, Tuple
 from gymnasium.wrappers import FrameStackObservation
 
-from mxtrain.dataset.acting.environments import Maker, Spaces, VectorEnvironment
-from mxtrain.dataset.acting.image_layout import find_images
-from mxtrain.dataset.gymnasium import Gymnasium
 from mxtrain.errors import DataError
+from mxtrain.reinforcement.environments import Maker, Spaces, VectorEnvironment
+from mxtrain.reinforcement.gymnasium import Gymnasium
+from mxtrain.reinforcement.image_layout import find_images
 
 
 def box(*shape: int, dtype: Any = np.uint8, low: float = 0, high: float = 255) -> Box:
@@ -110,7 +110,7 @@ def test_stacks_of_gymnasium_enter_as_channels(space: Any, stack: int, shape: An
     spaces = Spaces.of(environment, "Showing-v0")
     assert (spaces.shape, spaces.dtype) == (shape, "uint8") and f"{shape[0]} channel" in spaces.remark
     playing = VectorEnvironment(maker, spaces, ["one"])
-    playing.begin(0, 3)
+    playing.start_episode(0, 3)
     first, _ = environment.reset(seed=3)
     if stack:
         np.testing.assert_array_equal(playing.observation_E[0][-1], first[-1].reshape(84, 84, -1)[..., -1])

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 from environments_of_tests import registered
 
-from mxtrain.dataset.acting.policy import FACTS, NUM_FACTS
-from mxtrain.dataset.acting.rollout_loader import RolloutLoader
-from mxtrain.dataset.gymnasium import Gymnasium
+from mxtrain.data.loading.loader import Consumer, LoaderOptions
 from mxtrain.engine.backend import nd
 from mxtrain.errors import CheckpointError, DataError, LoaderError
 from mxtrain.kvstore.world import World
-from mxtrain.model.actor_critic import ActorCritic
+from mxtrain.reinforcement.actor_critic import ActorCritic
+from mxtrain.reinforcement.gymnasium import Gymnasium
+from mxtrain.reinforcement.policy import FACTS, NUM_FACTS
+from mxtrain.reinforcement.policy_client import PolicyClient
+from mxtrain.reinforcement.rollout_loader import RolloutLoader
+from mxtrain.reinforcement.rollouts import Rollout
 
 __all__ = ["registered"]
 SMALL: Dict[str, Any] = {"num_envs": 4, "rollout_steps": 6, "batch_size": 8, "rollouts_per_epoch": 3, "passes": 2}
@@ -37,14 +40,24 @@ class Linear:
         """It is no graph."""
 
 
-def loader_of(settings: Gymnasium, world: Optional[World] = None, scale: float = 0.01) -> RolloutLoader:
+def loader_of(settings: Gymnasium, world: Optional[World] = None) -> RolloutLoader:
     splits = settings.open()
-    signature = settings.sign(splits, ActorCritic())
-    options: Any = {"batch_size": settings.batch_size, "seed": 3, "train": True, "world": world or World()}
-    loader = settings.build_loader(splits.train, signature, num_classes=0, **options)  # type: ignore[arg-type]
+    signature = settings.infer_signature(splits, ActorCritic())
+    options = LoaderOptions(batch_size=settings.batch_size, seed=3, train=True, world=world or World())
+    loader = settings.build_loader(splits.train, signature, options)  # type: ignore[arg-type]
     assert isinstance(loader, RolloutLoader) and signature.actions is not None
-    loader.follow([Linear(int(np.prod(splits.shape)), signature.actions.num_outputs, scale)])  # type: ignore[list-item]
     return loader
+
+
+def acting(loader: RolloutLoader) -> Linear:
+    """The network that acts in the environments of a loader."""
+    spaces, name = loader.rollouts._source.spaces, loader.rollouts._source.maker.id
+    scale = 0.1 if name == "Pendulum-v1" else 0.01
+    return Linear(int(np.prod(spaces.shape)), spaces.actions.num_outputs, scale)
+
+
+def first_rollout(loader: RolloutLoader) -> Rollout:
+    return loader.rollouts.of(0, True, PolicyClient([acting(loader)]))  # type: ignore[list-item]
 
 
 def fact(rows: np.ndarray, name: str) -> np.ndarray:
@@ -55,8 +68,8 @@ def test_facts_are_what_an_environment_gives_for_these_actions() -> None:
     settings = Gymnasium(**{**SMALL, "rollout_steps": 60, "batch_size": 240}, gamma=0.9, gae_lambda=1.0,
                          normalize_advantages=False)  # fmt: skip
     loader = loader_of(settings)
-    rollout = loader.rollouts.of(0, is_new=True)
-    weight = loader.rollouts._following._strategies[0].values["weight"].asnumpy()
+    rollout = first_rollout(loader)
+    weight = acting(loader).values["weight"].asnumpy()
     logits = rollout.observation_ET @ weight
     np.testing.assert_allclose(logits[..., -1], fact(rollout.facts_ETX, "value"), rtol=1e-4, atol=1e-6)
     p = np.exp(logits[..., :2]) / np.exp(logits[..., :2]).sum(axis=-1, keepdims=True)
@@ -88,8 +101,8 @@ def test_an_episode_that_is_cut_off_has_the_value_of_its_last_observation_behind
     settings = Gymnasium(**SMALL, id="Counting-v0", max_episode_steps=2, gamma=0.5, gae_lambda=0.0,
                          normalize_advantages=False)  # fmt: skip
     loader = loader_of(settings)
-    rollout = loader.rollouts.of(0, is_new=True)
-    weight = loader.rollouts._following._strategies[0].values["weight"].asnumpy()
+    rollout = first_rollout(loader)
+    weight = acting(loader).values["weight"].asnumpy()
     assert fact(rollout.facts_ETX, "ended")[:, 1::2].all() and fact(rollout.facts_ETX, "return")[0, 1] == 3
     before, action = rollout.observation_ET[:, 1], rollout.facts_ETX[:, 1, NUM_FACTS]
     last = np.stack([before[:, 0], np.full(4, 2.0), before[:, 2] + action], axis=1)
@@ -100,7 +113,7 @@ def test_an_episode_that_is_cut_off_has_the_value_of_its_last_observation_behind
 
 def batches(loader: RolloutLoader, epoch: int = 0, start: int = 0, count: int = 99) -> List[Any]:
     found = []
-    for batch in loader.epoch(epoch, start):
+    for batch in loader.epoch(epoch, start, Consumer([acting(loader)])):  # type: ignore[list-item]
         found.append((batch.inputs[0].asnumpy(), batch.targets[0].asnumpy()))
         if len(found) == count:
             break
@@ -131,13 +144,12 @@ def test_roll_outs_do_not_depend_on_who_plays_which_environment() -> None:
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Looking-v0"])
 def test_what_was_saved_goes_on_to_the_same_bits(stop: int, name: str) -> None:
     settings = Gymnasium(**SMALL, id=name, normalize_rewards=True)
-    scale = 0.1 if name == "Pendulum-v1" else 0.01
-    whole = batches(loader_of(settings, scale=scale), count=13)
-    first = loader_of(settings, scale=scale)
+    whole = batches(loader_of(settings), count=13)
+    first = loader_of(settings)
     batches(first, count=stop)
     arrays, values = first.rollouts.save_state()
     assert ("facts" in arrays) == (stop % 6 != 0), "a roll-out that is not learned from any more is not kept"
-    second = loader_of(settings, scale=scale)
+    second = loader_of(settings)
     second.rollouts.load_state(dict(arrays), {}, "a checkpoint")
     again, _ = second.rollouts.save_state()
     assert {key: array.tolist() for key, array in again.items()} == {k: a.tolist() for k, a in arrays.items()}
@@ -234,10 +246,10 @@ def test_wrong_settings_are_refused(settings: Any, said: str) -> None:
         Gymnasium(**settings)
 
 
-def test_pictures_enter_with_channels_first_and_discrete_observations_as_ones_and_zeros() -> None:
+def test_images_enter_with_channels_first_and_discrete_observations_as_ones_and_zeros() -> None:
     loader = loader_of(Gymnasium(**SMALL, id="Looking-v0"))
-    rollout = loader.rollouts.of(0, is_new=True)
+    rollout = first_rollout(loader)
     assert rollout.observation_ET.shape == (4, 6, 3, 4, 5) and rollout.observation_ET.dtype == np.uint8
     assert rollout.observation_ET[0, :, 0, 1, 2].tolist() == [0, 1, 2, 3, 4, 0]
-    frozen = loader_of(Gymnasium(**SMALL, id="FrozenLake-v1")).rollouts.of(0, is_new=True)
+    frozen = first_rollout(loader_of(Gymnasium(**SMALL, id="FrozenLake-v1")))
     assert frozen.observation_ET.shape == (4, 6, 16) and (frozen.observation_ET.sum(axis=2) == 1).all()

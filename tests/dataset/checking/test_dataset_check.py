@@ -9,11 +9,11 @@ from typing import Any, ClassVar, List, Tuple
 import numpy as np
 import pytest
 
-from mxtrain.dataset.base import BaseDataset, Splits
-from mxtrain.dataset.checking import dataset_check
-from mxtrain.dataset.checking.checks import Checked, digest_of
-from mxtrain.dataset.checking.dataset_check import MOST_SHOWN, Census
-from mxtrain.dataset.checking.problems import EMPTY_BOX, INVERTED_BOX, KINDS, DataPlace, Problem
+from mxtrain.data.base import BaseDataset, Splits
+from mxtrain.data.checking import dataset_check
+from mxtrain.data.checking.checks import Checked, digest_of
+from mxtrain.data.checking.dataset_check import MOST_SHOWN, Census
+from mxtrain.data.checking.problems import EMPTY_BOX, INVERTED_BOX, KINDS, DataPlace, Problem
 from mxtrain.errors import DataError, LoaderError
 
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from mxtrain.dataset.corpus import content
-from mxtrain.dataset.corpus.content import contents_of
+from mxtrain.data.corpus import content
+from mxtrain.data.corpus.content import contents_of
 from mxtrain.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("own_cache")

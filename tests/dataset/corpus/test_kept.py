@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.corpus.kept import UNFINISHED, folder_of_kept, list_kept, remove_kept
-from mxtrain.dataset.corpus.preparing import prepare
-from mxtrain.dataset.corpus.shards import ArrayForm
+from mxtrain.data.corpus.kept import UNFINISHED, folder_of_kept, list_kept, remove_kept
+from mxtrain.data.corpus.preparing import prepare
+from mxtrain.data.corpus.shards import ArrayForm
 from mxtrain.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -13,9 +13,9 @@ import time
 import numpy as np
 import pytest
 
-from mxtrain.dataset.corpus import preparing
-from mxtrain.dataset.corpus.preparing import prepare, prepare_for_now
-from mxtrain.dataset.corpus.shards import ArrayForm
+from mxtrain.data.corpus import preparing
+from mxtrain.data.corpus.preparing import prepare, prepare_for_now
+from mxtrain.data.corpus.shards import ArrayForm
 from mxtrain.errors import DataError
 from mxtrain.files.cache import cache_folder
 

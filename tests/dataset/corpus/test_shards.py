@@ -9,8 +9,8 @@ import resource
 import numpy as np
 import pytest
 
-from mxtrain.dataset.corpus import shards as module
-from mxtrain.dataset.corpus.shards import (
+from mxtrain.data.corpus import shards as module
+from mxtrain.data.corpus.shards import (
     JOURNAL,
     ArrayForm,
     DamagedShards,
@@ -65,7 +65,7 @@ def test_what_was_written_is_read(tmp_path):
 def test_nothing_is_something(tmp_path):
     write(tmp_path, facts={})
     found = open_shards(tmp_path, "a")
-    assert len(found) == 0 and found.array("frame").shape == (0, 3) and found.begin("token").tolist() == [0]
+    assert len(found) == 0 and found.array("frame").shape == (0, 3) and found.offsets("token").tolist() == [0]
 
 
 def test_an_interrupted_writer_goes_on_behind_the_last_block(tmp_path):

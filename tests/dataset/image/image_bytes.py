@@ -23,7 +23,7 @@ def _chunk(name: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
 
-def tiff(pixels_HWC: np.ndarray, orientation: int = 1) -> bytes:
+def tiff(pixels_HWC: np.ndarray, orientation: int = 1, is_white_zero: bool = False) -> bytes:
     """Of unsigned, signed or floating pixels with 1 or 3 channels, uncompressed."""
     height, width, channels = pixels_HWC.shape
     data = pixels_HWC.astype(pixels_HWC.dtype.newbyteorder("<")).tobytes()
@@ -34,8 +34,8 @@ def tiff(pixels_HWC: np.ndarray, orientation: int = 1) -> bytes:
     several = channels > 1
     tags = [
         (256, 4, 1, width), (257, 4, 1, height), (258, 3, channels, lists if several else bits), (259, 3, 1, 1),
-        (262, 3, 1, 2 if several else 1), (273, 4, 1, begin), (274, 3, 1, orientation), (277, 3, 1, channels),
-        (278, 4, 1, height), (279, 4, 1, len(data)),
+        (262, 3, 1, 2 if several else 1 - is_white_zero), (273, 4, 1, begin), (274, 3, 1, orientation),
+        (277, 3, 1, channels), (278, 4, 1, height), (279, 4, 1, len(data)),
         (339, 3, channels, lists + 2 * channels if several else kind),
     ]  # fmt: skip
     table = b"".join(struct.pack("<2H2I", *tag) for tag in tags)

@@ -1,7 +1,7 @@
 import numpy as np
 
-from mxtrain.dataset.base import Augment
-from mxtrain.dataset.image.augment import augment_batch, mix_batch
+from mxtrain.vision.images.augment import augment_batch, mix_batch
+from mxtrain.vision.images.settings import Augment
 
 
 def pictures(count=64, channels=3, side=12):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mxtrain.dataset.image.box_arithmetic import (
+from mxtrain.vision.detection.box_arithmetic import (
     REGION_VARIANCES,
     apply_offsets,
     is_thing,
@@ -11,7 +11,7 @@ from mxtrain.dataset.image.box_arithmetic import (
     offsets_to,
     sampling_keys,
 )
-from mxtrain.dataset.image.boxes import Column, Flag, padded, rows_of
+from mxtrain.vision.detection.boxes import Column, Flag, padded, rows_of
 
 
 @pytest.fixture
@@ -22,17 +22,17 @@ def nd():
 
 
 def true_boxes():
-    """A thing, a difficult one, a crowd, one without an area; and a row that is none."""
+    """A object, a difficult one, a crowd, one without an area; and a row that is none."""
     rows = rows_of([[0, 0, 10, 10], [20, 0, 30, 10], [40, 0, 60, 20], [5, 5, 5, 9]], [0, 1, 2, 0])
     rows[1, Column.FLAGS], rows[2, Column.FLAGS] = Flag.DIFFICULT, Flag.CROWD
     return padded([rows], 5)
 
 
-def test_things_are_neither_crowds_nor_without_an_area(nd):
+def test_objects_are_neither_crowds_nor_without_an_area(nd):
     assert is_thing(nd, nd.array(true_boxes())).asnumpy().tolist() == [[1, 1, 0, 0, 0]]
 
 
-def test_a_match_is_the_thing_that_is_covered_best(nd):
+def test_a_match_is_the_object_that_is_covered_best(nd):
     edges = [[0, 0, 10, 20], [22, 0, 30, 10], [40, 0, 60, 20], [50, 0, 69, 20], [50, 0, 71, 20], [7, 7, 7, 7]]
     found = match_boxes(nd, nd.array([edges]), nd.array(true_boxes()))
     np.testing.assert_allclose(found.iou_BN.asnumpy(), [[0.5, 0.8, 0, 0, 0, 0]], atol=1e-6)

@@ -1,4 +1,4 @@
-"""What enters a network that finds things is part of what was trained."""
+"""What enters a network that finds objects is part of what was trained."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from boxed_files import NAMES, write_voc
 
-from mxtrain.dataset.digit_scenes import DigitScenes
-from mxtrain.dataset.image.settings import Decoding
-from mxtrain.dataset.voc import Voc
 from mxtrain.errors import CheckpointError, ConfigError
-from mxtrain.model.center_net import GluonCVCenterNet
-from mxtrain.model.centernet import CenterNet
-from mxtrain.model.ssd import SSD
-from mxtrain.model.yolo3 import YOLO3
+from mxtrain.vision.detection.centernet_fpn import CenterNetFPN
+from mxtrain.vision.detection.digit_scenes import DigitScenes
+from mxtrain.vision.detection.gluoncv_centernet import GluonCVCenterNet
+from mxtrain.vision.detection.ssd import SSD
+from mxtrain.vision.detection.voc import Voc
+from mxtrain.vision.detection.yolo3 import YOLO3
+from mxtrain.vision.images.settings import Decoding
 
 
-class LargeInput(CenterNet):
+class LargeInput(CenterNetFPN):
     def input_shape(self, native):
         return (3, 300, 300)
 
@@ -25,15 +25,15 @@ class LargeInput(CenterNet):
 def test_a_model_that_wants_another_size_is_answered(tmp_path):
     dataset = Voc(root=str(write_voc(tmp_path / "VOC2007")), classes=NAMES, image_size=[32, 48])
     splits = dataset.open()
-    assert dataset.sign(splits, CenterNet()).shape == (3, 32, 48)
+    assert dataset.infer_signature(splits, CenterNetFPN()).shape == (3, 32, 48)
     with pytest.raises(ConfigError, match=r"of 300 x 300, and they are brought to 32 x 48.*image_size=\[300,300\]"):
-        dataset.sign(splits, LargeInput())
+        dataset.infer_signature(splits, LargeInput())
 
 
-def test_a_checkpoint_says_how_pictures_are_fitted(tmp_path):
+def test_a_checkpoint_says_how_images_are_fitted(tmp_path):
     root = str(write_voc(tmp_path / "VOC2007"))
     trained = Voc(root=root, classes=NAMES, image_size=[32, 48], fit="pad", channels=1, window="full")
-    signature = trained.sign(trained.open(), CenterNet())
+    signature = trained.infer_signature(trained.open(), CenterNetFPN())
     assert signature.decoding == Decoding((1, 32, 48), window="full", fit="pad")
     plain = Voc(root=root, classes=NAMES)
     restored, _ = plain.restored(signature, ["dataset.root"], "run")
@@ -51,12 +51,12 @@ def voc(tmp_path, **settings):
     [
         (SSD(name="ssd_300_vgg16_atrous"), 300), (SSD(name="ssd_512_resnet50_v1_voc"), 512), (YOLO3(), 416),
         (GluonCVCenterNet(), 512),
-        (SSD(name="ssd_custom", backbone="resnet18_v1"), 64), (CenterNet(), 64),  # as large as the pictures
+        (SSD(name="ssd_custom", backbone="resnet18_v1"), 64), (CenterNetFPN(), 64),  # as large as the images
     ],
 )  # fmt: skip
 def test_a_network_has_the_size_that_it_was_published_for(tmp_path, model, side):
     dataset = voc(tmp_path).for_model(model)
-    assert dataset.sign(dataset.open(), model).shape == (3, side, side)
+    assert dataset.infer_signature(dataset.open(), model).shape == (3, side, side)
     assert voc(tmp_path / "other", image_size=[64, 96]).for_model(model).image_size == [64, 96]
 
 
@@ -67,11 +67,11 @@ def test_scenes_keep_their_size():
 
 def test_a_run_is_not_continued_in_another_size(tmp_path):
     dataset = voc(tmp_path, image_size=[32, 48])
-    signature = dataset.sign(dataset.open(), CenterNet())
-    dataset.require_same(signature, signature, "run")
+    signature = dataset.infer_signature(dataset.open(), CenterNetFPN())
+    dataset.check_compatible(signature, signature, "run")
     before = replace(signature, shape=(3, 64, 96))
     with pytest.raises(CheckpointError, match=r"as 3x64x96, and now .* as 3x32x48. Type dataset.image_size=\[64,96\]"):
-        dataset.require_same(signature, before, "run")
+        dataset.check_compatible(signature, before, "run")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_wrong_sizes_are_refused(sizes):
 def test_samples_in_several_sizes(tmp_path):
     dataset = voc(tmp_path, image_size=32, image_sizes=[64, [32, 96]])
     splits = dataset.open()
-    signature = dataset.sign(splits, CenterNet())
+    signature = dataset.infer_signature(splits, CenterNetFPN())
     found = dataset.scaled(splits.train, signature)
     assert [(source.shape, sign.shape) for source, sign in found] == [((3, 64, 64),) * 2, ((3, 32, 96),) * 2]
     assert all(sign.decoding == signature.decoding for _, sign in found) and signature.shape == (3, 32, 32)

@@ -1,6 +1,6 @@
-"""Boxes move with their pictures: where a box says that a thing is, its pixels are.
+"""Boxes move with their images: where a box says that an object is, its pixels are.
 
-Each picture is black with a filled rectangle of a colour of its own for each box, and what comes out is measured by
+Each image is black with a filled rectangle of a colour of its own for each box, and what comes out is measured by
 colour: by pixels alone, without any of the arithmetic that moves boxes.
 """
 
@@ -11,13 +11,13 @@ import pytest
 from boxed_files import draw
 from PIL import Image
 
-from mxtrain.dataset.image.box_augment import At, BoxAugment
-from mxtrain.dataset.image.box_table import BoxTable
-from mxtrain.dataset.image.boxed_pictures import BoxedPictures
-from mxtrain.dataset.image.boxes import Column, Flag, rows_of
-from mxtrain.dataset.image.files import ImageFiles
-from mxtrain.dataset.image.settings import Decoding
-from mxtrain.dataset.image.view import Rectangle, View
+from mxtrain.vision.detection.box_augment import AugmentStream, BoxAugment
+from mxtrain.vision.detection.box_table import BoxTable
+from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+from mxtrain.vision.detection.boxes import Column, Flag, rows_of
+from mxtrain.vision.images.files import ImageFiles
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.view import Rectangle, View
 
 STILL = {"brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0}
 COLOURS = [(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0), (0, 255, 255), (255, 0, 255)]
@@ -129,7 +129,7 @@ def test_boxes_stay_around_their_pixels(pictures, markers, augment, fit):
 
 
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
-def test_whole_pictures_are_measured(pictures, fit):
+def test_whole_images_are_measured(pictures, fit):
     source = source_of(pictures, EDGES, BoxAugment(), fit)
     images, boxes, fitted = source.fetch(np.arange(4), seed=0, epoch=5, train=False)
     for image, box_MD, row, edges in zip(images, boxes, fitted, EDGES):
@@ -142,7 +142,7 @@ def test_whole_pictures_are_measured(pictures, fit):
     assert images.shape == (4, 3, *SIDE)
 
 
-def test_a_mosaic_has_the_boxes_of_four_pictures(pictures):
+def test_a_mosaic_has_the_boxes_of_four_images(pictures):
     augment = BoxAugment(**STILL, mosaic=1.0, min_visible=0.3)
     source = source_of(pictures, EDGES, augment)
     counts = []
@@ -172,7 +172,7 @@ def test_crowds_keep_their_visible_part_and_decide_on_no_cut(tmp_path):
         _, alone, _ = single.fetch(np.arange(1), seed=0, epoch=epoch, train=True)
         image, box, _ = crowd.fetch(np.arange(1), seed=0, epoch=epoch, train=True)
         assert box[0, 0, :4] == pytest.approx([0, 0, SIDE[1], SIDE[0]]) and box[0, 0, Column.FLAGS] == Flag.CROWD
-        shares.add(is_of(image[0], 0).mean())  # of the left half of the picture
+        shares.add(is_of(image[0], 0).mean())  # of the left half of the image
         cut += alone[0, 0, 4] < 0  # less than half of it is seen
         kept += alone[0, 0, 4] == 0
     assert kept and cut and len(shares) > 10
@@ -197,7 +197,7 @@ def test_a_cut_covers_a_box_as_well_as_it_must():
         for epoch in range(60):
             share = augment.draws(0, epoch, 7)
             window = augment.window(share, (100, 70), edges)
-            if share[At.CROP] >= 0.5:
+            if share[AugmentStream.CROP] >= 0.5:
                 assert window == (0.0, 0.0, 100.0, 70.0)
             elif window != (0.0, 0.0, 100.0, 70.0):
                 left, top, right, bottom = window
@@ -215,7 +215,7 @@ def test_a_cut_covers_a_box_as_well_as_it_must():
     assert min(chosen[0.0]) < 0.5 and len(chosen[0.5]) > 5
 
 
-def test_a_cut_of_an_empty_picture_shows_some_of_it():
+def test_a_cut_of_an_empty_image_shows_some_of_it():
     augment = BoxAugment(expand=4.0, crop_min_iou=[0.5], crop_scale=[0.05, 0.1])
     windows = [augment.window(augment.draws(0, epoch, 3), (60, 40), np.zeros((0, 4))) for epoch in range(100)]
     for left, top, right, bottom in windows:
@@ -223,7 +223,7 @@ def test_a_cut_of_an_empty_picture_shows_some_of_it():
     assert sum(right - left < 30 for left, _, right, _ in windows) > 30
 
 
-def test_pictures_of_a_mosaic_are_drawn_apart():
+def test_images_of_a_mosaic_are_drawn_apart():
     augment = BoxAugment()
     streams = [augment.draws(seed, epoch, index, number).tolist() for seed in (0, 1) for epoch in (0, 1)
                for index in (0, 1) for number in range(4)]  # fmt: skip
@@ -244,7 +244,7 @@ def test_colours_change_by_what_is_allowed(tmp_path):
 
     for share, image in changed(grey, brightness=0.2):
         difference = (image - grey)[:, 60:190]
-        assert np.ptp(difference) == 0 and (difference[0, 0, 0] == 0 or share[At.BRIGHTNESS] < 0.5)
+        assert np.ptp(difference) == 0 and (difference[0, 0, 0] == 0 or share[AugmentStream.BRIGHTNESS] < 0.5)
         assert abs(difference).max() <= 51
     for _, image in changed(grey, contrast=0.5):
         ratio = image[0, 1:128, 0] / np.arange(1, 128)
@@ -294,7 +294,7 @@ def test_a_view_inside_of_a_frame(flipped):
 
 
 
-def test_pictures_of_all_kinds_have_their_boxes_where_they_are_seen(tmp_path):
+def test_images_of_all_kinds_have_their_boxes_where_they_are_seen(tmp_path):
     """A photograph whose camera lay on its side, grey, 16 bits, transparent: the box is that of what a person sees."""
     seen = np.zeros((60, 40), np.uint8)
     seen[10:30, 5:25] = 255
@@ -338,7 +338,7 @@ def rectangles(tmp_path, sizes=((128, 96), (128, 96))):
     return paths, edges
 
 
-def test_a_blended_picture_is_both_and_boxes_weigh_their_share(tmp_path):
+def test_a_blended_image_is_both_and_boxes_weigh_their_share(tmp_path):
     """As large as what enters the network, so that each pixel can be asked for."""
     paths, edges = rectangles(tmp_path)
     augment = BoxAugment(**STILL, mixup=1.5, expand=1.0, crop_min_iou=[], flip=False, mix_epochs=20)
@@ -362,7 +362,7 @@ def test_a_blended_picture_is_both_and_boxes_weigh_their_share(tmp_path):
 
 
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
-def test_boxes_of_blended_pictures_of_other_sizes_stay_around_their_pixels(tmp_path, fit):
+def test_boxes_of_blended_images_of_other_sizes_stay_around_their_pixels(tmp_path, fit):
     """Whatever is cut out, mirrored or placed in a larger one, also where only one of them is seen."""
     paths, edges = rectangles(tmp_path, sizes=((70, 150), (180, 90)))
     source = source_of(paths, edges, BoxAugment(**STILL, mixup=1.5, min_visible=0.01), fit)
@@ -384,7 +384,7 @@ def test_boxes_of_blended_pictures_of_other_sizes_stay_around_their_pixels(tmp_p
     assert seen.count(2) > 8 and seen.count(1) > 2
 
 
-def test_a_mosaic_beside_blended_pictures_counts_as_one(pictures):
+def test_a_mosaic_beside_blended_images_counts_as_one(pictures):
     source = source_of(pictures, EDGES, BoxAugment(**STILL, mixup=1.5, mosaic=0.5))
     images, boxes, _ = source.fetch(np.arange(4), seed=1, epoch=0, train=True)
     weights = [box_MD[box_MD[:, 4] >= 0, Column.WEIGHT] for box_MD in boxes]
@@ -394,7 +394,7 @@ def test_a_mosaic_beside_blended_pictures_counts_as_one(pictures):
     np.testing.assert_array_equal(again[1], boxes[2:])
 
 
-def test_pictures_in_another_size_are_the_same_parts(pictures):
+def test_images_in_another_size_are_the_same_parts(pictures):
     """What is drawn does not depend on the size, so boxes differ by it alone."""
     source = source_of(pictures, EDGES, BoxAugment(**STILL))
     small = source.brought_to((SIDE[0] // 2, SIDE[1] // 2))

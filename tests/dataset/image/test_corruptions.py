@@ -1,4 +1,4 @@
-"""Corruptions of pictures: what each does, that it moves nothing, and that it is a function of seed and sample."""
+"""Corruptions of images: what each does, that it moves nothing, and that it is a function of seed and sample."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.dataset.image.corruptions import CORRUPTIONS, SEVERITIES, STRENGTHS, Corrupted
-from mxtrain.dataset.loading.sources import MemorySource
+from mxtrain.data.loading.sources import MemorySource
+from mxtrain.vision.images.corruptions import CORRUPTIONS, SEVERITIES, STRENGTHS, Corrupted
 
 STILL = {"seed": 0, "epoch": 0, "train": False}
 PHOTO_SHAPE = (3, 40, 56)
 
 
 def patches(shape: Tuple[int, ...] = PHOTO_SHAPE, count: int = 6) -> np.ndarray:
-    """Pictures of soft patches of about 4 pixels, uint8."""
+    """Images of soft patches of about 4 pixels, uint8."""
     rng = np.random.RandomState(0)
     coarse = rng.randint(30, 226, (count, shape[0], 10, 14)).astype(np.uint8)
     planes = [Image.fromarray(plane).resize(shape[:0:-1], Image.BICUBIC) for one in coarse for plane in one]
@@ -38,7 +38,7 @@ def test_each_severity_changes_more_and_moves_nothing(name: str) -> None:
         assert found.shape == image_NCHW.shape and found.dtype == np.uint8
         distances.append(np.abs(found.astype(float) - image_NCHW).mean())
     assert distances[0] > 0.3 and all(after > before for before, after in zip(distances, distances[1:]))
-    # What is left of the picture is where it was: nothing fits better when it is moved.
+    # What is left of the image is where it was: nothing fits better when it is moved.
     inner, found = image_NCHW[0, 0, 6:-6, 6:-6].astype(float), corrupted(name, 2, image_NCHW)[0, 0].astype(float)
     fits = {
         (down, right): np.corrcoef(inner.ravel(), found[6 + down : 34 + down, 6 + right : 50 + right].ravel())[0, 1]
@@ -68,7 +68,7 @@ def test_a_sample_gets_the_same_noise_at_each_severity() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (5, 9, 7), (3, 1, 1), (3, 300, 20)], ids=str)
 @pytest.mark.parametrize("name", STRENGTHS)
-def test_pictures_of_any_size_and_depth(name: str, shape: Tuple[int, ...]) -> None:
+def test_images_of_any_size_and_depth(name: str, shape: Tuple[int, ...]) -> None:
     image_NCHW = np.random.RandomState(0).rand(2, *shape).astype(np.float32) * 255
     found = corrupted(name, 5, image_NCHW)
     assert found.shape == image_NCHW.shape and found.dtype == np.float32
@@ -109,7 +109,7 @@ def test_jpeg_is_that_of_pillow() -> None:
 
 
 class Framed:
-    """Pictures of 6 x 5 in frames of 8 x 8, with masks."""
+    """Images of 6 x 5 in frames of 8 x 8, with masks."""
 
     shape, samples_per_task = (3, 8, 8), 4
 

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.dataset.image.decoding import DecodedSource
-from mxtrain.dataset.image.files import ImageFiles, find_files, find_images, open_files
-from mxtrain.dataset.image.mask_pairs import list_masks, list_pictures, pair
-from mxtrain.dataset.image.pixels import ImageReader
-from mxtrain.dataset.image.settings import Decoding
-from mxtrain.dataset.image_folder import ImageFolder
-from mxtrain.dataset.segmentation_folder import SegmentationFolder
-from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError, LoaderError
+from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.images.decoding import DecodedSource
+from mxtrain.vision.images.files import ImageFiles, find_files, find_images, open_files
+from mxtrain.vision.images.pixels import ImageReader
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.signature import ImageSignature
+from mxtrain.vision.segmentation.mask_pairs import list_masks, list_pictures, pair
+from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
 pytest.importorskip("pydicom", reason="pydicom is not installed: pip install 'mxtrain[dicom]'")
 import dicom_files
@@ -184,7 +184,7 @@ def start_of_frame(width, height, samples=1, precision=16, marker=0xC3):
 
 @pytest.mark.parametrize("syntax, name", [(LOSSLESS, "JPEG Lossless"), (JPEG_LS, "JPEG-LS"), (EXTENDED, "Extended")])
 def test_what_no_decoder_reads_has_a_size_all_the_same(syntax, name, monkeypatch):
-    monkeypatch.setattr("mxtrain.dataset.image.dicom_pixels._PLUGINS", ("no_such_plugin",))
+    monkeypatch.setattr("mxtrain.vision.images.dicom_pixels._PLUGINS", ("no_such_plugin",))
     content = compressed(draw("uint16"), syntax, start_of_frame(WIDTH, HEIGHT, precision=12))
     picture = ImageReader(content)
     assert picture.size == (WIDTH, HEIGHT)
@@ -206,7 +206,7 @@ REFUSED = {
     "palette": (lambda: dicom(GREY, PhotometricInterpretation="PALETTE COLOR"), "PALETTE COLOR in 1 samples"),
     "unknown kind": (lambda: dicom(GREY, PhotometricInterpretation="SMITH"), r"\(0028,0004\) holds a word that is not"),
     "no pixels": (lambda: dicom(GREY, PixelData=None), "holds no pixels"),
-    "no rows": (lambda: dicom(GREY, Rows=None), "does not say its Rows: it holds no picture"),
+    "no rows": (lambda: dicom(GREY, Rows=None), "does not say its Rows: it holds no image"),
     "too few": (lambda: dicom(GREY, PixelData=bytes(100)), "cut off: 12 rows of 16 pixels take 384 bytes, not 100"),
     "too large": (lambda: dicom(GREY, Rows=65535, Columns=65535), "65535 x 65535 pixels, and at most 178,956,970"),
     "bits": (lambda: dicom(GREY, BitsAllocated=64), "have 64 bits"),
@@ -311,7 +311,7 @@ def test_damaged_files_are_refused_and_nothing_else():
     for number in range(500):
         content = bytearray(whole[number % len(whole)])
         for place in rng.randint(0, len(content), rng.randint(1, 9)):
-            # Half of them in the header of the picture, where bytes mean something.
+            # Half of them in the header of the image, where bytes mean something.
             content[place if place % 2 else 128 + place % min(700, len(content) - 128)] = rng.randint(256)
         content = content[: rng.randint(100, len(content))] if number % 3 == 0 else content
         if b"DICM" not in content[128:132]:
@@ -343,7 +343,7 @@ def test_files_are_found_by_what_they_begin_with(tmp_path):
     for name in ("a.dcm", "b.DICOM", "IM0001", "1.2.840.113619.2", "DICOMDIR", ".hidden", "c.txt"):
         (tmp_path / name).write_bytes(content)
     for name in ("README", "2.5"):
-        (tmp_path / name).write_text("no picture " * 30)
+        (tmp_path / name).write_text("no image " * 30)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "deep").symlink_to("IM0001")  # the same file
     found = [path.name for path, _ in find_images(tmp_path)]
@@ -352,7 +352,7 @@ def test_files_are_found_by_what_they_begin_with(tmp_path):
     assert source.fetch(np.arange(1), seed=0, epoch=0, train=False)[0].dtype == np.float32
 
 
-def test_masks_belong_to_pictures_without_an_ending(tmp_path):
+def test_masks_belong_to_images_without_an_ending(tmp_path):
     for folder in ("images", "masks"):
         (tmp_path / folder).mkdir()
     for name in ("IM0001", "1.2.840.113619.2", "a.dcm"):
@@ -392,7 +392,8 @@ def test_grey_in_a_window_is_measured(tmp_path):
         assert splits.std == [pytest.approx(seen.std() / 255, abs=1e-4)]
     assert ImageFolder(mean=[0.3], **settings).open().mean == [0.3]
     # A command that evaluates a checkpoint measures nothing anew.
-    given = Signature((1, 24, 32), [0.1], [0.2], ["ill", "well"], decoding=Decoding((1, 24, 32), window=(1.0, 2.0)))
+    decoding = Decoding((1, 24, 32), window=(1.0, 2.0))
+    given = ImageSignature((1, 24, 32), [0.1], [0.2], ["ill", "well"], decoding=decoding)
     restored, _ = ImageFolder(**settings).restored(given, (), "run")
     assert (restored.mean, restored.std, restored.window) == ([0.1], [0.2], [1.0, 2.0])
     restored, signature = ImageFolder(window="full", **settings).restored(given, ("dataset.window",), "run")
@@ -403,12 +404,12 @@ def test_grey_in_a_window_is_measured(tmp_path):
         Image.fromarray(draw("uint16")).save(path.with_suffix(".png"))
         path.unlink()
     assert ImageFolder(**settings).open().mean == [pytest.approx(0.449, abs=1e-3)]
-    (root / "ill/0.png").write_bytes(b"no picture")
+    (root / "ill/0.png").write_bytes(b"no image")
     with pytest.raises(DataError, match="ill/0.png' cannot be read as an image"):
         ImageFolder(window=[40, 400], **settings).open()
 
 
-def test_segmentation_measures_pictures_without_what_fills_the_frame(tmp_path):
+def test_segmentation_measures_images_without_what_fills_the_frame(tmp_path):
     for folder in ("images", "masks"):
         (tmp_path / folder).mkdir()
     shown = []

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.dataset.checking.problems import DataPlace
-from mxtrain.dataset.image import opening, pixels
-from mxtrain.dataset.image.image_checks import wrong_format
-from mxtrain.dataset.image_folder import ImageFolder
-from mxtrain.dataset.image_record import ImageRecord
-from mxtrain.dataset.make_record import make_record
+from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.loading import opening
+from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.classification.image_record import ImageRecord
+from mxtrain.vision.images import pixels
+from mxtrain.vision.images.image_checks import wrong_format
+from mxtrain.vision.images.make_record import make_record
 
 
 @pytest.fixture

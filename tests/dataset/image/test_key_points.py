@@ -1,4 +1,4 @@
-"""How a thing is cut out of a picture: pixels and key points move by the same map, there and back."""
+"""How an object is cut out of an image: pixels and key points move by the same map, there and back."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.dataset.image.key_point_augment import KeyPointAugment
-from mxtrain.dataset.image.key_points import (
+from mxtrain.errors import DamagedCheckpoint
+from mxtrain.vision.images.affine import moved
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.pose.key_point_augment import KeyPointAugment
+from mxtrain.vision.pose.key_points import (
     PERSON_NAMES,
     PERSON_SIGMAS,
     Crop,
     KeyPointSet,
     left_right_pairs,
-    moved,
 )
-from mxtrain.dataset.signature import Signature
-from mxtrain.errors import DamagedCheckpoint
+from mxtrain.vision.pose.signature import KeyPointSignature
 
 SIZE = (96, 64)
 BOX = (40.0, 30.0, 90.0, 110.0)
@@ -40,7 +41,7 @@ def resize_of(picture: Image.Image) -> functools.partial:
 
 
 def spots() -> Tuple[Image.Image, np.ndarray]:
-    """A picture with three round spots, each in a channel of its own, and their middles."""
+    """A image with three round spots, each in a channel of its own, and their middles."""
     place_J2 = np.array([[52.5, 47.0], [77.0, 88.5], [60.0, 70.0]])
     y_HW, x_HW = np.mgrid[:140, :160] + 0.5
     spots_HWC = np.stack([255 * np.exp(-((x_HW - x) ** 2 + (y_HW - y) ** 2) / 18) for x, y in place_J2], axis=2)
@@ -76,7 +77,7 @@ def test_a_part_is_a_quarter_longer_than_the_box_and_keeps_its_aspect() -> None:
 
 
 @pytest.mark.parametrize("crop", CROPS)
-def test_beyond_the_picture_is_the_filling(crop: Crop) -> None:
+def test_beyond_the_image_is_the_filling(crop: Crop) -> None:
     white = Image.new("RGB", (160, 140), (255, 255, 255))
     image_CHW = crop.draw(resize_of(white), white.size, FILL)
     y_HW, x_HW = np.mgrid[: SIZE[0], : SIZE[1]] + 0.5
@@ -89,7 +90,7 @@ def test_beyond_the_picture_is_the_filling(crop: Crop) -> None:
     assert (away.draw(resize_of(white), white.size, FILL) == FILL[:, None, None]).all()
 
 
-def test_left_and_right_change_places_in_a_mirrored_picture() -> None:
+def test_left_and_right_change_places_in_a_mirrored_image() -> None:
     points = KeyPointSet(left_right_pairs(PERSON_NAMES))
     assert points.flip_pairs == [(1, 2), (3, 4), (5, 6), (7, 8), (9, 10), (11, 12), (13, 14), (15, 16)]
     assert len(PERSON_SIGMAS) == len(PERSON_NAMES) == 17
@@ -103,6 +104,22 @@ def test_left_and_right_change_places_in_a_mirrored_picture() -> None:
         x, y, visibility = plain_J3[PERSON_NAMES.index(other)]
         expected = [64 - x, y, visibility] if visibility else [0, 0, 0]
         np.testing.assert_allclose(flipped_J3[number], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("n", "Left Eye", "Right Eye"), ("n", "LEFT_EYE", "RIGHT_EYE"), ("n", "eyeLeft", "eyeRight"),
+        ("n", "eye_l", "eye_r"), ("N", "L_F_Paw", "R_F_Paw"), ("n", "eyeL", "eyeR"), ("n", "LEye", "REye"),
+        ("n", "left1", "right1"), ("n", "l.eye", "r.eye"),
+    ],
+)  # fmt: skip
+def test_left_and_right_are_known_in_any_spelling(names: Tuple[str, ...]) -> None:
+    assert left_right_pairs(names) == [(1, 2)]
+
+
+def test_names_without_another_side_are_no_pairs() -> None:
+    assert left_right_pairs(("l", "ear", "lear", "rear", "leftover", "eye_l", "Eye R2", "1", "2")) == []
 
 
 def test_coco_s_sigmas_are_those_of_its_tool() -> None:
@@ -132,11 +149,14 @@ def test_draws_are_a_function_of_seed_epoch_and_sample() -> None:
 
 def test_a_checkpoint_keeps_them_as_plain_json_and_damaged_ones_are_refused() -> None:
     points = KeyPointSet([(0, 1)], [(0, 2), (1, 2)], [0.1, 0.1, 0.2], ["cat"])
-    signature = Signature((3, 8, 8), [0.5], [0.5], ["left", "right", "tail"], category_ids=[4], key_points=points)
+    signature = KeyPointSignature(
+        (3, 8, 8), [0.5], [0.5], ["left", "right", "tail"], category_ids=[4], key_points=points,
+        decoding=Decoding((3, 8, 8)),
+    )  # fmt: skip
     kept = json.loads(json.dumps(signature.to_json()))
     assert kept["key_points"]["flip_pairs"] == [[0, 1]]
-    assert Signature.from_json(kept) == signature
+    assert KeyPointSignature.from_json(kept) == signature
     for pair in ([0, 3], [0], [-1, 0]):
         damaged = {**kept, "key_points": {**kept["key_points"], "skeleton": [pair]}}
         with pytest.raises(DamagedCheckpoint, match="skeleton names .* and there are 3 key points"):
-            Signature.from_json(damaged)
+            KeyPointSignature.from_json(damaged)

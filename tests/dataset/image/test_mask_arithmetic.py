@@ -1,9 +1,9 @@
-"""Masks as other boxes see them, beside a picture of single pixels."""
+"""Masks as other boxes see them, beside an image of single pixels."""
 
 import numpy as np
 import pytest
 
-from mxtrain.dataset.image.mask_arithmetic import cut_to
+from mxtrain.vision.instance_segmentation.mask_arithmetic import cut_to
 
 
 def cut(mask_TSS, edge_T4, region_T4, side):
@@ -14,7 +14,7 @@ def cut(mask_TSS, edge_T4, region_T4, side):
 
 
 def by_pixels(mask_SS, edge_4, region_4, side):
-    """Means over a picture in which each square of either is whole pixels."""
+    """Means over an image in which each square of either is whole pixels."""
     canvas = np.zeros((400, 400))
     left, top, right, bottom = edge_4 + 100
     size = mask_SS.shape[0]

@@ -1,20 +1,30 @@
-"""Pictures whose colours say the class of each pixel: whatever is cut out, picture and mask must agree."""
+"""Images whose colours say the class of each pixel: whatever is cut out, image and mask must agree."""
 
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import image_bytes
 import numpy as np
 import pytest
+from image_loader import image_loader
 from PIL import Image
 
-from mxtrain.dataset.image import mask_file, masked_pictures
-from mxtrain.dataset.image.masked_pictures import IGNORED, JointAugment, MaskCoding, MaskedPictures, choose_part, fit
-from mxtrain.dataset.image.pixels import ImageReader
-from mxtrain.dataset.image.settings import Decoding
-from mxtrain.dataset.loading.loader import Loader
-from mxtrain.dataset.loading.randomness import Draw, uniform
+from mxtrain.data.loading.randomness import uniform
 from mxtrain.errors import LoaderError
+from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.images.pixels import ImageReader
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.segmentation import mask_file, masked_pictures
+from mxtrain.vision.segmentation.mask_file import read_mask
+from mxtrain.vision.segmentation.masked_pictures import (
+    IGNORED,
+    JointAugment,
+    MaskCoding,
+    MaskedPictures,
+    choose_part,
+    fit,
+)
 
 MEAN = [0.9, 0.1, 0.4]
 FILL = np.array([230, 26, 102])
@@ -29,7 +39,7 @@ def blocks(height, width, seed=0, side=24, classes=4):
 
 
 def coloured(mask_HW):
-    """The picture that shows each class as a grey of its own."""
+    """The image that shows each class as a grey of its own."""
     return np.repeat((mask_HW * LEVEL + 20)[..., None], 3, axis=2).astype(np.uint8)
 
 
@@ -50,7 +60,7 @@ def open_source(pictures, masks, cut=(64, 80), frame=(96, 128), channels=3, augm
 
 
 def shown_class(image_CHW):
-    """What a picture says about the class of each pixel, -1 where it is filled up; and where it is sure."""
+    """What an image says about the class of each pixel, -1 where it is filled up; and where it is sure."""
     grey_HW = image_CHW.astype(float).mean(axis=0)
     class_HW = np.rint((grey_HW - 20) / LEVEL).astype(int)
     is_sure_HW = np.abs(grey_HW - 20 - class_HW * LEVEL) < 12
@@ -68,7 +78,7 @@ def away_from_borders(mask_HW, reach=3):
 
 
 @pytest.mark.parametrize("ending", ["png", "jpg"])
-def test_picture_and_mask_agree_pixel_by_pixel_in_training(tmp_path, ending):
+def test_image_and_mask_agree_pixel_by_pixel_in_training(tmp_path, ending):
     sizes = [(75, 100), (150, 90), (64, 80), (40, 30), (333, 517), (96, 128)]
     source = open_source(*write(tmp_path, sizes, ending), augment=JointAugment(scale=[0.5, 2.0]))
     filled = compared = 0
@@ -97,7 +107,7 @@ def test_a_draw_is_a_function_of_seed_epoch_and_index(tmp_path):
         assert not np.array_equal(source.fetch(np.arange(7), **other, train=True)[0], whole[0])
     batches = {}
     for threads, batch_size in ((1, 7), (3, 2), (2, 5)):
-        loader = Loader(
+        loader = image_loader(
             source, batch_size=batch_size, input_shape=(3, 64, 80), mean=[0.5], std=[0.5], num_classes=4, seed=5,
             num_workers=threads, train=True, keeps_size=True,
         )  # fmt: skip
@@ -134,11 +144,11 @@ def test_factors_places_and_flips_span_their_range(tmp_path, monkeypatch):
     small = [part.place[0] for values, part in drawn if values[1][0] < 40]
     large = [part.box[1] for values, part in drawn if values[1][0] > 90]
     assert min(small) == 0 and max(small) > 20 and min(large) < 1 and max(large) > 15
-    flips = [uniform(0, epoch, np.array([0]), Draw.FLIP)[0] < 0.5 for epoch in epochs]
+    flips = [uniform(0, epoch, np.array([0]), VisionDraw.FLIP)[0] < 0.5 for epoch in epochs]
     assert 0.4 < np.mean(flips) < 0.6
 
 
-def test_flip_mirrors_picture_and_mask(tmp_path):
+def test_flip_mirrors_image_and_mask(tmp_path):
     pictures, masks = write(tmp_path, [(64, 80)])
     still = open_source(pictures, masks, frame=(64, 80), augment=JointAugment(scale=[1.0, 1.0], flip=False))
     turned = open_source(pictures, masks, frame=(64, 80), augment=JointAugment(scale=[1.0, 1.0], flip=True))
@@ -157,11 +167,11 @@ def test_flip_mirrors_picture_and_mask(tmp_path):
 
 @pytest.mark.parametrize("size", [(96, 128), (50, 60), (96, 40), (192, 256), (250, 333), (97, 129), (1, 700), (700, 1)])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_whole_pictures_are_fitted_as_pillow_and_numpy_would(tmp_path, size, channels):
+def test_whole_images_are_fitted_as_pillow_and_numpy_would(tmp_path, size, channels):
     pictures, masks = write(tmp_path, [size])
     source = open_source(pictures, masks, channels=channels)
     image, mask, sizes = source.fetch(np.array([0]), seed=0, epoch=0, train=False)
-    # Independently: the ratio as a whole, Pillow's resize of a whole picture, and the nearest pixel by arithmetic.
+    # Independently: the ratio as a whole, Pillow's resize of a whole image, and the nearest pixel by arithmetic.
     height, width = size
     ratio = min(96 / height, 128 / width)
     h, w = (height, width) if ratio >= 1 else (max(round(height * ratio), 1), max(round(width * ratio), 1))
@@ -192,7 +202,7 @@ def test_a_photograph_that_lies_on_its_side_has_an_upright_mask(tmp_path, orient
         inside = away_from_borders(found[0])
         assert (class_HW == found[0])[inside].all() and sizes[0, :2].tolist() == [90, 60]
     Image.fromarray(mask.T.copy()).save(tmp_path / "a.png")
-    with pytest.raises(LoaderError, match="90 x 60 pixels, and its picture .*a.jpg' 60 x 90.*turn the mask"):
+    with pytest.raises(LoaderError, match="90 x 60 pixels, and its image .*a.jpg' 60 x 90.*turn the mask"):
         source.fetch(np.array([0]), seed=0, epoch=0, train=False)
 
 
@@ -244,7 +254,7 @@ def test_sixteen_bits_hold_larger_values_and_palettes_their_indices(tmp_path):
         assert np.array_equal(found, mask[rows][:, columns])
 
 
-def test_grey_deep_and_one_channel_pictures(tmp_path):
+def test_grey_deep_and_one_channel_images(tmp_path):
     mask = blocks(75, 101)
     grey = coloured(mask)[..., 0]
     Image.fromarray(grey).save(tmp_path / "grey.png")
@@ -298,7 +308,15 @@ def test_a_stray_value_is_found_wherever_it_is(tmp_path):
             (lambda path: Image.new("RGBA", (30, 20)).save(path), "it has transparent pixels: a mask has one value"),
             (lambda path: Image.new("CMYK", (30, 20)).save(path, "TIFF"), "its pixels are CMYK: a mask has one value"),
         (lambda path: Image.new("L", (30, 20)).save(path, "JPEG"), "JPEG changes values: save masks as PNG"),
-        (lambda path: Image.new("L", (31, 20)).save(path), "has 31 x 20 pixels, and its picture .*a.png' 30 x 20"),
+        (lambda path: Image.new("L", (31, 20)).save(path), "has 31 x 20 pixels, and its image .*a.png' 30 x 20"),
+        (lambda path: path.write_bytes(image_bytes.png(np.full((20, 30, 3), 1, np.uint16))), "it has 16 bits in each"),
+        (lambda path: path.write_bytes(image_bytes.png(np.full((20, 30, 2), 1, np.uint16))), "it has 16 bits in each"),
+        (
+            lambda path: Image.new("L", (30, 20)).save(
+                path, "TIFF", save_all=True, append_images=[Image.new("L", (30, 20), 1)]
+            ),
+            "it holds several images: a mask is one",
+        ),
         (lambda path: path.write_bytes(b"no mask"), "m.png' cannot be read as a mask"),
         (lambda path: path.write_bytes(b""), "m.png' cannot be read as a mask"),
         (lambda path: (Image.new("L", (30, 20)).save(path), path.write_bytes(path.read_bytes()[:-30])), "as a mask"),
@@ -322,7 +340,14 @@ def test_what_is_wrong_with_a_mask_is_said(tmp_path, save, said, monkeypatch):
         source.fetch(np.array([0]), seed=0, epoch=0, train=False)
 
 
-def test_pictures_without_masks_are_ignored_everywhere(tmp_path):
+def test_overviews_behind_a_mask_do_not_count(tmp_path):
+    value_HW = np.arange(600).reshape(20, 30).astype(np.uint8) % 2
+    overview = Image.new("L", (15, 10))
+    Image.fromarray(value_HW).save(tmp_path / "m.tif", save_all=True, append_images=[overview])
+    assert np.array_equal(read_mask((tmp_path / "m.tif").read_bytes()), value_HW)
+
+
+def test_images_without_masks_are_ignored_everywhere(tmp_path):
     pictures, _ = write(tmp_path, [(75, 100)])
     source = open_source(pictures, None)
     image, mask, sizes = source.fetch(np.array([0]), seed=0, epoch=0, train=False)
@@ -333,7 +358,7 @@ def test_pictures_without_masks_are_ignored_everywhere(tmp_path):
 
 
 def test_the_reader_of_a_mask_keeps_its_limits(tmp_path, monkeypatch):
-    monkeypatch.setattr("mxtrain.dataset.image.opening.MAX_PIXELS", 1000)
+    monkeypatch.setattr("mxtrain.data.loading.opening.MAX_PIXELS", 1000)
     Image.new("L", (40, 30)).save(tmp_path / "m.png")
     with pytest.raises(ValueError, match="40 x 30 pixels, and at most 1,000"):
         mask_file.read_mask((tmp_path / "m.png").read_bytes())

@@ -1,4 +1,4 @@
-"""Masks of single things: what is seen of polygons and of bitmaps, and masks in their boxes and pictures."""
+"""Masks of single objects: what is seen of polygons and of bitmaps, and masks in their boxes and images."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
 
-from mxtrain.dataset.image.mask_rows import codes_of, in_picture, mask_of
-from mxtrain.dataset.image.outlines import Bitmap, Polygons
+from mxtrain.vision.instance_segmentation.mask_rows import codes_of, in_picture, mask_of
+from mxtrain.vision.instance_segmentation.outlines import Bitmap, Polygons
 
 STAR = np.array([[10, 2], [13, 18], [1, 7], [19, 7], [7, 18.3]], float)
 SQUARE = np.array([[20.0, 20], [26, 20], [26, 30], [20, 30]])
@@ -57,7 +57,7 @@ def test_what_is_seen_of_a_bitmap_is_that_part_of_it():
     assert quarter.sum() == 16 and quarter[3:7, 2:6].all()
 
 
-def test_a_mask_in_its_box_becomes_the_same_mask_in_its_picture():
+def test_a_mask_in_its_box_becomes_the_same_mask_in_its_image():
     rng = np.random.RandomState(0)
     for _ in range(5):
         left, top = rng.randint(0, 10, 2)
@@ -69,7 +69,7 @@ def test_a_mask_in_its_box_becomes_the_same_mask_in_its_picture():
         np.testing.assert_array_equal(found_hw, mask_hw)
 
 
-def test_a_mask_ends_where_its_box_and_its_picture_do():
+def test_a_mask_ends_where_its_box_and_its_image_do():
     whole = np.ones((3, 28, 28))
     edge_N4 = np.array([[2.4, 3.5, 9.6, 8.0], [-5.0, -5, 400, 7], [30.0, 30, 40, 40]])
     first, second, third = in_picture(whole, edge_N4, (13, 17))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.dataset.base import Decoding
-from mxtrain.dataset.image.files import open_files
-from mxtrain.dataset.image.record_file import RecordFile
-from mxtrain.dataset.make_record import make_record
 from mxtrain.errors import LoaderError
+from mxtrain.vision.images.files import open_files
+from mxtrain.vision.images.make_record import make_record
+from mxtrain.vision.images.record_file import RecordFile
+from mxtrain.vision.images.settings import Decoding
 
 HEIGHT, WIDTH = 12, 16
 LUMA = np.array([0.299, 0.587, 0.114])
@@ -93,11 +93,30 @@ def test_a_pnm_says_its_largest_value(tmp_path, given, maximum):
 @pytest.mark.parametrize("kind", ["uint8", "uint16"])
 @pytest.mark.parametrize("orientation, turned", [(1, 0), (3, 2), (6, -1), (8, 1)])
 def test_tiffs_are_turned_upright_once(tmp_path, kind, orientation, turned):
-    """Pillow says the size of such a picture in other ways from version to version."""
+    """Pillow says the size of such an image in other ways from version to version."""
     upright_HWC = draw(kind, 3)
     lying = np.rot90(upright_HWC, -turned).copy()
     (tmp_path / "a.tif").write_bytes(image_bytes.tiff(lying, orientation))
     assert np.abs(read(tmp_path / "a.tif") - expect(upright_HWC, 3)).max() < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint16"])
+def test_a_tiff_may_say_that_0_is_white(tmp_path, kind):
+    pixels_HWC = draw(kind, 1)
+    (tmp_path / "a.tif").write_bytes(image_bytes.tiff(pixels_HWC, is_white_zero=True))
+    assert np.abs(read(tmp_path / "a.tif", 1) - (255 - expect(pixels_HWC, 1))).max() < 1e-4
+
+
+@pytest.mark.parametrize("content", [b"P1\n# by hand\n3 2\n0 1 0\n1 1 0\n", b"P4\n3 2\n\x40\xc0"])
+def test_a_pbm_is_black_where_it_has_1(tmp_path, content):
+    (tmp_path / "a.pbm").write_bytes(content)
+    assert read(tmp_path / "a.pbm", 1, (2, 3)).tolist() == [[[255, 0, 255], [0, 0, 255]]]
+
+
+def test_a_palette_with_several_degrees_of_transparency_is_read_without_a_warning(tmp_path):
+    image = Image.fromarray(draw("uint8", 3)).quantize(4)
+    image.save(tmp_path / "a.png", transparency=bytes([0, 90, 255]))
+    assert np.array_equal(read(tmp_path / "a.png"), np.asarray(image.convert("RGB")).transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import image_bytes
 import numpy as np
 import pytest
 
-from mxtrain.dataset.image.pixels import ImageReader
-from mxtrain.dataset.image.settings import Decoding
-from mxtrain.dataset.image.window import FUNCTIONS
-from mxtrain.dataset.image_folder import ImageFolder
 from mxtrain.errors import DamagedCheckpoint
+from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.images.pixels import ImageReader
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.window import FUNCTIONS
 
 HEIGHT, WIDTH = 12, 16
 
@@ -73,6 +73,13 @@ def test_a_window_is_in_the_values_of_other_files_too(write, kind):
     pixels = (np.random.RandomState(0).rand(HEIGHT, WIDTH, 1) * 200 - 100 * (kind[0] in "if")).astype(kind)
     found = windowed(write, pixels, (40.0, 80.0))
     assert found.dtype == np.float32 and np.abs(found - ramp(pixels[..., 0], 0, 80)).max() < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint16"])
+def test_a_window_is_in_the_values_of_a_file_in_which_0_is_white(kind):
+    pixels = np.random.RandomState(0).randint(0, 200, (HEIGHT, WIDTH, 1)).astype(kind)
+    found = windowed("tiff", pixels, (40.0, 80.0), 1, True)
+    assert np.abs(found - (255 - ramp(pixels[..., 0], 0, 80))).max() < 1e-4
 
 
 def test_a_window_of_a_pnm_is_in_its_own_values():

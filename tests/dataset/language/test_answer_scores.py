@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from mxtrain.dataset.language.answer_scores import normalized, score_answer
+from mxtrain.text.question_answering.answer_scores import normalized, score_answer
 
 
 def by_the_rules(answer: str, gold: str) -> tuple:

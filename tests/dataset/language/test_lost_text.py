@@ -9,11 +9,11 @@ from typing import Any, Callable
 
 import pytest
 
-from mxtrain.dataset.conll import Conll
-from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory, TokenizerSettings, build_tokenizer
-from mxtrain.dataset.language.tokenizing.library import TokenizerFile, byte_characters, train_bpe
-from mxtrain.dataset.parallel_text import ParallelText
-from mxtrain.dataset.text import Text
+from mxtrain.text.classification.text import Text
+from mxtrain.text.token_classification.conll import Conll
+from mxtrain.text.tokenizing.kinds import TextsInMemory, TokenizerSettings, build_tokenizer
+from mxtrain.text.tokenizing.library import TokenizerFile, byte_characters, train_bpe
+from mxtrain.text.translation.parallel_text import ParallelText
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 TEXTS = ["plain", "na\u00efve caf\u00e9", "no\u00ebl", "ZOO"]
@@ -35,7 +35,7 @@ def vocab(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def test_lost_characters_are_those_that_do_not_come_back(vocab: Any) -> None:
+def test_lost_characters_are_the_ones_that_decoding_does_not_return(vocab: Any) -> None:
     for lowercase in (False, True):
         tokenizer = TokenizerFile(Path(vocab(lowercase=lowercase)).read_text())
         assert tokenizer.lost_bytes == b"Z\xa9\xaf"

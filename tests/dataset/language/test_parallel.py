@@ -7,16 +7,18 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import pytest
 
-from mxtrain.dataset.language.parallel import NOTHING, PairsAtHand, both_sides
-from mxtrain.dataset.language.parallel_loader import PairLoader
-from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
-from mxtrain.dataset.language.tokenizing.plain import train_characters
-from mxtrain.dataset.loading.sized import cut_by_size
+from mxtrain.data.loading.loader import LoaderOptions
+from mxtrain.data.loading.sized import cut_by_size
 from mxtrain.errors import DataError
 from mxtrain.kvstore.world import World
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.plain import train_characters
+from mxtrain.text.translation.parallel import NOTHING, PairsAtHand, both_sides
+from mxtrain.text.translation.parallel_loader import PairLoader
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 LONGEST, TOKENS = 12, 60
+OF_PAIRS = ("batch_tokens", "batches_per_pool")
 
 
 def config(pairs: PairsAtHand) -> Sequence[TokenizerConfig]:
@@ -35,8 +37,9 @@ def some_pairs(count: int = 97) -> PairsAtHand:
 
 def loader(pairs: Optional[PairsAtHand] = None, **options: Any) -> PairLoader:
     pairs = pairs or some_pairs()
-    settings = {"batch_tokens": TOKENS, "batch_size": 8, "train": True, "prefetch": 0, "seed": 3, **options}
-    return PairLoader(pairs, config(pairs), **settings)
+    own = {"batch_tokens": TOKENS, **{name: options.pop(name) for name in OF_PAIRS if name in options}}
+    settings = LoaderOptions(**{"batch_size": 8, "train": True, "prefetch": 0, "seed": 3, **options})
+    return PairLoader(pairs, config(pairs), settings, **own)
 
 
 def indices(found: PairLoader, epoch: int = 0, start: int = 0) -> List[List[int]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pydantic
 import pytest
 
-from mxtrain.dataset.language import phrases as module
-from mxtrain.dataset.language.phrases import LANGUAGES, phrases
-from mxtrain.dataset.number_and_date_phrases import NumberAndDatePhrases
 from mxtrain.errors import DataError
+from mxtrain.text.translation import phrases as module
+from mxtrain.text.translation.number_and_date_phrases import NumberAndDatePhrases
+from mxtrain.text.translation.phrases import LANGUAGES, phrases
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

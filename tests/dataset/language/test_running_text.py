@@ -8,14 +8,15 @@ from typing import Any, List
 import numpy as np
 import pytest
 
-from mxtrain.dataset.checking.problems import STRICT
-from mxtrain.dataset.language import python_documentation, running_text
-from mxtrain.dataset.language.running_loader import NOTHING, PromptLoader, RunningLoader
-from mxtrain.dataset.language.running_text import RunningText, TextLayout, TextsAtHand, read_running_text
-from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
-from mxtrain.dataset.language.tokenizing.plain import train_characters, train_words
+from mxtrain.data.checking.problems import STRICT
+from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.errors import DataError
 from mxtrain.kvstore.world import World
+from mxtrain.text.language_modeling import python_documentation, running_text
+from mxtrain.text.language_modeling.running_loader import NOTHING, PromptLoader, RunningLoader
+from mxtrain.text.language_modeling.running_text import RunningText, TextLayout, TextsAtHand, read_running_text
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.plain import train_characters, train_words
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -63,19 +64,22 @@ def test_files_without_text_are_refused(tmp_path: Path) -> None:
 
 
 def loader(count: int = 50, **options: Any) -> RunningLoader:
-    settings = {"length": 4, "goes_on": True, "batch_size": 3, "prefetch": 0, **options}
-    return RunningLoader(RunningText(np.arange(count, dtype=np.uint16), 2 * (count - 1)), **settings)
+    own = {name: options.pop(name, default) for name, default in (("length", 4), ("continues_previous", True))}
+    settings = LoaderOptions(**{"batch_size": 3, "prefetch": 0, **options})
+    return RunningLoader(RunningText(np.arange(count, dtype=np.uint16), 2 * (count - 1)), settings, **own)
 
 
 def labels_of(found: RunningLoader, epoch: int = 0) -> List[List[int]]:
     return [batch.targets[0].asnumpy().astype(int).tolist() for batch in found.epoch(epoch)]
 
 
-@pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.parametrize("continues_previous", [True, False])
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("count", [50, 49, 13, 4, 2])
-def test_each_token_but_the_first_is_predicted_once_from_the_one_before(goes_on: bool, train: bool, count: int) -> None:
-    found, seen = loader(count, goes_on=goes_on, train=train), []
+def test_each_token_but_the_first_is_predicted_once_from_the_one_before(
+    continues_previous: bool, train: bool, count: int
+) -> None:
+    found, seen = loader(count, continues_previous=continues_previous, train=train), []
     total = 0.0
     for batch in found.epoch(1):
         token_BT, (label_BT, bytes_B) = batch.inputs[0].asnumpy(), (one.asnumpy() for one in batch.targets)
@@ -91,12 +95,12 @@ def test_each_token_but_the_first_is_predicted_once_from_the_one_before(goes_on:
 def test_rows_go_on_where_they_ended() -> None:
     found = loader(50)
     batches = list(found.epoch(0))
-    assert [batch.goes_on for batch in batches] == [False, *[True] * (len(batches) - 1)]
+    assert [batch.continues_previous for batch in batches] == [False, *[True] * (len(batches) - 1)]
     for before, after in zip(batches, batches[1:]):
         ended_B, begins_B = before.targets[0].asnumpy()[:, -1], after.inputs[0].asnumpy()[:, 0]
         has_more_B = after.targets[0].asnumpy()[:, 0] != NOTHING
         assert has_more_B.any() and (begins_B == ended_B)[has_more_B].all()
-    assert not any(batch.goes_on for batch in loader(50, goes_on=False).epoch(0))
+    assert not any(batch.continues_previous for batch in loader(50, continues_previous=False).epoch(0))
 
 
 def test_an_epoch_can_be_begun_anywhere_and_epochs_differ() -> None:
@@ -104,7 +108,7 @@ def test_an_epoch_can_be_begun_anywhere_and_epochs_differ() -> None:
     whole = labels_of(found, 3)
     rest = list(found.epoch(3, start=2))
     assert [batch.targets[0].asnumpy().astype(int).tolist() for batch in rest] == whole[2:]
-    assert rest[0].goes_on
+    assert rest[0].continues_previous
     assert labels_of(found, 3) == whole and labels_of(found, 4) != whole
     assert labels_of(loader(50, train=True, seed=1), 3) != whole
     assert labels_of(loader(50), 3) == labels_of(loader(50), 4)
@@ -124,7 +128,7 @@ def test_less_than_two_tokens_are_refused() -> None:
 def test_prompts_are_the_ends_of_texts_and_those_of_a_split_their_beginnings() -> None:
     config = characters("abcdefghijklmnopqrstuvwxyz")
     source = TextsAtHand(["abcdefghijkl", "xyz"])
-    (batch,) = PromptLoader(source.prompts(config), length=8, batch_size=4, prefetch=0).epoch(0)
+    (batch,) = PromptLoader(source.prompts(config), LoaderOptions(batch_size=4, prefetch=0), length=8).epoch(0)
     rows = [shown(config, row[:count]) for row, (count,) in zip(batch.inputs[0].asnumpy(), batch.meta)]
     assert rows == ["efghijkl", "xyz"]
     assert (batch.targets[0].asnumpy() == NOTHING).all()

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import csv
 import gzip
+import itertools
 import json
+import re
 
 import numpy as np
 import pytest
 
-from mxtrain.dataset.checking.problems import STRICT
-from mxtrain.dataset.corpus import preparing
-from mxtrain.dataset.corpus.threads import in_order
-from mxtrain.dataset.glue import Glue
-from mxtrain.dataset.language import stored
-from mxtrain.dataset.language.sources import LabelledTexts, PlainTexts
-from mxtrain.dataset.language.stored import JoinedTexts, StoredColumn, prepare_tokens
-from mxtrain.dataset.language.text_files import read_documents, stream_paragraphs
-from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
-from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory
-from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece
-from mxtrain.dataset.text import MaskedText, Text
+from mxtrain.data.checking.problems import STRICT
+from mxtrain.data.corpus import preparing
+from mxtrain.data.corpus.threads import in_order
 from mxtrain.errors import DataError
+from mxtrain.text import stored
+from mxtrain.text.classification.glue import Glue
+from mxtrain.text.classification.text import MaskedText, Text
+from mxtrain.text.sources import LabelledTexts, PlainTexts
+from mxtrain.text.stored import JoinedTexts, StoredColumn, prepare_tokens
+from mxtrain.text.text_files import read_documents, stream_paragraphs
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.kinds import TextsInMemory
+from mxtrain.text.tokenizing.wordpiece import SPECIAL, WordPiece
 
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -71,19 +73,20 @@ def test_tables_give_the_samples_that_texts_in_memory_give(tmp_path, name):
 
 
 def paragraphs(path):
-    """As the whole file is cut where it is in memory."""
-    text = path.read_text("utf-8").replace("\r\n", "\n").replace("\r", "\n")
-    found, line = [], 1
-    for part in text.split("\n\n"):
-        if part.split():
-            found.append((line + part[: len(part) - len(part.lstrip())].count("\n"), " ".join(part.split())))
-        line += part.count("\n") + 2
-    return found
+    """Of the whole file in memory; a blank line ends a paragraph, whether it is empty or holds spaces."""
+    lines = re.split("\r\n|\r|\n", path.read_bytes().decode())
+    groups = itertools.groupby(enumerate(lines, start=1), key=lambda numbered: bool(numbered[1].strip()))
+    filled = [list(group) for is_filled, group in groups if is_filled]
+    return [(group[0][0], " ".join(" ".join(line for _, line in group).split())) for group in filled]
 
 
 @pytest.mark.parametrize(
-    "text", ["a\n\nb\nc\n\n\n\nd\n", "\n\n a\n \nb\n\n\nc", "a\r\n\r\nb\rc\r\rd", "", " \n\n\t\n", "a\n\n \n\nb"]
-)
+    "text",
+    [
+        "a\n\nb\nc\n\n\n\nd\n", "a\n\t\nb\r\n \r\nc\n\xa0\nd", " \n = A = \n \n b \n \n c \n", "\n\n a\n \nb\n\n\nc",
+        "a\r\n\r\nb\rc\r\rd", "", " \n\n\t\n", "a\n\n \n\nb",
+    ],
+)  # fmt: skip
 def test_paragraphs_as_a_stream(tmp_path, text):
     (tmp_path / "a.txt").write_bytes(text.encode())
     assert list(stream_paragraphs(tmp_path / "a.txt")) == paragraphs(tmp_path / "a.txt")

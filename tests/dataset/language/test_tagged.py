@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mxtrain.dataset.language.conll_file import TaggedWords
-from mxtrain.dataset.language.tagged import EncodedTags, TaggedSentences
-from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
-from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece
+from mxtrain.text.token_classification.conll_file import TaggedWords
+from mxtrain.text.token_classification.tagged import EncodedTags, TaggedSentences
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.wordpiece import SPECIAL, WordPiece
 
 VOCAB = (*SPECIAL, "a", "b", "c", "##x", "##y")
 CONFIG = TokenizerConfig(WordPiece(VOCAB, True), 8)

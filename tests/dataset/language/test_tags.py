@@ -8,7 +8,8 @@ from typing import List, Tuple
 import numpy as np
 import pytest
 
-from mxtrain.dataset.language.tags import (
+from mxtrain.text.token_classification.metrics import CollectedTags, EntityF1, Scores
+from mxtrain.text.token_classification.tags import (
     Entities,
     TagCodes,
     detect_scheme,
@@ -18,7 +19,6 @@ from mxtrain.dataset.language.tags import (
     parse_tag,
     write_entities,
 )
-from mxtrain.metric.entities import CollectedTags, EntityF1, Scores
 
 NAMES = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("PER", "LOC"))]
 CODES = TagCodes(NAMES)

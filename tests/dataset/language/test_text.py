@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pydantic
 import pytest
 
-from mxtrain.dataset.glue import LAYOUTS, Glue
-from mxtrain.dataset.language.sources import LabelledTexts, mask_tokens
-from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
-from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece, read_vocab
-from mxtrain.dataset.loading.sized import order_by_length
-from mxtrain.dataset.table.columns import read_columns
-from mxtrain.dataset.text import MaskedText, Text
+from mxtrain.data.loading.loader import LoaderOptions
+from mxtrain.data.loading.sized import order_by_length
+from mxtrain.data.table.columns import read_columns
 from mxtrain.errors import DataError
 from mxtrain.kvstore.world import World
+from mxtrain.text.classification.glue import LAYOUTS, Glue
+from mxtrain.text.classification.text import MaskedText, Text
+from mxtrain.text.sources import LabelledTexts, mask_tokens
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.wordpiece import SPECIAL, WordPiece, read_vocab
 
 pytest.importorskip("tokenizers")
 WORDS = ["the", "cat", "sat", "on", "mat", "##s", "dog", "ran", ".", "?"]
@@ -53,7 +55,7 @@ def test_texts_become_tokens_as_berts_do():
 
 def test_a_trained_vocabulary_is_the_same_in_every_process():
     program = (
-        "from mxtrain.dataset.text import Text; import hashlib\n"
+        "from mxtrain.text.classification.text import Text; import hashlib\n"
         "print(hashlib.sha256(repr(Text(vocab_size=600).open().build_tokenizer_config().tokenizer.vocab).encode()).hexdigest())"
     )
 
@@ -190,18 +192,19 @@ def test_masks_are_a_function_of_seed_epoch_and_sample():
 
 
 def test_workers_share_a_batch_of_one_length():
-    from mxtrain.dataset.language.loader import TextLoader
+    from mxtrain.text.loader import TextLoader
 
     texts = LabelledTexts([("the cat " * n, None) for n in (1, 5, 2, 4, 3, 1, 2)], [0, 1, 0, 1, 0, 1, 0])
-    options = {"tokenizer_config": TOKENIZER, "batch_size": 4, "train": True, "seed": 5, "prefetch": 0}
-    whole = list(TextLoader(texts, **options).epoch(1))
-    parts = [list(TextLoader(texts, world=World(rank, 2), **options).epoch(1)) for rank in (0, 1)]
+    options = LoaderOptions(batch_size=4, train=True, seed=5, prefetch=0)
+    whole = list(TextLoader(texts, TOKENIZER, options).epoch(1))
+    shared = [replace(options, world=World(rank, 2)) for rank in (0, 1)]
+    parts = [list(TextLoader(texts, TOKENIZER, one).epoch(1)) for one in shared]
     assert [batch.size for batch in whole] == [4, 3]
     for number, batch in enumerate(whole):
         for position, array in enumerate((*batch.inputs, batch.targets[0])):
             joined = [(*part[number].inputs, *part[number].targets)[position].asnumpy() for part in parts]
             np.testing.assert_array_equal(np.concatenate(joined), array.asnumpy())
-    later = next(TextLoader(texts, **options).epoch(1, start=1))
+    later = next(TextLoader(texts, TOKENIZER, options).epoch(1, start=1))
     np.testing.assert_array_equal(later.inputs[0].asnumpy(), whole[1].inputs[0].asnumpy())
     tokens, kinds, length = whole[0].inputs
     longest = int(length.asnumpy().max())

@@ -6,8 +6,9 @@ import os
 
 import pytest
 
-from mxtrain.dataset.glue import Glue
-from mxtrain.dataset.text import MaskedText, Text
+from mxtrain.errors import DataError
+from mxtrain.text.classification.glue import Glue
+from mxtrain.text.classification.text import MaskedText, Text
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 LINES = ["sentence\tlabel", *(f"text number {n} of many\t{'good' if n % 2 else 'bad'}" for n in range(30))]
@@ -117,3 +118,9 @@ def test_plain_text(write, tmp_path, check):
         ("duplicate_across_splits", "val.txt", 3),
     ]
     assert "texts/b.txt, line 17 (train)" in check.problems[-1].fact
+
+
+def test_a_text_without_empty_lines_is_one_paragraph(tmp_path, own_cache):
+    (tmp_path / "a.txt").write_text("one line\nanother line\n" * 9)
+    with pytest.raises(DataError, match="is a single paragraph.*An empty line ends a paragraph"):
+        MaskedText(train=str(tmp_path / "a.txt")).open()

@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from mxtrain.dataset.language.answer_window import Window, WindowSettings
-from mxtrain.dataset.language.questions import Answer, Question, Questions
-from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
-from mxtrain.dataset.language.tokenizing.plain import Words
-from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece
-from mxtrain.dataset.language.windows import CONTEXT, MATCH, QUESTION, EncodedWindows, window_starts
 from mxtrain.errors import DataError
+from mxtrain.text.question_answering.answer_window import Window, WindowSettings
+from mxtrain.text.question_answering.questions import Answer, Question, Questions
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.plain import Words
+from mxtrain.text.tokenizing.wordpiece import SPECIAL, WordPiece
+from mxtrain.text.windows import CONTEXT, MATCH, QUESTION, EncodedWindows, window_starts
 
 LETTERS = "abcdefghij"
 CONFIG = TokenizerConfig(WordPiece((*SPECIAL, *LETTERS), True), 10)

@@ -6,7 +6,7 @@ from typing import List
 
 import pytest
 
-from mxtrain.dataset.language.writing import is_unspaced, language_without_spaces, split_units
+from mxtrain.data.writing import is_unspaced, language_without_spaces, split_units
 
 
 @pytest.mark.parametrize("texts, name, language", [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mxtrain.dataset.loading.libraries import EXTRAS, installing, require_library
+from mxtrain.data.loading.libraries import EXTRAS, installing, require_library
 from mxtrain.errors import DataError
 
 try:

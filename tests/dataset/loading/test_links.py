@@ -8,13 +8,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
-from mxtrain.dataset.image.files import list_images
-from mxtrain.dataset.image_folder import ImageFolder
-from mxtrain.dataset.image_record import ImageRecord
-from mxtrain.dataset.loading.regular_files import walk
-from mxtrain.dataset.make_record import make_record
-from mxtrain.dataset.text import MaskedText, Text
+from mxtrain.data.loading.regular_files import walk
 from mxtrain.errors import DataError
+from mxtrain.text.classification.text import MaskedText, Text
+from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.classification.image_record import ImageRecord
+from mxtrain.vision.images.files import list_images
+from mxtrain.vision.images.make_record import make_record
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

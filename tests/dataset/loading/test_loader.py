@@ -5,12 +5,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+from image_loader import image_loader
 
-from mxtrain.dataset.base import Augment
-from mxtrain.dataset.loading.loader import Loader, Scale
-from mxtrain.dataset.loading.sources import MemorySource, Subset
+from mxtrain.data.loading.loader import Scale
+from mxtrain.data.loading.sources import MemorySource, Subset
 from mxtrain.errors import LoaderError
 from mxtrain.kvstore.world import World
+from mxtrain.vision.images.settings import Augment
 
 ALL = Augment(crop_padding=2, flip=True, cutout=3, mixup=0.3, cutmix=1.0)
 
@@ -31,7 +32,7 @@ class InTasks(Subset):
 def make_loader(source=None, **changes):
     source = source or make_source()
     options = dict(batch_size=16, input_shape=source.shape, mean=[0.5] * 3, std=[0.25] * 3, num_classes=10, seed=7)
-    return Loader(source, **{**options, "num_workers": 2, **changes})
+    return image_loader(source, **{**options, "num_workers": 2, **changes})
 
 
 def read(batches):
@@ -113,7 +114,7 @@ def test_channels_and_size_fit_the_network(native, wanted):
 
 @pytest.mark.parametrize("native, wanted", [(3, 3), (1, 3), (3, 1)])
 def test_the_path_for_gpus_computes_the_same(native, wanted):
-    from mxtrain.dataset.loading.placing import Placer
+    from mxtrain.data.loading.placing import Placer
 
     image = make_source(channels=native).image_NCHW
     place = Placer(native, (wanted, 8, 8), [0.5, 0.4, 0.3], [0.2, 0.3, 0.25], "cpu:0")

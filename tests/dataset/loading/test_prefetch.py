@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from mxtrain.dataset.loading.prefetch import prefetch
+from mxtrain.data.loading.prefetch import prefetch
 
 
 def num_threads():

@@ -10,18 +10,21 @@ from typing import Any, Dict, Sequence
 
 import numpy as np
 import pytest
+from image_loader import image_loader
 
-from mxtrain.dataset.base import Augment, Splits
-from mxtrain.dataset.digits import Digits
-from mxtrain.dataset.language.sources import LabelledTexts
-from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
-from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece
-from mxtrain.dataset.loading.loader import Loader
-from mxtrain.dataset.loading.randomness import permutation, seed_of_repeat
-from mxtrain.dataset.loading.sampling import ClassSampler, EverySample, build_class_sampler
-from mxtrain.dataset.loading.sources import MemorySource, Subset
+from mxtrain.data.base import Splits
+from mxtrain.data.loading.loader import LoaderOptions
+from mxtrain.data.loading.randomness import permutation, seed_of_repeat
+from mxtrain.data.loading.sampling import ClassSampler, EverySample, build_class_sampler
+from mxtrain.data.loading.sources import MemorySource, Subset
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.kvstore.world import World
+from mxtrain.text.sources import LabelledTexts
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.wordpiece import SPECIAL, WordPiece
+from mxtrain.vision.classification.digits import Digits
+from mxtrain.vision.images.loader import Loader
+from mxtrain.vision.images.settings import Augment
 
 SIZES = (1, 7, 40, 152)
 LABELS = np.random.RandomState(0).permutation(np.repeat(np.arange(4), SIZES)).astype(np.int32)
@@ -114,7 +117,7 @@ def loader(source: Any = None, chosen: Any = None, **changes: Any) -> Loader:
         batch_size=16, input_shape=(3, 8, 8), mean=[0.5] * 3, std=[0.25] * 3, num_classes=4, seed=3, train=True,
         sampler=chosen or sampler(), num_workers=2,
     )  # fmt: skip
-    return Loader(source or MemorySource(image, LABELS), **{**options, **changes})
+    return image_loader(source or MemorySource(image, LABELS), **{**options, **changes})
 
 
 class InTasks(Subset):
@@ -181,17 +184,16 @@ def test_without_a_sampler_the_order_is_the_permutation() -> None:
 
 def test_texts_of_like_length_stay_together() -> None:
     pytest.importorskip("tokenizers")
-    from mxtrain.dataset.language.loader import TextLoader
+    from mxtrain.text.loader import TextLoader
 
     lengths = np.random.RandomState(1).randint(1, 30, 200)
     texts = LabelledTexts([("the " * int(length), None) for length in lengths], LABELS)
     tokens = TokenizerConfig(WordPiece((*SPECIAL, "the"), lowercase=True), max_length=40)
 
     def made(batches_per_pool: int) -> TextLoader:
-        return TextLoader(
-            texts, tokenizer_config=tokens, batches_per_pool=batches_per_pool, batch_size=16, seed=3, train=True,
-            sampler=build_class_sampler(texts, NAMES, {}, 3),
-        )  # fmt: skip
+        sampler = build_class_sampler(texts, NAMES, {}, 3)
+        options = LoaderOptions(batch_size=16, seed=3, train=True, sampler=sampler)
+        return TextLoader(texts, tokens, options, batches_per_pool)
 
     def padded(batches: list) -> int:
         return sum(inputs.size for inputs, *_ in batches)

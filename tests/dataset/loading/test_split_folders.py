@@ -6,7 +6,7 @@ from typing import Dict, List, Optional, Tuple
 
 import pytest
 
-from mxtrain.dataset.loading.split_folders import find_splits, name_splits, parse_name
+from mxtrain.data.loading.split_folders import find_splits, name_splits, parse_name
 from mxtrain.errors import DataError
 
 

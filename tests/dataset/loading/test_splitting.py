@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.dataset.base import BaseDataset
-from mxtrain.dataset.digits import Digits
-from mxtrain.dataset.image_folder import ImageFolder
-from mxtrain.dataset.image_record import ImageRecord
-from mxtrain.dataset.loading.sampling import class_labels
-from mxtrain.dataset.loading.splitting import count_held_out, refuse_empty, split_indices
-from mxtrain.dataset.make_record import main
-from mxtrain.dataset.mnist import Mnist
-from mxtrain.dataset.synthetic import Synthetic
-from mxtrain.dataset.text import Text
+from mxtrain.data.base import BaseDataset
+from mxtrain.data.loading.sampling import class_labels
+from mxtrain.data.loading.splitting import count_held_out, refuse_empty, split_indices
 from mxtrain.errors import DataError
+from mxtrain.text.classification.text import Text
+from mxtrain.vision.classification.digits import Digits
+from mxtrain.vision.classification.image_folder import ImageFolder
+from mxtrain.vision.classification.image_record import ImageRecord
+from mxtrain.vision.classification.mnist import Mnist
+from mxtrain.vision.classification.synthetic import Synthetic
+from mxtrain.vision.images.make_record import main
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

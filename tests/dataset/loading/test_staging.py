@@ -10,9 +10,9 @@ from typing import Any, Iterator, List
 import numpy as np
 import pytest
 
-from mxtrain.dataset.loading import placing, staging
-from mxtrain.dataset.loading.placing import Placer, copy_to, place
-from mxtrain.dataset.loading.staging import BUFFERS, Staging
+from mxtrain.data.loading import placing, staging
+from mxtrain.data.loading.placing import Placer, copy_to, place
+from mxtrain.data.loading.staging import BUFFERS, Staging
 from mxtrain.engine.backend import autograd, mx, nd
 
 HOST, DEVICE = mx.cpu(0), mx.cpu(1)

@@ -6,9 +6,9 @@ import gzip
 
 import pytest
 
-from mxtrain.dataset.checking.dataset_check import CollectedFindings
-from mxtrain.dataset.loading import text_stream
-from mxtrain.dataset.loading.text_stream import ending_of, open_text
+from mxtrain.data.checking.dataset_check import CollectedFindings
+from mxtrain.data.loading import text_stream
+from mxtrain.data.loading.text_stream import ending_of, open_text
 from mxtrain.errors import DataError
 
 

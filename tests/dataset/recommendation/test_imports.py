@@ -11,11 +11,11 @@ from typing import Any, Iterator, List, Set
 import numpy as np
 import pytest
 
-from mxtrain.dataset.imported_names import ImportedNames
-from mxtrain.dataset.recommendation import python_imports
-from mxtrain.dataset.recommendation.catalog import Catalog
-from mxtrain.dataset.recommendation.python_imports import imported_names, package_of, read_imports
-from mxtrain.dataset.recommendation.source import Interactions
+from mxtrain.recommendation import python_imports
+from mxtrain.recommendation.catalog import Catalog
+from mxtrain.recommendation.imported_names import ImportedNames
+from mxtrain.recommendation.python_imports import imported_names, package_of, read_imports
+from mxtrain.recommendation.source import Interactions
 
 SOURCE = """
 import os, sys as system  # and more
@@ -75,7 +75,7 @@ def few_files(tmp_path: Path, monkeypatch: Any, own_cache: None) -> List[str]:
     (tmp_path / "tests" / "left_out.py").write_text("import module0")
     monkeypatch.setattr(python_imports.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     monkeypatch.setattr(python_imports, "PACKAGES", ())
-    monkeypatch.setattr("mxtrain.dataset.imported_names.read_imports", lambda: read_imports(()))
+    monkeypatch.setattr("mxtrain.recommendation.imported_names.read_imports", lambda: read_imports(()))
     return names
 
 

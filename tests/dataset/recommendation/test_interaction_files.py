@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset import interactions, movielens
-from mxtrain.dataset.base import Splits
-from mxtrain.dataset.checking.dataset_check import CollectedFindings
-from mxtrain.dataset.interactions import InteractionTable
-from mxtrain.dataset.movielens import MovieLens
-from mxtrain.dataset.recommendation.base import InteractionDataset
-from mxtrain.dataset.recommendation.rows import read_pairs
-from mxtrain.dataset.recommendation.source import Interactions
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.dataset_check import CollectedFindings
+from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.model.matrix_factorization import MatrixFactorization
+from mxtrain.recommendation import interactions, movielens
+from mxtrain.recommendation.base import InteractionDataset
+from mxtrain.recommendation.interactions import InteractionTable
+from mxtrain.recommendation.matrix_factorization import MatrixFactorization
+from mxtrain.recommendation.movielens import MovieLens
+from mxtrain.recommendation.rows import read_pairs
+from mxtrain.recommendation.source import Interactions
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -235,10 +236,10 @@ def test_as_many_other_items_are_sampled_as_a_user_lacks(tmp_path: Path, caplog:
     dataset = InteractionTable(path=str(tmp_path / "x.csv"))
     splits = dataset.open()
     assert "dataset.sampled_negatives=99: of 6 items user 0 lacks only 2, so metrics" in caplog.text
-    signature = dataset.sign(splits, MatrixFactorization())
+    signature = dataset.infer_signature(splits, MatrixFactorization())
     assert signature.shape == ((), (3,))
-    options = {"batch_size": 4, "prefetch": 0, "device": mx.cpu(), "seed": 0}
-    (batch,) = dataset.build_loader(splits.val, signature, num_classes=1, **options).epoch(0)
+    options = LoaderOptions(batch_size=4, prefetch=0, device=mx.cpu())
+    (batch,) = dataset.build_loader(splits.val, signature, options).epoch(0)
     user_B, item_BC = (value.asnumpy().astype(int).tolist() for value in batch.inputs)
     assert all(sorted({*items, *range(user, user + 4)}) == list(range(6)) for user, items in zip(user_B, item_BC))
 

@@ -7,12 +7,13 @@ from typing import Any, List, Optional
 import numpy as np
 import pytest
 
-from mxtrain.dataset.checking.problems import STRICT, DataPlaces
-from mxtrain.dataset.recommendation.catalog import Catalog
-from mxtrain.dataset.recommendation.loader import InteractionLoader
-from mxtrain.dataset.recommendation.source import InteractionRows, Interactions, leave_one_out
-from mxtrain.dataset.recommendation.user_items import NOTHING
+from mxtrain.data.checking.problems import STRICT, DataPlaces
+from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.kvstore.world import World
+from mxtrain.recommendation.catalog import Catalog
+from mxtrain.recommendation.loader import InteractionLoader
+from mxtrain.recommendation.source import InteractionRows, Interactions, leave_one_out
+from mxtrain.recommendation.user_items import NOTHING
 
 USERS, ITEMS, OTHERS, HISTORY = 9, 40, 6, 5
 CATALOG = Catalog(tuple(f"u{user}" for user in range(USERS)), tuple(f"i{item}" for item in range(ITEMS)))
@@ -32,9 +33,9 @@ def batches(
     source: Interactions, train: bool = False, num_others: Optional[int] = OTHERS, seed: int = 3, epoch: int = 0,
     world: Any = None, split_seed: int = 0, batch_size: int = 8,
 ) -> List[Any]:  # fmt: skip
+    options = LoaderOptions(batch_size=batch_size, seed=seed, train=train, prefetch=0, world=world or World())
     loader = InteractionLoader(
-        source, num_others=num_others, max_history=HISTORY, split_seed=split_seed, batch_size=batch_size, seed=seed,
-        train=train, prefetch=0, **({"world": world} if world else {}),
+        source, options, num_others=num_others, max_history=HISTORY, split_seed=split_seed
     )  # fmt: skip
     return list(loader.epoch(epoch))
 

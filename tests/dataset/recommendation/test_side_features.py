@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.dataset.interactions import InteractionTable
-from mxtrain.dataset.recommendation.source import Interactions
-from mxtrain.dataset.signature import Signature
+from mxtrain.data.loading.loader import LoaderOptions
+from mxtrain.data.signature import Signature
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.model.deepfm import DeepFM
-from mxtrain.model.matrix_factorization import MatrixFactorization
+from mxtrain.recommendation.interactions import InteractionTable
+from mxtrain.recommendation.matrix_factorization import MatrixFactorization
+from mxtrain.recommendation.signature import RecommendationSignature
+from mxtrain.recommendation.source import Interactions
+from mxtrain.tables.deepfm import DeepFM
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -43,7 +45,7 @@ def settings(tmp_path: Path) -> Dict[str, Any]:
 
 
 def batches(dataset: InteractionTable, source: Any, signature: Signature, train: bool) -> List[Any]:
-    loader = dataset.build_loader(source, signature, num_classes=1, batch_size=4, seed=0, train=train, prefetch=0)
+    loader = dataset.build_loader(source, signature, LoaderOptions(batch_size=4, train=train, prefetch=0))
     return list(loader.epoch(0))
 
 
@@ -55,7 +57,7 @@ def test_a_network_reads_what_the_files_say_of_user_and_candidates(settings: Dic
     dataset = InteractionTable(**settings)
     splits = dataset.open()
     source: Interactions = splits.train if train else splits.test  # type: ignore[assignment]
-    signature = dataset.sign(splits, DeepFM())
+    signature = dataset.infer_signature(splits, DeepFM())
     users, items = source.catalog.users, source.catalog.items
     assert signature.num_candidates == 4 and signature.shape == ((2 + 4 * 2,), (4 * 3,))
     ages = [20.0 + user for user in range(USERS - 1)]
@@ -87,14 +89,14 @@ def test_a_network_reads_what_the_files_say_of_user_and_candidates(settings: Dic
 
 def test_columns_that_are_not_described_are_guessed_and_kept(settings: Dict[str, Any]) -> None:
     dataset = InteractionTable(**{**settings, "user_columns": {}, "item_columns": {"sort": "ignore"}})
-    signature = dataset.sign(dataset.open(), DeepFM())
+    signature = dataset.infer_signature(dataset.open(), DeepFM())
     assert signature.user_columns is not None and signature.item_columns is not None
     columns = signature.user_columns.columns + signature.item_columns.columns
     found = [(column.name, column.kind) for column in columns]
     assert found == [("town", "category"), ("age", "number"), ("price", "number")]
-    kept = Signature.from_json(dict(signature.to_json()))
+    kept = RecommendationSignature.from_json(dict(signature.to_json()))
     assert (kept.user_columns, kept.item_columns) == (signature.user_columns, signature.item_columns)
-    assert dataset.sign(dataset.open(), MatrixFactorization()).user_columns is None
+    assert dataset.infer_signature(dataset.open(), MatrixFactorization()).user_columns is None
 
 
 @pytest.mark.parametrize(
@@ -109,10 +111,10 @@ def test_columns_that_are_not_described_are_guessed_and_kept(settings: Dict[str,
 def test_what_does_not_fit_is_said(settings: Dict[str, Any], change: Any, said: str) -> None:
     dataset = InteractionTable(**{**settings, **change})
     with pytest.raises(DataError, match=said):
-        dataset.sign(dataset.open(), DeepFM())
+        dataset.infer_signature(dataset.open(), DeepFM())
 
 
-def test_two_rows_of_one_user_and_a_row_of_nobody_are_refused_by_line(settings: Dict[str, Any], check: Any) -> None:
+def test_duplicate_and_empty_user_ids_are_refused_by_line(settings: Dict[str, Any], check: Any) -> None:
     path = Path(settings["user_features"])
     path.write_text(path.read_text() + "Ulm,u3,50\nUlm,,51\n")
     dataset = InteractionTable(**settings)
@@ -120,7 +122,7 @@ def test_two_rows_of_one_user_and_a_row_of_nobody_are_refused_by_line(settings: 
         ("unreadable_row", "users.csv", 11), ("duplicate", "users.csv", 10),
     ]  # fmt: skip
     with pytest.raises(DataError, match="users.csv, line 11: its 'user' is empty"):
-        dataset.sign(dataset.open(), DeepFM())
+        dataset.infer_signature(dataset.open(), DeepFM())
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_two_rows_of_one_user_and_a_row_of_nobody_are_refused_by_line(settings: 
         (("model=deepfm", "dataset.user_columns={user: hashed}"), "'user', which says which user a row is of"),
     ],
 )  # fmt: skip
-def test_features_that_nobody_reads_are_refused(
+def test_unused_features_are_refused(
     describe_run: Any, settings: Dict[str, Any], words: Any, said: str
 ) -> None:
     given = ("task=recommendation", "dataset=interactions", f"dataset.path={settings['path']}",
@@ -152,7 +154,7 @@ def with_ids(tmp_path: Path, settings: Dict[str, Any], write: Any, own: Any) -> 
 def test_ids_join_as_whole_numbers(tmp_path: Path, settings: Any, write: str, own: str, caplog: Any) -> None:
     dataset = with_ids(tmp_path, settings, write.format, own.format)
     with caplog.at_level("INFO"):
-        signature = dataset.sign(dataset.open(), DeepFM())
+        signature = dataset.infer_signature(dataset.open(), DeepFM())
     assert signature.user_columns is not None and signature.catalog is not None
     column = signature.user_columns.columns[0]
     assert (column.mean, column.indicator) == (23.5, False)
@@ -167,14 +169,14 @@ def test_ids_of_which_none_joins_are_refused(tmp_path: Path, settings: Any, own:
     dataset = with_ids(tmp_path, settings, "{}".format, own.format)
     words = "users.csv: none of 8 users has a row in it. Ids of users are like '0'; its 'user'"
     with pytest.raises(DataError, match=words):
-        dataset.sign(dataset.open(), DeepFM())
+        dataset.infer_signature(dataset.open(), DeepFM())
     assert ("cannot_open", "users.csv", None) in check(dataset)
 
 
 def test_two_spellings_of_a_number_join_only_as_they_are(tmp_path: Path, settings: Any, caplog: Any) -> None:
     dataset = with_ids(tmp_path, settings, lambda user: "1.0" if user == 0 else str(user), str)
     with caplog.at_level("INFO"):
-        dataset.sign(dataset.open(), DeepFM())
+        dataset.infer_signature(dataset.open(), DeepFM())
     assert any("users '1' and '1.0' are two" in one for one in caplog.messages)
     assert any("users.csv: 7 of 8 users have a row" in one for one in caplog.messages)
 

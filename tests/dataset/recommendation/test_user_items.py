@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mxtrain.dataset.loading.randomness import Draw
-from mxtrain.dataset.recommendation.user_items import NOTHING, UserItems, _different
+from mxtrain.recommendation.loader import RecommendationDraw
+from mxtrain.recommendation.user_items import NOTHING, UserItems, _different
 
 USERS, ITEMS = 7, 12
 DRAWN = np.random.RandomState(0)
@@ -43,7 +43,7 @@ def test_negatives_are_missing_items_and_a_function_of_seed_epoch_and_sample(ite
     index_B = np.array([9, 4, 2, 7, 1])
 
     def draw(rows: list, seed: int = 1, epoch: int = 2) -> np.ndarray:
-        return items.draw_missing(user_B[rows], index_B[rows], 5, seed, epoch, Draw.NEGATIVE_ITEM)
+        return items.draw_missing(user_B[rows], index_B[rows], 5, seed, epoch, RecommendationDraw.NEGATIVE_ITEM)
 
     whole = draw([0, 1, 2, 3, 4])
     for row, user in enumerate(user_B.tolist()):
@@ -57,7 +57,7 @@ def test_negatives_are_missing_items_and_a_function_of_seed_epoch_and_sample(ite
 def test_each_missing_item_is_as_likely(items: UserItems) -> None:
     count = 20_000
     user_B = np.full(count, 3)
-    drawn = items.draw_missing(user_B, np.arange(count), 1, 0, 0, Draw.NEGATIVE_ITEM)
+    drawn = items.draw_missing(user_B, np.arange(count), 1, 0, 0, RecommendationDraw.NEGATIVE_ITEM)
     missing = sorted(set(range(ITEMS)) - set(HAS[3]))
     share = np.bincount(drawn[:, 0], minlength=ITEMS)[missing] / count
     assert np.abs(share - 1 / len(missing)).max() < 0.012
@@ -65,12 +65,12 @@ def test_each_missing_item_is_as_likely(items: UserItems) -> None:
 
 def test_what_evaluations_compare_with_is_different_missing_items_of_each_user(items: UserItems) -> None:
     user_B = np.array([1, 4, 4])
-    found = items.draw_different(user_B, 3, 5, Draw.CANDIDATES)
+    found = items.draw_different(user_B, 3, 5, RecommendationDraw.CANDIDATES)
     for row, user in zip(found.tolist(), user_B.tolist()):
         assert len(set(row)) == 3 and not set(row) & set(HAS[user])
     assert (found[1] == found[2]).all(), "of a user, whichever sample"
-    assert (items.draw_different(user_B, 3, 6, Draw.CANDIDATES) != found).any()
-    every = items.draw_different(np.array([4]), ITEMS - len(HAS[4]), 5, Draw.CANDIDATES)
+    assert (items.draw_different(user_B, 3, 6, RecommendationDraw.CANDIDATES) != found).any()
+    every = items.draw_different(np.array([4]), ITEMS - len(HAS[4]), 5, RecommendationDraw.CANDIDATES)
     assert sorted(every[0].tolist()) == sorted(set(range(ITEMS)) - set(HAS[4]))
 
 

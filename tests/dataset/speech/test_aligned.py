@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 import soundfile
 
-from mxtrain.dataset.aligned_manifest import AlignedManifest
-from mxtrain.dataset.checking.dataset_check import CollectedFindings
-from mxtrain.dataset.checking.problems import Problem
-from mxtrain.dataset.formant_digits import FormantDigits
-from mxtrain.dataset.speech.aligned import AlignedSource, fitted
-from mxtrain.dataset.speech.aligned_loader import DECIBELS, AlignedLoader, places_of
-from mxtrain.dataset.speech.espeak_library import joined
-from mxtrain.dataset.speech.features import Features
-from mxtrain.dataset.speech.symbol_means import SymbolMeans
-from mxtrain.dataset.spoken_numbers import SpokenNumbers
+from mxtrain.data.checking.dataset_check import CollectedFindings
+from mxtrain.data.checking.problems import Problem
+from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.errors import DataError
+from mxtrain.speech.aligned import AlignedSource, fitted
+from mxtrain.speech.aligned_loader import DECIBELS, AlignedLoader, places_of
+from mxtrain.speech.aligned_manifest import AlignedManifest
+from mxtrain.speech.espeak_library import joined
+from mxtrain.speech.features import Features
+from mxtrain.speech.formant_digits import FormantDigits
+from mxtrain.speech.spoken_numbers import SpokenNumbers
+from mxtrain.speech.symbol_means import SymbolMeans
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 RATE = 4000
@@ -154,7 +155,8 @@ def source(tmp_path: Path) -> AlignedSource:
 def test_batches_hold_symbols_places_and_normalised_frames(tmp_path: Path) -> None:
     train = source(tmp_path)
     mean, deviation = np.arange(12) * 0.1, np.arange(1, 13) * 0.5
-    loader = AlignedLoader(train, mean.tolist(), deviation.tolist(), batch_size=9, in_order=True, prefetch=0)
+    options = LoaderOptions(batch_size=9, in_order=True, prefetch=0)
+    loader = AlignedLoader(train, mean.tolist(), deviation.tolist(), options)
     (batch,) = loader.epoch()
     symbols, lengths, index, place = (one.asnumpy() for one in batch.inputs)
     frames, counts, unit = (one.asnumpy() for one in batch.targets)
@@ -222,7 +224,7 @@ def test_numbers_are_spoken_where_espeak_is() -> None:
 
 
 def test_without_espeak_the_answer_is_what_needs_nothing(monkeypatch: Any) -> None:
-    from mxtrain.dataset.speech import espeak_library
+    from mxtrain.speech import espeak_library
 
     monkeypatch.setattr(espeak_library, "_espeak", None)
     monkeypatch.setattr(espeak_library.ctypes.util, "find_library", lambda name: "libnowhere.so")

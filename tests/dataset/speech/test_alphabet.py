@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxtrain.dataset.speech.alphabet import Alphabet, Transcript, needed_frames, normalized
+from mxtrain.speech.alphabet import Alphabet, Transcript, needed_frames, normalized
 
 
 def test_texts_become_numbers_and_back() -> None:

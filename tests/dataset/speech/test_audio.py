@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 import soundfile
 
-from mxtrain.dataset.checking.dataset_check import CollectedFindings, check_dataset
-from mxtrain.dataset.corpus import preparing
-from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.speech import prepared
-from mxtrain.dataset.speech.audio import AudioDataset
-from mxtrain.dataset.speech.features import Features
-from mxtrain.dataset.speech.loader import FRAME_STEP
-from mxtrain.dataset.speech_manifest import SpeechManifest
-from mxtrain.dataset.spoken_digits import SpokenDigits
+from mxtrain.data.checking.dataset_check import CollectedFindings, check_dataset
+from mxtrain.data.corpus import preparing
+from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.errors import DataError
-from mxtrain.model.deep_speech2 import DeepSpeech2
+from mxtrain.speech import prepared
+from mxtrain.speech.audio import AudioDataset
+from mxtrain.speech.deep_speech2 import DeepSpeech2
+from mxtrain.speech.features import Features
+from mxtrain.speech.loader import FRAME_STEP
+from mxtrain.speech.signature import AudioSignature
+from mxtrain.speech.speech_manifest import SpeechManifest
+from mxtrain.speech.spoken_digits import SpokenDigits
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 FEATURES = Features(sample_rate=4000, num_mels=16)
@@ -200,7 +201,7 @@ def test_punctuation_is_kept_or_removed_and_what_is_unknown_says_what_helps(tmp_
     assert removed.transcript_signature == "NFC,lower,single_spaces,no_punctuation"
     with pytest.raises(DataError, match="dataset.punctuation=remove, or add it to dataset.characters; it is 'abcd '"):
         dataset(path, characters="abcd ").open()
-    signature = Signature(((64, 16), ()), class_names=list("abcd "), audio=FEATURES)
+    signature = AudioSignature(((64, 16), ()), class_names=list("abcd "), audio=FEATURES)
     restored: Any = SpeechManifest(train=path).restored(signature, [], "run")[0]
     assert restored.features == FEATURES, "those of the network"
     with pytest.raises(DataError, match="skip_unreadable=true to leave .* knows 'abcd ', in dataset.case=lower"):
@@ -224,10 +225,8 @@ def test_batches_have_at_most_so_many_seconds_and_each_utterance_once(tmp_path: 
     splits = given.open()
 
     def batches(epoch: int, train: bool = True) -> List[Any]:
-        loader = given.build_loader(
-            splits.train, given.sign(splits, DeepSpeech2()), num_classes=6, batch_size=3, train=train, seed=1,
-            encode=lambda frame_N: (frame_N,),
-        )  # fmt: skip
+        options = LoaderOptions(batch_size=3, train=train, seed=1, encode=lambda frame_N: (frame_N,))
+        loader = given.build_loader(splits.train, given.infer_signature(splits, DeepSpeech2()), options)
         found = list(loader.epoch(epoch))
         assert len(found) == len(loader)
         return found

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from mxtrain.dataset.speech.features import Features, log_mel, mel_filters, stored
-from mxtrain.dataset.speech.spec_augment import SpecAugment
+from mxtrain.speech.features import Features, log_mel, mel_filters, stored
+from mxtrain.speech.spec_augment import SpecAugment
 
 SMALL = Features(sample_rate=4000, window_ms=16.0, step_ms=5.0, num_mels=10, low_hz=100.0, normalize="none")
 SOUND = np.random.RandomState(0).uniform(-0.5, 0.5, 300).astype(np.float32)
@@ -76,7 +76,7 @@ def test_a_band_that_never_changes_becomes_0() -> None:
 def test_short_sound_has_one_frame_and_long_sound_is_computed_in_parts(monkeypatch) -> None:
     assert log_mel(SOUND[:5], SMALL).shape == (1, 10)
     whole = log_mel(SOUND, SMALL)
-    monkeypatch.setattr("mxtrain.dataset.speech.features._FRAMES_AT_ONCE", 5)
+    monkeypatch.setattr("mxtrain.speech.features._FRAMES_AT_ONCE", 5)
     np.testing.assert_allclose(log_mel(SOUND, SMALL), whole, atol=1e-5)
     assert np.abs(stored(whole).astype(np.float32) - whole).max() < 0.005
 

@@ -9,9 +9,9 @@ import pytest
 import scipy.signal
 import soundfile
 
-from mxtrain.dataset.speech.features import Features, centred, log_mel, mel_filters
-from mxtrain.dataset.speech.formant import DIGITS, PHONEMES, SILENCE, say
-from mxtrain.dataset.speech.griffin_lim import (
+from mxtrain.speech.features import Features, centred, log_mel, mel_filters
+from mxtrain.speech.formant import DIGITS, PHONEMES, SILENCE, say
+from mxtrain.speech.griffin_lim import (
     frames_to_sound,
     griffin_lim,
     istft,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from mxtrain.dataset.speech.recording import RecordingError, read_recording
+from mxtrain.speech.recording import RecordingError, read_recording
 
 TONE = (0.5 * np.sin(2 * np.pi * 440 * np.arange(8000) / 8000)).astype(np.float32)
 """A second at 8,000 samples a second."""
@@ -63,7 +63,7 @@ def piped_wav(path: Path) -> None:
         ("a.wav", lambda path: path.mkdir(), "unreadable_audio", "cannot be read: Is a directory."),
         ("a.wav", lambda path: soundfile.write(path, np.zeros(800), 8000), "silent_audio", "are the same"),
         ("a.wav", lambda path: soundfile.write(path, np.full(800, 0.25), 8000), "silent_audio", "are the same"),
-        ("a.wav", lambda path: soundfile.write(path, np.zeros(0), 8000), "silent_audio", "are the same"),
+        ("a.wav", lambda path: soundfile.write(path, np.zeros(0), 8000), "silent_audio", "holds no sound"),
         ("a.wav", lambda path: soundfile.write(path, np.array([0.1, np.nan, 0.2]), 8000, subtype="FLOAT"),
          "unreadable_audio", "no finite numbers"),
         ("a.wav", cut_wav, "cut_audio", "75% of what its header says is there"),
@@ -115,7 +115,7 @@ def test_other_formats_of_libsndfile_are_refused(tmp_path: Path, monkeypatch, au
 
 def test_more_than_a_sample_may_take_is_refused_before_it_is_read(tmp_path: Path, monkeypatch) -> None:
     soundfile.write(tmp_path / "a.wav", TONE, 8000)
-    monkeypatch.setattr("mxtrain.dataset.speech.recording.MOST_SECONDS", 0.6)
+    monkeypatch.setattr("mxtrain.speech.recording.MOST_SECONDS", 0.6)
     with pytest.raises(RecordingError, match="is 1 seconds long; at most 1 are read as one utterance"):
         read_recording(tmp_path / "a.wav", 8000)
     assert len(read_recording(tmp_path / "a.wav", 8000, 0.5)) == 4000

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import soundfile
 
-from mxtrain.dataset.base import Splits
-from mxtrain.dataset.checking.problems import DataPlace
-from mxtrain.dataset.digit_lines import DigitLines
-from mxtrain.dataset.kaldi import Kaldi
-from mxtrain.dataset.librispeech import LibriSpeech
-from mxtrain.dataset.speech.features import Features
-from mxtrain.dataset.speech.usable import require_memory
-from mxtrain.dataset.speech_manifest import SpeechManifest
-from mxtrain.dataset.spoken_digits import SpokenDigits
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.problems import DataPlace
 from mxtrain.errors import DataError
+from mxtrain.speech.digit_lines import DigitLines
+from mxtrain.speech.features import Features
+from mxtrain.speech.kaldi import Kaldi
+from mxtrain.speech.librispeech import LibriSpeech
+from mxtrain.speech.speech_manifest import SpeechManifest
+from mxtrain.speech.spoken_digits import SpokenDigits
+from mxtrain.speech.usable import require_memory
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 FEATURES = Features(sample_rate=4000, num_mels=16)
@@ -66,7 +66,7 @@ def test_each_split_has_its_parts(folder: Path) -> None:
     assert sorted([*(train_texts or ()), *(val_texts or ())]) == ["a0", "a1"] and test_texts == ["d0"]
 
 
-def test_splits_of_digits_say_different_things() -> None:
+def test_splits_of_digits_say_different_words() -> None:
     lines = texts(DigitLines(num_train=40, num_val=40, length=[8, 8]).open())
     digits = SpokenDigits(length=[8, 8], num_train=40, num_val=40)
     spoken = [[one.text for one in digits._plan(part)] for part in range(3)]

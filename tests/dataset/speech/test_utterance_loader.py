@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxtrain.dataset.digit_lines import DigitLines
-from mxtrain.dataset.speech.loader import FrameLoader
+from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.kvstore.world import World
+from mxtrain.speech.digit_lines import DigitLines
+from mxtrain.speech.loader import FrameLoader
 
 
 def loader(**options: Any) -> FrameLoader:
     lines: Any = DigitLines(num_train=30, num_val=4, length=[1, 8], height=8).open().train
-    given = {"batch_size": 7, "train": True, "seed": 1, "batches_per_pool": 1, **options}
-    return FrameLoader(lines, encode=lambda frame_N: ((frame_N + 1) // 2,), **given)
+    own = {name: options.pop(name) for name in ("batches_per_pool", "batch_budget") if name in options}
+    given = {"batch_size": 7, "train": True, "seed": 1, "encode": lambda frame_N: ((frame_N + 1) // 2,), **options}
+    return FrameLoader(lines, LoaderOptions(**given), **own)
 
 
 def arrays(batch: Any) -> Any:

@@ -8,10 +8,10 @@ from typing import List, Optional
 
 import pytest
 
-from mxtrain.dataset.checking.dataset_check import CollectedFindings
-from mxtrain.dataset.checking.problems import STRICT
-from mxtrain.dataset.speech.utterances import read_kaldi, read_librispeech, read_manifest
+from mxtrain.data.checking.dataset_check import CollectedFindings
+from mxtrain.data.checking.problems import STRICT
 from mxtrain.errors import DataError
+from mxtrain.speech.utterances import read_kaldi, read_librispeech, read_manifest
 
 
 def write(path: Path, *lines: str) -> str:

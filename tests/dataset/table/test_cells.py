@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from mxtrain.dataset.table.cells import MISSING_CELLS, mixed_unit, read_number, read_numbers
+from mxtrain.data.table.cells import MISSING_CELLS, mixed_unit, read_number, read_numbers
 
 
 @pytest.mark.parametrize("text, decimal, value", [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mxtrain.dataset.table.copied_cells import copied_cells
+from mxtrain.data.table.copied_cells import copied_cells
 from mxtrain.errors import DataError
 
 

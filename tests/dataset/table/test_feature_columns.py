@@ -7,10 +7,10 @@ from typing import Any, Dict
 
 import pytest
 
-from mxtrain.checkpoint.run_state import _problems, _unknown
-from mxtrain.dataset.signature import SIGNATURE_STATE, Signature
-from mxtrain.dataset.table.feature_columns import FeatureColumn, FeatureColumns
+from mxtrain.data.features.feature_columns import FeatureColumn, FeatureColumns
+from mxtrain.data.features.signature import FeatureSignature
 from mxtrain.errors import DamagedCheckpoint
+from mxtrain.files.json_form import problems_of, unknown_keys
 
 COLUMNS = FeatureColumns((
     FeatureColumn("age", "number", mean=40.0, std=12.5, indicator=True),
@@ -30,12 +30,12 @@ def test_an_input_without_columns_is_left_out() -> None:
 
 
 def test_they_come_back_from_a_checkpoint() -> None:
-    signature = Signature(COLUMNS.shapes, columns=COLUMNS)
+    signature = FeatureSignature(COLUMNS.shapes, columns=COLUMNS)
     values = json.loads(json.dumps(signature.to_json()))
-    assert not [*_problems(values, SIGNATURE_STATE, ""), *_unknown(values, SIGNATURE_STATE, "")]
-    found = Signature.from_json(values)
+    assert not [*problems_of(values, signature.form), *unknown_keys(values, signature.form)]
+    found = FeatureSignature.from_json(values)
     assert found.columns == COLUMNS and found.shape == COLUMNS.shapes
-    assert found.field_sizes == (4, 101) and found.num_numbers == 3
+    assert found.columns.field_sizes == (4, 101) and found.columns.num_numbers == 3
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,16 @@ import pydantic
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.criteo import CATEGORIES, COUNTS, Criteo
-from mxtrain.dataset.feature_table import FeatureTable
-from mxtrain.dataset.table import feature_store
-from mxtrain.dataset.table.column_kinds import ColumnSpec
-from mxtrain.dataset.table.columns import read_columns
-from mxtrain.dataset.table.feature_columns import FeatureColumns
-from mxtrain.dataset.table.feature_rows import FeatureEncoder, FeatureRows
-from mxtrain.dataset.tabular import Tabular
+from mxtrain.data.base import open_splits
+from mxtrain.data.features import feature_store
+from mxtrain.data.features.feature_columns import FeatureColumns
+from mxtrain.data.features.feature_rows import FeatureEncoder, FeatureRows
+from mxtrain.data.table.column_kinds import ColumnSpec
+from mxtrain.data.table.columns import read_columns
 from mxtrain.errors import DataError
+from mxtrain.tables.criteo import CATEGORIES, COUNTS, Criteo
+from mxtrain.tables.feature_table import FeatureTable
+from mxtrain.tables.number_table import NumberTable
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -57,7 +57,7 @@ def table(**given: Any) -> FeatureTable:
 
 
 def encoded(dataset: Any, source: Any) -> Any:
-    columns = dataset.sign(dataset.open(), None).columns
+    columns = dataset.infer_signature(dataset.open(), None).columns
     return columns, *FeatureEncoder(columns)(source, np.arange(len(source)))
 
 
@@ -140,11 +140,11 @@ def test_other_files_give_the_same(tmp_path: Path, ending: str) -> None:
     assert found[0] == expected[0] and all((a == b).all() for a, b in zip(found[1:], expected[1:]))
 
 
-def test_columns_that_nobody_named_are_guessed_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unnamed_columns_are_guessed_and_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = [{**row, "note": "", "page": f"/{number}"} for number, row in enumerate(rows_of(400, 0))]
     dataset = table(train=write_csv(tmp_path / "t.csv", rows), columns={"visits": ColumnSpec(kind="count")})
     with caplog.at_level("INFO"):
-        columns = dataset.sign(dataset.open(), None).columns
+        columns = dataset.infer_signature(dataset.open(), None).columns
     assert columns is not None
     assert [(column.name, column.kind, column.log) for column in columns.columns] == [
         ("age", "number", False), ("town", "category", False), ("page", "hashed", False), ("visits", "number", True),
@@ -163,7 +163,7 @@ def test_rows_are_read_once_and_again_only_when_their_file_changed(
     table(train=path).open()
     for other in ({}, {"buckets": 9}, {"min_count": 1}, {"split_seed": 5}, {"val_fraction": 0.4}):
         dataset = table(train=path, **other)
-        dataset.sign(dataset.open(), None)  # type: ignore[arg-type]
+        dataset.infer_signature(dataset.open(), None)  # type: ignore[arg-type]
     assert read == [path]
     write_csv(tmp_path / "t.csv", rows_of(61, 0))
     assert len(table(train=path).open().train.row_N) == 43 and read == [path] * 2
@@ -216,7 +216,7 @@ def test_rows_of_one_class_are_said(tmp_path: Path) -> None:
         rows[0]["target"] = last
         dataset = table(train=write_csv(tmp_path / "t.csv", rows), val_fraction=0.01, test_fraction=0.0)
         splits = dataset.open()
-        signature = dataset.sign(splits, None)  # type: ignore[arg-type]
+        signature = dataset.infer_signature(splits, None)  # type: ignore[arg-type]
         assert dataset.remark(signature, splits).endswith(", so there is nothing to tell apart") == said
 
 
@@ -354,7 +354,7 @@ def test_criteos_lines_to_predict_for_may_have_no_label(tmp_path: Path, begin: i
     path = tmp_path / "test.txt"
     (tmp_path / "train.txt").write_text("\n".join(criteo_line(n, str(n % 2)) for n in range(40)) + "\n")
     dataset = Criteo(train=str(tmp_path / "train.txt"))
-    signature = dataset.sign(dataset.open(), None)  # type: ignore[arg-type]
+    signature = dataset.infer_signature(dataset.open(), None)  # type: ignore[arg-type]
     path.write_text("\n".join("\t".join(criteo_line(n).split("\t")[1 - begin :]) for n in (7, 8)) + "\n")
     source, places = dataset.open_inputs([str(path)], signature, False, {})
     assert isinstance(source, FeatureRows) and places == [f"{path}:1", f"{path}:2"]
@@ -375,7 +375,7 @@ def test_a_vocabulary_has_values_that_come_often_enough_the_most_frequent_first(
                     test_fraction=0.0)  # fmt: skip
     for min_count, wanted_towns in ((3, ("four", "a three", "b three")), (2, ("four", "a three", "b three", "two"))):
         dataset = dataset.model_copy(update={"min_count": min_count})
-        columns = dataset.sign(dataset.open(), None).columns
+        columns = dataset.infer_signature(dataset.open(), None).columns
         assert columns is not None and columns.fields[0].vocabulary == wanted_towns
 
 
@@ -388,13 +388,19 @@ def test_criteos_lines_that_cannot_be_used(tmp_path: Path, check: Any) -> None:
     found = check(dataset)
     assert found == [("long_row", "train.txt", 4), ("short_row", "train.txt", 8), ("not_a_number", "train.txt", 4),
                      ("label_range", "train.txt", 6)]  # fmt: skip
-    with pytest.raises(DataError, match="line 8: it has 39 columns|line 4: .I1. is .many., no number"):
+    with pytest.raises(DataError, match="line 8: it has 39 columns|line 4: the row has 41 cells, and the first row 40"):
         dataset.open()
     (tmp_path / "train.txt").write_text("")
     with pytest.raises(DataError, match="train.txt leaves no training samples: there is none in it.$"):
         dataset.open()
     (tmp_path / "train.txt").write_text("\n".join(lines[:7]) + "\n")
-    with pytest.raises(DataError, match="line 4: 'I1' is 'many', no number. Correct the cell.$"):
+    with pytest.raises(DataError, match="line 4: the row has 41 cells, and the first row 40.*'[0-9a-f]{8}' is in none"):
+        dataset.open()
+    (tmp_path / "train.txt").write_text("\n".join(lines[:3]).replace("\t", "\tmany\t", 1) + "\n")
+    with pytest.raises(DataError, match="train.txt, line 1 has 41 columns; a line of Criteo's has 39, or 40"):
+        dataset.open()
+    (tmp_path / "train.txt").write_text("\n".join(lines[:3]).replace("\t", ",") + "\n")
+    with pytest.raises(DataError, match="train.txt, line 1 has 1 columns.*separated by tabs"):
         dataset.open()
 
 
@@ -470,7 +476,7 @@ def test_ids_of_rows_are_not_learned_from(tmp_path: Path) -> None:
 def test_rows_with_ids_are_no_duplicates(tmp_path: Path, check: Any) -> None:
     rows = [f"{number},{number % 5},{number % 2}" for number in range(40)]
     path = small_table(tmp_path, "PassengerId,age,target", rows)
-    assert check(FeatureTable(train=path)) == [] and check(Tabular(train=path)) == []
+    assert check(FeatureTable(train=path)) == [] and check(NumberTable(train=path)) == []
     path = small_table(tmp_path, "PassengerName,age,target", [row.replace(",", "x,", 1) for row in rows])
     ignored = {"PassengerName": ColumnSpec(kind="ignore")}
     assert any(kind.startswith("duplicate") for kind, *_ in check(FeatureTable(train=path, columns=ignored)))
@@ -543,7 +549,7 @@ def test_a_header_without_the_name_of_row_names_is_refused(tmp_path: Path, mark:
     """R's write.table writes so; each cell would be below the name of the one to its right."""
     rows = [mark.join((str(number + 1), str(number % 7), str(number % 2))) for number in range(30)]
     words = f"{name}, line 2: the row has more cells .*'1' is below 'age', and '0' below"
-    for dataset in (FeatureTable, Tabular):
+    for dataset in (FeatureTable, NumberTable):
         with pytest.raises(DataError, match=words):
             dataset(train=small_table(tmp_path, mark.join(("age", "target")), rows, name)).open()
     rows = [row + mark for row in rows]

@@ -8,8 +8,8 @@ from typing import Any, List, Tuple
 import numpy as np
 import pytest
 
-from mxtrain.dataset.libsvm import Libsvm
 from mxtrain.errors import DataError
+from mxtrain.tables.libsvm import Libsvm
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -51,12 +51,12 @@ def test_lines_become_ids_and_values(tmp_path: Path, fields: bool, most: Any) ->
     dataset = Libsvm(train=write(tmp_path / "a.txt", rows, "0", fields), test=write(tmp_path / "b.txt", test),
                      max_features=most)  # fmt: skip
     splits = dataset.open()
-    signature = dataset.sign(splits, None)  # type: ignore[arg-type]
+    signature = dataset.infer_signature(splits, None)  # type: ignore[arg-type]
     columns, train = signature.columns, splits.train
     kept = [rows[number] for number in train.row_N]  # type: ignore[attr-defined]
     longest = max(len(pairs) for _, pairs in kept)
     length, num_ids = most or longest, 1 + max(one for _, pairs in kept for one, _ in pairs[:most])
-    assert columns is not None and signature.shape == ((length,), (length,)) and signature.num_indices == num_ids
+    assert columns is not None and signature.shape == ((length,), (length,)) and columns.num_indices == num_ids
     for source, own in ((train, kept), (splits.test, test)):
         encoder = source.build_encoder(columns)  # type: ignore[attr-defined, union-attr]
         found = encoder.inputs(source, np.arange(len(own)))
@@ -73,8 +73,8 @@ def test_lines_become_ids_and_values(tmp_path: Path, fields: bool, most: Any) ->
 @pytest.mark.parametrize("units", [0, 3])
 def test_the_network_is_the_formula_over_all_values(units: int) -> None:
     from mxtrain.engine.backend import nd
-    from mxtrain.model.factorization_machine import FactorizationMachine
     from mxtrain.model.prepare import prepare_network
+    from mxtrain.tables.factorization_machine import FactorizationMachine
 
     model = FactorizationMachine(units=units)
     network = prepare_network(
@@ -135,11 +135,11 @@ def test_huge_index_and_row_need_a_setting(tmp_path: Path) -> None:
         path = write(tmp_path / name, [*lines_of(30), (1, long), *lines_of(30)])
         others = {"val": write(tmp_path / "v.txt", lines_of(9)), "test": write(tmp_path / "w.txt", lines_of(9, 1))}
         dataset = Libsvm(train=path, **others, **given)  # type: ignore[arg-type]
-        return dataset.sign(dataset.open(), None)  # type: ignore[arg-type]
+        return dataset.infer_signature(dataset.open(), None)  # type: ignore[arg-type]
 
     with pytest.raises(DataError, match=r"line 33 has the index 100,000,000. .*dataset.max_index=100000000"):
         features("t.txt", [(100_000_000, 1.0)])
-    assert features("t.txt", [(100_000_000, 1.0)], max_index=100_000_000).num_indices == 100_000_001
+    assert features("t.txt", [(100_000_000, 1.0)], max_index=100_000_000).columns.num_indices == 100_000_001
     with pytest.raises(DataError, match=r"line 33 has 10,001 features, .*dataset.max_features=10001"):
         features("u.txt", [(one, 1.0) for one in range(10_001)])
     assert features("u.txt", [(one, 1.0) for one in range(10_001)], max_features=10_001).shape[0] == (10_001,)

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from mxtrain.dataset.table.columns import read_columns
-from mxtrain.dataset.text import Text
+from mxtrain.data.table.columns import read_columns
 from mxtrain.errors import DataError
+from mxtrain.text.classification.text import Text
 
 
 @pytest.fixture

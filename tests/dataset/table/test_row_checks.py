@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxtrain.dataset.tabular import Tabular
+from mxtrain.tables.number_table import NumberTable
 
 HEAD = "width,height,target"
 ROWS = [f"{n},{n * n},{n / 2}" for n in range(40)]
@@ -10,7 +10,7 @@ ROWS = [f"{n},{n * n},{n / 2}" for n in range(40)]
 
 def test_every_cell_that_is_no_number_is_named(tmp_path, check):
     path = tmp_path / "t.csv"
-    dataset = Tabular(train=str(path))
+    dataset = NumberTable(train=str(path))
     path.write_text("\n".join([HEAD, *ROWS]))
     assert check(dataset) == [] and check.census.num_samples == {"train": 28, "val": 6, "test": 6}
     rows = list(ROWS)
@@ -37,6 +37,6 @@ def test_every_cell_that_is_no_number_is_named(tmp_path, check):
 def test_a_csv_that_cannot_be_divided_into_rows_hides_no_other(tmp_path, check):
     (tmp_path / "t.csv").write_text("\n".join([HEAD, *ROWS, '"1,2']))
     (tmp_path / "v.csv").write_text("\n".join([HEAD, "1,2,three", *ROWS[1:3]]))
-    found = check(Tabular(train=str(tmp_path / "t.csv"), val=str(tmp_path / "v.csv")))
+    found = check(NumberTable(train=str(tmp_path / "t.csv"), val=str(tmp_path / "v.csv")))
     assert found == [("cannot_open", "t.csv", None), ("not_a_number", "v.csv", 2)]
     assert "line 42 begins a row that cannot be read" in check.problems[0].fact

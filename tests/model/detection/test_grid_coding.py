@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from mxtrain.dataset.image.boxes import Flag, padded, rows_of
-from mxtrain.model.detection.grid import GridCoding
-from mxtrain.model.detection.suppression import Suppression
-from mxtrain.model.networks.gluoncv_detectors import YOLO3_ANCHORS
+from mxtrain.vision.detection.boxes import Flag, padded, rows_of
+from mxtrain.vision.detection.heads.grid import GridCoding
+from mxtrain.vision.detection.heads.suppression import Suppression
+from mxtrain.vision.detection.networks.gluoncv_detectors import YOLO3_ANCHORS
 
 HEIGHT, WIDTH = 90, 124
 STRIDES = (8, 16, 32)
@@ -24,7 +24,7 @@ def random_boxes(draw, count, num_classes=4):
 def theirs(box_BMD, num_classes=4):
     """Whether something is there, centre, size, weight and class of every box, by GluonCV."""
     from mxtrain.engine.backend import nd
-    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+    from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.model_zoo.yolo.yolo_target import YOLOV3PrefetchTargetGenerator  # isort: skip
 
@@ -56,14 +56,14 @@ def test_targets_are_gluoncvs():
     assert (row_BM8[..., 7] == 0).all()
 
 
-def test_of_two_things_in_one_box_the_last_one_counts():
+def test_of_two_objects_in_one_box_the_last_one_counts():
     box_BMD = padded([rows_of([[30, 30, 50, 60], [31, 30, 51, 60]], [0, 3])], 3)
     is_thing_BN, row_BM8 = coding().encode(box_BMD)
     assert is_thing_BN.sum() == 1 and row_BM8[0, :, 0].tolist()[::2] == [-1, -1] and row_BM8[0, 1, 0] >= 0
     assert theirs(box_BMD)[4][0, int(row_BM8[0, 1, 0])].tolist() == [0, 0, 0, 1]
 
 
-def test_crowds_and_boxes_without_area_have_no_box_and_the_picture_ends_at_its_edge():
+def test_crowds_and_boxes_without_area_have_no_box_and_the_image_ends_at_its_edge():
     crowd, flat, edge = rows_of([[10, 10, 60, 60], [5, 5, 5, 9], [WIDTH, HEIGHT, WIDTH + 20, HEIGHT + 20]], [0, 1, 2])
     crowd[5] = Flag.CROWD
     is_thing_BN, row_BM8 = coding().encode(padded([np.stack([crowd, flat, edge]), np.zeros((0, 7))], 3))

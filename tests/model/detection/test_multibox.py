@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from mxtrain.dataset.image.boxes import Flag, padded, rows_of
-from mxtrain.model.detection.anchors import anchor_maps
-from mxtrain.model.detection.multibox import MultiBoxCoding
-from mxtrain.model.detection.suppression import Suppression
-from mxtrain.model.networks.gluoncv_detectors import SSD, ssd_parts
+from mxtrain.vision.detection.boxes import Flag, padded, rows_of
+from mxtrain.vision.detection.heads.anchors import anchor_maps
+from mxtrain.vision.detection.heads.multibox import MultiBoxCoding
+from mxtrain.vision.detection.heads.suppression import Suppression
+from mxtrain.vision.detection.networks.gluoncv_detectors import SSD, ssd_parts
 
 SIDE, SIZES = 96, [(12, 12), (6, 6), (3, 3)]
 RATIOS = [(1.0, 2.0, 0.5), (1.0, 2.0, 0.5, 3.0, 1.0 / 3), (1.0, 2.0, 0.5)]
@@ -27,7 +27,7 @@ def random_boxes(draw, count, side=SIDE, num_classes=4):
 @pytest.mark.parametrize("name", ["ssd_300_vgg16_atrous", "ssd_512_resnet50_v1_coco", "ssd_300_mobilenet1.0_lite"])
 def test_boxes_are_gluoncvs_for_its_own_size(name):
     from mxtrain.engine.backend import nd
-    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+    from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 
     from gluoncv.model_zoo.ssd.anchor import LiteAnchorGenerator, SSDAnchorGenerator  # isort: skip
 
@@ -47,21 +47,21 @@ def test_boxes_are_gluoncvs_for_its_own_size(name):
         np.testing.assert_allclose(one.boxes(), wanted, rtol=1e-6, atol=1e-6)
 
 
-def test_boxes_of_other_sizes_cover_the_picture_and_grow_with_it():
+def test_boxes_of_other_sizes_cover_the_image_and_grow_with_it():
     made_of = SSD["ssd_300_vgg16_atrous"]
     maps = anchor_maps(
         [(4, 8), (1, 1)], (3, 150, 600), 300, made_of.sizes[:3], made_of.ratios[:2], made_of.steps[:2]
     )  # fmt: skip
     fine, coarse = maps[0].boxes(), maps[1].boxes()
     assert fine[0, :2].tolist() == [600 / 16, 150 / 8] and coarse[0, :2].tolist() == [300, 75]
-    assert fine[0, 2:].tolist() == [30, 30]  # as large a picture as 300 x 300
+    assert fine[0, 2:].tolist() == [30, 30]  # as large an image as 300 x 300
     np.testing.assert_allclose(fine[-1, :2], [600 - 600 / 16, 150 - 150 / 8])
 
 
 def theirs(coding, box_BMD):
     """Classes and offsets by GluonCV."""
     from mxtrain.engine.backend import nd
-    from mxtrain.model.networks import gluoncv  # noqa: F401
+    from mxtrain.vision.networks import gluoncv  # noqa: F401
 
     from gluoncv.model_zoo.ssd.target import SSDTargetGenerator  # isort: skip
 
@@ -93,7 +93,7 @@ def test_true_boxes_that_are_best_covered_by_the_same_box_both_get_one():
     np.testing.assert_array_equal(class_BN, theirs(coding, box_BMD)[0])
 
 
-def test_difficult_things_are_trained_on_and_crowds_are_neither_thing_nor_background():
+def test_difficult_objects_are_trained_on_and_crowds_are_neither_object_nor_background():
     coding = small_coding()
     thing, crowd = rows_of([[4, 4, 20, 20]], [2])[0], rows_of([[40, 40, 96, 96]], [1])[0]
     thing[5], crowd[5] = Flag.DIFFICULT, Flag.CROWD
@@ -105,7 +105,7 @@ def test_difficult_things_are_trained_on_and_crowds_are_neither_thing_nor_backgr
     assert (class_N[(centre_N2 + size_N2 / 2 <= 40).all(axis=1)] >= 0).all()
 
 
-def test_pictures_without_things_and_boxes_without_area_are_background():
+def test_images_without_objects_and_boxes_without_area_are_background():
     coding = small_coding()
     box_BMD = padded([rows_of([], []), rows_of([[5, 5, 5, 30], [200, 200, 230, 230]], [0, 1])], 2)
     class_BN, offset_BN4 = coding.encode(box_BMD)

@@ -7,20 +7,20 @@ from typing import Any, List, Tuple
 import numpy as np
 import pytest
 
-from mxtrain.dataset.image.boxes import NUM_COLUMNS, Flag, rows_of
-from mxtrain.dataset.image.mask_rows import FOUND_SIDE, TRUE_COLUMNS, TRUE_SIDE, with_masks
 from mxtrain.engine.backend import autograd, mx, nd
-from mxtrain.loss.detection import HeatmapFocal, YolactLoss
-from mxtrain.model.detection.heatmap import HeatmapCoding
-from mxtrain.model.detection.prototypes import PrototypeCoding
-from mxtrain.model.yolact import Yolact
+from mxtrain.vision.detection.boxes import NUM_COLUMNS, Flag, rows_of
+from mxtrain.vision.detection.heads.heatmap import HeatmapCoding
+from mxtrain.vision.detection.heads.prototypes import PrototypeCoding
+from mxtrain.vision.detection.losses import HeatmapFocal, YolactLoss
+from mxtrain.vision.instance_segmentation.mask_rows import FOUND_SIDE, TRUE_COLUMNS, TRUE_SIDE, with_masks
+from mxtrain.vision.instance_segmentation.yolact import Yolact
 
 SHAPE = (3, 32, 40)
 CODING = PrototypeCoding(3, SHAPE, prototypes=4, mask_stride=2, max_detections=20)
 
 
 def things() -> np.ndarray:
-    """Four pictures: two things; one that is cut off, and one so thin that it has hardly an area; a crowd; none."""
+    """Four images: two objects; one that is cut off, and one so thin that it has hardly an area; a crowd; none."""
     rng = np.random.RandomState(0)
     row_BMR = np.full((4, 2, TRUE_COLUMNS), -1, np.float32)
     for picture, edges in ((0, [[2, 3, 13, 12], [20, 8, 34, 30]]), (1, [[36, 0, 40, 7], [8, 8, 8.0001, 16]])):
@@ -56,7 +56,7 @@ def sampled(map_PHW: np.ndarray, edges: np.ndarray, per_side: int, side: int) ->
 
 
 def mask_loss(outputs: List[np.ndarray], row_BMR: np.ndarray) -> np.ndarray:
-    """What masks add to the loss of each picture, in float64."""
+    """What masks add to the loss of each image, in float64."""
     _, _, coefficient_BPhw, prototype_BPHW = outputs
     loss_B = np.zeros(len(row_BMR))
     for picture, row_MR in enumerate(row_BMR):
@@ -76,7 +76,7 @@ def mask_loss(outputs: List[np.ndarray], row_BMR: np.ndarray) -> np.ndarray:
 
 
 def computed(values: List[np.ndarray], row_BMR: np.ndarray, head: Any = None) -> Tuple[np.ndarray, List[np.ndarray]]:
-    """The loss of each picture, and gradients, after memory was filled with what is no number."""
+    """The loss of each image, and gradients, after memory was filled with what is no number."""
     block = YolactLoss().build_detection(3)
     block.hybridize(static_alloc=True)
     arrays, targets = [nd.array(one) for one in values], list(map(nd.array, (row_BMR, *CODING.encode(row_BMR))))
@@ -124,7 +124,7 @@ def test_loss_and_gradients_are_those_of_numpy() -> None:
             assert gradients[number][place] == pytest.approx((moved[0] - moved[1]) / 2e-3, rel=1e-2, abs=1e-5)
 
 
-def test_pictures_without_things_are_learned_from() -> None:
+def test_images_without_objects_are_learned_from() -> None:
     nothing = np.full((4, 2, TRUE_COLUMNS), -1, np.float32)
     block = YolactLoss().build_detection(3)
     arrays = [nd.array(one) for one in outputs()]
@@ -170,8 +170,8 @@ def test_a_network_returns_what_its_coding_says_for_any_size(stride: int, size: 
     assert [one.shape[1:] for one in found] == list(model.box_coding(5, (3, *size)).output_shapes)
 
 
-def test_rows_that_are_no_things_change_nothing() -> None:
-    """Not even a single number of others, as they do where ROIAlign is given -1 for their picture."""
+def test_rows_that_are_no_objects_change_nothing() -> None:
+    """Not even a single number of others, as they do where ROIAlign is given -1 for their image."""
     values, row_BMR = outputs(), things()
     wider_BMR = np.full((4, 40, TRUE_COLUMNS), -1, np.float32)
     wider_BMR[:, [7, 30]] = row_BMR

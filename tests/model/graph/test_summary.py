@@ -5,11 +5,11 @@ import pytest
 import rich.console
 
 from mxtrain.engine.backend import autograd, gluon, nd
-from mxtrain.model.gluoncv import GluonCV
 from mxtrain.model.graph.summary import LayerRow, graph_nodes, has_random_layers, summarize
-from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
-from mxtrain.model.resnet import ResNet
+from mxtrain.vision.classification.gluoncv import GluonCV
+from mxtrain.vision.classification.lenet import LeNet
+from mxtrain.vision.classification.resnet import ResNet
 
 LARGE = (3, 224, 224)
 

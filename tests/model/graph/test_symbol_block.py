@@ -7,7 +7,7 @@ import pytest
 
 from mxtrain.model.graph.symbol_block import keep_statistics, norms_of
 from mxtrain.model.parameters import freeze, parameter_multipliers
-from mxtrain.parallel.fence import can_be_fenced, written_together
+from mxtrain.parallel.engine_dependency import can_add_dependencies, written_together
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_norms_and_their_parameters_are_found(network):
     assert written_together(network) == {
         f"norm{number}_moving_{role}": f"norm{number}_gamma" for number in (0, 1) for role in ("mean", "var")
     }
-    assert can_be_fenced(network)
+    assert can_add_dependencies(network)
 
 
 def test_frozen_norms_keep_their_statistics(network):

@@ -7,15 +7,15 @@ import pytest
 
 from mxtrain.amp import BFloat16, Float16
 from mxtrain.engine.backend import autograd, mx, nd, own_operators
-from mxtrain.engine.native import Library
 from mxtrain.errors import ConfigError
-from mxtrain.model.bert import Bert
 from mxtrain.model.graph.summary import summarize
 from mxtrain.model.networks import bert as bert_network
 from mxtrain.model.parameters import parameter_multipliers
 from mxtrain.model.prepare import prepare_network
+from mxtrain.native import Library
 from mxtrain.parallel.cut import Graph
-from mxtrain.trainer.nonfinite import first_nonfinite_layer
+from mxtrain.text.bert import Bert
+from mxtrain.training.nonfinite import first_nonfinite_layer
 
 TOKENS, VOCAB, CLASSES, MASKED = 16, 50, 3, 4
 SIZES = {"num_layers": 2, "units": 32, "hidden_size": 64, "max_length": 24, "num_heads": 4}

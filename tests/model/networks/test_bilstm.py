@@ -9,9 +9,9 @@ import pytest
 from dropouts import count_dropouts
 
 from mxtrain.engine.backend import autograd, mx, nd
-from mxtrain.model.bilstm import BiLSTM
 from mxtrain.model.networks.bilstm import BiLSTMLayer, OneWayLSTM
 from mxtrain.model.prepare import prepare_network
+from mxtrain.text.bilstm import BiLSTM
 
 SHAPE = ((9,), (9,), ())
 

@@ -7,7 +7,7 @@ from typing import Dict
 import numpy as np
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.model.networks.conformer import ConformerBlock, ConformerSizes
+from mxtrain.speech.networks.conformer import ConformerBlock, ConformerSizes
 
 SIZES = ConformerSizes(units=8, hidden_size=12, num_heads=2, kernel=3, dropout=0.0)
 Weights = Dict[str, np.ndarray]

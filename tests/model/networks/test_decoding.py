@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import nd
-from mxtrain.model.networks.decoding import Beam, Hypotheses, beam_search, best_candidates, first_largest
+from mxtrain.text.translation.networks.decoding import Beam, Hypotheses, beam_search, best_candidates, first_largest
 
 BOS, EOS = 1, 2
 PRIME = 211
@@ -31,7 +31,7 @@ class TableDecoder:
         self.table = (np.round(table / rounded) * rounded if rounded else table).astype(np.float32)
         self.rows: List[int] = []
 
-    def begin(self, *inputs: Any) -> Tuple[List[Any], List[Any]]:
+    def initial_state(self, *inputs: Any) -> Tuple[List[Any], List[Any]]:
         (sentence_S,) = inputs
         return [sentence_S.reshape((-1, 1))], [nd.zeros((len(sentence_S), 2, 1), dtype="int32")]
 
@@ -121,7 +121,7 @@ def test_unlikely_ends_of_the_likeliest_sequence_do_not_stand_for_it() -> None:
         assert found[0].tokens == tokens[:-1]
 
 
-def require_same(found: List[Found], expected: List[Found]) -> None:
+def check_compatible(found: List[Found], expected: List[Found]) -> None:
     assert [one.tokens for one in found] == [one.tokens for one in expected]
     np.testing.assert_allclose([one.score for one in found], [one.score for one in expected], rtol=1e-12)
 
@@ -138,7 +138,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(alpha: float, seed: int) ->
                 of_tokens = [decoder.log_p(sentence, tokens[:place])[token] for place, token in enumerate(tokens)]
                 log_p = sum(of_tokens, 0.0) + decoder.log_p(sentence, tokens)[EOS]
                 every.append(Found(tokens, float(log_p) / penalty(alpha, length + 1)))
-        require_same(found, sorted(every, key=lambda one: -one.score)[:num_best])
+        check_compatible(found, sorted(every, key=lambda one: -one.score)[:num_best])
 
 
 @pytest.mark.parametrize("rounded", [0.0, 0.5], ids=["distinct", "equal"])
@@ -152,7 +152,7 @@ def test_the_same_as_in_plain_python(size: int, num_best: int, alpha: float, rou
         found = of_sentences(search(decoder, list(range(7)), limits, beam, num_best))
         for sentence, limit in enumerate(limits):
             expected = in_plain_python(decoder, sentence, limit, beam, num_best)
-            require_same(found[sentence][: len(expected)], expected)
+            check_compatible(found[sentence][: len(expected)], expected)
             assert all(one == Found((), -np.inf) for one in found[sentence][len(expected) :])
             assert all(len(one.tokens) <= limit and not {0, BOS, EOS} & {*one.tokens} for one in found[sentence])
 
@@ -174,12 +174,12 @@ def test_who_shares_a_batch_changes_nothing(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_a_sentence_that_leaves_at_once_leaves_its_source_to_nobody(size: int) -> None:
+def test_a_sentence_that_ends_at_once_frees_its_source(size: int) -> None:
     """`size` sentences of one row each, of which one goes on in `size` rows: as many rows as before."""
     decoder, beam = TableDecoder(50, 3), Beam(BOS, EOS, size, never=(0, BOS))
     limits = [0] * (size - 1) + [8]
     found = of_sentences(search(decoder, list(range(size)), limits, beam))
-    require_same(found[-1], in_plain_python(decoder, size - 1, 8, beam, 1))
+    check_compatible(found[-1], in_plain_python(decoder, size - 1, 8, beam, 1))
 
 
 def test_one_beam_takes_the_likeliest_token() -> None:

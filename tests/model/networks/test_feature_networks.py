@@ -12,19 +12,21 @@ import pytest
 
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
-from mxtrain.model.base import Model
 from mxtrain.model.custom import CustomFields, CustomModel
-from mxtrain.model.deepfm import DeepFM
-from mxtrain.model.factorization_machine import FactorizationMachine
+from mxtrain.model.features import FeatureModel, build_features
 from mxtrain.model.prepare import prepare_network
-from mxtrain.model.wide_deep import WideDeep
+from mxtrain.tables.deepfm import DeepFM
+from mxtrain.tables.factorization_machine import FactorizationMachine
+from mxtrain.tables.wide_deep import WideDeep
 
 SIZES, NUMBERS, BATCH = (3, 4, 5), 2, 6
 INPUTS = [(SIZES, NUMBERS), (SIZES, 0), ((), NUMBERS)]
 Inputs = Tuple[np.ndarray, np.ndarray]
 
 
-def prepared(model: Model, sizes: Tuple[int, ...], numbers: int, outputs: int = 1) -> Tuple[Any, Dict[str, np.ndarray]]:
+def prepared(
+    model: FeatureModel, sizes: Tuple[int, ...], numbers: int, outputs: int = 1
+) -> Tuple[Any, Dict[str, np.ndarray]]:
     """The network with weights large enough to matter, and these by structural name."""
     shapes = tuple((size,) for size in (len(sizes), numbers) if size)
     network = prepare_network(
@@ -108,7 +110,7 @@ def test_wide_and_deep_is_its_formula(sizes: Tuple[int, ...], numbers: int, outp
 
 
 @pytest.mark.parametrize("model", [FactorizationMachine(), DeepFM()])
-def test_interactions_of_pairs_give_one_score(model: Model) -> None:
+def test_interactions_of_pairs_give_one_score(model: FeatureModel) -> None:
     with pytest.raises(ConfigError, match="gives one score for a sample, and 3 are wanted. Type model=wide_deep."):
         model.build_features(3, SIZES, NUMBERS)
 
@@ -122,5 +124,5 @@ def test_a_network_of_the_users_is_told_sizes(monkeypatch: pytest.MonkeyPatch) -
         told.update(classes=classes, field_sizes=field_sizes, num_numbers=num_numbers)
         return gluon.nn.Dense(classes)
 
-    CustomModel.of_target(network, {}, CustomFields(), "model").build_features(1, SIZES, NUMBERS)  # type: ignore[attr-defined]
+    build_features(CustomModel.of_target(network, {}, CustomFields(), "model"), 1, SIZES, NUMBERS)  # type: ignore[arg-type]
     assert told == {"classes": 1, "field_sizes": [3, 4, 5], "num_numbers": 2}

@@ -10,7 +10,7 @@ import pytest
 from dropouts import count_dropouts
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.model.gnmt import Gnmt
+from mxtrain.text.translation.gnmt import Gnmt
 
 V, W, S, T, B, H = 13, 11, 7, 5, 3, 6
 SHAPES = ((S,), (), (T,), (T,))
@@ -107,7 +107,7 @@ def test_one_token_after_the_other_gives_the_same(tied: str, attention: str) -> 
     source, length, target, label = given()
     wanted = network(source, length, target, label)[0].asnumpy()
     order = np.array([2, 0, 1])
-    fixed, moving = network.begin(source, length)
+    fixed, moving = network.initial_state(source, length)
     for place in range(T):
         rows = np.arange(B) if place < 2 else np.repeat(order, 2)  # two beams of each sentence
         if place == 2:

@@ -13,8 +13,9 @@ from dropouts import count_dropouts
 
 from mxtrain.engine.backend import autograd, mx, nd, own_operators
 from mxtrain.errors import ConfigError
-from mxtrain.model.gpt import SIZES, Gpt
-from mxtrain.model.networks import attention, bert, gpt
+from mxtrain.model.networks import attention, bert
+from mxtrain.text.language_modeling.gpt import SIZES, Gpt
+from mxtrain.text.networks import gpt
 
 V, T, B = 13, 9, 3
 
@@ -109,7 +110,7 @@ def test_no_token_sees_what_follows(place: int) -> None:
 def test_one_token_after_the_other_gives_the_same() -> None:
     network = build()
     token, label = given()
-    wanted, memory = network(token, label).asnumpy(), network.begin(B, mx.cpu())
+    wanted, memory = network(token, label).asnumpy(), network.initial_state(B, mx.cpu())
     for place in range(T):
         score_BV, memory = network.step(token[:, place], place, memory)
         label_B = label.asnumpy()[:, place].astype(int)

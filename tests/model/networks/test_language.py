@@ -7,7 +7,7 @@ from typing import Any, List, Tuple
 import numpy as np
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.model.networks.language import MOST_CHUNKS, generate, large, num_chunks
+from mxtrain.text.networks.language import MOST_CHUNKS, generate, large, num_chunks
 
 V = 50
 
@@ -15,7 +15,7 @@ V = 50
 class Remembering:
     """Likes best the token that is the sum of all that were read, and one."""
 
-    def begin(self, batch_size: int, device: Any) -> List[Any]:
+    def initial_state(self, batch_size: int, device: Any) -> List[Any]:
         return [nd.zeros((batch_size,))]
 
     def step(self, token_B: Any, place: int, memory: List[Any]) -> Tuple[Any, List[Any]]:

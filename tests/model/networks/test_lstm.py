@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
-from mxtrain.model.lstm import Lstm
-from mxtrain.model.networks import lstm
-from mxtrain.model.networks.language import TokenScores, large, num_chunks
 from mxtrain.model.prepare import prepare_network
+from mxtrain.text.language_modeling.lstm import Lstm
+from mxtrain.text.networks import lstm
+from mxtrain.text.networks.language import TokenScores, large, num_chunks
 
 V, T, B = 11, 6, 4
 PARAMETERS = ("i2h_weight", "h2h_weight", "i2h_bias", "h2h_bias")
@@ -173,7 +173,7 @@ def test_one_token_after_the_other_gives_the_same(tied: bool) -> None:
         label_B = label.asnumpy()[:, place].astype(int)
         found = -log_p[np.arange(B), np.maximum(label_B, 0)] * (label_B >= 0)
         np.testing.assert_allclose(found, wanted[:, place], rtol=1e-5, atol=1e-6)
-    assert [one.shape for one in network.begin(3, mx.cpu())] == [(3, one.shape[1]) for one in states]
+    assert [one.shape for one in network.initial_state(3, mx.cpu())] == [(3, one.shape[1]) for one in states]
 
 
 def test_chunks_are_for_large_vocabularies() -> None:

@@ -3,9 +3,9 @@
 import pytest
 
 from mxtrain.errors import ConfigError
-from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
-from mxtrain.model.resnet import ResNet
+from mxtrain.vision.classification.lenet import LeNet
+from mxtrain.vision.classification.resnet import ResNet
 
 SMALL, COLOUR, LARGE = (1, 8, 8), (3, 32, 24), (3, 64, 64)
 CASES = [

@@ -7,17 +7,18 @@ from typing import Any, Dict, Tuple
 import numpy as np
 import pytest
 
-from mxtrain.dataset.recommendation.fields import RecommenderFields
 from mxtrain.engine.backend import nd
 from mxtrain.model.base import Model
-from mxtrain.model.deepfm import DeepFM
-from mxtrain.model.factorization_machine import FactorizationMachine
 from mxtrain.model.graph.id_inputs import tables_of
-from mxtrain.model.item_factors import ItemFactors
-from mxtrain.model.matrix_factorization import MatrixFactorization
-from mxtrain.model.neumf import NeuMF
-from mxtrain.model.prepare import prepare_network
-from mxtrain.model.wide_deep import WideDeep
+from mxtrain.model.prepare import TableOptions, prepare_network
+from mxtrain.recommendation.fields import RecommenderFields
+from mxtrain.recommendation.item_factors import ItemFactors
+from mxtrain.recommendation.matrix_factorization import MatrixFactorization
+from mxtrain.recommendation.model import Recommender, build_feature_recommender
+from mxtrain.recommendation.neumf import NeuMF
+from mxtrain.tables.deepfm import DeepFM
+from mxtrain.tables.factorization_machine import FactorizationMachine
+from mxtrain.tables.wide_deep import WideDeep
 
 USERS, ITEMS, BATCH, CANDIDATES, HISTORY = 5, 7, 4, 3, 3
 DRAW = np.random.RandomState(0)
@@ -29,11 +30,11 @@ Values = Dict[str, np.ndarray]
 def prepared(model: Model) -> Tuple[Any, Values]:
     """The network with weights large enough to matter, and these by structural name."""
     fields = RecommenderFields((USERS,), (ITEMS,))
-    shapes: Any = ((), (CANDIDATES,), *(((HISTORY,), ()) if model.reads_history else ()))
-    if model.recommends_by_features:
-        shapes = fields.shapes(CANDIDATES)
-    built = model.build_feature_recommender(fields) if model.recommends_by_features else \
-        model.build_recommender(USERS, ITEMS, 3.5)  # fmt: skip
+    if isinstance(model, Recommender):
+        shapes: Any = ((), (CANDIDATES,), *(((HISTORY,), ()) if model.reads_history else ()))
+        built = model.build_recommender(USERS, ITEMS, 3.5)
+    else:
+        shapes, built = fields.shapes(CANDIDATES), build_feature_recommender(model, fields)
     network = prepare_network(
         model, num_classes=1, input_shape=shapes, seed=1, network=built, output_shapes=[(CANDIDATES,)]
     ).network
@@ -47,7 +48,7 @@ def prepared(model: Model) -> Tuple[Any, Values]:
 
 
 def inputs(model: Model) -> Tuple[Any, ...]:
-    if model.recommends_by_features:
+    if not isinstance(model, Recommender):
         return (nd.array(np.concatenate([USER[:, None], USERS + ITEM], axis=1), dtype="int32"),)
     arrays = (USER, ITEM, np.maximum(PAST, 0)) if model.reads_history else (USER, ITEM)
     lengths = (nd.array((PAST >= 0).sum(axis=1)),) if model.reads_history else ()
@@ -108,15 +109,16 @@ def test_scores_are_what_their_papers_say(name: str) -> None:
     assert network(*inputs(model)).asnumpy() == pytest.approx(np.array(expected), abs=1e-4)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name, (model, _) in MODELS.items() if isinstance(model, Recommender)])
 def test_the_faster_way_to_all_items_gives_the_same_scores(name: str) -> None:
     model, _ = MODELS[name]
+    assert isinstance(model, Recommender)
     network, values = prepared(model)
     user_B, *others = inputs(model)
     history = others[1:]
     every_BI = nd.array(np.tile(np.arange(ITEMS), (BATCH, 1)), dtype="int32")
     found = model.score_all({key: nd.array(value) for key, value in values.items()}, (user_B, *history))
-    if name in ("neumf", "factorization_machine"):
+    if name == "neumf":
         assert found is None
     else:
         assert found is not None
@@ -139,8 +141,8 @@ def test_further_features_stand_beside_user_and_item_in_each_row(model: Model) -
     shapes = fields.shapes(CANDIDATES)
     assert shapes == ((2 + 3 * CANDIDATES,), (2 * CANDIDATES,))
     prepared = prepare_network(
-        model, num_classes=1, input_shape=shapes, seed=1, network=model.build_feature_recommender(fields),
-        output_shapes=[(CANDIDATES,)], sparse_from=1,
+        model, num_classes=1, input_shape=shapes, seed=1, network=build_feature_recommender(model, fields),
+        output_shapes=[(CANDIDATES,)], tables=TableOptions(sparse_from=1),
     )  # fmt: skip
     network = prepared.network
     assert prepared.dense_tables == [] and all(table.ids_from == 0 for table in tables_of(network))

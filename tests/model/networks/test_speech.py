@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from mxtrain.engine.backend import autograd, mx, nd
-from mxtrain.model.conformer import Conformer
-from mxtrain.model.deep_speech2 import DeepSpeech2
-from mxtrain.model.networks.conformer import rotated
+from mxtrain.speech.conformer import Conformer
+from mxtrain.speech.deep_speech2 import DeepSpeech2
+from mxtrain.speech.networks.conformer import rotated
 
 RECURRENT = DeepSpeech2(channels=[3, 4, 5], units=6, num_layers=2, dropout=0.0)
 ATTENDING = Conformer(channels=[3, 4], units=8, hidden_size=12, num_heads=2, num_layers=2, kernel=5, dropout=0.0)

@@ -13,8 +13,8 @@ from dropouts import count_dropouts
 from mxtrain.engine.backend import autograd, mx, nd, own_operators
 from mxtrain.errors import ConfigError
 from mxtrain.model.networks import attention, bert
-from mxtrain.model.networks.transformer import sinusoid
-from mxtrain.model.transformer import SIZES, Transformer
+from mxtrain.text.translation.networks.transformer import sinusoid
+from mxtrain.text.translation.transformer import SIZES, Transformer
 
 V, W, S, T, B, U, N = 13, 11, 7, 5, 3, 12, 3
 SHAPES = ((S,), (), (T,), (T,))
@@ -175,7 +175,7 @@ def test_one_token_after_the_other_gives_the_same(
     source, length, target, label = given()
     wanted = network(source, length, target, label)[0].asnumpy()
     order = np.array([2, 0, 1])
-    fixed, moving = network.begin(source, length)
+    fixed, moving = network.initial_state(source, length)
     assert not moving and all(len(array) == B for array in fixed)
     for place in range(T):
         rows = np.arange(B) if place < 2 else np.repeat(order, 2)  # two beams of each sentence

@@ -7,9 +7,9 @@ import pytest
 @pytest.fixture
 def network():
     from mxtrain.engine.backend import gluon
-    from mxtrain.model.networks.two_forms import TwoForms
+    from mxtrain.vision.networks.train_predict_block import TrainPredictBlock
 
-    class Forms(TwoForms):
+    class Forms(TrainPredictBlock):
         def __init__(self):
             super().__init__(prefix="forms_")
             with self.name_scope():

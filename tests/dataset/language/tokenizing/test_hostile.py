@@ -9,9 +9,10 @@ import struct
 
 import pytest
 
-from mxtrain.dataset.language.tokenizing import judging, trial
-from mxtrain.dataset.language.tokenizing.judging import require_charsmap, require_harmless, require_harmless_model
-from mxtrain.dataset.language.tokenizing.kinds import (
+from mxtrain.errors import CheckpointError, DataError
+from mxtrain.text.tokenizing import judging, trial
+from mxtrain.text.tokenizing.judging import require_charsmap, require_harmless, require_harmless_model
+from mxtrain.text.tokenizing.kinds import (
     TextsInMemory,
     TokenizerSettings,
     build_tokenizer,
@@ -19,9 +20,8 @@ from mxtrain.dataset.language.tokenizing.kinds import (
     tokenizer_from_json,
     train_tokenizer,
 )
-from mxtrain.dataset.language.tokenizing.library import TokenizerFile
-from mxtrain.dataset.language.tokenizing.patterns import require_bounded
-from mxtrain.errors import CheckpointError, DataError
+from mxtrain.text.tokenizing.library import TokenizerFile
+from mxtrain.text.tokenizing.patterns import require_bounded
 
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -10,20 +10,20 @@ import numpy as np
 import pydantic
 import pytest
 
-from mxtrain.dataset.language.encoded import EncodedPairs, encode_texts
-from mxtrain.dataset.language.tokenizing import kinds
-from mxtrain.dataset.language.tokenizing.base import OWN_SPECIAL
-from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
-from mxtrain.dataset.language.tokenizing.kinds import (
+from mxtrain.errors import CheckpointError, DataError
+from mxtrain.text.classification.text import MaskedText, Text
+from mxtrain.text.encoded import EncodedPairs, encode_texts
+from mxtrain.text.tokenizing import kinds
+from mxtrain.text.tokenizing.base import OWN_SPECIAL
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.kinds import (
     TextsInMemory,
     TokenizerSettings,
     build_tokenizer,
     tokenizer_from_json,
     train_tokenizer,
 )
-from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece
-from mxtrain.dataset.text import MaskedText, Text
-from mxtrain.errors import CheckpointError, DataError
+from mxtrain.text.tokenizing.wordpiece import SPECIAL, WordPiece
 
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -94,7 +94,7 @@ def test_only_some_of_much_text_is_learned_from(monkeypatch):
 
 def test_trained_vocabularies_are_the_same_in_every_process():
     program = (
-        "from mxtrain.dataset.language.tokenizing.kinds import *\n"
+        "from mxtrain.text.tokenizing.kinds import *\n"
         "texts = TextsInMemory([f'the {n} caf\\xe9 of {n * 31} dogs {chr(97 + n % 26) * 3}' for n in range(2000)])\n"
         "for kind in KINDS:\n    print(train_tokenizer(TokenizerSettings(kind, size=400), texts).digest)\n"
     )
@@ -133,7 +133,7 @@ def test_samples_are_cut_as_the_library_cuts_them():
 
 def test_words_without_end_are_divided_before_they_are_learned_from():
     """Without that, twice as long a word takes four times as long: 100,000 characters took six seconds."""
-    from mxtrain.dataset.language.tokenizing.library import batches_of
+    from mxtrain.text.tokenizing.library import batches_of
 
     (pieces,) = batches_of(["a" * 2500, "b " + "c" * 1000 + " d", "e"])
     assert pieces == ["a" * 1000, "a" * 1000, "a" * 500, "b " + "c" * 1000 + " d", "e"]

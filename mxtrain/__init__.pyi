@@ -1,0 +1,14 @@
+# Types for `mxtrain.__getattr__`.
+from mxtrain.api import Predictions as Predictions
+from mxtrain.api import Run as Run
+from mxtrain.api import compose as compose
+from mxtrain.api import evaluate as evaluate
+from mxtrain.api import load as load
+from mxtrain.api import predict as predict
+from mxtrain.api import train as train
+from mxtrain.api import verify as verify
+from mxtrain.cli.lr_find import lr_find as lr_find
+from mxtrain.custom_loop import Session as Session
+from mxtrain.custom_loop import session as session
+
+__version__: str

@@ -1,0 +1,597 @@
+"""The Python API: what the command line does, from a script or a notebook.
+
+>>> import mxtrain
+>>> run = mxtrain.train("debug=fast", dir="outputs/first")
+>>> run.metrics["test/accuracy"], run.predict("digit.png")
+
+Nothing here exits the process: errors that the command line prints before work starts are raised with the same text.
+Environment variables, log handlers, warning filters and signal handlers are as before when a function returns.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.environment import compose_and_check, set_environment
+from mxtrain.cli.evaluate import measure
+from mxtrain.cli.objects import ObjectComposer, Objects, objects_again, read_arguments, require_overrides
+from mxtrain.cli.preserved import preserved_process
+from mxtrain.cli.restored import refuse_what_only_trains, restore_description, restore_inputs
+from mxtrain.config.override_text import quote
+from mxtrain.config.specs import validate
+from mxtrain.data.base import choose_split, open_splits
+from mxtrain.data.given import GivenDataset, inputs_of
+from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, DataError, LoaderError, MxtrainError
+from mxtrain.files.json_text import parse_json, read_json
+from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
+from mxtrain.given import Given, giving
+from mxtrain.in_memory import TEXTS, refuse_wrong_kind, write_inputs
+from mxtrain.task.fit import require_known_names, require_same_names
+from mxtrain.types import expand_path
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.annotations import Config, JsonObject
+    from mxtrain.checkpoint import Checkpoint
+    from mxtrain.data.base import BaseDataset, Samples
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.export.run import ExportReport
+    from mxtrain.parallel.differences import Verification
+    from mxtrain.trained import Trained
+
+AnyPath = Union[str, "os.PathLike[str]"]
+Which = Literal["best", "last"]
+Split = Literal["auto", "train", "val", "test"]
+NO_OBJECTS = Objects()
+
+
+def compose(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Any) -> Config:
+    """Returns the configuration that a command line with these overrides has, checked, as nested dicts.
+
+    Args:
+        overrides: as on the command line, e.g. ``"model=resnet"``, ``"optimizer.lr=0.01"``.
+        config_dir: folder with further groups and options (``--config-dir``).
+        parts: as for `train`.
+
+    Raises:
+        ConfigError: an override is wrong, or the settings do not fit each other.
+
+    >>> mxtrain.compose("model=lenet", "optimizer.lr=0.01")["optimizer"]["lr"]
+    0.01
+    """
+    require_overrides(overrides, "compose")
+    typed, objects = read_arguments(parts, "compose")
+    with preserved_process(), giving(objects.values), ObjectComposer(folders_of(config_dir), objects) as composer:
+        return compose_and_check(composer, [*overrides, *typed])[0].config
+
+
+def train(
+    *overrides: str, dir: Optional[AnyPath] = None, config_dir: Optional[AnyPath] = None,
+    process: Literal["same", "new"] = "same", callbacks: Any = None, **parts: Any,
+) -> Run:  # fmt: skip
+    """Trains, and returns the run, also if training failed or was interrupted; see `Run.state`.
+
+    The same as ``python -m mxtrain OVERRIDES hydra.run.dir=DIR``, with the same files in the run directory. A run
+    directory that holds an unfinished run of the same description is continued; objects must be given again.
+
+    Args:
+        overrides: as on the command line.
+        dir: the run directory; default: ``outputs/DATE/TIME``.
+        config_dir: folder with further groups and options.
+        process: ``"new"`` trains in a process of its own, with MXNet's settings of its own, and shows its output here.
+            Interrupting it ends the process after a checkpoint. Objects cannot be sent there.
+        callbacks: `mxtrain.types.Callback` objects; `mxtrain.callback.Action` objects, whose state is in checkpoints;
+            or functions of one argument: each row of metrics.jsonl, a dict.
+        parts: groups by name: the name of an option (``model="lenet"``), a dict of settings (``optimizer={"lr":
+            1e-3}``), or an object: ``model``: a `gluon.Block`; ``dataset``: ``(x, y)`` arrays, a Gluon or PyTorch
+            dataset whose items are ``(x, y)``, or a tuple ``(train, val[, test])`` of these; ``loss``: a block;
+            ``metric``: an `EvalMetric`, a function of (targets, predictions), or several in a list or dict;
+            ``optimizer``: an `mxnet.optimizer.Optimizer`.
+
+    Raises:
+        ConfigError: the description, an object or the data are wrong; no file of the run directory was changed.
+        RunDirectoryError: another process trains there.
+        CheckpointError: the directory holds a run of another description.
+
+    >>> run = mxtrain.train("model=mlp", "trainer.max_epochs=3", dir="outputs/mlp")
+    >>> run.state, run.best["value"]
+    >>> run = mxtrain.train(model=net, dataset=(x, y), optimizer={"lr": 1e-3}, callbacks=[print])
+    """
+    if process not in ("same", "new"):
+        raise ConfigError(f"train: process={process!r}: it may be 'same' or 'new'.")
+    require_overrides(overrides, "train")
+    typed, objects = read_arguments({**parts, "callbacks": callbacks}, "train")
+    words = [*overrides, *typed]
+    if dir is not None:
+        words.append(f"hydra.run.dir={quote(absolute_path(dir, 'train: dir'))}")
+    with named_in_python(), preserved_process(), giving(objects.values), \
+            ObjectComposer(folders_of(config_dir), objects) as composer:  # fmt: skip
+        composed, description = compose_and_check(composer, words)
+        run_dir = Path(os.path.abspath(composed.run_dir))
+        if objects:
+            refuse_several_processes(description, objects, process)
+        flags = command_line.config_flags(folders_of(config_dir))
+        if process == "new":
+            from mxtrain.cli.new_process import train_in_new_process
+
+            code, cause, step = train_in_new_process([*flags, *words], run_dir, dir is None)
+        else:
+            from mxtrain.cli.run import train_once
+
+            end = train_once(composed, description, flags)
+            code, cause, step = end.exit_code, end.cause, end.step
+        if code == EXIT_BAD_INPUT and step == 0:
+            raise ConfigError(cause)
+    return Run(run_dir, config_dir=config_dir, trust_code=True, objects=objects)  # the caller named the classes
+
+
+@contextmanager
+def named_in_python() -> Iterator[None]:
+    """Within it, errors call the run directory by its argument."""
+    try:
+        yield
+    except MxtrainError as error:
+        error.args = tuple(
+            one.replace("hydra.run.dir", "dir") if isinstance(one, str) else one for one in error.args
+        )  # fmt: skip
+        raise
+
+
+def refuse_several_processes(description: Description, objects: Objects, process: str) -> None:
+    """Raises: ConfigError: objects were given, and other processes would need them."""
+    names = ", ".join(objects.values)
+    if process == "new":
+        raise ConfigError(
+            f'train: process="new" with objects ({names}): objects cannot be sent to another process. Leave process '
+            'out, or name their classes, e.g. "model._target_=package.Class".'
+        )
+    if description.kvstore.distributed:
+        raise ConfigError(
+            f"train: several workers with objects ({names}): objects cannot be sent to other processes. Type "
+            'kvstore=local, or name their classes, e.g. "model._target_=package.Class".'
+        )
+
+
+def load(
+    path: AnyPath, which: Which = "best", trust_code: bool = False, config_dir: Optional[AnyPath] = None, **objects: Any
+) -> Run:  # fmt: skip
+    """Opens a run, or a single checkpoint.
+
+    Args:
+        path: run directory, or checkpoint directory.
+        which: the checkpoint of a run: the best by ``trainer.monitor``, or the last.
+        trust_code: whether classes that only the checkpoint names may be imported and called. Do not set it for a
+            checkpoint from a source you do not trust.
+        config_dir: folder with your own groups and options, whose classes are trusted.
+        objects: the objects that `train` was given and that are needed now: ``model``; for `Run.evaluate` also
+            ``dataset``, ``loss`` and ``metric``.
+
+    Raises:
+        CheckpointError: there is no usable checkpoint.
+        ConfigError: the checkpoint names code that is not mxtrain's own, and ``trust_code`` is not set; or it was
+            trained with an object that must be given again.
+
+    >>> run = mxtrain.load("outputs/mlp")
+    >>> run.evaluate()["accuracy"]
+    """
+    words, given = read_arguments(objects, "load")
+    if words:
+        raise ConfigError(f"load: {words[0]}: load takes objects. Give settings to evaluate().")
+    run = Run(Path(absolute_path(path, "load: path")), which, trust_code, config_dir, given)
+    model = run.description.model  # opens the checkpoint, and refuses what it must not name
+    if isinstance(model, Given):
+        model.require()
+    return run
+
+
+def evaluate(
+    run: Union[AnyPath, Run], *overrides: str, split: Split = "auto", limit_batches: Optional[int] = None,
+    dataset: Any = None,
+) -> Dict[str, float]:  # fmt: skip
+    """Measures a run, or the run at a path, which is loaded; see `Run.evaluate` and `load`.
+
+    >>> mxtrain.evaluate("outputs/mlp", split="val")["accuracy"]
+    """
+    return _loaded(run).evaluate(*overrides, split=split, limit_batches=limit_batches, dataset=dataset)
+
+
+def predict(run: Union[AnyPath, Run], inputs: Any, *, top_k: int = 3) -> Predictions:
+    """Predicts with a run, or with the run at a path, which is loaded; see `Run.predict` and `load`.
+
+    >>> mxtrain.predict("outputs/mlp", "digit.png")[0]["class"]
+    """
+    return _loaded(run).predict(inputs, top_k=top_k)
+
+
+def _loaded(run: Union[AnyPath, Run]) -> Run:
+    return run if isinstance(run, Run) else load(run)
+
+
+def verify(
+    *overrides: str, steps: int = 3, tolerance: float = 1e-6, config_dir: Optional[AnyPath] = None, **parts: Any
+) -> Verification:
+    """Trains a few steps under the placement of a description and on one device, and compares them.
+
+    Args:
+        overrides: as on the command line, e.g. ``"parallel=hybrid"``.
+        steps: optimizer steps.
+        tolerance: largest difference that passes in float64, relative to the largest value of a tensor.
+        config_dir: folder with further groups and options.
+        parts: as for `train`.
+
+    Returns:
+        The comparison: ``passed``, ``worst``, and ``layers`` with the name of each ``layer`` and its ``gradient_abs``,
+        ``gradient_rel``, ``parameter_abs`` and ``parameter_rel``.
+
+    Raises:
+        ConfigError: the description is wrong, or no two devices could give the same numbers.
+
+    >>> found = mxtrain.verify("parallel=pipeline", "model=mlp")
+    >>> found.passed, {layer.layer: layer.gradient_rel for layer in found.layers}
+    """
+    from mxtrain.cli.verify import VerifySettings, compare, refuse_updates_without_order
+
+    require_overrides(overrides, "verify")
+    typed, objects = read_arguments(parts, "verify")
+    settings = validate(VerifySettings, {"steps": steps, "tolerance": tolerance}, "verify", lambda _: "an argument")
+    with preserved_process(), giving(objects.values), ObjectComposer(folders_of(config_dir), objects) as composer:
+        _, description = compose_and_check(composer, [*overrides, *typed])
+        refuse_updates_without_order(description)
+        if description.kvstore.distributed:
+            raise ConfigError("verify: several workers are compared by the command: python -m mxtrain verify ...")
+        return compare(description, settings)
+
+
+class Predictions(List[Dict[str, Any]]):
+    """Rows as `predict` writes them, one for each input, with the predictions as arrays.
+
+    Attributes:
+        arrays: the decoded outputs, one for each sample, e.g. class probabilities (K,).
+    """
+
+    def __init__(self, rows: Sequence[Dict[str, Any]], arrays: Sequence[np.ndarray]):
+        super().__init__(rows)
+        self.arrays = list(arrays)
+
+
+class Run:
+    """A run directory, or a checkpoint. Returned by `train` and `load`.
+
+    The network is loaded when it is first needed, and kept.
+    """
+
+    def __init__(
+        self, path: Path, which: Which = "best", trust_code: bool = False, config_dir: Optional[AnyPath] = None,
+        objects: Objects = NO_OBJECTS,
+    ):  # fmt: skip
+        if which not in ("best", "last"):
+            raise ConfigError(f"which={which!r}: there is no such checkpoint. It may be 'best' or 'last'.")
+        self.path = path
+        self._which, self._trusts_code, self._config_dir = which, trust_code, config_dir
+        self._objects = objects
+        self._restored: Optional[Tuple[Checkpoint, Description]] = None
+        self._loaded: Optional[Trained] = None
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}, state={self.state!r})"
+
+    @property
+    def status(self) -> JsonObject:
+        """Content of status.json; empty if there is none, as for a checkpoint outside of its run."""
+        file = self.path / "status.json"
+        found = read_json(file) if file.is_file() else {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def state(self) -> str:
+        """``"finished"``, ``"stopped_early"``, ``"interrupted"``, ``"failed"`` or ``"running"``; empty if unknown."""
+        return str(self.status.get("state", ""))
+
+    @property
+    def cause(self) -> str:
+        """Reason for the end of a run that did not finish."""
+        return str(self.status.get("cause", ""))
+
+    @property
+    def best(self) -> Optional[Mapping[str, Any]]:
+        """Metric, value and step of the best checkpoint; None if nothing was validated."""
+        return self.status.get("best")
+
+    @property
+    def metrics(self) -> Dict[str, float]:
+        """The final metrics, e.g. ``{"val/accuracy": 0.97, "test/loss": 0.1}``."""
+        found: Dict[str, float] = {}
+        metrics = self.status.get("metrics")
+        for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+            if isinstance(value, (int, float)):
+                found[name] = value
+        return found
+
+    def history(self) -> Any:
+        """Returns the rows of metrics.jsonl: a pandas DataFrame if pandas is installed, otherwise a list of dicts.
+
+        Raises:
+            DataError: the run wrote no metrics.jsonl.
+
+        >>> history = run.history()
+        >>> history[history.split == "val"].plot("step", "loss")
+        """
+        rows = self.history_rows()
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            return rows
+        return pandas.DataFrame(rows)
+
+    def history_rows(self) -> List[Dict[str, Any]]:
+        """Returns the rows of metrics.jsonl as dicts: step, epoch, split, loss, metrics and rates."""
+        file = self.path / "metrics.jsonl"
+        if not file.is_file():
+            raise DataError(f"{file}: there is no such file. It is written by logger=jsonl, which is on by default.")
+        rows = []
+        with open_regular(file) as (stream, _):
+            while line := stream.readline(MAX_TEXT_BYTES):
+                if line.endswith(b"\n") and line.strip():  # the last line may be under way
+                    rows.append(parse_json(line))
+        return rows
+
+    @property
+    def description(self) -> Description:
+        """The description of the run, with all settings as objects."""
+        return self._restore()[1]
+
+    @property
+    def config(self) -> Config:
+        """All settings of the run as nested dicts."""
+        return self.description.config
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint in use."""
+        return self._restore()[0]
+
+    @property
+    def signature(self) -> Signature:
+        """Shapes, classes and preprocessing of the network's inputs and outputs."""
+        return self._trained().signature
+
+    @property
+    def network(self) -> gluon.HybridBlock:
+        """A new copy of the network with the checkpoint's weights, in float32 on one device; yours to change.
+
+        >>> run.network.save_parameters("network.params")
+        """
+        from mxtrain.trained import load_network
+
+        with self._prepared("predict") as (checkpoint, description, _, signature):
+            network = load_network(checkpoint, description, signature)
+        for parameter in network.collect_params().values():
+            parameter.grad_req = "write"  # for prediction it has no gradients; statistics and constants keep none
+        return network  # type: ignore[return-value]  # a user's Block need not be hybrid
+
+    def evaluate(
+        self, *overrides: str, split: Split = "auto", limit_batches: Optional[int] = None, dataset: Any = None
+    ) -> Dict[str, float]:  # fmt: skip
+        """Measures loss and metrics on a split; the same values as ``mxtrain eval`` prints. Writes no files.
+
+        Args:
+            overrides: of settings, e.g. ``"dataset.root=other"`` or ``"metric=[accuracy,cross_entropy]"``.
+            split: ``"auto"`` is test if there is one, otherwise val.
+            limit_batches: measures only the first batches; default: all.
+            dataset: other samples to measure, for runs that were trained on arrays or Python datasets: ``(x, y)``, or a
+                dataset whose items are ``(x, y)``.
+
+        Raises:
+            ConfigError: an override is wrong.
+            DataError: there is no such split, or its files cannot be read.
+        """
+        if limit_batches is not None and (not isinstance(limit_batches, int) or limit_batches < 1):
+            raise ConfigError(f"evaluate: limit_batches={limit_batches!r}: it must be a positive integer, or None.")
+        with self._prepared("eval", overrides, dataset) as (checkpoint, description, opened, signature):
+            from mxtrain.trained import load_trained
+
+            for part in (description.loss, *description.metric.values()):
+                if isinstance(part, Given):
+                    part.require()
+            splits = open_splits(opened)
+            _, source = choose_split(splits, split)
+            if dataset is None:
+                require_same_names(signature, splits)
+            else:
+                require_known_names(signature, splits)
+            trained = load_trained(checkpoint, description, signature)
+            return dict(measure(trained, source, source, limit_batches).values)
+
+    def export(self, out: Optional[AnyPath] = None, **settings: Any) -> ExportReport:
+        """Writes the network as ONNX into a new folder, with a proof that onnxruntime computes the same.
+
+        Args:
+            out: the folder; default: ``export`` in the run directory.
+            settings: further ones of ``mxtrain export``, e.g. ``split="val"`` or ``limit_batches=2``.
+
+        Raises:
+            ConfigError: a setting is wrong, onnxruntime is not installed, or an operator has no conversion.
+            DataError: the folder exists, or cannot be written.
+            NotProven: onnxruntime computes something else.
+
+        >>> run.export("exported").errors
+        """
+        from mxtrain.cli.export import export_checkpoint, read_settings
+
+        chosen = read_settings({**settings, **({} if out is None else {"out": os.path.abspath(os.fspath(out))})})
+        with self._prepared("eval") as prepared:
+            return export_checkpoint(*prepared, chosen)
+
+    def predict(self, inputs: Any, *, top_k: int = 3) -> Predictions:
+        """Predicts for one input or for several; returns a row for each, as ``mxtrain predict`` writes it.
+
+        Rows of paths have the key ``file``. The network stays loaded between calls.
+
+        Args:
+            inputs: one of these, or a list of one kind: a path of a file or folder (for tasks that read texts a
+                ``pathlib.Path``, because a string is a text); an image (``PIL.Image``, or a uint8 array of shape
+                (height, width) or (height, width, channels)); a string for tasks that read texts; a dict from column to
+                value for rows of tables, and for questions with their context; an array of one sample or of several,
+                for runs that were trained on arrays.
+            top_k: number of alternatives in each row, for tasks with several.
+
+        Raises:
+            ConfigError: the inputs are of a type that the task does not read.
+            DataError: a file cannot be read, or a number of an array is not finite.
+
+        >>> run.predict(["a.png", "b.png"])[0]["class"]
+        >>> run.predict("A film to remember.")[0]
+        """
+        if not self.description.task.predicts:
+            raise ConfigError(f"predict: a run of task={self.description.task.name} predicts nothing. Use evaluate().")
+        if not isinstance(top_k, int) or top_k < 1:
+            raise ConfigError(f"predict: top_k={top_k!r}: it must be a positive integer.")
+        given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        if not given:
+            return Predictions([], [])
+        dataset = self.description.dataset
+        if isinstance(dataset, GivenDataset):
+            return self._predict_arrays(inputs, dataset, top_k)
+        reads_texts = dataset.sample_type in TEXTS
+        paths = [isinstance(one, os.PathLike) or (isinstance(one, str) and not reads_texts) for one in given]
+        if any(paths) and not all(paths):
+            raise ConfigError("predict: some inputs are paths and others are not. Predict for them separately.")
+        refuse_wrong_kind(given, dataset.sample_type, self.description.task.name)
+        if all(paths):
+            return self._predict_files([os.fspath(one) for one in given], top_k)
+        with tempfile.TemporaryDirectory(prefix="mxtrain-predict-") as folder:
+            found = self._predict_files(write_inputs(given, Path(folder)), top_k)
+        if len(found) == len(given):  # a place in the temporary folder means nothing to the caller
+            for row in found:
+                row.pop("file", None)
+        return found
+
+    def batches(self, split: Split = "val", *overrides: str) -> Iterator[Dict[str, np.ndarray]]:
+        """Yields the batches of a split, in order and without augmentation, as named arrays.
+
+        Keys are ``input`` (or ``input0``, ``input1``, ... if the network has several), ``target`` likewise, and
+        ``index``, the indices of the samples in the split, (B,).
+
+        Args:
+            split: ``"train"``, ``"val"`` or ``"test"``.
+            overrides: of settings, e.g. ``"dataset.eval_batch_size=8"``.
+        """
+        with self._prepared("eval", overrides) as (_, description, dataset, signature):
+            from mxtrain.engine.backend import mx
+            from mxtrain.training.loaders import build_loader
+
+            splits = open_splits(dataset)
+            _, source = choose_split(splits, split)
+            require_same_names(signature, splits)
+            loader = build_loader(description, source, signature, mx.cpu())
+        for batch in loader.epoch():
+            yield {
+                **_named("input", [array.asnumpy()[: batch.size] for array in batch.inputs]),
+                **_named("target", [array.asnumpy()[: batch.size] for array in batch.targets]),
+                **({} if batch.index_B is None else {"index": np.asarray(batch.index_B)[: batch.size]}),
+            }
+
+    def _predict_files(self, names: Sequence[str], top_k: int) -> Predictions:
+        with self._prepared("predict") as (_, _, dataset, signature):
+            unreadable: Dict[int, str] = {}
+            source, places = dataset.open_inputs(names, signature, False, unreadable)
+            return self._predict_samples(source, places, top_k)
+
+    def _predict_arrays(self, inputs: Any, dataset: GivenDataset, top_k: int) -> Predictions:
+        source = inputs_of(inputs, dataset)
+        with self._prepared("predict"):
+            found = self._predict_samples(source, [""] * len(source), top_k)
+        for row in found:
+            row.pop("file")
+        return found
+
+    def _predict_samples(self, source: Samples, places: Sequence[str], top_k: int) -> Predictions:
+        from mxtrain.cli.predict import predict_rows
+        from mxtrain.training.loaders import build_loader
+
+        trained = self._trained()
+        loader = build_loader(trained.description, source, trained.signature, trained.device, in_order=True)
+        arrays: List[np.ndarray] = []
+        rows = list(predict_rows(trained, loader, source, places, top_k, kept={}, arrays=arrays))
+        return Predictions(rows, arrays)
+
+    def _restore(
+        self, command: str = "predict", overrides: Sequence[str] = (), dataset: Any = None
+    ) -> Tuple[Checkpoint, Description]:  # fmt: skip
+        is_other = bool(overrides) or command != "predict"
+        if self._restored is None or is_other:
+            with preserved_process():
+                found = self._open(command, overrides, dataset)
+            if is_other:
+                return found
+            self._restored = found
+        return self._restored
+
+    def _open(self, command: str, overrides: Sequence[str], dataset: Any) -> Tuple[Checkpoint, Description]:
+        require_overrides(overrides, "evaluate" if command == "eval" else command)
+        for word in overrides:
+            if not command_line.is_override(word):
+                raise ConfigError(f"{word!r} is no override: write GROUP.SETTING=VALUE.")
+        refuse_what_only_trains(overrides, command)
+        flags = ["--trust-code"] if self._trusts_code else []
+        flags += command_line.config_flags(folders_of(self._config_dir))
+        given = command_line.parse([str(self.path), *flags, *overrides], reads_checkpoint=True)
+        values = dict(self._objects.values)
+        if dataset is not None:
+            values["dataset"] = dataset
+        with giving(values):
+            return restore_description(
+                given, command, self._which, given.overrides,
+                replace=lambda config: objects_again(config, self._objects, dataset, str(self.path)),
+            )  # fmt: skip
+
+    @contextmanager
+    def _prepared(
+        self, command: str, overrides: Sequence[str] = (), dataset: Any = None
+    ) -> Iterator[Tuple[Checkpoint, Description, BaseDataset, Signature]]:
+        """The checkpoint, its description, and its dataset with the signature; what is done with them leaves the
+        process as it was."""
+        with preserved_process():
+            checkpoint, description = self._restore(command, overrides, dataset)
+            set_environment(description)  # once more: MXNet may be imported now, and finds it
+            opened, signature = restore_inputs(checkpoint, description, overrides)
+            try:
+                yield checkpoint, description, opened, signature
+            except LoaderError as error:
+                raise DataError(str(error)) from error
+
+    def _trained(self) -> Trained:
+        if self._loaded is None:
+            from mxtrain.trained import load_trained
+
+            with self._prepared("predict") as (checkpoint, description, _, signature):
+                self._loaded = load_trained(checkpoint, description, signature)
+        return self._loaded
+
+
+def _named(name: str, arrays: Sequence[np.ndarray]) -> Dict[str, np.ndarray]:
+    return {name: arrays[0]} if len(arrays) == 1 else {f"{name}{number}": one for number, one in enumerate(arrays)}
+
+
+def folders_of(config_dir: Optional[AnyPath]) -> List[str]:
+    return [] if config_dir is None else [expand_path(text_of_path(config_dir, "config_dir"))]
+
+
+def absolute_path(path: AnyPath, argument: str) -> str:
+    return os.path.abspath(expand_path(text_of_path(path, argument)))
+
+
+def text_of_path(path: AnyPath, argument: str) -> str:
+    """Raises: ConfigError: it is no path."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ConfigError(f"{argument}={path!r:.60}: must be a path, and is a {type(path).__name__}.")
+    return os.fspath(path)

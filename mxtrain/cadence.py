@@ -1,0 +1,83 @@
+"""The cadence of saving, validating and logging: one rule for all of them.
+
+No clock and no randomness in here: the caller hands the counters and the time in. Steps and epochs count from the
+start of training, so what they make due is the same in a run that was resumed.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+SECONDS_PER_MINUTE = 60.0
+
+
+class Cadence:
+    """Due whenever a multiple of the steps or of the epochs was passed, or the minutes went by.
+
+    The three rules are alternatives. What is due for any reason restarts the minutes, and nothing restarts the others:
+    the clock never moves what the counters decide.
+
+    >>> cadence = Cadence(every_steps=10)
+    >>> cadence.start(step=0, epoch=0, now=0.0)
+    >>> [step for step in range(1, 31) if cadence.due(step=step, epoch=0, now=0.0)]
+    [10, 20, 30]
+
+    Args:
+        every_steps: optimizer steps; None or no number switches a rule off.
+        every_epochs: finished epochs.
+        every_minutes: minutes of a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        every_steps: Optional[int] = None,
+        every_epochs: Optional[int] = None,
+        every_minutes: Optional[float] = None,
+    ) -> None:
+        assert every_steps is None or every_steps > 0
+        assert every_epochs is None or every_epochs > 0
+        assert every_minutes is None or every_minutes > 0
+        self.every_steps = every_steps
+        self.every_epochs = every_epochs
+        self.every_minutes = every_minutes
+        self._step = 0
+        self._epoch = 0
+        self._since_s: Optional[float] = None
+
+    def __repr__(self) -> str:
+        return f"Cadence(steps={self.every_steps}, epochs={self.every_epochs}, minutes={self.every_minutes})"
+
+    def start(self, step: int, epoch: int, now: float) -> None:
+        """Begin, or begin again, at these counters: nothing is due for them.
+
+        Args:
+            step: finished optimizer steps; of the checkpoint, where a run is resumed.
+            epoch: finished epochs.
+            now: seconds of a monotonic clock.
+        """
+        self._step = step
+        self._epoch = epoch
+        self._since_s = now
+
+    def due(self, step: int, epoch: int, now: float) -> bool:
+        """Returns True if the moment has come since the last call. Ask once per moment: the answer moves on.
+
+        Args:
+            step: finished optimizer steps; calls may skip some.
+            epoch: finished epochs.
+            now: seconds of the clock that `start` was given.
+        """
+        if self._since_s is None:
+            self._since_s = now
+        due = _passed(self.every_steps, self._step, step) or _passed(self.every_epochs, self._epoch, epoch)
+        if self.every_minutes is not None and now - self._since_s >= self.every_minutes * SECONDS_PER_MINUTE:
+            due = True
+        if due:
+            self._since_s = now
+        self._step, self._epoch = step, epoch
+        return due
+
+
+def _passed(every: Optional[int], before: int, now: int) -> bool:
+    return every is not None and now // every > before // every

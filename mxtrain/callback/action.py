@@ -1,0 +1,227 @@
+"""Actions: callbacks that change a run. Imports no MXNet.
+
+A `Callback` watches on worker 0. An `Action` runs on all workers, and its decisions must be the same on all of them:
+they are functions of counters and of validated values, on which workers agree. After a validation the decisions and
+states of worker 0 replace those of the others, so there an action may also use a clock.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import math
+import numbers
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
+
+from mxtrain.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject
+
+
+@dataclass
+class Decisions:
+    """The decisions of all actions of a run; a checkpoint holds them."""
+
+    rates: Dict[str, float] = field(default_factory=dict)
+    """Action -> learning rate in place of the schedule's."""
+    factors: Dict[str, float] = field(default_factory=dict)
+    """Action -> factor of the learning rate."""
+    frozen: List[str] = field(default_factory=list)
+    """Structural names of parameters that are not updated."""
+    batches_per_update: int = 1
+    """Batches whose gradients make one update."""
+    stop: str = ""
+    """Reason to end the run; empty: none."""
+
+
+class RunWeights(Protocol):
+    """Access to the parameters of a run."""
+
+    @property
+    def arrays(self) -> Mapping[str, NDArray]:
+        """Structural name -> the canonical array."""
+
+    def write(self, arrays: Mapping[str, NDArray]) -> None:
+        """Writes all parameters, on all devices."""
+
+    def recompute_statistics(self) -> None:
+        """Makes the batch-norm statistics those of one epoch of training batches under the present weights."""
+
+
+class Control:
+    """The view that an action has of a run, and the changes that it may make.
+
+    Attributes:
+        name: of the action.
+        step: finished steps.
+        epoch: finished epochs.
+        epoch_step: finished steps of the epoch under way; 0 between epochs.
+        steps_per_epoch: of the run.
+        total_steps: of the run; None if only time limits it.
+        values: loss and metrics of the last validation by tag, e.g. ``{"val/loss": 0.1}``; empty before the first.
+        seconds: time spent training so far, over all resumes. Differs between workers: use it after validations only.
+        direction: name of a metric -> "max" or "min".
+        lr: base learning rate, before the schedule.
+        say: tells the person who watches a sentence.
+        weights: the parameters.
+    """
+
+    def __init__(
+        self, name: str, decisions: Decisions, weights: RunWeights, trainable: Sequence[str],
+        steps_per_epoch: int, total_steps: Optional[int], lr: float, direction: Callable[[str], str],
+        say: Callable[[str], None],
+    ):  # fmt: skip
+        self.name, self.weights, self.lr = name, weights, lr
+        self.steps_per_epoch, self.total_steps, self.direction, self.say = steps_per_epoch, total_steps, direction, say
+        self.step = self.epoch = self.epoch_step = 0
+        self.seconds = 0.0
+        self.values: Mapping[str, float] = {}
+        self._trainable = list(trainable)
+        self._decisions = decisions  # last: from now on nothing can be assigned
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if "_decisions" in vars(self):
+            advice = f"Use run.set_lr({value!r})." if name == "lr" else \
+                "Use its methods to change the run, and self.state to keep values."  # fmt: skip
+            raise ConfigError(f"callback.{self.name}: run.{name} = {value!r:.60} changes nothing. {advice}")
+        super().__setattr__(name, value)
+
+    def advance(self, **progress: Any) -> None:
+        """Sets attributes that change while the run goes on. The runner calls it."""
+        vars(self).update(progress)
+
+    @property
+    def has_epoch_begun(self) -> bool:
+        """True before the first step of an epoch."""
+        return self.epoch_step == 0
+
+    def stop(self, reason: str) -> None:
+        """Ends the run after this step; it counts as complete, with `reason` as its cause."""
+        self._decisions.stop = reason
+
+    def set_lr(self, rate: Optional[float]) -> None:
+        """Sets the learning rate from the next step on, in place of the schedule's; None: the schedule's again.
+
+        Raises:
+            ConfigError: it is no finite number of at least 0.
+        """
+        rate = None if rate is None else learning_rate(rate, f"callback.{self.name}: run.set_lr(")
+        self._decisions.rates.pop(self.name, None)
+        if rate is not None:
+            self._decisions.rates[self.name] = rate
+
+    def scale_lr(self, factor: float) -> None:
+        """Sets this action's factor of the learning rate. Factors of several are multiplied. Raises as `set_lr`."""
+        self._decisions.factors[self.name] = learning_rate(factor, f"callback.{self.name}: run.scale_lr(")
+
+    def freeze(self, *patterns: str) -> None:
+        """Stops the updates of all parameters that match: neither they nor their optimizer state change.
+
+        Raises:
+            ConfigError: a pattern matches nothing.
+        """
+        self._decisions.frozen = sorted({*self._decisions.frozen, *self.match(patterns)})
+
+    def unfreeze(self, *patterns: str) -> None:
+        """Updates all parameters that match again. Raises as `freeze`."""
+        self._decisions.frozen = sorted(set(self._decisions.frozen) - set(self.match(patterns)))
+
+    def accumulate(self, batches: int) -> None:
+        """Makes one update from the gradients of so many batches: of the mean over all of their samples. The last
+        batch of an epoch always ends an update."""
+        self._decisions.batches_per_update = batches
+
+    def match(self, patterns: Sequence[str]) -> List[str]:
+        """The trainable parameters whose structural names match one of the patterns.
+
+        Raises:
+            ConfigError: a pattern matches nothing.
+        """
+        found: List[str] = []
+        for pattern in patterns:
+            names = [name for name in self._trainable if fnmatch.fnmatchcase(name, pattern)]
+            if not names:
+                near = nearest(pattern.replace("*", ""), self._trainable, 3) or self._trainable[-2:]
+                raise ConfigError(
+                    f"callback.{self.name}: the pattern '{pattern}' matches no parameter that is trained. Names are "
+                    f"like {', '.join(near)}; '*' stands for any text."
+                )
+            found += names
+        return found
+
+
+def learning_rate(value: object, call: str) -> float:
+    """A learning rate, or a factor of it, that a user's own code gave.
+
+    Args:
+        value: what was given.
+        call: the beginning of the call, for messages, e.g. "run.set_lr(".
+
+    Raises:
+        ConfigError: it is no finite number of at least 0.
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < 0:  # type: ignore[arg-type, operator]  # it is a number
+        raise ConfigError(f"{call}{value!r:.60}): must be a finite number of at least 0, e.g. 0.01.")
+    return float(value)  # type: ignore[arg-type]  # it is a number
+
+
+class Action:
+    """Changes a run while it trains. Every method does nothing; override those that matter.
+
+    The methods run on all workers. `state` and what `save_state` returns are in checkpoints, so that a resumed run has
+    the same bits as an unbroken one.
+    """
+
+    @functools.cached_property  # so that a subclass need not call __init__ of this class
+    def state(self) -> Dict[str, Any]:
+        """JSON values that checkpoints keep, by name; empty at first."""
+        return {}
+
+    def on_begin(self, run: Control) -> None:
+        """Before anything is trained, also of a resumed run, whose state is not yet there. Refuse here what cannot be.
+
+        Raises:
+            ConfigError: the action does not fit the run.
+        """
+
+    def before_step(self, run: Control) -> None:
+        """Before each step. Use the counters only: workers must decide the same. May be called again for a step that
+        is repeated because a worker was lost."""
+
+    def after_validation(self, run: Control) -> None:
+        """After each validation, with its values in `run.values`."""
+
+    def at_end(self, run: Control) -> None:
+        """After the last step of a run that is complete, before the last validation."""
+
+    def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
+        """See `mxtrain.types.Stateful`."""
+        return {}, self.state
+
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
+        """See `mxtrain.types.Stateful`."""
+        self.state = dict(values)
+
+
+HOOKS = ("on_begin", "before_step", "after_validation", "at_end")
+"""The methods of an action that the runner calls."""
+
+
+def require_known_hooks(target: type, path: str) -> None:
+    """Refuses a user's action with a misspelt method.
+
+    Raises:
+        ConfigError: it has a method that looks like a hook, and nothing calls it.
+    """
+    for name in vars(target):
+        if name.startswith(("on_", "before_", "after_", "at_")) and name not in HOOKS:
+            raise ConfigError(
+                f"{path}._target_: nothing calls {target.__name__}.{name}. An action may have {', '.join(HOOKS)}; "
+                "begin the names of other methods with something else."
+            )

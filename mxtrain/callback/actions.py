@@ -1,0 +1,258 @@
+"""The actions that mxtrain comes with. Imports no MXNet before a run begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Optional, Tuple, Union
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.callback import Action, CallbackSpec, Control
+from mxtrain.errors import ConfigError
+from mxtrain.types import Finite, NonNegativeFloat, Positive, PositiveFloat, Spec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet import Context
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject
+
+Unit = Literal["epochs", "steps"]
+
+
+class Target(CallbackSpec):
+    """Stop as soon as a validated value reaches `value`, and say after how much training."""
+
+    acts: ClassVar[bool] = True
+
+    monitor: str = "val/accuracy"
+    """A value that is measured; whether larger or smaller is better follows from the metric."""
+    value: Finite = 1.0
+    """The value to reach; must be given."""
+
+    @property
+    def monitored(self) -> str:
+        return self.monitor
+
+    def build_action(self) -> Action:
+        return StopAtTarget(self)
+
+
+class StopAtTarget(Action):
+    """See `Target`."""
+
+    def __init__(self, spec: Target):
+        self._spec = spec
+
+    def after_validation(self, run: Control) -> None:
+        spec, value = self._spec, run.values[self._spec.monitor]
+        sign = 1.0 if run.direction(spec.monitor.split("/", 1)[1]) == "max" else -1.0
+        if sign * value >= sign * spec.value and not self.state:
+            self.state = {"step": run.step, "seconds": round(run.seconds, 3), "value": value}
+            run.stop(
+                f"{spec.monitor} has reached {value:.6g} (target {spec.value:.6g}) after {run.seconds:.1f} s of "
+                f"training, in step {run.step}"
+            )
+
+
+class LayerGroup(Spec):
+    """Parameters that begin to train at a point of the run."""
+
+    patterns: List[str]
+    """Structural names with wildcards, as in model.freeze, e.g. [features.3.*]."""
+    at: NonNegativeFloat
+    """Point from which on they are updated, in `unit`s from the start of the run."""
+
+
+class Unfreeze(CallbackSpec):
+    """Progressive unfreezing: groups of parameters begin to train one after the other. Until then neither they nor
+    their optimizer state change; batch-norm statistics follow the data all the same."""
+
+    acts: ClassVar[bool] = True
+
+    unit: Unit = "epochs"
+    """Unit of `at`."""
+    groups: Annotated[List[LayerGroup], pydantic.Field(min_length=1)] = []
+    """Groups of parameters, e.g. [{patterns: ["features.*"], at: 3}]. All others train from the start. If a parameter
+    matches several groups, the first that begins decides."""
+
+    def build_action(self) -> Action:
+        return ProgressiveUnfreezing(self)
+
+
+class ProgressiveUnfreezing(Action):
+    """See `Unfreeze`."""
+
+    def __init__(self, spec: Unfreeze):
+        self._spec = spec
+        self._names: List[Tuple[float, List[str]]] = []
+
+    def on_begin(self, run: Control) -> None:
+        per_unit = run.steps_per_epoch if self._spec.unit == "epochs" else 1
+        self._names = [(group.at * per_unit, run.match(group.patterns)) for group in self._spec.groups]
+        late = [group for group, (at, _) in zip(self._spec.groups, self._names) if at >= (run.total_steps or at + 1)]
+        if late:
+            raise ConfigError(
+                f"callback.{run.name}: the group {', '.join(late[0].patterns)} begins at {late[0].at:g} "
+                f"{self._spec.unit}, when the run has ended ({run.total_steps} steps). Freeze it by model.freeze, or "
+                "type a smaller number."
+            )
+
+    def before_step(self, run: Control) -> None:
+        begun = [at for at, _ in self._names if at <= run.step]
+        if self.state.get("begun") == len(begun):
+            return
+        waiting = {name for at, names in self._names if at > run.step for name in names}
+        training = {name for at, names in self._names if at <= run.step for name in names}
+        if waiting - training:
+            run.freeze(*sorted(waiting - training))
+        if training:
+            run.unfreeze(*sorted(training))
+        self.state = {"begun": len(begun)}
+        run.say(f"step {run.step + 1}: {len(waiting - training)} parameters are frozen by callback.{run.name}")
+
+
+class Accumulation(CallbackSpec):
+    """A schedule of gradient accumulation over batches: one update from the gradients of several batches, as if they
+    were one batch. A step of the run is still one batch, and the last batch of an epoch ends an update."""
+
+    acts: ClassVar[bool] = True
+
+    schedule: Annotated[Dict[str, Positive], pydantic.Field(min_length=1)] = {}
+    """Finished epochs -> batches of an update from then on, e.g. {0: 1, 5: 4}; 1 before the first entry."""
+
+    @pydantic.field_validator("schedule")
+    @classmethod
+    def _require_epochs(cls, schedule: Dict[str, int]) -> Dict[str, int]:
+        wrong = [epoch for epoch in schedule if not epoch.isdecimal()]
+        if wrong:
+            raise ValueError(f"'{wrong[0]}' is no number of epochs. Type e.g. {{0: 1, 5: 4}}")
+        return schedule
+
+    def unsupported_reason(self, *, ema_decay: Optional[float], stops_early: bool, scales_loss: bool) -> str:
+        if scales_loss:
+            return (
+                "with amp=float16 a step whose gradients overflow is left out, and with it the batches before. Type "
+                "amp=bfloat16 or amp=off"
+            )
+        return ""
+
+    def build_action(self) -> Action:
+        return AccumulationSchedule(self)
+
+
+class AccumulationSchedule(Action):
+    """See `Accumulation`."""
+
+    def __init__(self, spec: Accumulation):
+        self._schedule = sorted((int(epoch), batches) for epoch, batches in spec.schedule.items())
+
+    def before_step(self, run: Control) -> None:
+        run.accumulate(([1] + [batches for epoch, batches in self._schedule if epoch <= run.epoch])[-1])
+
+
+class Swa(CallbackSpec):
+    """Stochastic weight averaging: the mean of the weights at the ends of epochs, from `start` on, becomes the weights
+    of the run when it is complete. The batch-norm statistics are computed anew for it, over one epoch of training data.
+
+    Source: Izmailov et al., https://arxiv.org/abs/1803.05407.
+    """
+
+    acts: ClassVar[bool] = True
+
+    start: Annotated[float, pydantic.Field(ge=0)] = 0.75
+    """Point from which on weights are averaged, as a fraction of the run, or in `unit`s if that is not null."""
+    unit: Optional[Unit] = None
+    """Unit of `start`; null: a fraction of the run."""
+    every_steps: Optional[Positive] = None
+    """Steps between two weights that are averaged; null: the steps of an epoch."""
+    lr: Optional[PositiveFloat] = None
+    """Constant learning rate from `start` on; null: the schedule's."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_start(self) -> Swa:
+        if self.unit is None and self.start >= 1:
+            raise ValueError(f"start={self.start:g} is a fraction of the run, below 1; or type unit=epochs")
+        return self
+
+    def unsupported_reason(self, *, ema_decay: Optional[float], stops_early: bool, scales_loss: bool) -> str:
+        if ema_decay is not None:
+            return (
+                f"trainer.ema_decay={ema_decay:g} keeps another average of the weights. Type "
+                "trainer.ema_decay=null, or leave swa out"
+            )
+        if stops_early:
+            return "early stopping would end the run before its weights are averaged. Type early_stopping=off"
+        return ""
+
+    def build_action(self) -> Action:
+        return WeightAveraging(self)
+
+
+class WeightAveraging(Action):
+    """See `Swa`. The weights of step `start`, and then of every `every_steps` steps and of the last, are averaged."""
+
+    def __init__(self, spec: Swa):
+        self._spec = spec
+        self._start = self._every = 0
+        self._average: Dict[str, NDArray] = {}
+        self._devices: Dict[str, Context] = {}
+
+    def on_begin(self, run: Control) -> None:
+        if run.total_steps is None:
+            raise ConfigError(
+                f"callback.{run.name}: only time limits this run, so nothing says when it is complete. Set "
+                "trainer.max_epochs or trainer.max_steps."
+            )
+        per_unit = {None: run.total_steps, "epochs": run.steps_per_epoch, "steps": 1}[self._spec.unit]
+        self._start = max(round(self._spec.start * per_unit), 1)
+        self._every = self._spec.every_steps or run.steps_per_epoch
+        self._devices = {name: array.context for name, array in run.weights.arrays.items()}
+        if self._start >= run.total_steps:
+            raise ConfigError(
+                f"callback.{run.name}.start: averaging would begin in step {self._start + 1}, and the run has "
+                f"{run.total_steps}. Type a smaller number."
+            )
+
+    def before_step(self, run: Control) -> None:
+        if run.step < self._start:
+            return
+        if self._spec.lr is not None:
+            run.set_lr(self._spec.lr)
+        if (run.step - self._start) % self._every == 0:
+            self._add(run)
+
+    def at_end(self, run: Control) -> None:
+        if self.state.get("applied_step") == run.step:
+            return
+        self._add(run)
+        run.weights.write(self._average)
+        run.weights.recompute_statistics()
+        count = self.state["count"]
+        self.state = {**self.state, "applied_step": run.step}
+        run.say(f"callback.{run.name}: the weights are now the mean of those after {count} steps")
+
+    def _add(self, run: Control) -> None:
+        """Takes the present weights into the mean, once for each step."""
+        if self.state.get("last_step") == run.step:
+            return
+        count = self.state.get("count", 0) + 1
+        for name, array in run.weights.arrays.items():
+            if count == 1:
+                self._average[name] = array.copy()
+            else:
+                mean = self._average[name]
+                mean += (array - mean) / count
+        self.state = {**self.state, "count": count, "last_step": run.step}
+
+    def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
+        return self._average, self.state
+
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
+        super().load_state(arrays, values, source)
+        from mxtrain.engine.backend import nd
+
+        self._average = {
+            name: nd.array(array, ctx=self._devices[name], dtype=array.dtype) for name, array in arrays.items()
+        }

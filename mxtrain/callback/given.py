@@ -1,0 +1,58 @@
+"""Callbacks that were passed as objects or functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Sequence
+
+from mxtrain.callback import CallbackSpec
+from mxtrain.errors import ConfigError
+from mxtrain.given import Given
+from mxtrain.types import Callback, Progress, Validation
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import MetricRow
+
+
+class GivenCallback(Given, CallbackSpec):
+    """A `Callback`, or a function that is called with each row of metrics.jsonl."""
+
+    argument: ClassVar[str] = "callbacks"
+
+    @classmethod
+    def describe_object(cls, value: Any) -> Dict[str, Any]:
+        """Nothing more identifies a callback: it changes nothing of what is computed.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        if isinstance(value, Callback):
+            CallbackSpec.of_target(type(value), {}, CallbackSpec(), "callbacks")  # refuses hooks that nothing calls
+        elif isinstance(value, type) or not callable(value):
+            made = f" Make one: {value.__name__}()." if isinstance(value, type) else ""
+            raise ConfigError(
+                f"callbacks: {value!r:.60} is neither an mxtrain.types.Callback nor a function of one argument, the "
+                f"row of metrics.jsonl.{made}"
+            )
+        return {}
+
+    def build(self) -> Callback:
+        value = self.require()
+        return value if isinstance(value, Callback) else RowCallback(value)
+
+
+class RowCallback(Callback):
+    """Calls a function with each row of metrics.jsonl: those of training steps, and those of validations.
+
+    Args:
+        function: of one row, a dict.
+    """
+
+    def __init__(self, function: Callable[[MetricRow], object]):
+        self._function = function
+
+    def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
+        for row in rows:
+            self._function(dict(row))
+
+    def on_validation(self, validation: Validation, progress: Progress) -> None:
+        self._function(dict(validation.row))

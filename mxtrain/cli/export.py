@@ -1,0 +1,132 @@
+"""`mxtrain export RUN` writes a trained network as ONNX, with a proof that onnxruntime computes the same;
+`mxtrain export check FOLDER` repeats the proof, without MXNet."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Mapping, Optional, Sequence
+
+from mxtrain.amp import FULL
+from mxtrain.checkpoint import Checkpoint
+from mxtrain.checkpoint.ndarray_file import canonical_sha256
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.output_file import OutputFolder
+from mxtrain.cli.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
+from mxtrain.cli.settings import split_settings
+from mxtrain.config.specs import validate
+from mxtrain.data.base import choose_split, open_splits
+from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, LoaderError
+from mxtrain.parallel.strategies import Single
+from mxtrain.task.fit import require_same_names
+from mxtrain.types import Positive, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.data.base import BaseDataset
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.export.run import ExportReport
+
+CHECK = "check"
+EXPORTED = "export"
+
+
+class ExportSettings(Spec):
+    """Settings of `export` besides overrides."""
+
+    format: Literal["onnx"] = "onnx"
+    """Format of the network."""
+    out: Optional[OutputFolder] = None
+    """Folder to make; default: export in the run directory. An existing one is never overwritten."""
+    split: Literal["auto", "train", "val", "test"] = "auto"
+    """Split whose samples the proof is made of; auto: test if there is one, otherwise val."""
+    which: Literal["best", "last"] = "best"
+    """The checkpoint of a run to use: its last or its best one."""
+    dynamic: Literal["auto", "batch", "none"] = "auto"
+    """Sizes that are open: auto = the batch, and lengths, heights and widths where the network allows; batch = only the
+    batch; none = nothing, batches of one sample."""
+    limit_batches: Positive = 4
+    """Batches of the evaluation that is repeated with onnxruntime."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Exports or checks; returns the exit code."""
+    given = command_line.parse(arguments, reads_checkpoint=True)
+    if given.positionals[:1] == [CHECK]:
+        return check(given.positionals[1:], given.overrides)
+    settings, overrides = split_settings(given, ExportSettings, "export")
+    refuse_what_only_trains(overrides, "eval")
+    if len(given.positionals) > 1:
+        raise ConfigError(f"export takes one run or checkpoint, not also '{given.positionals[1]}'.")
+    checkpoint, description = restore_description(
+        given, "export", settings.which, overrides, ExportSettings.model_fields
+    )
+    dataset, signature = restore_inputs(checkpoint, description, overrides)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    print_report(export_checkpoint(checkpoint, description, dataset, signature, settings))
+    return EXIT_FINISHED
+
+
+def read_settings(values: Mapping[str, object]) -> ExportSettings:
+    """Checks settings that Python code gives. Raises: ConfigError."""
+    return validate(ExportSettings, dict(values), "export", lambda group: "see `mxtrain export --help`")
+
+
+def check(words: Sequence[str], overrides: Sequence[str]) -> int:
+    """Repeats the proof of a folder; returns the exit code."""
+    from mxtrain.export.folder import check_folder
+
+    if len(words) != 1 or overrides:
+        raise ConfigError("export check takes one exported folder, e.g. `mxtrain export check FOLDER`.")
+    for name, error in check_folder(words[0]).items():
+        print(f"{name}: relative error {error:.1e}")
+    print(f"{words[0]}: proven")
+    return EXIT_FINISHED
+
+
+def export_checkpoint(
+    checkpoint: Checkpoint, description: Description, dataset: BaseDataset, signature: Signature,
+    settings: ExportSettings,
+) -> ExportReport:  # fmt: skip
+    """Exports the network of a checkpoint.
+
+    Raises:
+        ConfigError: a library is missing, or an operator has no conversion.
+        NotProven: onnxruntime computes something else.
+        DataError: the folder exists, or samples cannot be read.
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"export needs {error.name}: pip install 'mxtrain[export]'.") from error
+    folder = Path(settings.out) if settings.out else run_dir_of(checkpoint) / EXPORTED
+    splits = open_splits(dataset)
+    split, source = choose_split(splits, settings.split)
+    from mxtrain.export.run import export_network
+    from mxtrain.trained import load_trained
+    from mxtrain.training.snapshot import weights_to_use
+
+    require_same_names(signature, splits)
+    alone = replace(description, parallel=Single(devices="cpu:1"), amp=FULL)
+    facts = {
+        "model": type(description.model).__name__, "dataset": type(dataset).__name__, "step": checkpoint.step,
+        "weights_sha256": canonical_sha256(weights_to_use(checkpoint)),
+    }  # fmt: skip
+    try:
+        trained = load_trained(checkpoint, alone, signature)
+        return export_network(trained, source, folder, facts, split, settings.limit_batches, settings.dynamic)
+    except LoaderError as error:
+        raise DataError(str(error)) from error
+
+
+def print_report(report: ExportReport) -> None:
+    """Prints errors and metrics of an export."""
+    for name, error in report.errors.items():
+        print(f"{name}: relative error {error:.1e}")
+    for name, both in report.metrics.items():
+        print(f"{name}: {both['mxnet']:.6g} by MXNet, {both['onnxruntime']:.6g} by onnxruntime")
+    if report.fixed:
+        print(f"some sizes are fixed: {report.fixed}")
+    print(f"written to {report.folder}")

@@ -1,0 +1,81 @@
+"""Trains in a new process for a Python program, and shows its output there."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, List, Sequence, TextIO, Tuple
+
+from mxtrain.cluster.process import start_child
+from mxtrain.config.override_text import quote
+from mxtrain.files.json_text import read_json
+
+PREFIX = "error: "
+
+
+def train_in_new_process(words: Sequence[str], run_dir: Path, names_dir: bool) -> Tuple[int, str, int]:
+    """Runs ``python -m mxtrain train`` with these words to its end.
+
+    A KeyboardInterrupt here is passed on, so that it saves a checkpoint and ends; a second one ends it at once. If this
+    process dies, the kernel kills the other, and the same call continues the run.
+
+    Args:
+        words: flags and overrides.
+        run_dir: of the run.
+        names_dir: whether `words` do not say the run directory.
+
+    Returns:
+        Exit code, cause of the end, and number of steps.
+    """
+    given = [*words, *([f"hydra.run.dir={quote(str(run_dir))}"] if names_dir else [])]
+    # In a session of its own: a terminal's Ctrl-C is passed on once.
+    process = start_child(
+        [sys.executable, "-m", "mxtrain", "train", *given], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    errors: List[bytes] = []
+    assert process.stdout is not None and process.stderr is not None
+    # A notebook shows what is written to sys.stdout, not to file descriptor 1.
+    readers = [
+        threading.Thread(target=_copy, args=(process.stdout, sys.stdout, [])),
+        threading.Thread(target=_copy, args=(process.stderr, sys.stderr, errors)),
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        _wait(process)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        for reader in readers:
+            reader.join()
+        process.wait()
+    said = b"".join(errors).decode("utf-8", "replace")
+    cause = said.rpartition(PREFIX)[2].strip() if PREFIX in said else said.strip()
+    return process.returncode, cause, _steps(run_dir)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        process.wait()  # a second KeyboardInterrupt leaves here
+
+
+def _copy(source: IO[bytes], target: TextIO, kept: List[bytes]) -> None:
+    with source:
+        while piece := source.read1(1 << 16):  # type: ignore[attr-defined]  # it is buffered
+            kept.append(piece)
+            target.write(piece.decode("utf-8", "replace"))
+            target.flush()
+
+
+def _steps(run_dir: Path) -> int:
+    try:
+        return int(read_json(run_dir / "status.json")["step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

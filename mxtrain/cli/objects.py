@@ -1,0 +1,292 @@
+"""Python objects beside overrides: composes a configuration in which placeholders take the place of what was passed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+
+from omegaconf import OmegaConf, open_dict
+
+from mxtrain.callback import Action
+from mxtrain.callback.given import GivenCallback
+from mxtrain.callback.given_action import GivenAction
+from mxtrain.cli.compose import Composed, Composer
+from mxtrain.config.override_text import key_of, quote
+from mxtrain.data.given import TASK_OF, GivenDataset
+from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.given import Given, class_of
+from mxtrain.loss.given import GivenLoss
+from mxtrain.metric.given import GivenMetric
+from mxtrain.model.given import GivenModel
+from mxtrain.optimizer.given import GivenOptimizer
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config
+
+PLACEHOLDERS: Dict[str, Type[Given]] = {
+    "model": GivenModel, "dataset": GivenDataset, "loss": GivenLoss, "optimizer": GivenOptimizer,
+    "metric": GivenMetric, "callback": GivenCallback,
+}  # fmt: skip
+
+_OF_RUNS = ("overrides", "dir", "config_dir", "callbacks")
+OWN_ARGUMENTS: Dict[str, Sequence[str]] = {
+    "train": (*_OF_RUNS, "process"), "session": (*_OF_RUNS, "task"), "compose": ("overrides", "config_dir"),
+    "verify": ("overrides", "steps", "tolerance", "config_dir"),
+    "lr_find": ("overrides", "start", "end", "steps", "output", "config_dir"),
+    "load": ("path", "which", "trust_code", "config_dir"),
+}  # fmt: skip
+"""Arguments by function, beside groups and objects."""
+OBJECTS_OF_LOAD = ("model", "dataset", "loss", "metric")
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Arguments of an API function that are objects.
+
+    Attributes:
+        values: the objects by the path of their setting, e.g. "model" or "metric.f1".
+        nodes: the placeholders, as plain values, by the same paths.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    nodes: Mapping[str, Config] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+
+def read_arguments(parts: Mapping[str, Any], function: str) -> Tuple[List[str], Objects]:
+    """The overrides and the objects that keyword arguments stand for.
+
+    Args:
+        parts: argument -> a string (an option), a dict (settings), or objects.
+        function: of the API, for messages.
+
+    Raises:
+        ConfigError: an argument is none of a group, or its object is of a wrong kind.
+    """
+    words: List[str] = []
+    values: Dict[str, Any] = {}
+    for name, value in parts.items():
+        group = "callback" if name == "callbacks" else name
+        if group not in GROUPS and not (group in PRESET_GROUPS and function != "load"):
+            own, groups = OWN_ARGUMENTS[function], OBJECTS_OF_LOAD if function == "load" else (*GROUPS, *PRESET_GROUPS)
+            raise ConfigError(
+                f"{function}() has no argument '{name}'.{did_you_mean(name, [*own, *groups])} It takes "
+                f"{', '.join(own)} and {'objects' if function == 'load' else 'groups'}: {', '.join(groups)}."
+            )
+        if value is None:
+            continue
+        if group in PRESET_GROUPS and not isinstance(value, str):
+            raise ConfigError(f"{name}={value!r:.60}: must be the name of an option.")
+        if isinstance(value, (str, bool, int, float)):
+            words.append(f"{group}={value}")
+        elif group == "callback" and isinstance(value, Mapping) and not is_of_objects(value):
+            words += _options_of(group, value)
+        elif group in NAMED_GROUPS and group in PLACEHOLDERS:
+            values.update(_named(group, value))
+        elif isinstance(value, Mapping) and not is_of_objects(value):
+            words += [f"{group}.{setting}={_typed(one)}" for setting, one in value.items()]
+        elif group in PLACEHOLDERS:
+            values[group] = value
+        else:
+            raise ConfigError(f"{name}={value!r:.60}: must be the name of an option or a dict of settings.")
+    return words, Objects(values, {path: describe_object(path, value) for path, value in values.items()})
+
+
+def require_overrides(words: Sequence[Any], function: str) -> None:
+    """Raises: ConfigError: an argument that should be an override is none."""
+    for word in words:
+        if not isinstance(word, str):
+            instead = "Give samples as dataset=(x, y)." if function == "evaluate" else \
+                'Give groups by their names, e.g. model="mlp", or model=NETWORK and dataset=(x, y).'  # fmt: skip
+            raise ConfigError(
+                f"{function}: a {type(word).__name__} is no override, which is a string such as \"optimizer.lr=0.1\". "
+                f"{instead}"
+            )
+
+
+def is_of_objects(value: Mapping[str, Any]) -> bool:
+    """Returns True if a dict has objects by name, such as networks, and not settings."""
+    return any(not isinstance(one, (str, bool, int, float, list, dict, type(None))) for one in value.values())
+
+
+def describe_object(path: str, value: Any) -> Config:
+    """The placeholder of an object as plain values. Raises: ConfigError: it is of a wrong kind."""
+    placeholder = GivenAction if isinstance(value, Action) else PLACEHOLDERS[path.partition(".")[0]]
+    return node_of(placeholder, path, value, placeholder.describe_object(value))  # type: ignore[attr-defined]
+
+
+def node_of(placeholder: Type[Given], path: str, value: Any, described: Config) -> Config:
+    """The placeholder of an object that was described, as plain values."""
+    target = f"{placeholder.__module__}.{placeholder.__qualname__}"
+    shown = class_of(value)
+    if isinstance(value, (tuple, list)):
+        shown = f"({', '.join(class_of(one) for one in value)})"
+    return {"_target_": target, "given_as": path, "object": shown, **described}
+
+
+def _named(group: str, value: Any) -> Dict[str, Any]:
+    """Objects of a group of any number, by path."""
+    if isinstance(value, Mapping):
+        return {f"{group}.{name}": one for name, one in value.items()}
+    found: Dict[str, Any] = {}
+    for one in value if isinstance(value, (list, tuple)) else [value]:
+        name = str(getattr(one, "name", None) or getattr(one, "__name__", None) or type(one).__name__).lower()
+        name = "".join(letter if letter.isalnum() else "_" for letter in name).strip("_") or "given"
+        path, number = f"{group}.{name}", 2
+        while path in found:
+            path, number = f"{group}.{name}_{number}", number + 1
+        found[path] = one
+    return found
+
+
+def _options_of(group: str, value: Mapping[str, Any]) -> List[str]:
+    """The overrides for options of a group of any number, given as a dict of settings each.
+
+    Raises:
+        ConfigError: one is no dict.
+    """
+    for name, settings in value.items():
+        if not isinstance(settings, Mapping):
+            raise ConfigError(
+                f"{group}={{{name!r}: {settings!r:.60}}}: give a dict of settings for each option, or an object."
+            )
+    own = [name for name, settings in value.items() if "_target_" in settings]
+    options = [name for name in value if name not in own]
+    return [
+        *([f"{group}=[{','.join(options)}]"] if options else []),
+        *(f"{group}.{name}.{setting}={_typed(one)}" for name in options for setting, one in value[name].items()),
+        *(f"+{group}.{name}={_typed(value[name])}" for name in own),
+    ]
+
+
+def _typed(value: Any) -> str:
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(_typed, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}: {_typed(one)}" for name, one in value.items()) + "}"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+class ObjectComposer(Composer):
+    """Composes as `Composer`, and then puts placeholders in the place of what was passed as objects.
+
+    Args:
+        config_dirs: folders with further groups and options.
+        objects: what was passed.
+        replaced: groups whose nodes are replaced whatever was composed.
+    """
+
+    def __init__(
+        self, config_dirs: Sequence[str], objects: Objects, replaced: Optional[Mapping[str, Config]] = None
+    ):  # fmt: skip
+        super().__init__(config_dirs)
+        self._objects, self._replaced = objects, replaced or {}
+
+    def compose(self, overrides: Sequence[str]) -> Composed:
+        words = list(overrides)
+        dataset = self._objects.nodes.get("dataset")
+        if dataset is not None and not {"task", "experiment"} & {key_of(word) for word in words}:
+            words += [] if self._replaced else [f"task={TASK_OF[dataset['target']]}"]
+        own = [word for word in words if key_of(word).partition(".")[0] in self._objects.nodes]
+        composed = super().compose([word for word in words if word not in own])
+        nodes = {path: {**node, **self._typed(path, node, own)} for path, node in self._objects.nodes.items()}
+        config = {name: dict(node) if isinstance(node, dict) else node for name, node in composed.config.items()}
+        for path, node in {**self._replaced, **nodes}.items():
+            group, _, name = path.partition(".")
+            config[group] = node if not name else {**(config.get(group) or {}), name: node}
+        with open_dict(composed.tree):
+            for group in {path.partition(".")[0] for path in (*nodes, *self._replaced)}:
+                composed.tree[group] = OmegaConf.create(config[group])
+        return replace(composed, config=config)
+
+    def _typed(self, path: str, node: Config, words: Sequence[str]) -> Dict[str, Any]:
+        """The settings that were typed for an object's group.
+
+        Args:
+            path: of the placeholder.
+            node: the placeholder.
+            words: the overrides of groups with an object.
+
+        Raises:
+            ConfigError: another option of the group was typed, or a setting that the object has not.
+        """
+        placeholder = PLACEHOLDERS[path.partition(".")[0]]
+        allowed = [name for name in placeholder.model_fields if name not in (*Given.model_fields, *node, "target")]
+        allowed += ["lr", "wd"] if path == "optimizer" else []
+        typed = {}
+        for word in words:
+            group, _, setting = key_of(word).partition(".")
+            if group != path:
+                continue
+            if not setting:
+                raise ConfigError(f"{word}: {path} was passed as an object, too. Give one of them.")
+            if setting not in allowed:
+                raise ConfigError(
+                    f"{word}: {path} was passed as an object, which has no setting '{setting}'."
+                    f"{did_you_mean(setting, allowed)} Allowed: {', '.join(allowed)}."
+                )
+            (parsed,) = self.parse([word])
+            typed[setting] = parsed.value()
+        return typed
+
+
+def objects_again(config: Config, objects: Objects, dataset: Any, source: str) -> Dict[str, Config]:
+    """The groups of a run's description that objects take the place of: data that are given again, or other data.
+
+    Args:
+        config: of the run.
+        objects: what was given again.
+        dataset: other data to measure; None: the run's.
+        source: path of the run, for messages.
+
+    Raises:
+        ConfigError: an object is of another class than the run's, or the run was given none.
+    """
+    own = {place: node for place, node in _placeholders(config)}
+    for path, node in objects.nodes.items():
+        before = own.get(path)
+        if before is None and path.partition(".")[0] not in ("callback", "dataset"):
+            names = ", ".join(own) or "none"
+            raise ConfigError(f"{path}: {source} was not trained with an object as {path}. Its objects: {names}.")
+        if before is not None and path != "dataset" and node["object"] != before["object"]:
+            raise ConfigError(
+                f"{path}: {source} was trained with a {before['object']}, and a {node['object']} was given."
+            )
+        if path == "model" and before is not None and before.get("structure", node["structure"]) != node["structure"]:
+            changed = " and ".join(
+                f"'{name}'" for name in sorted({*before["structure"], *node["structure"]})
+                if before["structure"].get(name) != node["structure"].get(name)
+            )
+            raise ConfigError(
+                f"model: {source} was trained with another network: {changed} differs in its layers, their settings or "
+                "shapes. Give the network that was trained."
+            )
+    given = objects.values.get("dataset") if dataset is None else dataset
+    if given is None:
+        return {}
+    before = own.get("dataset")
+    if before is None:
+        raise ConfigError(
+            f"dataset: {source} was trained on a dataset that is named by its settings. Name others by overrides, e.g. "
+            '"dataset.root=FOLDER".'
+        )
+    described = GivenDataset.describe_object(given) if dataset is None else GivenDataset.describe_test(given)
+    node = node_of(GivenDataset, "dataset", given, described)
+    for name, what in (("shape", "inputs of the shape"), ("target", "targets of the kind")):
+        if node[name] != before[name]:
+            raise ConfigError(f"dataset: {source} was trained on {what} {before[name]}, and these have {node[name]}.")
+    return {"dataset": {**before, **node}}
+
+
+def _placeholders(config: Config) -> Iterator[Tuple[str, Config]]:
+    for group in PLACEHOLDERS:
+        nodes = config.get(group) or {}
+        named = {f"{group}.{name}": node for name, node in nodes.items()} if group in NAMED_GROUPS else {group: nodes}
+        for path, node in named.items():
+            if isinstance(node, Mapping) and node.get("given_as") == path:
+                yield path, node

@@ -1,0 +1,429 @@
+"""Custom training loops: the loaders, networks, steps, evaluation and checkpoints of a run as parts.
+
+>>> with mxtrain.session("model=mlp", dir="outputs/own") as s:
+...     for batch in s.train_batches():
+...         s.step(batch)
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Literal,
+    Mapping,
+    Optional,
+    Union,
+)
+
+import numpy as np
+
+from mxtrain.api import AnyPath, Run, folders_of, refuse_several_processes
+from mxtrain.callback.action import learning_rate
+from mxtrain.cli.environment import compose_and_check
+from mxtrain.cli.objects import ObjectComposer, read_arguments
+from mxtrain.cli.preserved import preserved_process
+from mxtrain.config.override_text import quote
+from mxtrain.errors import (
+    EXIT_NON_FINITE,
+    EXIT_SIGINT,
+    EXIT_SIGTERM,
+    ConfigError,
+    MxtrainError,
+    NonFiniteError,
+)
+from mxtrain.given import giving
+from mxtrain.training.state import NOT_MEASURED, LoopValues
+from mxtrain.types import Batch, Progress, Result, Validation, expand_path
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Config
+    from mxtrain.build import BuiltRun
+    from mxtrain.cli.compose import Composed
+    from mxtrain.description.groups import Description
+    from mxtrain.parallel.loss_function import LossFunction
+    from mxtrain.training.custom_steps import CustomSteps
+    from mxtrain.training.runner import StepDue, Steps
+
+CUSTOM: Mapping[str, Config] = {
+    "task": {"_target_": "mxtrain.task.custom_loop.CustomLoop"},
+    "loss": {"_target_": "mxtrain.loss.losses.SoftmaxCrossEntropy"},
+    "metric": {},
+}
+"""The groups of a loop whose functions say what is learned."""
+
+
+@contextmanager
+def session(
+    *overrides: str, dir: Optional[AnyPath] = None, config_dir: Optional[AnyPath] = None, task: str = "",
+    callbacks: Any = None, **parts: Any,
+) -> Iterator[Session]:  # fmt: skip
+    """Gives the parts of a run to a loop of your own. The run directory is that of `train`, and the same loop continues
+    it after an interruption, to the same bits.
+
+    Args:
+        overrides: as on the command line.
+        dir: the run directory; default: ``outputs/DATE/TIME``.
+        config_dir: folder with further groups and options.
+        task: as the override ``task=``; ``"custom"`` leaves what is learned to loss functions: any dataset and network,
+            no metrics and no validation but that of `Session.evaluate`.
+        callbacks: as for `train`.
+        **parts: as for `train`. ``model`` may be a dict of several networks for ``task="custom"``, each a
+            block or a pair of a block and the shape of one sample of its input; then ``optimizer`` a dict of such.
+
+    Raises:
+        ConfigError: the description, an object or the data are wrong, or a placement that the loop cannot have.
+
+    >>> with mxtrain.session("model=mlp", dir="outputs/own") as s:
+    ...     for batch in s.train_batches():
+    ...         s.step(batch)
+    ...     print(s.evaluate())
+    """
+    is_custom = task == "custom"
+    typed, objects = read_arguments({**parts, "callbacks": callbacks}, "session")
+    words = [*overrides, *typed]
+    if task and not is_custom:
+        words.append(f"task={task}")
+    if is_custom:
+        words = ["trainer.monitor=val/loss", "early_stopping=off", "trainer.test=false", *words]
+    elif isinstance(objects.values.get("model"), Mapping):
+        raise ConfigError('session: several networks have no loss that a task knows. Give task="custom".')
+    if dir is not None:
+        words.append(f"hydra.run.dir={quote(os.path.abspath(expand_path(os.fspath(dir))))}")
+    with ExitStack() as stack:
+        stack.enter_context(preserved_process())
+        stack.enter_context(giving(objects.values))
+        folders = folders_of(config_dir)
+        composer = stack.enter_context(ObjectComposer(folders, objects, CUSTOM if is_custom else None))
+        composed, description = compose_and_check(composer, words)
+        if objects:
+            refuse_several_processes(description, objects, "same")
+        if description.kvstore.distributed:
+            raise ConfigError("session: a loop is in one process. Type kvstore=local, or kvstore=device for GPUs.")
+        made = _begin(stack, composed, description, is_custom, Run(
+            Path(os.path.abspath(composed.run_dir)), "last", trust_code=True, config_dir=config_dir, objects=objects
+        ))  # fmt: skip
+        with made.run_loop():
+            yield made
+
+
+def _begin(stack: ExitStack, composed: Composed, description: Description, is_custom: bool, run: Run) -> Session:
+    """The session in its run directory, which is taken until `stack` is closed."""
+    from mxtrain.cli.hydra_run import run_composed
+    from mxtrain.cli.job import begin_run, command_of
+    from mxtrain.cli.run import claim
+    from mxtrain.cli.run_dir_rollback import RunDirRollback
+    from mxtrain.training.custom_steps import CustomSteps
+
+    run_dir = run.path
+    before = RunDirRollback(composed.run_dir, str(composed.hydra.output_subdir))
+    steps = CustomSteps(is_custom)
+    command = command_of(composed.hydra)
+    if is_custom:
+        chosen = {name: option for name, option in command.choices.items() if name not in CUSTOM}
+        command = replace(command, choices={**chosen, "task": "custom", "loss": "custom"})
+    built: List[BuiltRun] = []
+
+    def build(config: object) -> Result:
+        built.append(begin_run(description, run_dir, command, beginning, steps))  # type: ignore[arg-type]  # it is built
+        return Result("running", 0, "", step=0, epoch=0)
+
+    try:
+        beginning = stack.enter_context(claim(composed.run_dir, description))
+        run_composed(composed, composed.run_dir, build)
+    except MxtrainError:
+        before.restore()
+        raise
+    return Session(run, description, built[0], steps)
+
+
+class Session:
+    """The parts of a run in a loop; made by `session`."""
+
+    def __init__(self, run: Run, description: Description, built: BuiltRun, steps: CustomSteps):
+        self.path, self.description, self._run = run.path, description, run
+        self._built, self._loop = built, steps
+        self._steps: Steps = built.runner.steps(built.info)
+        self._due: Optional[StepDue] = None
+        self._sums: Dict[str, List[NDArray]] = {}
+        self._lr: Optional[float] = None
+        self._saves = False
+        self._rows: Dict[int, Dict[str, Any]] = {}
+        self._measured = NOT_MEASURED
+        self._scalars: Dict[str, float] = {}
+        self.result: Optional[Result] = None
+        """Result of the run; None until it has ended."""
+
+    def __repr__(self) -> str:
+        return f"Session({str(self.path)!r}, step={self.step_number})"
+
+    @property
+    def network(self) -> gluon.Block:
+        """The network, or for several a block with an attribute for each. With ``parallel.stages`` its parameters are
+        spread over devices."""
+        return self._loop.first.strategy.network
+
+    @property
+    def step_number(self) -> int:
+        """Number of steps that were taken, that of the batch at hand included once `step` was called for it."""
+        return self._built.runner.state.step + bool(self._sums)
+
+    @property
+    def total_steps(self) -> Optional[int]:
+        """Number of steps of the whole run; None if only time limits it."""
+        return self._loop.plan.total_steps
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch of the batch at hand, from 1."""
+        return self._built.runner.state.epoch + 1
+
+    @property
+    def ends_epoch(self) -> bool:
+        """True if the batch at hand is the last of its epoch."""
+        return self._built.runner.state.epoch_step + 1 == self._loop.plan.steps_per_epoch
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the schedule for the batch at hand."""
+        return self._loop.plan.lr(self._built.runner.state.step)
+
+    def train_batches(self) -> Iterator[Batch]:
+        """Yields the batches that are left to train on, over all epochs; `step` must be called for each.
+
+        Between two batches the run is recorded, validated and saved as its description says.
+
+        Yields:
+            Batches with ``inputs`` and ``targets``, tuples of arrays on the first device, ``size`` and ``index_B``.
+
+        Raises:
+            NonFiniteError: the loss or the weights became non-finite.
+            KeyboardInterrupt: the run was interrupted, and saved a checkpoint.
+        """
+        while self._advance():
+            assert self._due is not None
+            yield self._due.batch
+
+    def step(
+        self, batch: Batch, loss: Optional[LossFunction] = None, *, network: Optional[str] = None,
+        lr: Optional[float] = None,
+    ) -> StepLoss:  # fmt: skip
+        """Takes one optimizer step: forward, backward, sum over replicas, clip, update.
+
+        Args:
+            batch: from `train_batches`; the function gets each replica's part of it.
+            loss: function of (network, batch) that returns the loss of each sample (B,), or the loss and the weight of
+                each; the network is a block, or has each of several as an attribute. It is recorded, and what it draws
+                with ``mx.nd.random`` is the same after a resume. Or a block such as ``gluon.loss.L1Loss()``, which is
+                given what the network returns and the targets. Default: the loss of the task.
+            network: the one of several that is updated.
+            lr: learning rate; default: that of the schedule.
+
+        Returns:
+            The mean loss; `float()` of it waits for the device.
+
+        Raises:
+            ConfigError: the placement cannot compute such a loss, or the function returns something else.
+        """
+        if self._due is None:
+            raise ConfigError("s.step: there is no batch. Call it within `for batch in s.train_batches()`.")
+        if loss is None and self._loop.is_custom:
+            raise ConfigError('s.step: with task="custom" it needs loss=FUNCTION(network, batch).')
+        name = self._loop.named(network)
+        taken = self._loop.steps[name]
+        rate = self.lr * self._loop.relative_lr[name] if lr is None else learning_rate(lr, "s.step(lr=")
+        if loss is not None:
+            taken.strategy.function_executor()  # refuses placements before anything is computed
+            self._built.runner.can_repeat = False
+            self._loop.meter.has_metrics = self._loop.is_custom
+        taken.strategy.loss_function = loss
+        try:
+            sums = taken(batch, rate, self._due.step)
+        finally:
+            taken.strategy.loss_function = None
+        self._sums.setdefault(name, []).append(sums)
+        self._measured = NOT_MEASURED
+        self._lr = rate if self._lr is None else self._lr
+        return StepLoss(sums, taken.strategy.objective.meter.weighted, batch.size)
+
+    def evaluate(
+        self, loss: Optional[Callable[[Any, Batch], Any]] = None, split: Literal["val", "test"] = "val",
+        name: str = "",
+    ) -> Dict[str, float]:  # fmt: skip
+        """Measures a split with the weights as they are. For "val" metrics.jsonl gets the values, all of a step in one
+        row; where the run validates after this step, too, it takes the values of the task instead of measuring again.
+
+        Args:
+            loss: function as for `step`, which is averaged over the samples; default: loss and metrics of the task.
+            split: "val", or "test" if the dataset has one; its values are returned and not recorded.
+            name: the value of `loss` is called ``custom/NAME``. Default: the name of the function; with
+                ``task="custom"`` it is ``loss``.
+
+        Raises:
+            ConfigError: there is no such split, or nothing to measure.
+        """
+        if loss is None and self._loop.is_custom:
+            raise ConfigError('s.evaluate: with task="custom" it needs loss=FUNCTION(network, batch).')
+        loader = getattr(self._loop.data, split, None) if split in ("val", "test") else None
+        if loader is None:
+            raise ConfigError(f"s.evaluate(split={split!r}): there is no such split.")
+        is_loss = self._loop.is_custom and not name
+        called = "loss" if is_loss else f"custom/{name or getattr(loss, '__name__', type(loss).__name__)}"
+        with self._loop.first.average.applied():
+            if loss is None:
+                found: Mapping[str, float] = self._loop.evaluator.measure(loader)
+            else:
+                found = {called: self._mean_loss(loss, loader)}
+        if split == "val":
+            self._note(found, is_own=loss is not None)
+        return {key: value for key, value in found.items() if key != "samples_per_s"}
+
+    def _note(self, found: Mapping[str, float], is_own: bool) -> None:
+        """Keeps values of the validation split for the row of the last step, and for a validation after it."""
+        state = self._built.runner.state
+        if not is_own and 0 < state.validated_step == self.step_number:
+            return  # the run has validated after that step
+        epoch = self.epoch if self._sums else state.epoch_number
+        row = self._rows.setdefault(self.step_number, {"step": self.step_number, "epoch": epoch, "split": "val"})
+        row.update(found)
+        if self._sums:
+            kept = self._measured
+            more = {**kept.more, **found} if is_own else kept.more
+            self._measured = LoopValues(kept.values if is_own else found, more)
+
+    def save(self) -> None:
+        """Asks for a checkpoint after the step of the batch at hand, besides those of ``checkpoint.*``."""
+        self._saves = True
+
+    def log(self, **values: Union[float, NDArray]) -> None:
+        """Records values of your own for TensorBoard, as ``custom/NAME``, after the step of the batch at hand."""
+        self._scalars.update({f"custom/{name}": float(np.asarray(_on_host(one))) for name, one in values.items()})
+
+    def load(self) -> Run:
+        """The run, to evaluate, predict and read its history, once the loop has ended."""
+        return self._run
+
+    # The loop.
+
+    @contextmanager
+    def run_loop(self) -> Iterator[None]:
+        """Ends the run when the user's code has left the loop."""
+        try:
+            yield
+        except BaseException as error:
+            self._end(error)
+            raise
+        self._end(None)
+
+    def _advance(self) -> bool:
+        """Goes on to the next batch; returns False at the end of the run."""
+        if self.result is not None:
+            return False
+        try:
+            if self._due is None:
+                self._due = next(self._steps)
+            else:
+                self._due = self._hand_in()
+            return True
+        except StopIteration as end:
+            self._close(end.value)
+        self._raise_failure()
+        return False
+
+    def _hand_in(self) -> StepDue:
+        from mxtrain.training.runner import StepTaken
+
+        assert self._due is not None
+        if not self._sums:
+            raise ConfigError("s.step was not called for the last batch. Call it for each batch of s.train_batches().")
+        told = functools.partial(self._tell, self._rows, self._scalars, self._due.step)
+        tell = told if self._rows or self._scalars else None
+        taken = StepTaken(self._loop.meter.join(self._sums), self._lr or 0.0, self._saves, tell, self._measured)
+        self._sums, self._lr, self._saves, self._rows, self._scalars = {}, None, False, {}, {}
+        self._measured = NOT_MEASURED
+        return self._steps.send(taken)
+
+    def _tell(self, rows: Mapping[int, Dict[str, Any]], scalars: Mapping[str, float], step: int) -> None:
+        callbacks, progress = self._loop.context.callbacks, Progress(step, self.epoch - 1, self.total_steps)
+        state = self._built.runner.state
+        for number, row in rows.items():
+            if number == step == state.validated_step:
+                continue  # the validation has written these values
+            callbacks.notify(
+                "on_validation", Validation(row, state.best, lambda: [], lambda: {}), progress
+            )
+        if scalars:
+            callbacks.notify("on_scalars", scalars, step)
+
+    def _end(self, error: Optional[BaseException]) -> None:
+        """Ends the run, which the user's code has left."""
+        from mxtrain.training.runner import LoopLeft
+
+        if self.result is not None or self._due is None:
+            self._steps.close()
+            return
+        try:
+            if error is None and self._sums:
+                self._hand_in()
+            self._steps.throw(error or LoopLeft())
+        except StopIteration as end:
+            self._close(end.value)
+        if error is None:
+            self._raise_failure()
+
+    def _close(self, result: Result) -> None:
+        self.result, self._due = result, None
+
+    def _raise_failure(self) -> None:
+        assert self.result is not None
+        code, cause = self.result.exit_code, self.result.cause
+        if code in (EXIT_SIGINT, EXIT_SIGTERM):
+            raise KeyboardInterrupt(cause)
+        if self.result.state == "failed":
+            raise NonFiniteError(cause) if code == EXIT_NON_FINITE else MxtrainError(cause)
+
+    def _mean_loss(self, loss: Callable[[Any, Batch], Any], loader: Any) -> float:
+        from mxtrain.engine.backend import mx
+        from mxtrain.parallel.loss_function import evaluate_loss
+
+        strategy = self._loop.first.strategy
+        strategy.function_executor()
+        network = strategy.network_on(0)
+        mx.random.seed(self.description.trainer.seed)  # the next step seeds anew
+        total = weight = 0.0
+        for batch in loader.epoch():
+            losses = [one.asnumpy().astype(np.float64) for one in evaluate_loss(loss, network, batch)]
+            total += float(losses[0].sum())
+            weight += float(losses[1].sum()) if len(losses) > 1 else batch.size
+        return total / weight if weight else 0.0
+
+
+class StepLoss:
+    """The mean loss of a step, which the device may still compute; `float()` of it waits."""
+
+    def __init__(self, sums: NDArray, weighted: bool, size: int):
+        self._sums, self._weighted, self._size = sums, weighted, size
+
+    def __float__(self) -> float:
+        sums = self._sums.asnumpy()
+        weight = float(sums[1]) if self._weighted else self._size
+        return float(sums[0]) / weight if weight else 0.0
+
+    def __repr__(self) -> str:
+        return f"{float(self):.6g}"
+
+
+def _on_host(value: Any) -> Any:
+    return value.asnumpy() if hasattr(value, "asnumpy") else value

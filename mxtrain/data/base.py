@@ -1,0 +1,349 @@
+"""Base class of the descriptions of datasets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Collection, Dict, Mapping, Optional, Sequence, Tuple, Type, Union
+
+import pydantic
+from typing_extensions import Literal
+
+from mxtrain.data.loading.regular_files import explain
+from mxtrain.data.loading.samples import Samples as Samples  # part of the API for own datasets
+from mxtrain.data.loading.samples import Source as Source
+from mxtrain.data.loading.samples import Splits as Splits
+from mxtrain.data.signature import Signature
+from mxtrain.errors import ConfigError, DataError, did_you_mean
+from mxtrain.types import BatchSize, NonNegative, OpenFraction, Positive, PositiveFloat, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.data.checking.checks import Checks
+    from mxtrain.data.checking.problems import Findings
+    from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.data.loading.sampling import Sampler
+    from mxtrain.loss.losses import Loss
+    from mxtrain.model.base import Model
+
+STEPS_PER_EPOCH = 16
+"""Steps of an epoch that `batch_size=auto` aims at where there are few samples."""
+SMALLEST_BATCH = 8
+"""Samples that a batch has at least by `batch_size=auto`, where there are as many: fewer make gradients noisy."""
+
+
+class BaseDataset(Spec):
+    """Base of the descriptions of all datasets."""
+
+    sample_type: ClassVar[str] = ""
+    """Type of its samples, for example "images", "text", "numbers" or "features"."""
+    tasks: ClassVar[Tuple[str, ...]] = ("classification",)
+    """Names of the tasks that its samples are made for; the first is meant where only the dataset is named."""
+    signature_class: ClassVar[Type[Signature]] = Signature
+    """The class of what `infer_signature` gives, which a checkpoint's is read by."""
+    model_option: ClassVar[str] = ""
+    """The model that is meant where only the dataset is named; empty: the task's."""
+
+    model_hints: ClassVar[Mapping[str, str]] = {}
+    """Advice for models that read other samples: by task, and under "" for tasks without a usual model."""
+
+    problem_kinds: ClassVar[Tuple[str, ...]] = ()
+    """Kinds of problems that `data check` finds in this dataset alone, beside those of `checking.problems.KINDS`."""
+
+    of_the_checkpoint: ClassVar[Tuple[str, ...]] = ()
+    """Settings that only say how samples become inputs, which a checkpoint holds: with one, they are not needed."""
+
+    largest_batch: ClassVar[int] = 128
+    """The batch that `batch_size=auto` means for many samples."""
+
+    batch_size: BatchSize = 128
+    """Samples per optimizer step, over all devices and workers together; auto = `largest_batch`, or fewer where an
+    epoch of the training samples would have fewer than `STEPS_PER_EPOCH` steps, or memory is estimated not to do."""
+    eval_batch_size: Positive = 256
+    """Samples per batch of an evaluation."""
+    sampler: Literal["shuffle", "balanced", "weighted"] = "shuffle"
+    """Samples of a training epoch: shuffle = each once; balanced = equally many of each class; weighted = classes in
+    the ratio of class_weights. The number of samples is always that of the split, in random order."""
+    class_weights: Dict[str, PositiveFloat] = {}
+    """By the name of a class, for sampler=weighted: how often it is drawn relative to others, whose weight is 1, e.g.
+    {cat: 2.0}."""
+    val_fraction: OpenFraction = 0.1
+    """Share of samples held out for validation where the format has no validation split."""
+    test_fraction: OpenFraction = 0.0
+    """Share of samples held out for testing where the format has no test split."""
+    split_seed: int = 0
+    """The seed that chooses which samples are held out; another one than the run's, so that runs compare."""
+    prefetch: NonNegative = 2
+    """Batches prepared ahead on the device; 0 = none, in the training thread."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_split(self) -> BaseDataset:
+        if self.val_fraction + self.test_fraction >= 1:
+            raise ValueError(
+                f"val_fraction + test_fraction must be below 1 so that something is left to train on, "
+                f"got {self.val_fraction} + {self.test_fraction}"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_sampler(self) -> BaseDataset:
+        if self.sampler == "weighted" and not self.class_weights:
+            raise ValueError(
+                "sampler=weighted needs class_weights={NAME: WEIGHT}; for as many samples of each class type "
+                "dataset.sampler=balanced"
+            )
+        if self.class_weights and self.sampler != "weighted":
+            raise ValueError(
+                f"class_weights are for sampler=weighted, but sampler={self.sampler} was given. Type "
+                "dataset.sampler=weighted"
+            )
+        return self
+
+    @property
+    def location(self) -> str:
+        """The file or folder that it reads, for messages; its class where no setting names one."""
+        named = (str(getattr(self, name) or "") for name in ("root", "train") if name in type(self).model_fields)
+        return next(filter(None, named), type(self).__name__)
+
+    @property
+    def mixes(self) -> bool:
+        """True if training mixes samples, so that labels are probabilities."""
+        return False
+
+    @property
+    def batch_unit(self) -> Tuple[str, int]:
+        """The setting that says how large a batch of training is, and what it says: "batch_size" where all batches have
+        as many samples."""
+        return "batch_size", self.samples_per_step
+
+    @property
+    def samples_per_step(self) -> int:
+        """`batch_size`; as long as nothing is known of the data, at most as many where it is auto."""
+        return self.largest_batch if self.batch_size == "auto" else self.batch_size
+
+    def for_size(self, num_samples: int, divisor: int = 1) -> BaseDataset:
+        """This dataset with a `batch_size` for its number of training samples, where the description says auto: the
+        largest power of 2 that gives `STEPS_PER_EPOCH` steps an epoch, from `SMALLEST_BATCH` to `largest_batch`.
+
+        Args:
+            num_samples: of the training split.
+            divisor: the batch is a multiple of it, rounded up.
+        """
+        if self.batch_size != "auto":
+            return self
+        wanted = min(max(num_samples // STEPS_PER_EPOCH, SMALLEST_BATCH), self.largest_batch, max(num_samples, 1))
+        batch_size = -(-(2 ** (wanted.bit_length() - 1)) // divisor) * divisor
+        return self.model_copy(update={"batch_size": batch_size})
+
+    def for_task(self, name: str) -> BaseDataset:
+        """This dataset, whose samples have what a task needs of them, where samples have more than one task needs.
+
+        Args:
+            name: of the option of conf/task/; empty for a task of the user's own.
+        """
+        return self
+
+    def build_sampler(self, splits: Splits, seed: int) -> Optional[Sampler]:
+        """Returns the sampler of training epochs; None = each sample once.
+
+        Args:
+            splits: what `open` gave.
+            seed: of the run.
+
+        Raises:
+            ConfigError: a weight is of a class that there is not.
+            DataError: the samples do not say which class they have.
+        """
+        if self.sampler == "shuffle":
+            return None
+        from mxtrain.data.loading.sampling import build_class_sampler
+
+        return build_class_sampler(splits.train, splits.class_names, self.class_weights, seed)
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        """This dataset, whose samples become inputs as those of a checkpoint did, and how. Imports no MXNet.
+
+        Args:
+            given: the checkpoint's signature.
+            typed: settings that this command was given.
+            source: the checkpoint's path, for messages.
+
+        Raises:
+            ConfigError: something of what enters the network was to be changed.
+        """
+        return self, given
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        """Returns the signature of a network trained on `splits`; the model's description may require another size."""
+        raise NotImplementedError
+
+    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+        """Refuses to go on with a network whose inputs mean something else now.
+
+        Args:
+            signature: of the data as they are.
+            before: that of a checkpoint.
+            source: its path, for messages.
+
+        Raises:
+            CheckpointError: they differ in what a network has learned to read.
+        """
+
+    def for_model(self, model: Model) -> BaseDataset:
+        """This dataset, whose samples are as a network wants them where the description leaves that open.
+
+        Args:
+            model: of the run.
+        """
+        return self
+
+    def for_loss(self, loss: Loss) -> BaseDataset:
+        """This dataset, whose samples are drawn as a loss wants them where the description leaves that open.
+
+        Args:
+            loss: of the run.
+        """
+        return self
+
+    def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
+        """The samples of training in each of the sizes that batches have in turn, and what enters the network then;
+        empty: all have one size."""
+        return ()
+
+    def further_checks(self, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
+        """The checks of each split with those that the description calls for; a problem of all goes to `findings`."""
+        return checks
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        """A sentence on how samples enter the network; empty where there is nothing to say."""
+        return ""
+
+    def build_loader(self, source: Samples, signature: Signature, options: LoaderOptions) -> BatchLoader:
+        """The loader of a split.
+
+        Args:
+            source: of the samples.
+            signature: what enters the network.
+            options: of all loaders.
+        """
+        raise NotImplementedError
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """Samples without labels to predict for, and where each stands, e.g. its file.
+
+        Args:
+            names: files and folders.
+            signature: what enters the network.
+            skip_unreadable: go on where one cannot be read.
+            unreadable: gets why, by place. Places of samples in it get no prediction.
+
+        Raises:
+            DataError: one cannot be read, or there is none.
+        """
+        raise DataError(f"{type(self).__name__} does not say how to read files to predict for.")
+
+    def copied_cells(
+        self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
+    ) -> Mapping[str, Mapping[str, str]]:
+        """Reads the cells of tables that `predict` copies beside its predictions: by place of the row, then by column.
+
+        Args:
+            names: files and folders.
+            columns: that are to be copied; None = those that are called like ids and are not read.
+            signature: what enters the network.
+
+        Raises:
+            ConfigError: these inputs have no columns.
+            DataError: a file lacks a column.
+        """
+        if columns:
+            raise ConfigError(f"keep: {type(self).__name__} reads no tables, so there are no columns to copy.")
+        return {}
+
+    def picture_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
+        """The numbers that the dataset's own files give images, by where these stand; without those of which no file
+        says one.
+
+        Args:
+            places: the images' files.
+
+        Raises:
+            DataError: a file of the dataset is there, and cannot be read.
+        """
+        return {}
+
+    def corruptions(self) -> Mapping[str, Sequence[int]]:
+        """The ways in which samples can be corrupted, by name, and at which severities; by default none."""
+        return {}
+
+    def corrupted(self, source: Samples, name: str, severity: int) -> Samples:
+        """The samples of a split, corrupted as in the world: for `eval`, which measures how metrics fall. Imports no
+        MXNet.
+
+        Args:
+            source: of the samples.
+            name: of the corruption.
+            severity: as `corruptions` says.
+
+        Raises:
+            ConfigError: such samples cannot be corrupted so.
+        """
+        gives = self.sample_type or "something else"
+        raise ConfigError(
+            f"corrupt={name}: it changes the pixels of images, and the dataset gives {gives}. Leave corrupt out."
+        )
+
+    def open(self) -> Splits:
+        """Find, check and split the data. Imports no MXNet.
+
+        Returns:
+            The splits.
+
+        Raises:
+            DataError: Files are missing, damaged or not what the description says.
+        """
+        raise NotImplementedError
+
+    def examine(self, findings: Findings) -> Splits:
+        """Opens the data for `data check`, which reads each sample afterwards by the `checks()` of its source.
+
+        A dataset that overrides it goes on where something is wrong, without what is wrong, and its `open` is
+        `self.examine(STRICT)`.
+
+        Args:
+            findings: gets each problem.
+
+        Raises:
+            DataError: the data cannot be opened; one more problem. `NothingLeft` where all was said.
+        """
+        return self.open()
+
+
+def choose_split(splits: Splits, name: str) -> Tuple[str, Samples]:
+    """Returns a split by name, with its name; auto: test if there is one, otherwise val.
+
+    Raises:
+        DataError: there is no such split.
+    """
+    named = {"train": splits.train, "val": splits.val, "test": splits.test}
+    chosen = name if name != "auto" else ("test" if splits.test is not None else "val")
+    source = named.get(chosen)
+    if source is None:
+        there = [split for split, samples in named.items() if samples is not None]
+        raise DataError(
+            f"split={chosen}: this dataset has no such split.{did_you_mean(chosen, there)} Choose "
+            f"{' or '.join(f'split={split}' for split in there)}."
+        )
+    return chosen, source
+
+
+def open_splits(dataset: BaseDataset) -> Splits:
+    """Opens a dataset of ours or of a user.
+
+    Raises:
+        DataError: as `open` says, or the system does not let it read: no permission, a path that is too long, a disk
+            that fails.
+    """
+    try:
+        return dataset.open()
+    except OSError as error:
+        raise explain(error.filename or dataset.location, error) from error

@@ -1,0 +1,153 @@
+"""Checks of samples: the protocol that sources implement, and what is done for those that do not.
+
+Legend: N samples, B batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Optional, Protocol, Sequence, runtime_checkable
+
+import numpy as np
+
+from mxtrain.data.checking.problems import NOT_A_NUMBER, DataPlace, DataPlaces, Problem, problem_of
+from mxtrain.data.loading.samples import Source
+from mxtrain.errors import LoaderError
+
+DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One sample after it was read.
+
+    Attributes:
+        problems: what is wrong with it.
+        digest: of its content, by which the same content is known again; empty = it is not compared.
+        classes: what it is counted under: its class, or those that occur in it.
+    """
+
+    problems: Sequence[Problem] = ()
+    digest: bytes = b""
+    classes: Sequence[int] = ()
+
+
+class Checks(Protocol):
+    """Checks that `data check` runs on each sample of a source. Sources return it from their method `checks()`.
+
+    Must be safe to call from several threads at once, and read a sample's file once.
+    """
+
+    def __len__(self) -> int:
+        """The number of samples."""
+
+    def place(self, index: int) -> DataPlace:
+        """Returns the source location of a sample."""
+
+    def check(self, index: int) -> Checked:
+        """Reads a sample whole, and says all that is wrong with it; what it raises is one more problem."""
+
+
+@runtime_checkable
+class KnowsTexts(Protocol):
+    """Checks that know what of a sample becomes tokens."""
+
+    def texts(self, index: int) -> Sequence[str]:
+        """Returns the texts of a sample that are tokenized; empty if it has none."""
+
+
+@runtime_checkable
+class HasChecks(Protocol):
+    """A source that says how its samples are checked."""
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each sample."""
+
+
+def digest_of(*contents: bytes) -> bytes:
+    """A digest of `DIGEST_BYTES`; the same for the same contents in the same order."""
+    made = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for content in contents:
+        made.update(len(content).to_bytes(8, "little"))
+        made.update(content)
+    return made.digest()
+
+
+class SourceChecks:
+    """Base of the checks of a source: how many samples there are, and where each stands."""
+
+    def __init__(self, source: Any, places: Optional[DataPlaces] = None) -> None:
+        """Keep the source.
+
+        Args:
+            source: its length is the number of samples.
+            places: where they stand, where that is known.
+        """
+        self._source, self._places = source, places
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def place(self, index: int) -> DataPlace:
+        """See `Checks`."""
+        return DataPlace(record=index) if self._places is None else self._places[index]
+
+    def texts(self, index: int) -> Sequence[str]:
+        """Returns the texts of a sample that are tokenized; empty if it has none."""
+        return ()
+
+
+class FetchedChecks(SourceChecks):
+    """Fetches each sample as validation would: the checks of a source that has none of its own and is no text."""
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        place = self.place(index)
+        if not isinstance(self._source, Source):
+            return Checked()  # it is read as a whole, by a loader of its own
+        try:
+            arrays = self._source.fetch(np.array([index]), seed=0, epoch=0, train=False)
+        except LoaderError as error:
+            return Checked((problem_of(error, place),))
+        input_1, *targets = (np.asarray(array) for array in arrays)
+        problems: Sequence[Problem] = ()
+        if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in (input_1, *targets)):
+            fact = f"{place} holds values that are no finite numbers."
+            problems = (Problem(NOT_A_NUMBER, place, fact, "Replace or remove it."),)
+        classes = targets[0] if targets and targets[0].dtype.kind in "iu" else np.empty(0, np.int64)
+        # Of a map of classes -1 are places that count nowhere; of a single class it would be a mistake.
+        found = np.unique(classes[classes >= 0] if classes.ndim > 1 else classes)
+        return Checked(problems, digest_of(np.ascontiguousarray(input_1).tobytes()), found.tolist())
+
+
+class SubsetChecks:
+    """The checks of some samples of a source."""
+
+    def __init__(self, checks: Checks, index_N: np.ndarray) -> None:
+        self._checks, self._index_N = checks, index_N
+
+    def __len__(self) -> int:
+        return len(self._index_N)
+
+    def place(self, index: int) -> DataPlace:
+        """See `Checks`."""
+        return self._checks.place(int(self._index_N[index]))
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        return self._checks.check(int(self._index_N[index]))
+
+    def texts(self, index: int) -> Sequence[str]:
+        """See `SourceChecks`."""
+        return texts_of(self._checks, int(self._index_N[index]))
+
+
+def texts_of(checks: Checks, index: int) -> Sequence[str]:
+    """Returns the texts of a sample that are tokenized, if the checks provide them."""
+    return checks.texts(index) if isinstance(checks, KnowsTexts) else ()
+
+
+def checks_of(source: Any) -> Checks:
+    """The checks of a source: its own, or those that fetch each sample."""
+    return source.checks() if isinstance(source, HasChecks) else FetchedChecks(source)

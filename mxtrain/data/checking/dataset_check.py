@@ -1,0 +1,254 @@
+"""Reads everything of a dataset once, in several threads, and collects what is wrong.
+
+Memory does not grow with the dataset beyond `checks.DIGEST_BYTES` for each sample, by which the same content is known
+again. The order of what is found does not depend on which thread was first.
+
+Legend: N samples of all splits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Callable, Collection, Deque, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.base import BaseDataset, Splits
+from mxtrain.data.checking.checks import DIGEST_BYTES, Checked, Checks, checks_of
+from mxtrain.data.checking.problems import (
+    CANNOT_OPEN,
+    DUPLICATE,
+    DUPLICATE_ACROSS_SPLITS,
+    DataPlace,
+    Findings,
+    NothingLeft,
+    Problem,
+    out_of_range,
+    problem_of,
+)
+from mxtrain.data.loading.regular_files import explain
+from mxtrain.errors import MxtrainError
+from mxtrain.types import Table
+
+MOST_SHOWN = 20
+_SAMPLES_PER_TASK = 8
+_TASKS_AHEAD = 4
+"""For each thread: so many are kept waiting for the next in order."""
+_MOST_CLASSES = 20
+"""Of a table for a person; of more, the most frequent and the rarest."""
+
+
+class Watch(Protocol):
+    """Shows how far a check is."""
+
+    def begin(self, what: str, total: int) -> None:
+        """Something begins that has `total` samples; 0 = unknown."""
+
+    def advance(self, count: int) -> None:
+        """So many more are done."""
+
+
+class CollectedFindings(Findings):
+    """Collects problems: counts all, keeps a few of each kind to show, and gives each away as it comes.
+
+    Attributes:
+        counts: how many of each kind there are, in the order in which the first of each came.
+        shown: the first `MOST_SHOWN` of each kind.
+        ignored: how many there are of each kind that does not count.
+    """
+
+    def __init__(self, ignore: Collection[str] = (), write: Callable[[Problem], object] = lambda problem: None) -> None:
+        """Begin without problems.
+
+        Args:
+            ignore: kinds that do not count.
+            write: gets every problem that counts.
+        """
+        self.counts: Dict[str, int] = {}
+        self.shown: Dict[str, List[Problem]] = {}
+        self.ignored: Dict[str, int] = {}
+        self._ignore, self._write = ignore, write
+
+    def refuse(self, *problems: Problem, sentence: str = "") -> None:
+        for problem in problems:
+            counts = self.ignored if problem.kind in self._ignore else self.counts
+            counts[problem.kind] = counts.get(problem.kind, 0) + 1
+            if counts is self.counts:
+                shown = self.shown.setdefault(problem.kind, [])
+                if len(shown) < MOST_SHOWN:
+                    shown.append(problem)
+                self._write(problem)
+
+    def remark(self, problem: Problem) -> None:
+        self.refuse(problem)
+
+    @property
+    def keeps_going(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Census:
+    """Counts of a dataset's content.
+
+    Attributes:
+        num_samples: of each split.
+        class_names: of what is predicted, where it has names.
+        class_counts: of each split: the samples of each class, or those in which each occurs.
+    """
+
+    num_samples: Mapping[str, int] = field(default_factory=dict)
+    class_names: Sequence[str] = ()
+    class_counts: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def tables(self) -> List[Table]:
+        """The balance of classes, where samples have any."""
+        counts = {split: count_K for split, count_K in self.class_counts.items() if count_K.any()}
+        if not counts:
+            return []
+        total_K = np.sum(list(counts.values()), axis=0)
+        numbers = np.arange(len(total_K))
+        head = "class"
+        if len(numbers) > _MOST_CLASSES:
+            order = np.argsort(-total_K, kind="stable")
+            half = _MOST_CLASSES // 2
+            head = f"most and least frequent of {len(numbers):,}"
+            numbers = np.concatenate([order[:half], order[-half:]])
+        rows = [
+            [self.class_names[number], *(_share(count_K, number, self.num_samples[split]) for split, count_K
+             in counts.items())] for number in numbers
+        ]  # fmt: skip
+        return [Table("classes", [head, *counts], rows)]
+
+
+def _share(count_K: np.ndarray, number: int, num_samples: int) -> str:
+    return f"{count_K[number]:,} ({count_K[number] / max(num_samples, 1):.1%})"
+
+
+def check_dataset(dataset: BaseDataset, findings: CollectedFindings, watch: Watch, num_threads: int) -> Census:
+    """Opens a dataset, reads every sample and compares them.
+
+    Args:
+        dataset: what to check.
+        findings: gets all problems, in an order that does not depend on threads.
+        watch: is shown how far it is.
+        num_threads: that read samples.
+
+    Returns:
+        What there is; empty where the dataset cannot be opened.
+    """
+    watch.begin("opening", 0)
+    splits = _open(dataset, findings)
+    if splits is None:
+        return Census()
+    sources = {"train": splits.train, "val": splits.val, "test": splits.test}
+    given = {split: checks_of(source) for split, source in sources.items() if source is not None}
+    checks = dataset.further_checks(given, findings)
+    count = sum(map(len, checks.values()))
+    watch.begin("reading", count)
+    names = list(splits.class_names)
+    class_counts = {split: np.zeros(len(names), np.int64) for split in checks}
+    digests = {split: np.zeros((len(one), DIGEST_BYTES // 8), np.uint64) for split, one in checks.items()}
+    for split, one in checks.items():
+        for index, checked in enumerate(_in_order(one, num_threads)):
+            findings.refuse(*checked.problems)
+            if checked.digest:
+                digests[split][index] = np.frombuffer(checked.digest, np.uint64)
+            if names:
+                _count(checked, one, index, class_counts[split], findings)
+            watch.advance(1)
+    watch.begin("comparing", 0)
+    for problem in _duplicates(checks, digests):
+        findings.refuse(problem)
+    # A table of numbers has names of columns, and no classes.
+    counts = class_counts if any(count_K.any() for count_K in class_counts.values()) else {}
+    return Census({split: len(one) for split, one in checks.items()}, names, counts)
+
+
+def _open(dataset: BaseDataset, findings: Findings) -> Optional[Splits]:
+    place = DataPlace(dataset.location)
+    try:
+        return dataset.examine(findings)
+    except NothingLeft:
+        return None
+    except OSError as error:
+        found: Exception = explain(error.filename or place.file, error)
+    except Exception as error:  # of somebody's own class, too: it is the problem that is listed
+        found = error
+    said = str(found) if isinstance(found, MxtrainError) else f"{type(found).__name__}: {found}"
+    findings.refuse(Problem(CANNOT_OPEN, place, said))
+    return None
+
+
+def _in_order(checks: Checks, num_threads: int) -> Iterator[Checked]:
+    """Yields the findings of each sample, in order; a few samples are read ahead."""
+    size = len(checks)
+    pool = ThreadPoolExecutor(num_threads, thread_name_prefix="data-check")
+    waiting: Deque[Future[List[Checked]]] = deque()
+    try:
+        for begin in range(0, size, _SAMPLES_PER_TASK):
+            waiting.append(pool.submit(_check_some, checks, range(begin, min(begin + _SAMPLES_PER_TASK, size))))
+            if len(waiting) >= _TASKS_AHEAD * num_threads:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _check_some(checks: Checks, indices: range) -> List[Checked]:
+    return [_check_one(checks, index) for index in indices]
+
+
+def _check_one(checks: Checks, index: int) -> Checked:
+    try:
+        return checks.check(index)
+    except Exception as error:  # whatever a dataset raises, others are still to be read
+        return Checked((problem_of(error, checks.place(index)),))
+
+
+def _count(checked: Checked, checks: Checks, index: int, count_K: np.ndarray, findings: Findings) -> None:
+    for number in checked.classes:
+        if 0 <= number < len(count_K):
+            count_K[number] += 1
+            continue
+        findings.refuse(out_of_range(checks.place(index), number, len(count_K)))
+
+
+def _duplicates(checks: Mapping[str, Checks], digests: Mapping[str, np.ndarray]) -> Iterator[Problem]:
+    """A problem for each sample whose content came before, in order."""
+    digest_N2 = np.concatenate(list(digests.values()))
+    if not len(digest_N2):
+        return
+    order = np.lexsort(digest_N2.T)  # is stable: of the same content, the first sample comes first
+    sorted_N2 = digest_N2[order]
+    begins = np.ones(len(order), bool)
+    begins[1:] = (sorted_N2[1:] != sorted_N2[:-1]).any(axis=1) | ~sorted_N2[1:].any(axis=1)
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
+    repeated = np.flatnonzero(~begins)
+    repeated = repeated[np.argsort(order[repeated])]
+    starts, splits = _starts(digests)
+    for later, earlier in zip(order[repeated], order[first[repeated]]):
+        split, place = _sample_at(int(later), starts, splits, checks)
+        other, before = _sample_at(int(earlier), starts, splits, checks)
+        fact = f"{place} ({split}) has the same content as {before} ({other})."
+        if split != other:
+            yield Problem(DUPLICATE_ACROSS_SPLITS, place, fact, "What is trained on is not measured: remove one.")
+        else:
+            yield Problem(DUPLICATE, place, fact, "Remove one, or type ignore=duplicate where it counts twice on "
+                          "purpose.")  # fmt: skip
+
+
+def _starts(digests: Mapping[str, np.ndarray]) -> Tuple[np.ndarray, List[str]]:
+    sizes = [len(digest_N2) for digest_N2 in digests.values()]
+    return np.concatenate([[0], np.cumsum(sizes)]), list(digests)
+
+
+def _sample_at(
+    number: int, starts: np.ndarray, splits: Sequence[str], checks: Mapping[str, Checks]
+) -> Tuple[str, DataPlace]:  # fmt: skip
+    """The split of a sample among all, and where it stands."""
+    part = int(np.searchsorted(starts, number, side="right")) - 1
+    return splits[part], checks[splits[part]].place(number - int(starts[part]))

@@ -1,0 +1,266 @@
+"""Problems of data: their kinds, where each stands, and who takes them while a dataset is opened.
+
+A fact is a sentence that names the file, and the line or record in it: problems are read one by one, out of context.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable, Dict, Optional, Sequence, TypeVar
+
+import numpy as np
+
+from mxtrain.errors import DataError, LoaderError, WrongData
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from mxtrain.annotations import Json
+
+log = logging.getLogger(__name__)
+
+Given = TypeVar("Given")
+
+CANNOT_OPEN = "cannot_open"
+"""The dataset as a whole, or one of the files that it cannot do without."""
+WRONG_CHECKSUM = "wrong_checksum"
+UNREADABLE_FILE = "unreadable_file"
+UNREADABLE = "unreadable"
+"""A sample, of which nothing more is known."""
+DUPLICATE = "duplicate"
+DUPLICATE_ACROSS_SPLITS = "duplicate_across_splits"
+LISTED_TWICE = "listed_twice"
+MISSING_COUNTERPART = "missing_counterpart"
+UNKNOWN_CLASS = "unknown_class"
+EMPTY_CLASS = "empty_class"
+LABEL_RANGE = "label_range"
+
+UNREADABLE_IMAGE = "unreadable_image"
+WRONG_FORMAT = "wrong_format"
+IMAGE_TOO_LARGE = "image_too_large"
+DAMAGED_RECORD = "damaged_record"
+UNREADABLE_MASK = "unreadable_mask"
+STRAY_MASK_VALUE = "stray_mask_value"
+MASK_SIZE = "mask_size"
+EMPTY_MASK = "empty_mask"
+"""Kind of problem: an object's mask has no pixel."""
+SHORT_POLYGON = "short_polygon"
+MASK_OUTSIDE = "mask_outside"
+
+PICTURE_SIZE = "picture_size"
+"""Kind of problem: an image's size differs from the one in its annotation."""
+NOTHING_TO_LEARN = "nothing_to_learn"
+"""A class whose annotations are all left out of training or of what is measured."""
+EMPTY_BOX = "empty_box"
+INVERTED_BOX = "inverted_box"
+BOX_OUTSIDE = "box_outside"
+
+EMPTY_TEXT = "empty_text"
+LONG_TEXT = "long_text"
+"""Of more tokens than a sample may have."""
+LOST_TEXT = "lost_text"
+"""With characters that a given vocabulary leaves out."""
+UNDECODABLE_TEXT = "undecodable_text"
+SHORT_ROW = "short_row"
+LONG_ROW = "long_row"
+UNREADABLE_ROW = "unreadable_row"
+NOT_A_NUMBER = "not_a_number"
+
+UNREADABLE_AUDIO = "unreadable_audio"
+
+KINDS = (
+    CANNOT_OPEN, WRONG_CHECKSUM, UNREADABLE_FILE, UNREADABLE, DUPLICATE, DUPLICATE_ACROSS_SPLITS, LISTED_TWICE,
+    MISSING_COUNTERPART, UNKNOWN_CLASS, EMPTY_CLASS, LABEL_RANGE, UNREADABLE_IMAGE, WRONG_FORMAT, IMAGE_TOO_LARGE,
+    DAMAGED_RECORD, UNREADABLE_MASK, STRAY_MASK_VALUE, MASK_SIZE, EMPTY_MASK, SHORT_POLYGON, MASK_OUTSIDE,
+    PICTURE_SIZE, NOTHING_TO_LEARN, EMPTY_BOX, INVERTED_BOX, BOX_OUTSIDE,
+    EMPTY_TEXT, LONG_TEXT, LOST_TEXT, UNDECODABLE_TEXT,
+    SHORT_ROW, LONG_ROW, UNREADABLE_ROW, NOT_A_NUMBER, UNREADABLE_AUDIO,
+)  # fmt: skip
+"""Names that all datasets share; further ones of its own a dataset lists in `problem_kinds`."""
+
+
+@dataclass(frozen=True)
+class DataPlace:
+    """Place in a file.
+
+    Attributes:
+        file: its path; empty where a sample comes from no file.
+        line: of a file of text, from 1.
+        record: of a file of many samples, or of a sample that comes from no file, from 0.
+    """
+
+    file: str = ""
+    line: Optional[int] = None
+    record: Optional[int] = None
+
+    def __str__(self) -> str:
+        if not self.file:
+            return f"sample {self.record}"
+        if self.line is not None:
+            return f"{self.file}, line {self.line}"
+        return f"'{self.file}'" if self.record is None else f"record {self.record} of '{self.file}'"
+
+
+class DataPlaces:
+    """Places of the samples of a source: file, and line or record."""
+
+    def __init__(
+        self, files: Sequence[str], number_N: ArrayLike, file_N: Optional[ArrayLike] = None, are_records: bool = False
+    ) -> None:
+        """Keep the numbers.
+
+        Args:
+            files: paths.
+            number_N: the line of each sample from 1, or its record from 0.
+            file_N: which file each stands in; None = all in the first.
+            are_records: whether the numbers are records.
+        """
+        self._files, self._are_records = files, are_records
+        self._number_N = np.asarray(number_N, np.int64)
+        self._file_N = None if file_N is None else np.asarray(file_N, np.int32)
+
+    def __getitem__(self, index: int) -> DataPlace:
+        file = self._files[0 if self._file_N is None else int(self._file_N[index])]
+        number = int(self._number_N[index])
+        return DataPlace(file, record=number) if self._are_records else DataPlace(file, number)
+
+    @property
+    def number_N(self) -> np.ndarray:
+        """The line or the record of each sample."""
+        return self._number_N
+
+    def take(self, index_N: ArrayLike) -> DataPlaces:
+        """The places of some of the samples."""
+        index_N = np.asarray(index_N, np.int64)
+        file_N = None if self._file_N is None else self._file_N[index_N]
+        return DataPlaces(self._files, self._number_N[index_N], file_N, self._are_records)
+
+
+PROBLEM_COLUMNS = ("kind", "file", "line", "record", "fact", "remedy")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem of the data.
+
+    Attributes:
+        kind: one of `KINDS`, or of the dataset's own.
+        place: where it stands.
+        fact: what is wrong, a sentence that names the place.
+        remedy: what to do, in a sentence; empty where the fact says it.
+    """
+
+    kind: str
+    place: DataPlace
+    fact: str
+    remedy: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The fact and the remedy."""
+        return f"{self.fact} {self.remedy}".rstrip()
+
+    def to_row(self) -> Dict[str, Json]:
+        """A row of a table of problems."""
+        place = self.place
+        values = (self.kind, place.file, place.line, place.record, self.fact, self.remedy)
+        return dict(zip(PROBLEM_COLUMNS, values))
+
+
+def problem_of(error: Exception, place: DataPlace, kind: str = UNREADABLE) -> Problem:
+    """The problem that an error speaks of.
+
+    Args:
+        error: what reading a sample raised; a `LoaderError` may say its kind itself.
+        place: where the sample stands.
+        kind: where the error says none.
+    """
+    if isinstance(error, LoaderError):
+        return Problem(error.kind or kind, place, error.fact, error.remedy)
+    named = str(error) if isinstance(error, DataError) else f"{place} raises {type(error).__name__}: {error}"
+    return Problem(kind, place, named)
+
+
+class NothingLeft(DataError):
+    """Raised if the problems leave no samples to build splits from; each problem was reported before."""
+
+
+class Findings:
+    """Takes what is found wrong while a dataset is opened to train: the first problem ends that.
+
+    `CollectedFindings` of `data check` overrides both methods, so that looking goes on without what is wrong.
+    """
+
+    def refuse(self, *problems: Problem, sentence: str = "") -> None:
+        """Reports problems that prevent training; if it returns, the caller continues without the affected data.
+
+        Args:
+            problems: of one kind, in order; with none, nothing happens.
+            sentence: for all of them together, where training is refused.
+
+        Raises:
+            WrongData: problems are not collected.
+        """
+        if problems:
+            raise WrongData(sentence or problems[0].sentence)
+
+    def remark(self, problem: Problem) -> None:
+        """Takes a problem that training leaves out or does not notice."""
+
+    def warn(self, problem: Problem) -> None:
+        """Takes a problem that does not prevent training: `data check` lists it, a run logs a warning."""
+        self.remark(problem)
+        if not self.keeps_going:
+            log.warning("%s", problem.sentence)
+
+    @property
+    def keeps_going(self) -> bool:
+        """Returns True if checking continues after a problem and each sample is read later; then shared facts (the
+        first mask, the labels of all records) need not be right yet."""
+        return False
+
+
+STRICT = Findings()
+
+
+def attempt(
+    findings: Findings, place: DataPlace, read: Callable[[], Given], kind: str = CANNOT_OPEN
+) -> Optional[Given]:  # fmt: skip
+    """Calls a function; returns None if it raises a `DataError`, which goes to the findings."""
+    try:
+        return read()
+    except NothingLeft:
+        return None
+    except DataError as error:
+        findings.refuse(Problem(kind, place, str(error)))
+        return None
+
+
+def out_of_range(place: DataPlace, label: object, num_classes: int) -> Problem:
+    """The problem of a label that is the number of no class."""
+    fact = f"{place} has the label {label}; allowed is 0 to {num_classes - 1}."
+    return Problem(LABEL_RANGE, place, fact, "Give it the number of a class, or remove it.")
+
+
+def refuse_labels(
+    findings: Findings, label_N: np.ndarray, num_classes: int, places: DataPlaces, sentence: str
+) -> np.ndarray:  # fmt: skip
+    """Refuses labels that are the number of no class.
+
+    Args:
+        findings: gets the problem of each.
+        label_N: none is negative.
+        num_classes: they must be below.
+        places: where each stands.
+        sentence: where training is refused; `{label}` in it is the highest.
+
+    Returns:
+        The indices of the samples that are left.
+    """
+    wrong = np.flatnonzero(label_N >= num_classes)
+    if len(wrong):
+        said = sentence.replace("{label}", str(label_N.max()))
+        for index in wrong.tolist():
+            findings.refuse(out_of_range(places[index], label_N[index], num_classes), sentence=said)
+    return np.flatnonzero(label_N < num_classes)

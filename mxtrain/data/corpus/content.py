@@ -1,0 +1,101 @@
+"""The content of files as hashes. What a file was when it was read is remembered, so that a second start reads nothing.
+
+A file counts as the same while device, inode, size and both times are; one that was written within a second of being
+read is not remembered, since its times could not tell a later change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from typing import List, NamedTuple, Sequence
+
+from mxtrain.data.corpus.threads import in_order
+from mxtrain.data.loading.regular_files import explain, open_regular
+from mxtrain.errors import DataError
+from mxtrain.files.cache import read_cached, write_cached
+from mxtrain.files.durable import CHUNK_BYTES
+from mxtrain.files.regular_files import AnyPath
+from mxtrain.logger.progress_display import ProgressDisplay
+
+_KIND = "contents"
+_OLD_ENOUGH_NS = 1_000_000_000
+
+
+class FileContent(NamedTuple):
+    """Content of a file.
+
+    Attributes:
+        path: of the file.
+        sha256: of its content.
+        stamp: device, inode, size and times, by which a change is noticed.
+    """
+
+    path: AnyPath
+    sha256: str
+    stamp: List[int]
+
+    @property
+    def num_bytes(self) -> int:
+        """Its size."""
+        return self.stamp[2]
+
+    def require_unchanged(self) -> None:
+        """Raises: DataError: it is not any more what it was."""
+        _require_stamp(self.path, self.stamp)
+
+
+def contents_of(paths: Sequence[AnyPath], what: str = "content of files", num_threads: int = 1) -> List[FileContent]:
+    """The content of each file; how far it is is shown where that takes long.
+
+    Args:
+        paths: of the files.
+        what: they are, for people.
+        num_threads: that read.
+
+    Raises:
+        DataError: one cannot be read, is no regular file, or is written to meanwhile.
+    """
+    names = [os.path.realpath(path) for path in paths]
+    index = f"{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:32]}.json"
+    stamps = [_stamp(path) for path in paths]
+    kept = read_cached(_KIND, index)
+    known = json.loads(kept) if kept is not None else [[None, ""]] * len(paths)
+    now_ns = time.time_ns()
+    found = [digest if before == stamp else "" for stamp, (before, digest) in zip(stamps, known)]
+    new = [number for number, digest in enumerate(found) if not digest]
+    with ProgressDisplay() as display:
+        display.begin(what, len(new))
+        digests = in_order(lambda number: _digest(paths[number], stamps[number]), new, num_threads)
+        for number, digest in zip(new, digests):
+            found[number] = digest
+            display.advance(1)
+    is_old = [now_ns - max(stamp[3:]) > _OLD_ENOUGH_NS for stamp in stamps]
+    rows = [[stamp if old else None, digest] for stamp, old, digest in zip(stamps, is_old, found)]
+    if rows != known:
+        write_cached(_KIND, index, json.dumps(rows).encode())
+    return list(map(FileContent, paths, found, stamps))
+
+
+def _require_stamp(path: AnyPath, stamp: List[int]) -> None:
+    if _stamp(path) != stamp:
+        raise DataError(f"'{path}' was changed while it was read. Start again when it is complete.")
+
+
+def _stamp(path: AnyPath) -> List[int]:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise explain(path, error) from error
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def _digest(path: AnyPath, stamp: List[int]) -> str:
+    made = hashlib.sha256()
+    with open_regular(path) as (file, _):
+        while part := file.read(CHUNK_BYTES):
+            made.update(part)
+    _require_stamp(path, stamp)
+    return made.hexdigest()

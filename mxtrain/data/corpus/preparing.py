@@ -1,0 +1,212 @@
+"""Prepares data once for all processes of a machine, in the user's cache, and finds it again.
+
+<cache>/corpora/<key>/         prepared; <key>.part/ while it is made, <key>.lock its lock
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Iterator, Mapping, Optional
+
+from mxtrain.data.corpus.shards import ArrayForm, DamagedShards, Shards, ShardWriter, open_shards, remove_tree
+from mxtrain.errors import DataError
+from mxtrain.files.cache import PLACE, own_folder
+from mxtrain.files.durable import fsync_directory, open_file
+from mxtrain.logger.progress_display import ProgressDisplay
+from mxtrain.logger.report import format_seconds
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
+
+log = logging.getLogger(__name__)
+KIND = "corpora"
+PART = ".part"
+"""Behind the name of a folder that is not complete."""
+FORMAT = 2
+"""Of shards and of what they hold; another number makes everything anew."""
+_POLL_S = 0.1
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+Advance = Callable[[int], None]
+Write = Callable[[ShardWriter, Advance], "JsonObject"]
+"""Appends the records behind those that there are, commits now and then, calls the second argument with how much it has
+done, and returns the facts."""
+
+
+def key_of(kind: str, made_of: Json, forms: Mapping[str, ArrayForm]) -> str:
+    """The name of what is made of something: a hash of all that decides its content."""
+    text = json.dumps([FORMAT, kind, made_of, forms], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def prepare(
+    kind: str, made_of: Json, forms: Mapping[str, ArrayForm], write: Write, *, what: str, total: int = 0,
+    is_shown: bool = True,
+) -> Shards:  # fmt: skip
+    """Opens data that was prepared before, or prepares it now while other processes wait.
+
+    Args:
+        kind: of data, part of its key, e.g. tokens.
+        made_of: plain values that decide the content: hashes of files, settings, versions.
+        forms: of each array.
+        write: makes it. Where a process was killed, it is called with a writer that has the records of all whole
+            blocks.
+        what: is done, for people, e.g. "tokens of train.csv".
+        total: of what `write` counts, for the progress; 0 = unknown.
+        is_shown: whether progress is shown.
+
+    Raises:
+        DataError: the disk is full or changes what is written, or what `write` says.
+    """
+    key = key_of(kind, made_of, forms)
+    root = _root()
+    found = _open(root / key, key)
+    if found is not None:
+        return found
+    if not os.access(root, os.W_OK):
+        root = _temporary_root(f"{root} is read-only")
+    try:
+        with _locked(root / f"{key}.lock", what):
+            found = _open(root / key, key, is_locked=True)
+            return _make(root, key, forms, write, what, total, is_shown) if found is None else found
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DataError(
+                f"{root} is full: preparing {what} needs more room. Free some, or set {PLACE} to a folder on "
+                "another disk; what is prepared is kept, and the next start goes on with it."
+            ) from error
+        raise
+
+
+def prepare_for_now(kind: str, forms: Mapping[str, ArrayForm], write: Write) -> Shards:
+    """Data that is not reused, e.g. of files that `data check` finds wrong; removed with what is returned."""
+    folder = Path(tempfile.mkdtemp(prefix="check-", dir=_root()))
+    try:
+        _write_into(folder, kind, forms, write, lambda count: None)
+        found = _just_made(folder, kind)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(found, shutil.rmtree, folder, ignore_errors=True)
+    return found
+
+
+def _root() -> Path:
+    """The folder of prepared data; a temporary one where the cache cannot be written."""
+    try:
+        return own_folder(KIND)
+    except (OSError, RuntimeError, KeyError) as error:
+        return _temporary_root(str(error))
+
+
+def _temporary_root(reason: str) -> Path:
+    global _temporary
+    if _temporary is None:
+        _temporary = Path(tempfile.mkdtemp(prefix="mxtrain-corpora-"))
+        atexit.register(shutil.rmtree, _temporary, ignore_errors=True)
+        log.warning("The cache cannot be used (%s): data is prepared in %s, anew at each start. Set %s to a folder of "
+                    "yours.", reason, _temporary, PLACE)  # fmt: skip
+    return _temporary
+
+
+_temporary: Optional[Path] = None
+
+
+def _open(folder: Path, key: str, is_locked: bool = False) -> Optional[Shards]:
+    """Prepared data; None where there is none, or where it is damaged. Damaged data is removed only under the lock:
+    without it, another process may just have replaced the folder by a whole one."""
+    try:
+        found = open_shards(folder, key)
+    except DamagedShards as error:
+        if is_locked:
+            log.warning("%s: it is made anew", error)
+            remove_tree(folder)
+        return None
+    if found is not None:
+        with suppress(OSError):  # it can be used even where it cannot be written
+            os.utime(folder)  # so that what is not used any more can be found
+    return found
+
+
+@contextmanager
+def _locked(path: Path, what: str) -> Iterator[None]:
+    """One process at a time; the system lets go of the lock of one that dies."""
+    fd = open_file(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        is_said = False
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not is_said:
+                    log.info("another process prepares %s: waiting for it", what)
+                    is_said = True
+                time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _make(
+    root: Path, key: str, forms: Mapping[str, ArrayForm], write: Write, what: str, total: int, is_shown: bool
+) -> Shards:  # fmt: skip
+    unfinished, folder = root / f"{key}{PART}", root / key
+    if unfinished.is_symlink() or not unfinished.is_dir():
+        remove_tree(unfinished)  # writing through a link would fill, and then rename, another folder
+    unfinished.mkdir(mode=0o700, exist_ok=True)
+    began_s = time.monotonic()
+    if is_shown:
+        with ProgressDisplay() as display:
+            display.begin(what, total)
+            _write_into(unfinished, key, forms, write, display.advance, what)
+    else:
+        _write_into(unfinished, key, forms, write, lambda count: None, what)
+    remove_tree(folder)
+    unfinished.rename(folder)
+    fsync_directory(root)
+    found = _just_made(folder, key)
+    took_s = time.monotonic() - began_s
+    if took_s > 2 and is_shown:
+        log.info("%s: %s records in %s, %s in %s", what, f"{len(found):,}", format_seconds(took_s),
+                 _size(found.num_bytes), folder)  # fmt: skip
+    return found
+
+
+def _just_made(folder: Path, key: str) -> Shards:
+    try:
+        found = open_shards(folder, key)
+    except DamagedShards as error:
+        remove_tree(folder)
+        raise DataError(
+            f"{error}, although it was written just now: the disk, or another program, changes what is written. Set "
+            f"{PLACE} to a folder on another disk."
+        ) from error
+    assert found is not None
+    return found
+
+
+def _write_into(
+    folder: Path, key: str, forms: Mapping[str, ArrayForm], write: Write, advance: Advance, what: str = ""
+) -> None:  # fmt: skip
+    writer = ShardWriter(folder, key, forms)
+    try:
+        writer.finish(write(writer, advance), what)
+    finally:
+        writer.close()
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.1f} GB" if num_bytes > 1e9 else f"{num_bytes / 1e6:.0f} MB"

@@ -1,0 +1,329 @@
+"""Arrays of records in files, mapped into memory: of texts, tokens, labels, audio features or whatever a task needs.
+
+    <folder>/manifest.json         what it was made of, facts, and size and SHA-256 of every block of every file
+    <folder>/<array>.values        the values of all records, one after the other
+    <folder>/<array>.begin         of a ragged array: where each record begins, int64, and the end of the last
+
+A block is what was on the disk when the writer last made sure of it: where writing was interrupted, it goes on behind
+the last block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import mmap
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from mxtrain.files.cache import open_own, read_sealed, write_sealed
+from mxtrain.files.durable import CHUNK_BYTES, create_file, fsync_directory, open_file
+from mxtrain.runtime.cores import usable_cores
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
+
+log = logging.getLogger(__name__)
+MANIFEST, JOURNAL = "manifest.json", "journal.json"
+MOST_READ_AGAIN = 256 << 20
+"""Bytes of a file whose checksums are compared whenever it is opened; larger ones only if they were touched since."""
+
+
+class ArrayForm(NamedTuple):
+    """Form of an array: its elements for each record.
+
+    Attributes:
+        dtype: of NumPy, e.g. uint16.
+        shape: of one value, e.g. (80,) for a frame of features; () = a number.
+        is_ragged: any number of values a record, e.g. tokens; else one.
+    """
+
+    dtype: str
+    shape: Tuple[int, ...] = ()
+    is_ragged: bool = False
+
+
+class Ragged(NamedTuple):
+    """Rows of different lengths, one after the other, in memory or mapped from a file.
+
+    Attributes:
+        value: of all rows.
+        begin: where each row begins in it, and the end of the last.
+    """
+
+    value: np.ndarray
+    begin: np.ndarray
+
+    @property
+    def length(self) -> np.ndarray:
+        """Values of each row."""
+        return np.diff(self.begin)
+
+
+class DamagedShards(Exception):
+    """Prepared data is not what was written; it has to be made again."""
+
+
+class Shards:
+    """Prepared records, open for reading. Arrays are mapped: they take memory only while the system has it to spare.
+
+    Attributes:
+        key: of what they were made of; the same key means the same content.
+        folder: where they are.
+        facts: plain values that belong to all of them, e.g. names of classes.
+    """
+
+    def __init__(self, folder: Path, manifest: JsonObject) -> None:
+        self.folder = folder
+        self.key: str = manifest["key"]
+        self.facts: JsonObject = manifest["facts"]
+        self._records: int = manifest["records"]
+        self._forms = {name: ArrayForm(form[0], tuple(form[1]), form[2]) for name, form in manifest["arrays"].items()}
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return self._records
+
+    @property
+    def num_bytes(self) -> int:
+        """Size on the disk."""
+        return sum(entry.stat().st_size for entry in os.scandir(self.folder))
+
+    def array(self, name: str) -> np.ndarray:
+        """All values of an array, read-only: (records, ...), or of a ragged one (values, ...)."""
+        form = self._forms[name]
+        return _mapped(self.folder / f"{name}.values", np.dtype(form.dtype), form.shape)
+
+    def offsets(self, name: str) -> np.ndarray:
+        """Begin of each record in a ragged array, and the end of the last."""
+        return _mapped(self.folder / f"{name}.begin", np.dtype(np.int64), ())
+
+    def ragged(self, name: str) -> Ragged:
+        """A ragged array with its begins."""
+        return Ragged(self.array(name), self.offsets(name))
+
+    def read(self, name: str, begin: int, end: int) -> bytes:
+        """Bytes of an array's values, read and not mapped, so that reading all of it does not fill memory."""
+        with open_own(self.folder / f"{name}.values") as file:
+            return os.pread(file.fileno(), end - begin, begin)
+
+
+def _mapped(path: Path, dtype: np.dtype, shape: Tuple[int, ...]) -> np.ndarray:
+    with open_own(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
+            return np.empty((0, *shape), dtype)
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype).reshape(-1, *shape)
+
+
+def open_shards(folder: Path, key: str) -> Optional[Shards]:
+    """Opens the data that was prepared in a folder; returns None if there is none.
+
+    Raises:
+        DamagedShards: it is not what was written.
+    """
+    content = read_sealed(folder / MANIFEST)
+    if content is None:
+        if os.path.lexists(folder / MANIFEST):
+            raise DamagedShards(f"{folder / MANIFEST} is damaged, or not yours alone")
+        return None
+    manifest = json.loads(content)
+    if manifest["key"] != key:
+        raise DamagedShards(f"{folder} is of something else")
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        list(pool.map(lambda item: _require_file(folder / item[0], item[1]), manifest["files"].items()))
+    return Shards(folder, manifest)
+
+
+def _require_file(path: Path, written: JsonObject) -> None:
+    """Raises: DamagedShards: a file has another size or other content."""
+    _require_blocks(path, written["blocks"], written["stamp"])
+
+
+def _require_blocks(path: Path, blocks: List[Tuple[int, str]], stamp: Optional[List[int]] = None) -> None:
+    """Checks that a file begins with blocks.
+
+    Args:
+        path: of the file.
+        blocks: size and SHA-256 of each.
+        stamp: of the file when it was complete: it must end behind the last block then; None = it may go on.
+
+    Raises:
+        DamagedShards: it has not.
+    """
+    size = sum(size for size, _ in blocks)
+    try:
+        with open_own(path) as file:
+            status = os.fstat(file.fileno())
+            if status.st_size < size or stamp is not None and status.st_size > size:
+                raise DamagedShards(f"{path} has {status.st_size:,} bytes")
+            if stamp is not None and status.st_size > MOST_READ_AGAIN and _stamp(status) == stamp:
+                return
+            for number, (size, sha256) in enumerate(blocks):
+                if _digest_of_next(file.fileno(), size) != sha256:
+                    raise DamagedShards(f"block {number} of {path} has another checksum")
+    except OSError as error:
+        raise DamagedShards(f"{path}: {error.strerror or error}") from error
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a folder with all that is in it, or whatever else has the name: of a link the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _digest_of_next(fd: int, size: int) -> str:
+    made = hashlib.sha256()
+    while size:
+        part = os.read(fd, min(size, CHUNK_BYTES))
+        if not part:
+            break
+        made.update(part)
+        size -= len(part)
+    return made.hexdigest()
+
+
+def _stamp(status: os.stat_result) -> List[int]:
+    return [status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+class BlockFile:
+    """A file that grows by blocks; it goes on behind blocks that were written before."""
+
+    def __init__(self, path: Path, blocks: List[Tuple[int, str]]) -> None:
+        self.path, self.blocks = path, blocks
+        self._fd = open_file(path, os.O_WRONLY) if blocks else create_file(path, 0o600)
+        size = sum(size for size, _ in blocks)
+        os.ftruncate(self._fd, size)
+        os.lseek(self._fd, size, os.SEEK_SET)
+        self._hash, self._size = hashlib.sha256(), 0
+
+    def write(self, values: np.ndarray) -> None:
+        """Appends values; hashing and writing release Python's lock."""
+        view = memoryview(np.ascontiguousarray(values).data).cast("B") if values.size else memoryview(b"")
+        self._hash.update(view)
+        self._size += len(view)
+        while len(view):
+            view = view[os.write(self._fd, view) :]
+
+    def end_block(self) -> None:
+        """Ends a block: the written data are synced to disk."""
+        os.fsync(self._fd)
+        if self._size:
+            self.blocks.append((self._size, self._hash.hexdigest()))
+            self._hash, self._size = hashlib.sha256(), 0
+
+    def close(self) -> None:
+        """No more is written."""
+        os.close(self._fd)
+
+    def to_json(self) -> Mapping[str, Json]:
+        """Its blocks, and what proves that it was not changed since."""
+        return {"blocks": [list(block) for block in self.blocks], "stamp": _stamp(os.stat(self.path))}
+
+
+class ShardWriter:
+    """Writes records into a folder, and goes on where another was interrupted.
+
+    Attributes:
+        records: how many there are.
+    """
+
+    def __init__(self, folder: Path, key: str, forms: Mapping[str, ArrayForm]) -> None:
+        """Begin, or go on behind the last block.
+
+        Args:
+            folder: only this process writes to it.
+            key: of what is written.
+            forms: of each array.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        self._folder, self._key, self._forms = folder, key, forms
+        content = read_sealed(folder / JOURNAL)
+        journal = json.loads(content) if content is not None else {}
+        if journal.get("key") != key or not self._are_whole(journal["blocks"]):
+            journal = {"records": 0, "ends": {}, "blocks": {}}
+            for entry in list(os.scandir(folder)):
+                remove_tree(Path(entry.path))
+        self.records: int = journal["records"]
+        self._ends: Dict[str, int] = {name: 0 for name, form in forms.items() if form.is_ragged}
+        self._ends.update(journal["ends"])
+        names = [f"{name}.{part}" for name, form in forms.items() for part in ("values", "begin")[: 1 + form.is_ragged]]
+        blocks = {name: [(size, sha256) for size, sha256 in journal["blocks"].get(name, ())] for name in names}
+        self._files = {name: BlockFile(folder / name, blocks[name]) for name in names}
+        if not any(blocks.values()):
+            for name in self._ends:
+                self._files[f"{name}.begin"].write(np.zeros(1, np.int64))
+
+    def _are_whole(self, blocks: Mapping[str, List[Tuple[int, str]]]) -> bool:
+        """Compares the checksums of the blocks in a journal with the files, so that no record is appended to damaged
+        ones. Returns True if all are right."""
+        try:
+            for name, own in blocks.items():
+                _require_blocks(self._folder / name, own)
+        except DamagedShards as error:
+            log.warning("%s: preparing starts from the beginning", error)
+            return False
+        return True
+
+    def append(
+        self, count: int, values: Mapping[str, np.ndarray], lengths: Mapping[str, np.ndarray] = {}
+    ) -> None:  # fmt: skip
+        """Appends records.
+
+        Args:
+            count: how many.
+            values: of each array, one for each record; of a ragged one those of all these records.
+            lengths: of each ragged array: how many values each record has.
+        """
+        for name, form in self._forms.items():
+            array = np.asarray(values[name], form.dtype)
+            wanted = int(lengths[name].sum()) if form.is_ragged else count
+            assert array.shape == (wanted, *form.shape), (name, array.shape, wanted)
+            self._files[f"{name}.values"].write(array)
+            if form.is_ragged:
+                assert len(lengths[name]) == count, name
+                end_N = self._ends[name] + np.cumsum(lengths[name], dtype=np.int64)
+                self._files[f"{name}.begin"].write(end_N)
+                self._ends[name] = int(end_N[-1]) if count else self._ends[name]
+        self.records += count
+
+    def commit(self) -> None:
+        """Makes sure of what was appended: from here on an interrupted preparation goes on behind it."""
+        for file in self._files.values():
+            file.end_block()
+        blocks = {name: file.blocks for name, file in self._files.items()}
+        journal = {"key": self._key, "records": self.records, "ends": self._ends, "blocks": blocks}
+        write_sealed(self._folder / JOURNAL, json.dumps(journal).encode())
+
+    def finish(self, facts: JsonObject, what: str = "") -> None:
+        """Writes the manifest, with which the records count.
+
+        Args:
+            facts: see `Shards`.
+            what: they are, for people.
+        """
+        for file in self._files.values():
+            file.end_block()
+        manifest = {
+            "key": self._key, "what": what, "facts": facts, "records": self.records, "arrays": self._forms,
+            "files": {name: file.to_json() for name, file in self._files.items()},
+        }  # fmt: skip
+        write_sealed(self._folder / MANIFEST, json.dumps(manifest).encode())
+        (self._folder / JOURNAL).unlink(missing_ok=True)
+        fsync_directory(self._folder)
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        for file in self._files.values():
+            file.close()

@@ -1,0 +1,1 @@
+"""Columns of features: how each is described, stored and counted over the training data."""

@@ -1,0 +1,200 @@
+"""Rows of features as a source, as ids and numbers, and batches of them.
+
+Legend: N samples, B batch, F fields, M numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_of
+from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.features.feature_columns import FIRST_BUCKET, MISSING, UNSEEN, FeatureColumns
+from mxtrain.data.features.feature_statistics import as_logarithm
+from mxtrain.data.features.feature_store import MISSING_CODE, FeatureStore
+from mxtrain.data.features.signature import FeatureSignature
+from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.placing import HostArrays
+    from mxtrain.data.signature import Signature
+
+_ROWS_AT_ONCE = 1 << 20
+
+
+class FeatureRows:
+    """Rows of features.
+
+    Args:
+        stores: files, whose rows are numbered through.
+        row_N: which rows; None = all.
+    """
+
+    def __init__(self, stores: Sequence[FeatureStore], row_N: Optional[np.ndarray] = None) -> None:
+        self.stores, self.row_N = stores, row_N
+        self._begin_S = np.cumsum([0, *map(len, stores)])
+
+    def __len__(self) -> int:
+        return int(self._begin_S[-1]) if self.row_N is None else len(self.row_N)
+
+    def take(self, indices: Union[Sequence[int], np.ndarray]) -> FeatureRows:
+        """Some of the rows; those beyond the end are left out."""
+        kept = np.asarray(indices, np.int64)
+        kept = kept[kept < len(self)]
+        return FeatureRows(self.stores, kept if self.row_N is None else self.row_N[kept])
+
+    def apart(self, index_B: np.ndarray) -> List[Tuple[FeatureStore, np.ndarray, np.ndarray]]:
+        """(store, places in `index_B`, rows in the store) of samples, for each store that has some."""
+        row_B = index_B if self.row_N is None else self.row_N[index_B]
+        store_B = np.searchsorted(self._begin_S, row_B, side="right") - 1
+        found = []
+        for number in np.unique(store_B).tolist():
+            place = np.flatnonzero(store_B == number)
+            found.append((self.stores[number], place, row_B[place] - self._begin_S[number]))
+        return found
+
+    def labels(self, index_B: np.ndarray) -> np.ndarray:
+        """The target of each sample, uint8."""
+        label_B = np.zeros(len(index_B), np.uint8)
+        for store, place, row in self.apart(index_B):
+            label_B[place] = store.label_R[row]
+        return label_B
+
+    def read_labels(self) -> np.ndarray:
+        """The class of each row, for `dataset.sampler`."""
+        label_N = np.empty(len(self), np.int32)
+        for begin in range(0, len(self), _ROWS_AT_ONCE):
+            index = np.arange(begin, min(begin + _ROWS_AT_ONCE, len(self)))
+            label_N[index] = self.labels(index)
+        return label_N
+
+    def checks(self) -> Checks:
+        """Checks of each row for `data check`."""
+        return FeatureChecks(self)
+
+    def build_encoder(self, columns: FeatureColumns) -> FeatureEncoder:
+        """Encoder of rows as inputs of a network."""
+        return FeatureEncoder(columns)
+
+
+class FeatureChecks(SourceChecks):
+    """Checks of `FeatureRows`: cells were looked at when the table was read, so rows are only compared and counted."""
+
+    def place(self, index: int) -> DataPlace:
+        """See `Checks`."""
+        ((store, _, row),) = self._source.apart(np.array([index]))
+        return store.places(row)[0]
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`; codes of other files stand for other values, and hashes and texts are compared."""
+        ((store, _, row),) = self._source.apart(np.array([index]))
+        codes = store.code_RF[row[0]].tolist()
+        values = [store.texts[name][code - 1] if code and name in store.texts else str(code)
+                  for name, code in zip(store.codes, codes)]  # fmt: skip
+        label = store.label_R[row]
+        if store.have_ids:
+            return Checked(classes=label.tolist())
+        digest = digest_of(store.number_RN[row[0]].tobytes(), label.tobytes(), *(value.encode() for value in values))
+        return Checked(digest=digest, classes=label.tolist())
+
+
+class FeatureEncoder:
+    """Makes ids and numbers of rows.
+
+    Args:
+        columns: of the network.
+    """
+
+    def __init__(self, columns: FeatureColumns) -> None:
+        self._columns = columns
+        self._begin_F = np.cumsum([0, *columns.field_sizes])[:-1]
+        self._lookups: Dict[int, List[Optional[np.ndarray]]] = {}
+
+    def __call__(self, source: FeatureRows, index_B: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """(id_BF int32, number_BM float32) of samples; either may have no columns."""
+        columns = self._columns
+        id_BF = np.zeros((len(index_B), len(columns.fields)), np.int32)
+        number_BM = np.zeros((len(index_B), columns.num_numbers), np.float32)
+        for store, place, row in source.apart(index_B):
+            if columns.fields:
+                id_BF[place] = self._ids(store, row)
+            if columns.numbers:
+                number_BM[place] = self._numbers(store, row)
+        return id_BF, number_BM
+
+    def inputs(self, source: FeatureRows, index_B: np.ndarray) -> List[np.ndarray]:
+        """Inputs of a network: ids, numbers, or both."""
+        return [array for array in self(source, index_B) if array.shape[1]]
+
+    def design(self, source: FeatureRows, index_B: np.ndarray) -> Any:
+        """A sparse matrix (B, ids + M) for linear models: a 1 for each id, and the numbers."""
+        from scipy.sparse import csr_matrix, hstack
+
+        id_BF, number_BM = self(source, index_B)
+        count, fields = id_BF.shape
+        ones = np.ones(count * fields)
+        shape = (count, sum(self._columns.field_sizes))
+        hot = csr_matrix((ones, id_BF.ravel(), np.arange(count + 1) * fields), shape=shape)
+        return hstack([hot, csr_matrix(number_BM.astype(np.float64))], format="csr")
+
+    def _ids(self, store: FeatureStore, row_B: np.ndarray) -> np.ndarray:
+        lookups = self._lookups_of(store)
+        code_BC = store.code_RF[row_B]
+        found = []
+        for column, lookup, begin in zip(self._columns.fields, lookups, self._begin_F.tolist()):
+            code_B = code_BC[:, store.codes.index(column.name)]
+            if lookup is None:
+                bucket_B = FIRST_BUCKET + (code_B % column.buckets).astype(np.int64)
+                own_B = np.where(code_B == MISSING_CODE, MISSING, bucket_B)
+            else:
+                own_B = lookup[code_B]
+            found.append(begin + own_B)
+        return np.stack(found, axis=1)
+
+    def _lookups_of(self, store: FeatureStore) -> List[Optional[np.ndarray]]:
+        """The id of each code within its field, for each field; None where codes are hashes."""
+        found = self._lookups.get(id(store))
+        if found is None:
+            found = []
+            for column in self._columns.fields:
+                if column.kind == "hashed":
+                    found.append(None)
+                    continue
+                ids = [column.id_of.get(text, UNSEEN) for text in store.texts[column.name]]
+                found.append(np.array([MISSING, *ids], np.int64))
+            self._lookups[id(store)] = found
+        return found
+
+    def _numbers(self, store: FeatureStore, row_B: np.ndarray) -> np.ndarray:
+        value_BC = store.number_RN[row_B].astype(np.float64)
+        found = []
+        for column in self._columns.numbers:
+            value_B = value_BC[:, store.numbers.index(column.name)]
+            is_missing_B = np.isnan(value_B)
+            value_B = as_logarithm(value_B) if column.log else value_B
+            found.append(np.where(is_missing_B, 0.0, (value_B - column.mean) / column.std))
+            if column.indicator:
+                found.append(is_missing_B)
+        return np.stack(found, axis=1).astype(np.float32)
+
+
+class FeatureLoader(BatchLoader):
+    """Batches of features on one device: ids (B, F) int32 and numbers (B, M) float32, and targets (B,).
+
+    Args:
+        source: rows.
+        signature: has the columns.
+        options: of all loaders.
+    """
+
+    def __init__(self, source: FeatureRows, signature: Signature, options: LoaderOptions) -> None:
+        super().__init__(len(source), options)
+        self._source = source
+        self._encoder = source.build_encoder(FeatureSignature.of(signature).columns)
+
+    def _read_share(
+        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+        return tuple(self._encoder.inputs(self._source, share_B)), (self._source.labels(share_B).astype(np.float32),)

@@ -1,0 +1,153 @@
+"""Statistics of columns over training rows: vocabularies by frequency, means and deviations of numbers.
+
+Legend: N samples, R rows of a piece.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.data.corpus.preparing import Advance, prepare
+from mxtrain.data.corpus.shards import ShardWriter
+from mxtrain.data.features.feature_columns import FeatureColumn, FeatureColumns
+from mxtrain.data.features.feature_store import FeatureStore, iterate_rows
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.data.features.feature_columns import Kind
+
+
+class WantedColumn(NamedTuple):
+    """A column as a description has it.
+
+    Attributes:
+        name: of the column.
+        kind: number, count (a number that enters as a logarithm), category or hashed.
+        buckets: of a hashed one.
+        min_count: how often a value of a category must come in the training rows to be in the vocabulary.
+    """
+
+    name: str
+    kind: str
+    buckets: int = 0
+    min_count: int = 1
+
+    @property
+    def read_kind(self) -> Kind:
+        """Kind that its cells are read as."""
+        return "number" if self.kind == "count" else self.kind  # type: ignore[return-value]  # it is one of them
+
+
+def build_columns(
+    stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], wanted: Sequence[WantedColumn]
+) -> FeatureColumns:  # fmt: skip
+    """Columns as the training rows have them; they are looked at once, and kept.
+
+    Args:
+        stores: files of training rows.
+        row_N: which rows, ascending and numbered through all files; None = all.
+        wanted: the columns.
+    """
+    rows = "all" if row_N is None else hashlib.sha256(np.ascontiguousarray(row_N, np.int64).tobytes()).hexdigest()
+    made_of: List[Json] = [[store.key for store in stores], rows, [list(column) for column in wanted]]
+
+    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
+        return {"columns": measure_columns(stores, row_N, wanted).to_json()}
+
+    if not all(store.key for store in stores):
+        return measure_columns(stores, row_N, wanted)
+    found = prepare("feature_columns", made_of, {}, write, what="vocabularies and means of training rows")
+    return FeatureColumns.from_json(found.facts["columns"])
+
+
+def measure_columns(
+    stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], wanted: Sequence[WantedColumn]
+) -> FeatureColumns:  # fmt: skip
+    """As `build_columns`, anew, in one pass over the rows."""
+    measures: Dict[str, Union[_Count, _Moments]] = {
+        column.name: _Count() if column.kind == "category" else _Moments(column.kind == "count")
+        for column in wanted if column.kind != "hashed"
+    }  # fmt: skip
+    for store, row_R in iterate_rows(stores, row_N):
+        numbers, codes = store.number_RN[row_R], store.code_RF[row_R]
+        for name, measure in measures.items():
+            if isinstance(measure, _Count):
+                measure.add(codes[:, store.codes.index(name)], store.texts[name])
+            else:
+                measure.add(numbers[:, store.numbers.index(name)].astype(np.float64))
+    return FeatureColumns(tuple(_measured(column, measures.get(column.name)) for column in wanted))
+
+
+def _measured(column: WantedColumn, measure: Union[_Count, _Moments, None]) -> FeatureColumn:
+    if isinstance(measure, _Count):
+        return FeatureColumn(column.name, "category", tuple(measure.vocabulary(column.min_count)))
+    if isinstance(measure, _Moments):
+        return FeatureColumn(
+            column.name, "number", mean=measure.mean, std=measure.deviation(), log=measure.is_log,
+            indicator=measure.has_missing,
+        )  # fmt: skip
+    return FeatureColumn(column.name, "hashed", buckets=column.buckets)
+
+
+class _Count:
+    """Frequencies of the values of a category."""
+
+    def __init__(self) -> None:
+        self._of_texts: Dict[int, Tuple[Sequence[str], np.ndarray]] = {}
+
+    def add(self, code_R: np.ndarray, texts: Sequence[str]) -> None:
+        """Counts the codes of rows of a file with these texts."""
+        _, count_V = self._of_texts.setdefault(id(texts), (texts, np.zeros(len(texts) + 1, np.int64)))
+        count_V += np.bincount(code_R, minlength=len(count_V))
+
+    def vocabulary(self, min_count: int) -> List[str]:
+        """Values that come often enough, the most frequent first; equally frequent ones in the order of their texts."""
+        counts: Counter = Counter()
+        for texts, count_V in self._of_texts.values():
+            for text, count in zip(texts, count_V[1:].tolist()):
+                counts[text] += count
+        kept = [(-count, text) for text, count in counts.items() if count >= max(min_count, 1)]
+        return [text for _, text in sorted(kept)]
+
+
+class _Moments:
+    """Mean and deviation of numbers that are not missing.
+
+    Source: pieces are joined as in Chan et al., "Updating formulae and a pairwise algorithm for computing sample
+    variances" (1979).
+    """
+
+    def __init__(self, is_log: bool) -> None:
+        self.is_log, self.has_missing, self.mean = is_log, False, 0.0
+        self._count, self._squares = 0, 0.0
+
+    def add(self, value_R: np.ndarray) -> None:
+        """Adds numbers; NaN where missing."""
+        is_there_R = ~np.isnan(value_R)
+        self.has_missing = self.has_missing or not bool(is_there_R.all())
+        value_R = as_logarithm(value_R[is_there_R]) if self.is_log else value_R[is_there_R]
+        if not len(value_R):
+            return
+        own, before, self._count = float(value_R.mean()), self._count, self._count + len(value_R)
+        apart = own - self.mean
+        self._squares += float(((value_R - own) ** 2).sum()) + apart**2 * before * len(value_R) / self._count
+        self.mean += apart * len(value_R) / self._count
+
+    def deviation(self) -> float:
+        """1 where all numbers are the same."""
+        found = math.sqrt(self._squares / self._count) if self._count else 0.0
+        return found if found > 1e-7 * abs(self.mean) else 1.0  # below that it is rounding
+
+
+def as_logarithm(value: np.ndarray) -> np.ndarray:
+    """log(1 + max(x, 0)) of counts.
+
+    Source: Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation Systems" (2019),
+    https://arxiv.org/abs/1906.00091, whose code does so with Criteo's counts.
+    """
+    return np.log1p(np.maximum(value, 0.0))

@@ -1,0 +1,353 @@
+"""Rows of a table, prepared once: numbers, codes of categories and targets in arrays that are mapped into memory.
+
+A code says which value a cell has, before anybody decided which values get ids: the number of the value in the order in
+which the file has them, or a hash of it. So other settings of vocabularies, buckets or splits read no file again.
+
+Legend: R rows of a file, N columns of numbers, F columns with codes.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import zlib
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
+
+import numpy as np
+
+from mxtrain.data.checking.problems import (
+    LABEL_RANGE,
+    NOT_A_NUMBER,
+    STRICT,
+    DataPlaces,
+    Findings,
+    Problem,
+)
+from mxtrain.data.corpus.content import contents_of
+from mxtrain.data.corpus.preparing import Advance, prepare, prepare_for_now
+from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
+from mxtrain.data.loading.input_files import read_each
+from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.table.cells import (
+    LARGEST_NUMBER,
+    WrittenColumn,
+    read_numbers,
+    spelled_alike,
+    why_no_number,
+)
+from mxtrain.data.table.column_kinds import as_typed
+from mxtrain.data.table.columns import PARQUET, Column, place_of, stream_rows
+from mxtrain.data.table.target_classes import UNKNOWN, label_of_text
+from mxtrain.errors import DataError
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
+    from mxtrain.data.features.feature_columns import Kind
+
+log = logging.getLogger(__name__)
+
+
+class PlacedRows(Protocol):
+    """Rows of a file, with their places in it."""
+
+    def __len__(self) -> int:
+        """The number of rows."""
+
+    def places(self, row_N: np.ndarray) -> DataPlaces:
+        """The places of rows in the file."""
+
+
+Store = TypeVar("Store", bound=PlacedRows)
+MISSING_CODE = 0
+MOST_VALUES = 4_000_000
+"""Different values of all columns of categories together: they are counted in memory."""
+_ROWS_AT_ONCE = 4096
+_MOST_COMPARED = 10_000
+"""Values of a category whose spellings are compared; users and items have more."""
+_WORDS_FOR_MISSING = ("NA", "N/A", "n/a", "null", "NULL", "None")
+"""Missing cells that may also be values of a category, such as the code of a country."""
+
+
+class ReadColumn(NamedTuple):
+    """A column that is read.
+
+    Attributes:
+        name: of the feature.
+        kind: category = codes number its values, hashed = codes are hashes, number.
+        at: the column's name in the file, or its number.
+    """
+
+    name: str
+    kind: Kind
+    at: Column
+
+
+class FeatureLayout(NamedTuple):
+    """Layout by which a file is read.
+
+    Attributes:
+        columns: features.
+        target: column of the target; None where it is not read.
+        classes: the two values of the target as they are written; the second one is 1.
+        missing: cells that mean that there is no value.
+        header: whether the first row of a TSV or CSV names its columns.
+        form: see `stream_rows`.
+        is_described: whether columns, classes and missing cells are settings of the dataset, for messages.
+        decimal: the decimal sign of numbers.
+        have_ids: whether each row has an id that is not read, so that rows that are read alike are different ones.
+    """
+
+    columns: Tuple[ReadColumn, ...]
+    target: Optional[Column]
+    classes: Tuple[str, str]
+    missing: Tuple[str, ...] = ("",)
+    header: bool = True
+    form: Optional[str] = None
+    is_described: bool = False
+    decimal: str = "."
+    have_ids: bool = False
+
+
+@dataclass
+class FeatureStore:
+    """The rows of one file.
+
+    Attributes:
+        key: what they were made of; the same key means the same content.
+        numbers, codes: names of the columns of `number_RN` and `code_RF`.
+        number_RN: float32, NaN where missing.
+        code_RF: uint32, `MISSING_CODE` where missing.
+        label_R: uint8, 0 or 1, or `UNKNOWN`.
+        texts: of columns of categories: the text of each code from 1 on.
+        file: its path; empty where rows come from no file.
+        number_R: the line or the record of each row; None = in order.
+        shards: where the arrays are, which must not be removed meanwhile.
+        have_ids: see `FeatureLayout`.
+    """
+
+    key: str
+    numbers: Sequence[str]
+    codes: Sequence[str]
+    number_RN: np.ndarray
+    code_RF: np.ndarray
+    label_R: np.ndarray
+    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    file: str = ""
+    number_R: Optional[np.ndarray] = None
+    shards: Optional[Shards] = None
+    have_ids: bool = False
+
+    def __len__(self) -> int:
+        return len(self.label_R)
+
+    def places(self, row_N: np.ndarray) -> DataPlaces:
+        """The places of rows in the file."""
+        number_N = row_N if self.number_R is None else self.number_R[row_N]
+        return DataPlaces([self.file], number_N, None, ending_of(self.file) == PARQUET or not self.file)
+
+
+def bucket_code(text: str) -> int:
+    """The code of a value that is hashed, the same in every process and on every machine: CRC-32 of its UTF-8, and 1
+    for 0, which means a missing value."""
+    return zlib.crc32(text.encode()) or 1
+
+
+def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) -> FeatureStore:
+    """The rows of a file, prepared before or now.
+
+    Args:
+        path: of the file.
+        layout: how it is read.
+        findings: gets rows that cannot be used; they are left out.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    numbers = [column.name for column in layout.columns if column.kind == "number"]
+    codes = [column.name for column in layout.columns if column.kind != "number"]
+    forms = {"label": ArrayForm("uint8"), "place": ArrayForm("int64")}
+    if numbers:
+        forms["number"] = ArrayForm("float32", (len(numbers),))
+    if codes:
+        forms["code"] = ArrayForm("uint32", (len(codes),))
+
+    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
+        return _Writing(path, layout, findings).write(writer, advance)
+
+    if findings.keeps_going:
+        shards = prepare_for_now("features", forms, write)
+    else:
+        (content,) = contents_of([path], f"content of {path}")
+        made_of = [content.sha256, ending_of(path), *layout]
+        shards = prepare("features", made_of, forms, write, what=f"rows of {path}", total=0)
+        content.require_unchanged()
+    for said in shards.facts["said"]:
+        log.info("%s: %s", path, said)
+    count = len(shards)
+    return FeatureStore(
+        shards.key, numbers, codes,
+        shards.array("number") if numbers else np.empty((count, 0), np.float32),
+        shards.array("code") if codes else np.empty((count, 0), np.uint32),
+        shards.array("label"), shards.facts["texts"], path, shards.array("place"), shards, layout.have_ids,
+    )  # fmt: skip
+
+
+class _Writing:
+    """Reads a file and appends its rows."""
+
+    def __init__(self, path: str, layout: FeatureLayout, findings: Findings) -> None:
+        self._path, self._layout, self._findings = path, layout, findings
+        self._missing = frozenset(layout.missing)
+        self._num_values = 0  # of all columns; adding them up anew for each would be quadratic
+        self._code_of: Dict[str, Dict[str, int]] = {
+            column.name: {} for column in layout.columns if column.kind == "category"
+        }
+        no, yes = layout.classes
+        self._label_of = {no: 0, yes: 1}
+        self._said: Dict[str, str] = {}  # of columns with codes
+        self._written = {
+            column.name: WrittenColumn(column.name, self._missing, layout.decimal)
+            for column in layout.columns if column.kind == "number"
+        }  # fmt: skip
+
+    def write(self, writer: ShardWriter, advance: Advance) -> JsonObject:
+        """All rows; nothing is made sure of before the end, since codes are known only to who read the rows before."""
+        layout = self._layout
+        target = [] if layout.target is None else [layout.target]
+        at = [*(column.at for column in layout.columns), *target]
+        null = layout.missing[0] if layout.missing else None
+        rows = stream_rows(self._path, at, layout.header, False, self._findings, layout.form, null)
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
+            self._append(some, writer)
+            advance(len(some))
+        texts = {name: list(code_of) for name, code_of in self._code_of.items()}
+        for name, values in texts.items():
+            alike = spelled_alike(values) if len(values) <= _MOST_COMPARED else []
+            if alike:
+                shown = " and ".join(map(repr, alike[0][:4]))
+                self._said[f"alike {name}"] = (
+                    f"the values {shown} of '{name}' differ in case, spaces or the encoding of accents alone, and are "
+                    "read as different ones."
+                )
+        said = [said for one in self._written.values() for said in one.sentences]
+        return {"texts": texts, "said": [*said, *self._said.values()]}
+
+    def _append(self, rows: List[Tuple[int, Tuple[str, ...]]], writer: ShardWriter) -> None:
+        lines = [line for line, _ in rows]
+        cells = [[cell.strip() for cell in column] for column in zip(*(row for _, row in rows))]
+        kept_R = np.ones(len(rows), bool)
+        found: Dict[str, List[np.ndarray]] = {"number": [], "code": []}
+        for column, texts in zip(self._layout.columns, cells):
+            if column.kind == "number":
+                found["number"].append(self._numbers(column, texts, lines, kept_R))
+            else:
+                found["code"].append(self._codes(column, texts))
+        label_R = np.full(len(rows), UNKNOWN, np.uint8)
+        if self._layout.target is not None:
+            label_R = self._labels(cells[-1], lines, kept_R)
+        arrays = {name: np.stack(columns, axis=1)[kept_R] for name, columns in found.items() if columns}
+        arrays.update(label=label_R[kept_R], place=np.array(lines, np.int64)[kept_R])
+        writer.append(int(kept_R.sum()), arrays)
+
+    def _numbers(self, column: ReadColumn, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
+        """Numbers of cells, NaN where missing; a row with a cell that is none is not kept."""
+        parsed = read_numbers(texts, self._missing, self._layout.decimal)
+        value_R = parsed.value_R
+        wrong_R = ~parsed.is_missing_R & ~(np.abs(value_R) <= LARGEST_NUMBER)
+        for index in np.flatnonzero(wrong_R).tolist():
+            typed = as_typed({column.name: "category"})
+            also = f", name such cells in dataset.missing, or type dataset.columns={typed}"
+            what = why_no_number(texts[index], self._layout.decimal)
+            self._refuse(NOT_A_NUMBER, lines[index], f"'{column.name}' is {what}.",
+                         f"Correct the cell{also if self._layout.is_described else ''}.")  # fmt: skip
+        for index, reason in self._written[column.name].add(texts, parsed):
+            self._refuse(NOT_A_NUMBER, lines[index], reason, "Write all cells of the column in one way.")
+        kept_R &= ~wrong_R
+        return np.where(wrong_R, math.nan, value_R).astype(np.float32)
+
+    def _codes(self, column: ReadColumn, texts: List[str]) -> np.ndarray:
+        code_of = self._code_of.get(column.name)
+        num_before = len(code_of or ())
+        codes: Dict[str, int] = dict.fromkeys(self._missing, MISSING_CODE)
+        for text in dict.fromkeys(texts):
+            if text in codes:
+                if text in _WORDS_FOR_MISSING:
+                    self._said.setdefault(column.name, (
+                        f"'{text}' in '{column.name}' is read as a missing value. If it is a value, leave it out of "
+                        "dataset.missing."
+                    ))  # fmt: skip
+                continue
+            codes[text] = bucket_code(text) if code_of is None else code_of.setdefault(text, len(code_of) + 1)
+        if code_of is not None:
+            self._num_values += len(code_of) - num_before
+        if code_of is not None and self._num_values > MOST_VALUES:
+            largest = max(self._code_of, key=lambda name: len(self._code_of[name]))
+            typed = f"columns={as_typed({largest: 'hashed'})}" if self._layout.is_described else "categories=hashed"
+            raise DataError(
+                f"{self._path}: its categories have more than {MOST_VALUES:,} different values, of which "
+                f"{len(self._code_of[largest]):,} are of '{largest}'. Hash that column: type dataset.{typed}."
+            )
+        return np.array([codes[text] for text in texts], np.uint32)
+
+    def _labels(self, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
+        label_of = {text: label_of_text(text, self._label_of) for text in set(texts)}
+        for index, text in enumerate(texts):
+            if label_of[text] == UNKNOWN:
+                no, yes = self._layout.classes
+                said = f"the target is {repr(text) if text else 'empty'}; allowed are '{no}' and '{yes}'."
+                also = ", or name the two in dataset.classes" if self._layout.is_described else ""
+                self._refuse(LABEL_RANGE, lines[index], said, f"Correct it{also}.")
+        label_R = np.array([label_of[text] for text in texts], np.uint8)
+        kept_R &= label_R != UNKNOWN
+        return label_R
+
+    def _refuse(self, kind: str, line: int, fact: str, remedy: str) -> None:
+        place = place_of(self._path, line)
+        self._findings.refuse(Problem(kind, place, f"{place}: {fact}", remedy))
+
+
+def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], size: int = 65536) -> Iterator[Any]:
+    """(store, rows in it) of pieces of rows that are ascending and numbered through all stores; None = all."""
+    begin = 0
+    for store in stores:
+        first, last = (0, len(store)) if row_N is None else np.searchsorted(row_N, [begin, begin + len(store)]).tolist()
+        for low in range(first, last, size):
+            high = min(low + size, last)
+            yield store, np.arange(low, high) if row_N is None else row_N[low:high] - begin
+        begin += len(store)
+
+
+def open_inputs(
+    paths: Sequence[str], open_one: Callable[[str], Store], skip_unreadable: bool, unreadable: Dict[int, str]
+) -> Tuple[List[Store], List[str]]:
+    """Files to predict for, and where each of their rows stands, as `file:line`, or `file:record` of Parquet.
+
+    Args:
+        paths: of the files.
+        open_one: opens one.
+        skip_unreadable, unreadable: see `BaseDataset.open_inputs`.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    stores, places = [], []
+    for path, store in read_each(paths, open_one, skip_unreadable, unreadable):
+        stores.append(store)
+        places += [f"{path}:{number}" for number in store.places(np.arange(len(store))).number_N.tolist()]
+    return stores, places

@@ -1,0 +1,55 @@
+"""The signature of features of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Sequence, Tuple
+
+from mxtrain.data.features.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
+from mxtrain.data.loading.samples import Splits
+from mxtrain.data.signature import REQUIRED, Signature
+from mxtrain.model.features import build_features, build_indexed
+from mxtrain.types import Shape
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.annotations import Json, Wanted
+    from mxtrain.model.base import Model
+
+
+@dataclass(frozen=True)
+class FeatureSplits(Splits):
+    """Rows of categories and numbers.
+
+    Attributes:
+        build_columns: counts values and measures numbers of the training rows.
+    """
+
+    build_columns: Callable[[], FeatureColumns] = REQUIRED
+
+
+@dataclass(frozen=True)
+class FeatureSignature(Signature):
+    """Rows of categories and numbers.
+
+    Attributes:
+        columns: what each column is, and how its cells become ids and numbers.
+    """
+
+    form: ClassVar[Dict[str, Wanted]] = {**Signature.form, "columns": FEATURE_COLUMNS_STATE}
+    known_names: ClassVar[Tuple[str, ...]] = ("field_sizes", "num_numbers", "num_indices")
+
+    columns: FeatureColumns = REQUIRED
+
+    def build_network(self, model: Model, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.Block:
+        if self.columns.num_indices is not None:
+            return build_indexed(model, num_classes, self.columns.num_indices)
+        return build_features(model, num_classes, self.columns.field_sizes, self.columns.num_numbers)
+
+    def to_json(self) -> Dict[str, Json]:
+        return {**super().to_json(), "columns": self.columns.to_json()}
+
+    @classmethod
+    def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
+        return {**super()._arguments(values), "columns": FeatureColumns.from_json(values["columns"])}

@@ -1,0 +1,71 @@
+"""The paths of a dataset's description: which of its settings they are, and which lead nowhere."""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, get_args
+
+from mxtrain.types import expand_path
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from mxtrain.data.base import BaseDataset
+
+
+def lost_paths(dataset: BaseDataset) -> Dict[str, List[str]]:
+    """Setting -> its paths that lead nowhere from the current folder; settings without such a path are left out."""
+    fields = {name: getattr(dataset, name) for name in _path_fields(dataset)}
+    lost = {name: [path for path in _each(value) if not leads(path)] for name, value in fields.items()}
+    return {name: paths for name, paths in lost.items() if paths}
+
+
+def with_paths(dataset: BaseDataset, names: Iterable[str], change: Callable[[str], str]) -> BaseDataset:
+    """The dataset with each path of some settings changed."""
+
+    def of(value: Any) -> Any:
+        return change(value) if isinstance(value, str) else list(map(change, value))
+
+    return dataset.model_copy(update={name: of(getattr(dataset, name)) for name in names})
+
+
+def leads(path: str) -> bool:
+    """Returns True if a file or a folder exists, or files with this prefix and an extension, as parallel texts have."""
+    try:
+        return os.path.lexists(path) or bool(glob.glob(f"{glob.escape(path)}.*"))
+    except ValueError:  # no path can be like that
+        return False
+
+
+def _path_fields(dataset: BaseDataset) -> List[str]:
+    fields = type(dataset).model_fields
+    return [name for name, field in fields.items() if _is_path(field.annotation, field.metadata)]
+
+
+def _is_path(annotation: Any, metadata: Iterable[Any] = ()) -> bool:
+    """Returns True if an annotation is `PathText`, or has it among its alternatives or elements."""
+    parts = get_args(annotation)
+    return any(getattr(one, "func", None) is expand_path for one in (*metadata, *parts)) or any(map(_is_path, parts))
+
+
+def _each(value: Any) -> List[str]:
+    return [value] if isinstance(value, str) else list(value or ())
+
+
+def with_current_folder(fields: Mapping[str, FieldInfo], values: Any) -> Any:
+    """The settings of a dataset whose files are named in its `root`, which means bundled data if it is null: where a
+    file is named and no root, the file's path is taken as it stands, and splits that are not named are held out.
+
+    Args:
+        fields: `root`, `train`, `val` and `test` of the dataset's class, among others.
+        values: as they are given.
+    """
+    if not isinstance(values, dict) or values.get("root") is not None:
+        return values
+    given = {name: values.get(name, fields[name].default) for name in ("train", "val", "test")}
+    named = {name: expand_path(file) for name, file in given.items()
+             if isinstance(file, str) and file != fields[name].default}  # fmt: skip
+    if not named:
+        return values
+    return {**values, "root": os.curdir, "train": given["train"], "val": None, "test": None, **named}

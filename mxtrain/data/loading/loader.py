@@ -1,0 +1,234 @@
+"""Turns a source into batches on a device: order, fetching, augmentation, placing, ahead of their use.
+
+An epoch's order, and everything random in a sample, is a function of (seed, epoch, sample index). So batch `i` of an
+epoch is the same whether the epoch began at 0 or at `i`, with any number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Generator,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    Union,
+)
+
+import numpy as np
+
+from mxtrain.data.loading.prefetch import prefetch as run_ahead
+from mxtrain.data.loading.randomness import permutation
+from mxtrain.data.loading.samples import Encode
+from mxtrain.data.loading.sampling import EverySample, Sampler
+from mxtrain.kvstore.world import ALONE, World
+from mxtrain.runtime.cores import usable_cores
+from mxtrain.types import Batch, Stateful
+
+if TYPE_CHECKING:
+    from mxnet import Context
+
+    from mxtrain.data.loading.placing import HostArrays
+    from mxtrain.data.loading.samples import Source
+    from mxtrain.kvstore.store import Store
+    from mxtrain.parallel.base import Strategy
+
+Collate = Callable[[Batch, int], Batch]
+"""(batch, epoch) -> the batch that a task makes of it: a function of (seed, epoch, sample index), on any worker."""
+
+
+def count_workers(num_workers: Union[str, int]) -> int:
+    """The number of threads; `auto` is the number of cores that this process may use."""
+    return usable_cores() if num_workers == "auto" else int(num_workers)
+
+
+class Scale(NamedTuple):
+    """The samples of a loader in one of the sizes in which they enter the network."""
+
+    source: Source
+    """The same samples in that size."""
+    encode: Optional[Encode]
+    """Function of the task that computes all targets from labels, on the host; None = labels are the only target."""
+
+
+@dataclass(frozen=True)
+class LoaderOptions:
+    """Settings of all loaders. A loader ignores the settings that do not apply to its samples."""
+
+    batch_size: int
+    """Samples per batch; the last may be smaller."""
+    device: Union[str, Context] = "cpu:0"
+    """Device of the batches: a context or its name."""
+    seed: int = 0
+    """Seed of the run."""
+    train: bool = False
+    """Shuffle and change at random; else in order and as they are."""
+    in_order: bool = False
+    """Without training, keep the order of the samples also where another is faster."""
+    prefetch: int = 2
+    """Batches ready ahead; 0 = none, no thread."""
+    limit_batches: Optional[int] = None
+    """The epoch ends after this many; None = all."""
+    world: World = ALONE
+    """Of which this worker gets its share of every batch, until `BatchLoader.world` is set to another."""
+    num_classes: int = 0
+    """K, the width of mixed labels."""
+    sampler: Optional[Sampler] = None
+    """Sampler of the training epochs; None = each sample once."""
+    collate: Optional[Collate] = None
+    """The task's last word on a batch; None = it stays what it is."""
+    encode: Optional[Encode] = None
+    """Function of the task that computes targets from labels, in the reading threads; None = labels are the only
+    target."""
+    scales: Sequence[Scale] = ()
+    """The sizes that training draws from, a function of (seed, epoch, number of the batch); none = all samples are as
+    their source gives them."""
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """The strategies that compute with the batches of an epoch."""
+
+    strategies: Sequence[Strategy] = ()
+    """The network, with its weights as they are at any time, for samples that come from the weights: the first one
+    predicts; several have the same weights."""
+    workers: Optional[Store] = None
+    """Store of the workers that make the other shares of such samples."""
+    look_ahead: Optional[Callable[[Batch], Batch]] = None
+    """Prepares each batch at the end, in the reading thread: work that would otherwise be part of the step."""
+
+
+DISCARD = Consumer()
+"""For readers of batches that do not depend on the network."""
+
+
+class EpochLoader(Protocol):
+    """A loader of a split, as evaluation uses it."""
+
+    def epoch(
+        self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD
+    ) -> Generator[Batch, None, None]:  # fmt: skip
+        """See `BatchLoader`."""
+
+
+class BatchLoader:
+    """Base of loaders: divides the samples of an epoch into batches, and gives this worker its share of each. No thread
+    runs and nothing is read before `epoch`.
+
+    Args:
+        num_samples: of the whole split.
+        options: of the loaders of all kinds of samples.
+    """
+
+    def __init__(self, num_samples: int, options: LoaderOptions) -> None:
+        from mxtrain.data.loading.placing import as_device
+
+        self._collate = options.collate
+        self.total = num_samples
+        self.batch_size = options.batch_size
+        self.seed = options.seed
+        self.train = options.train
+        self.prefetch = options.prefetch
+        self._limit_batches(math.ceil(num_samples / options.batch_size), options.limit_batches)
+        self.world = options.world
+        self.sampler = options.sampler or EverySample(num_samples)
+        self._device = as_device(options.device)
+
+    def _limit_batches(self, whole: int, limit_batches: Optional[int]) -> None:
+        self.num_batches = whole if limit_batches is None else min(whole, limit_batches)
+        self.coverage = "" if self.num_batches == whole else f"{self.num_batches} of {whole} batches"
+        """The part of the split in an epoch; empty for all of it."""
+
+    @property
+    def states(self) -> Mapping[str, Stateful]:
+        """By name, what changes in a loader while its batches are trained on; checkpoints hold it. Most have nothing:
+        their batches are functions of seed, epoch and number."""
+        return {}
+
+    def __len__(self) -> int:
+        """Batches per epoch, a partial last one included."""
+        return self.num_batches
+
+    @property
+    def num_samples(self) -> int:
+        """Samples per epoch."""
+        return min(self.total, self.num_batches * self.batch_size)
+
+    def epoch(
+        self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD
+    ) -> Generator[Batch, None, None]:  # fmt: skip
+        """The batches of an epoch, made ahead by a thread that ends with this generator.
+
+        Args:
+            epoch: Counts from 0.
+            start: The first batch to yield; those before it are not read.
+            consumer: What computes with them. A loader whose samples come from the weights makes no batch before it is
+                asked for it.
+
+        Yields:
+            Batches on the device, or this worker's shares of them, empty ones too. Their data may still be under way.
+
+        Raises:
+            LoaderError: A sample cannot be read; the message names the file.
+        """
+        return run_ahead(lambda: self._collated(epoch, start, consumer), self.prefetch)
+
+    def _collated(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
+        for batch in self._make_batches(epoch, start, consumer):
+            if self._collate is not None and batch.size:
+                batch = self._collate(batch, epoch)
+            yield batch if consumer.look_ahead is None else consumer.look_ahead(batch)
+
+    def _order(self, epoch: int) -> np.ndarray:
+        """The samples of an epoch, as `Sampler` names them; each `batch_size` of them are a batch."""
+        if not self.train:
+            return self._still_order()
+        drawn = self.sampler.draw(epoch)
+        if self.sampler.takes_all:  # in order; of millions of samples, each array would be felt
+            return self._shuffle(drawn, epoch)
+        return drawn[self._shuffle(drawn % self.total, epoch)]
+
+    def _still_order(self) -> np.ndarray:
+        """The order without training."""
+        return np.arange(self.total)
+
+    def _shuffle(self, index_N: np.ndarray, epoch: int) -> np.ndarray:
+        """The order in which training visits the samples at these indices, as places in `index_N`."""
+        return permutation(self.seed, epoch, len(index_N))
+
+    def _batches_of(self, order: np.ndarray, start: int) -> List[np.ndarray]:
+        """The samples of each whole batch from `start` on."""
+        return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, self.num_batches)]
+
+    def _indices(self, epoch: int, start: int) -> List[np.ndarray]:
+        """The indices of the samples of each whole batch from `start` on."""
+        order = self._order(epoch)
+        return self._batches_of(order if self.sampler.takes_all else order % self.total, start)
+
+    def _make_batches(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
+        from mxtrain.data.loading.placing import place
+
+        for index_B in self._indices(epoch, start):
+            share_B = index_B[slice(*self.world.share(len(index_B)))]
+            read = self._read_share(share_B, index_B, epoch) if len(share_B) else ((), ())
+            inputs, targets = place(self._device, *read)
+            yield Batch(inputs, targets, len(share_B), len(index_B), share_B, self._meta(share_B))
+
+    def _meta(self, index_B: np.ndarray) -> Optional[np.ndarray]:
+        """Returns the host data of samples; see `Batch.meta`."""
+        return None
+
+    def _read_share(
+        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+        """Inputs and targets of this worker's samples `share_B` in the batch of `index_B`. An array that is both is
+        copied to the device once."""
+        raise NotImplementedError

@@ -1,0 +1,43 @@
+"""Opens encoded images with Pillow: those of known formats, and of a size that fits into memory."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Sequence
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+MAX_PIXELS = 178_956_970
+"""The largest image, half a gigabyte in colour: a file of a few kilobytes can claim to be larger than any memory."""
+EXTENSIONS = (
+    ".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm",
+)  # fmt: skip
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
+"""Formats that are read. Others of Pillow's start programs (EPS) or contain no pixels."""
+
+
+class ImageTooLarge(ValueError):
+    """An image has more pixels than are read."""
+
+
+def open_image(content: bytes, formats: Sequence[str] = FORMATS) -> Image.Image:
+    """The image that Pillow finds in a file; only its header is read.
+
+    Args:
+        content: of the file.
+        formats: what it may be, as Pillow names it.
+
+    Raises:
+        Exception: as `pixels.ImageReader` says.
+    """
+    from PIL import Image, ImageFile
+
+    # GluonCV switches this on for the whole process when it is imported: half an image would pass as a whole one.
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    Image.MAX_IMAGE_PIXELS = None  # the limit below is said in a sentence, and not twice
+    image = Image.open(io.BytesIO(content), formats=formats)
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise ImageTooLarge(f"it has {width} x {height} pixels, and at most {MAX_PIXELS:,} are read")
+    return image

@@ -1,0 +1,84 @@
+"""Runs a generator ahead in a background thread, in a bounded queue."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Callable, Generator, Iterator, TypeVar
+
+from mxtrain.errors import LoaderError
+
+Item = TypeVar("Item")
+_POLL_S = 0.2
+"""Seconds between checks of a blocked side whether the other has ended."""
+
+
+def prefetch(produce: Callable[[], Iterator[Item]], depth: int) -> Generator[Item, None, None]:
+    """Yield what `produce()` yields, made up to `depth` items ahead.
+
+    The thread ends when the items do, when the returned generator is closed or collected, and when the producer fails.
+
+    Args:
+        produce: Called in the thread; its generator is closed there.
+        depth: Items that may wait; 0 = no thread, items are made when asked for.
+
+    Yields:
+        The items in order.
+
+    Raises:
+        Exception: Whatever `produce` raised, at its place in the order.
+    """
+    if depth == 0:
+        yield from produce()
+        return
+    ready: queue.Queue = queue.Queue(maxsize=depth)
+    stop = threading.Event()
+
+    def put(kind: str, value: object) -> bool:
+        while not stop.is_set():
+            try:
+                ready.put((kind, value), timeout=_POLL_S)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def run() -> None:
+        items = produce()
+        try:
+            for item in items:
+                if not put("item", item):
+                    return
+            put("end", None)
+        except BaseException as error:  # handed over, raised in the consumer
+            put("error", error)
+        finally:
+            if isinstance(items, Generator):  # its own `finally` runs in this thread
+                items.close()
+
+    thread = threading.Thread(target=run, name="mxtrain-prefetch", daemon=True)
+    thread.start()
+    try:
+        while True:
+            kind, value = _take(ready, thread)
+            if kind == "end":
+                return
+            if kind == "error":
+                raise value
+            yield value
+    finally:
+        stop.set()
+        while not ready.empty():  # wakes a producer that waits for room
+            ready.get_nowait()
+        thread.join()
+
+
+def _take(ready: queue.Queue, thread: threading.Thread) -> tuple:
+    while True:
+        try:
+            return ready.get(timeout=_POLL_S)
+        except queue.Empty:
+            if not thread.is_alive() and ready.empty():
+                raise LoaderError(
+                    "The thread that prepares batches ended without a word. Try dataset.prefetch=0."
+                ) from None

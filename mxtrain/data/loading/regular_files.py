@@ -1,0 +1,354 @@
+"""Reading files and folders of data: regular files only, of a size that fits (`mxtrain.files.regular_files`), each real
+folder once.
+
+A pipe or a device has no end: /dev/zero would fill the memory, and a pipe without a writer waits for ever.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+import unicodedata
+from contextlib import contextmanager
+from pathlib import Path
+from typing import (
+    BinaryIO,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
+
+from mxtrain.data.checking.problems import (
+    LISTED_TWICE,
+    STRICT,
+    UNDECODABLE_TEXT,
+    UNREADABLE_FILE,
+    DataPlace,
+    Findings,
+    Problem,
+)
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.files import regular_files
+from mxtrain.files.regular_files import MAX_BYTES, AnyPath, UnsuitableFile
+from mxtrain.files.text_encoding import guess_encoding
+
+FileId = Tuple[int, int]
+"""Device and inode: the same for all names of a file or folder."""
+
+SHOWN_NAMES = 12
+_LOOKED_AT, _SAMPLE_BYTES = 200, 4096
+"""Lines that are not UTF-8, and bytes of each, by which their encoding is guessed."""
+BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+PACKED = b"\x1f\x8b"
+"""The first bytes of files of gzip."""
+_ARCHIVE = b"PK\x03\x04"
+
+
+def explain(path: object, error: OSError, verb: str = "read") -> DataError:
+    """The error for a file or folder that the system does not let us open or read."""
+    shown = str(path)
+    shown = shown if len(shown) <= 200 else f"{shown[:100]}...{shown[-40:]}"
+    if isinstance(error, FileNotFoundError) and os.path.islink(str(path)) and verb == "read":
+        return DataError(f"'{shown}' is a link to nothing.")
+    if isinstance(error, UnsuitableFile):
+        return DataError(f"'{shown}' {str(error.strerror).removeprefix('it ')}.")
+    return DataError(f"'{shown}' cannot be {verb}: {error.strerror or error}.")
+
+
+def read_bytes(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
+    """The content of a regular file.
+
+    Args:
+        path: links are followed.
+        at_most: bytes; a larger file is refused before anything is read.
+
+    Raises:
+        DataError: it cannot be read, is no regular file or too large.
+    """
+    try:
+        return regular_files.read_regular(path, at_most)
+    except OSError as error:
+        raise explain(path, error) from error
+
+
+@contextmanager
+def open_regular(path: AnyPath) -> Iterator[Tuple[BinaryIO, int]]:
+    """A regular file, opened for reading, and its size in bytes.
+
+    Raises:
+        DataError: it cannot be opened or read, or is no regular file.
+    """
+    try:
+        with regular_files.open_regular(path) as opened:
+            yield opened
+    except OSError as error:
+        raise explain(path, error) from error
+
+
+def _why_irregular(path: AnyPath, status: os.stat_result) -> str:
+    """Why a file is not read; empty where it is."""
+    kind = regular_files.irregular_kind(status)
+    return f"'{path}' is {kind}, and only regular files are read." if kind else ""
+
+
+def why_stream(path: AnyPath) -> str:
+    """Why a path that leads to a pipe, a device or the like is not read; empty where it leads to anything else."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return ""
+    return "" if stat.S_ISDIR(status.st_mode) else _why_irregular(path, status)
+
+
+def read_text(path: AnyPath, findings: Findings = STRICT) -> str:
+    """The text of a regular file in UTF-8, line ends as they are, without a byte order mark.
+
+    Args:
+        path: of the file.
+        findings: gets lines that are no UTF-8.
+
+    Raises:
+        DataError: it cannot be read, or is no UTF-8; the message names the line.
+    """
+    content = read_bytes(path)
+    refuse_no_text(path, content[:4])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        findings.refuse(*undecodable_lines(path, content.split(b"\n")))
+    return content.decode("utf-8-sig", "replace")
+
+
+def refuse_no_text(path: AnyPath, begin: bytes) -> None:
+    """Refuses files that are no text in UTF-8 by their first four bytes: advice for single lines would mislead.
+
+    Raises:
+        DataError: says what it is, and what to type.
+    """
+    if begin[:2] in BOMS:
+        raise DataError(f"{path} is in {BOMS[begin[:2]]}, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
+    if len(begin) == 4 and (begin[1::2] == b"\0\0") != (begin[::2] == b"\0\0"):
+        name = "UTF-16LE" if begin[1] == 0 else "UTF-16BE"
+        raise DataError(f"{path} is in {name}, not UTF-8. Convert it: iconv -f {name} -t UTF-8 FILE > NEW.")
+    if begin[:2] == PACKED:
+        raise DataError(f"{path} is packed by gzip, and only the unpacked file is read. Type gunzip -k FILE.")
+    if begin == _ARCHIVE:
+        raise DataError(
+            f"{path} is an archive (ZIP, as .xlsx and .docx are), not a text. Unpack it, or save a table as CSV UTF-8."
+        )
+
+
+def undecodable_lines(path: AnyPath, lines: Iterable[bytes]) -> Iterator[Problem]:
+    """A problem for each line that is not UTF-8, which names the encoding that the first ones are likely to have."""
+    wrong = _wrong_lines(lines)
+    first = list(itertools.islice(wrong, _LOOKED_AT))
+    encoding = guess_encoding(line for _, _, line in first)
+    remedy = f"It is probably {encoding}; convert it: iconv -f {encoding} -t UTF-8 FILE > NEW."
+    for number, byte, _ in itertools.chain(first, wrong):
+        place = DataPlace(str(path), number)
+        yield Problem(UNDECODABLE_TEXT, place, f"{place} is no UTF-8: it holds the byte 0x{byte:02x}.", remedy)
+
+
+def _wrong_lines(lines: Iterable[bytes]) -> Iterator[Tuple[int, int, bytes]]:
+    """Number, first wrong byte and beginning of each line that is not UTF-8."""
+    for number, line in enumerate(lines, start=1):
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            begin = max(error.start - _LOOKED_AT, 0)
+            yield number, line[error.start], line[begin : begin + _SAMPLE_BYTES]
+
+
+def as_posix(name: str) -> str:
+    """A path in a data file with / between its parts, as it was written on Windows, too."""
+    return name.replace("\\", "/")
+
+
+_SYSTEM_FOLDERS = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
+"""Names, in lower case, of folders that operating systems, archives of macOS and network drives add. Those of a network
+drive hold small copies of the images beside them."""
+
+
+def is_hidden(name: str) -> bool:
+    """Returns True for names of files and folders that hold no data: those with a dot in front, and folders that
+    systems add."""
+    return name.startswith(".") or name.lower() in _SYSTEM_FOLDERS
+
+
+def composed(name: str) -> str:
+    """A name in the form in which names are compared: macOS writes an accented letter as two characters."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def files_in(folder: AnyPath) -> List[str]:
+    """The names of the files in a folder, sorted; none where it is no folder or cannot be read."""
+    try:
+        return sorted(one.name for one in os.scandir(folder) if one.is_file())
+    except OSError:
+        return []
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first names of many, for a message."""
+    return f"{', '.join(names[:SHOWN_NAMES])}{', ...' if len(names) > SHOWN_NAMES else ''}"
+
+
+def require_there(path: AnyPath) -> None:
+    """Raises: DataError: nothing is there; names what has the nearest spelling."""
+    if not exists(path):
+        error = explain(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+        raise DataError(f"{error}{nearest_there(path)}")
+
+
+def nearest_there(path: AnyPath) -> str:
+    """Returns the end of a message with the nearest existing names for a missing path; empty if there are none."""
+    missing = Path(path)
+    while not exists(missing.parent):
+        missing = missing.parent
+    try:
+        there = os.listdir(missing.parent)
+    except OSError:
+        there = []
+    return did_you_mean(missing.name, there)
+
+
+def exists(path: AnyPath) -> bool:
+    """Returns True if a path leads somewhere.
+
+    Raises:
+        DataError: it cannot be determined: the path is too long, or a folder above may not be searched.
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise explain(path, error) from error
+    except ValueError as error:
+        raise DataError(f"{str(path)!r} is no path: {error}.") from error
+    return True
+
+
+def id_of(path: AnyPath) -> FileId:
+    """The identity (device and inode) of the file that a path leads to.
+
+    Raises:
+        OSError: it leads nowhere.
+    """
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def refuse_shared(files: Mapping[str, Iterable[AnyPath]], findings: Findings = STRICT) -> None:
+    """Raises: DataError: a real file belongs to two of these, e.g. to train and val, under whatever names.
+
+    Args:
+        files: what they belong to -> paths that exist.
+        findings: gets each that does.
+    """
+    seen: Dict[FileId, Tuple[str, AnyPath]] = {}
+    for owner, paths in files.items():
+        for path in paths:
+            try:
+                before = seen.setdefault(id_of(path), (owner, path))
+            except OSError as error:
+                raise explain(path, error) from error
+            if before[0] != owner:
+                fact = (
+                    f"'{before[1]}' ({before[0]}) and '{path}' ({owner}) are the same file: what is trained on is not "
+                    "measured."
+                )
+                findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Give each its own."))
+
+
+def walk(
+    folder: AnyPath, endings: Tuple[str, ...], excluded: Collection[FileId] = (),
+    also: Optional[Callable[[str], bool]] = None, findings: Findings = STRICT,
+) -> List[Tuple[Path, FileId]]:  # fmt: skip
+    """The files in a folder and below whose names end so, sorted by path; those of hidden names are left out.
+
+    Links are followed, but each real folder is visited once and each real file counts once, whatever its names: a link
+    to a folder above would else lead round and round.
+
+    Args:
+        folder: where to begin.
+        endings: in lower case; those of files are compared without regard to case.
+        excluded: real folders that are not visited, because they belong to something else.
+        also: says of the path of a regular file without such an ending whether it counts all the same.
+        findings: gets files that are none, and those with two names.
+
+    Raises:
+        DataError: a folder cannot be read, or a name leads to a pipe, a device or nowhere.
+    """
+    found: Dict[FileId, Path] = {}
+    visited: Set[FileId] = set()
+    waiting = [os.fspath(folder)]
+    try:
+        visited.add(id_of(folder))
+    except OSError as error:
+        raise explain(folder, error) from error
+    while waiting:
+        for path, number, is_folder in _entries(waiting.pop(), endings, also, findings):
+            if not is_folder:
+                before = found.setdefault(number, Path(path))
+                if str(before) != path:
+                    fact = f"'{path}' and '{before}' are the same file, which counts once."
+                    findings.remark(Problem(LISTED_TWICE, DataPlace(path), fact, "Remove one of the two names."))
+            elif number not in visited and number not in excluded:
+                visited.add(number)
+                waiting.append(path)
+    return sorted((path, number) for number, path in found.items())
+
+
+def _entries(
+    folder: str, endings: Tuple[str, ...], also: Optional[Callable[[str], bool]], findings: Findings
+) -> Iterator[Tuple[str, FileId, bool]]:  # fmt: skip
+    """(path, identity, whether it is a folder) of the folders in a folder and of the files whose names end so; real
+    ones before links to them."""
+    try:
+        with os.scandir(folder) as entries:
+            listed = sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
+        device = os.stat(folder).st_dev
+        lists_inodes = _lists_inodes(listed, device)
+    except OSError as error:
+        raise explain(folder, error) from error
+    for entry in listed:
+        counts = entry.name.lower().endswith(endings)
+        if is_hidden(entry.name):
+            continue
+        if lists_inodes and entry.is_file(follow_symlinks=False):  # known without asking: there may be millions
+            if counts or also is not None and also(entry.path):
+                yield entry.path, (device, entry.inode()), False
+            continue
+        try:
+            status = entry.stat()
+        except OSError as error:
+            if counts:  # else it is a link to nothing that was not meant to be read
+                findings.refuse(Problem(UNREADABLE_FILE, DataPlace(entry.path), str(explain(entry.path, error))))
+            continue
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if counts and not is_folder:
+            refused = _why_irregular(entry.path, status)
+            if refused:
+                findings.refuse(Problem(UNREADABLE_FILE, DataPlace(entry.path), refused))
+                continue
+        counts = counts or also is not None and stat.S_ISREG(status.st_mode) and also(entry.path)
+        if counts or is_folder:
+            yield entry.path, (status.st_dev, status.st_ino), is_folder
+
+
+def _lists_inodes(entries: Sequence[os.DirEntry], device: int) -> bool:
+    """Returns True if a folder lists its files under the numbers that `stat` gives: sshfs lists one number for all of
+    them, and an overlay those of the file systems below, so that files would be taken for one another."""
+    file = next((entry for entry in entries if entry.is_file(follow_symlinks=False)), None)
+    return file is None or id_of(file.path) == (device, file.inode())

@@ -1,0 +1,139 @@
+"""The samples of a dataset: the protocols by which they are read, and the splits of an opened dataset.
+
+Shapes are suffixes: B batch, C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Callable, Optional, Protocol, Sequence, Tuple, runtime_checkable
+
+import numpy as np
+from typing_extensions import Self
+
+from mxtrain.types import Shape
+
+REQUIRED: Any = object()
+"""The default of what must be given: before Python 3.10 a dataclass has no such arguments behind optional ones."""
+
+
+def refuse_missing(made: Any) -> None:
+    """Raises: TypeError: a dataclass was made without a field whose default is `REQUIRED`."""
+    missing = [one.name for one in fields(made) if getattr(made, one.name) is REQUIRED]
+    if missing:
+        raise TypeError(f"{type(made).__name__} needs {', '.join(missing)}")
+
+
+class Samples(Protocol):
+    """The samples of a split. What else can be asked of them is between a dataset, its loader and its task: of images
+    `Source` says it, of other samples a class of their field."""
+
+    def __len__(self) -> int:
+        """The number of samples."""
+
+
+@runtime_checkable
+class Takeable(Protocol):
+    """Samples that are no `Source`, of which some can be chosen."""
+
+    def take(self, indices: Sequence[int]) -> Samples:
+        """Some of the samples; those beyond the end are left out."""
+
+
+@runtime_checkable
+class Labelled(Protocol):
+    """Samples that say which class each has."""
+
+    def read_labels(self) -> np.ndarray:
+        """The class of each sample, int32."""
+
+
+@runtime_checkable
+class Wrapper(Protocol):
+    """Samples that are those of another source."""
+
+    source: Any
+
+    def index_in_source(self, index: int) -> int:
+        """The place there of the sample at `index`."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Images by index. Must be safe to call from several threads at once.
+
+    Attributes:
+        shape: (C, H, W) of every image.
+        samples_per_task: how many samples a worker thread fetches at a time; 0 = the whole batch at once, which is best
+            where fetching is a copy of memory.
+    """
+
+    shape: Shape
+    samples_per_task: int
+
+    def __len__(self) -> int:
+        """The number of samples."""
+
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
+        """The samples at these indices; the same arguments always give the same result.
+
+        Args:
+            index_B: int64 indices from 0 to len - 1.
+            seed: Seed of the run; used where reading itself is random (a random crop before resizing).
+            epoch: Counts from 0.
+            train: Whether reading may be random at all.
+
+        Returns:
+            image_BCHW, uint8 or float32 from 0 to 255, which the caller may write to, and label_B, int32.
+
+        Raises:
+            LoaderError: A sample cannot be read; the message names it.
+        """
+
+
+@runtime_checkable
+class TextPairs(Protocol):
+    """Samples that are texts, alone or in pairs."""
+
+    pairs: Sequence[Tuple[str, Optional[str]]]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """An opened dataset. A field whose signatures need more has a subclass.
+
+    Attributes:
+        train: Samples to train on.
+        val: Samples to choose by; disjoint from train.
+        test: Samples to report on, or None where the dataset has none.
+        class_names: One name per class; labels index it.
+        shape: Of one sample, such as the (C, H, W) of an image; empty where that is known later.
+        mean: Per channel of images, in units where white is 1, or per column.
+        std: Likewise.
+    """
+
+    train: Samples
+    val: Samples
+    test: Optional[Samples]
+    class_names: Sequence[str]
+    shape: Shape = ()
+    mean: Sequence[float] = ()
+    std: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        refuse_missing(self)
+
+    @classmethod
+    def of(cls, splits: Splits) -> Self:
+        """Splits as those of this class.
+
+        Raises:
+            TypeError: they are splits of other samples.
+        """
+        if not isinstance(splits, cls):
+            raise TypeError(f"the dataset's `open` gives {type(splits).__name__}, and this needs {cls.__name__}")
+        return splits
+
+
+Encode = Callable[[np.ndarray], Tuple[np.ndarray, ...]]
+"""A function of a task: labels (B, ...) of a source -> targets, each (B, ...). It runs on the host."""

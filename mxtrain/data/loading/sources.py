@@ -1,0 +1,83 @@
+"""Sources that need no files: arrays in memory, and a part of another source."""
+
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+import numpy as np
+
+from mxtrain.data.base import Source
+from mxtrain.data.checking.checks import Checks, FetchedChecks, SubsetChecks, checks_of
+from mxtrain.data.checking.problems import DataPlaces
+from mxtrain.data.loading.sampling import class_labels
+
+
+class MemorySource:
+    """Images held in memory."""
+
+    samples_per_task = 0
+
+    def __init__(self, image_NCHW: np.ndarray, label_N: np.ndarray, places: Optional[DataPlaces] = None) -> None:
+        """Keep the arrays; nothing is copied.
+
+        Args:
+            image_NCHW: uint8, or float32 from 0 to 255.
+            label_N: Integer class indices.
+            places: Where they were read, for messages.
+        """
+        if len(image_NCHW) != len(label_N):
+            raise ValueError(f"{len(image_NCHW)} images but {len(label_N)} labels")
+        self.image_NCHW = image_NCHW
+        self.label_N = label_N.astype(np.int32)
+        self.shape = tuple(image_NCHW.shape[1:])
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self.label_N)
+
+    def read_labels(self) -> np.ndarray:
+        """The class of each image."""
+        return self.label_N
+
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
+        """A copy of the samples; see `Source.fetch`."""
+        return self.image_NCHW[index_B], self.label_N[index_B]
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each sample."""
+        return FetchedChecks(self, self._places)
+
+
+class Subset:
+    """Some samples of another source, in a given order."""
+
+    def __init__(self, source: Source, index_N: np.ndarray) -> None:
+        """Choose by index.
+
+        Args:
+            source: Where samples come from.
+            index_N: Their indices in `source`.
+        """
+        self.source = source
+        self.index_N = np.asarray(index_N, dtype=np.int64)
+        self.shape = source.shape
+        self.samples_per_task = source.samples_per_task
+
+    def __len__(self) -> int:
+        return len(self.index_N)
+
+    def read_labels(self) -> np.ndarray:
+        """The class of each chosen sample; raises as `class_labels`."""
+        return class_labels(self.source)[self.index_N]
+
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
+        """The chosen samples; see `Source.fetch`."""
+        return self.source.fetch(self.index_N[index_B], seed=seed, epoch=epoch, train=train)
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each sample."""
+        return SubsetChecks(checks_of(self.source), self.index_N)
+
+    def index_in_source(self, index: int) -> int:
+        """See `Wrapper`."""
+        return int(self.index_N[index])

@@ -1,0 +1,85 @@
+"""Brings arrays to a GPU while it computes: through buffers of page-locked memory, which it reads by itself.
+
+A copy from ordinary memory waits until it is done; so does making page-locked memory, for all that a GPU has to do. The
+buffers are therefore few, and used again. Imports MXNet.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Dict, List, Optional, Tuple
+
+import numpy as np
+
+from mxtrain.engine.backend import autograd, mx, nd
+
+BUFFERS = 4
+"""Of each type and size: so many copies may be under way before the next one waits for the first of them."""
+
+
+class Staging:
+    """Buffers for one device. Several threads may use them.
+
+    MXNet's engine sees to it that nothing is overwritten: writing to a buffer waits for copies from it. Where there is
+    no page-locked memory, arrays are copied without, and that is said once.
+
+    Args:
+        memory: where the buffers are; `cpu_pinned` is page-locked where MXNet was built for GPUs.
+        device: where arrays go.
+        count: of buffers of a type and size.
+    """
+
+    def __init__(self, memory: mx.Context, device: mx.Context, count: int = BUFFERS):
+        self._memory, self._device, self._count = memory, device, count
+        self._rings: Dict[Tuple[str, int], List[nd.NDArray]] = {}
+        self._turns: Dict[Tuple[str, int], int] = {}
+        self._lock = threading.Lock()
+        self.is_refused = False
+        """True if the last allocation of such memory failed."""
+
+    def copy(self, array: np.ndarray) -> nd.NDArray:
+        """The array on the device, which may still be under way. `array` may be changed at once."""
+        if not array.size:
+            return nd.empty(array.shape, ctx=self._device, dtype=array.dtype)
+        with self._lock, autograd.pause():
+            buffer = self._next(array.dtype, array.size)
+            if buffer is None:
+                return copy_and_wait(array, self._device)
+            part = buffer[: array.size].reshape(array.shape)
+            part._sync_copyfrom(np.ascontiguousarray(array))
+            return part.copyto(self._device)
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all buffers."""
+        return sum(one.size * np.dtype(one.dtype).itemsize for ring in self._rings.values() for one in ring)
+
+    def _next(self, dtype: np.dtype, size: int) -> Optional[nd.NDArray]:
+        """A flat buffer of at least that size: a power of two, so that batches of many lengths share few; None where
+        there is none."""
+        key = (np.dtype(dtype).name, 1 << max(size - 1, 0).bit_length())
+        ring = self._rings.setdefault(key, [])
+        if len(ring) < self._count and not self.is_refused:
+            try:
+                ring.append(nd.empty((key[1],), ctx=self._memory, dtype=dtype))
+                return ring[-1]
+            except mx.MXNetError as error:
+                self.is_refused = True
+                logging.getLogger(__name__).warning(
+                    "There is no (more) page-locked memory for batches to %s, so that copying them takes longer: %s",
+                    self._device, str(error).strip().splitlines()[-1],
+                )  # fmt: skip
+        if not ring:
+            return None
+        self._turns[key] = (self._turns.get(key, -1) + 1) % len(ring)
+        return ring[self._turns[key]]
+
+
+def copy_and_wait(array: np.ndarray, device: mx.Context) -> nd.NDArray:
+    """The array on the device, where it is when this returns."""
+    # Not nd.from_numpy: without a copy, MXNet calls back into Python to free the array, even at interpreter exit.
+    # Not nd.array: it does the same as this, with twice the Python around it.
+    result = nd.empty(array.shape, ctx=device, dtype=array.dtype)
+    result._sync_copyfrom(np.ascontiguousarray(array))
+    return result

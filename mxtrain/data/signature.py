@@ -1,0 +1,161 @@
+"""The signature of a network: what enters and leaves it, kept in checkpoints, so that it runs without its data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Sequence, Tuple, Type
+
+from typing_extensions import Self
+
+from mxtrain.checkpoint.contents import STATE, Checkpoint
+from mxtrain.data.loading.samples import REQUIRED as REQUIRED  # part of the API for own signatures
+from mxtrain.data.loading.samples import refuse_missing
+from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint
+from mxtrain.files.json_form import NUMBER, problems_of, unknown_keys
+from mxtrain.types import Shape, Shapes, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.annotations import Json, JsonObject, Wanted
+    from mxtrain.model.base import Model
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Shapes of the inputs, and the names of what is predicted. Each field has a subclass, with how its samples become
+    inputs; datasets name it in `signature_class`.
+
+    Attributes:
+        shape: of one sample as it enters the network, or of each of several inputs.
+        mean, std: per channel of images, in units where white is 1; empty for other samples.
+        class_names: of what is predicted, where it has names.
+        target_mean, target_std: of a number to predict, over the training samples: networks learn it standardised.
+    """
+
+    form: ClassVar[Dict[str, Wanted]] = {
+        "shape": [(int, list)], "mean": [NUMBER], "std": [NUMBER], "class_names": [str],
+        "target_mean?": NUMBER, "target_std?": NUMBER,
+    }  # fmt: skip
+    """The form of a signature in a checkpoint, which may come from anybody."""
+
+    known_names: ClassVar[Tuple[str, ...]] = ("input_shape",)
+    """The arguments, beside the number of classes, that a network of the user's own gets where it takes them."""
+
+    shape: Shapes
+    mean: Sequence[float] = ()
+    std: Sequence[float] = ()
+    class_names: Sequence[str] = ()
+    target_mean: float = 0.0
+    target_std: float = 1.0
+
+    def __post_init__(self) -> None:
+        refuse_missing(self)
+        if not (math.isfinite(self.target_mean) and 0 < self.target_std < math.inf):
+            raise DamagedCheckpoint(
+                f"The checkpoint cannot be used: its targets have mean {self.target_mean} and deviation "
+                f"{self.target_std}."
+            )
+
+    @classmethod
+    def of(cls, signature: Signature) -> Self:
+        """A signature as one of this class.
+
+        Raises:
+            TypeError: it is one of other samples.
+        """
+        if not isinstance(signature, cls):
+            raise TypeError(
+                f"the dataset's `infer_signature` gives a {type(signature).__name__}, and this needs a {cls.__name__}"
+            )
+        return signature
+
+    @classmethod
+    def extending(cls, signature: Signature, **more: Any) -> Self:
+        """A signature of this class: what another one says that it has too, and more.
+
+        Args:
+            signature: of another class, such as that of the base class of a dataset.
+            more: further arguments.
+        """
+        given = vars(signature)
+        return cls(**{**{one.name: given[one.name] for one in fields(cls) if one.name in given}, **more})
+
+    @property
+    def scales_targets(self) -> bool:
+        """True if the number to predict is learned standardised."""
+        return (self.target_mean, self.target_std) != (0.0, 1.0)
+
+    @property
+    def learned_names(self) -> Sequence[str]:
+        """The names whose order the network has learned."""
+        return self.class_names
+
+    def build_network(self, model: Model, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.Block:
+        """The network of a model for such samples, uninitialised; by default the one for a single array.
+
+        Args:
+            model: the description.
+            num_classes: the width of its first output.
+            output_shapes: of each output for one sample; empty where only the network knows.
+        """
+        return model.build(num_classes, shapes_of(self.shape)[0])
+
+    def to_json(self) -> Dict[str, Json]:
+        """The plain values that a checkpoint holds. Subclasses add theirs."""
+        found: Dict[str, Json] = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
+        if self.scales_targets:
+            found.update(target_mean=self.target_mean, target_std=self.target_std)
+        return found
+
+    @classmethod
+    def from_json(cls, values: JsonObject) -> Self:
+        """The inverse of `to_json`, of values that have the form.
+
+        Raises:
+            DamagedCheckpoint: no samples can become inputs so.
+        """
+        return cls(**cls._arguments({name: value for name, value in values.items() if value is not None}))
+
+    @classmethod
+    def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
+        """The arguments of the class that plain values stand for."""
+        shape = tuple(tuple(size) if isinstance(size, (list, tuple)) else size for size in values["shape"])
+        return {**values, "shape": shape}
+
+
+def signature_of(checkpoint: Checkpoint, kind: Type[Signature]) -> Signature:
+    """The signature that a checkpoint holds.
+
+    Args:
+        checkpoint: a run's.
+        kind: the class that the dataset names. What was trained on other data may be of a class above it, such as rows
+            of frames that are no sound; the dataset says then what it needs.
+
+    Raises:
+        DamagedCheckpoint: names the first field that is missing or of another type.
+        LaterCheckpoint: names all that is there and not known: another kind of dataset or a later version made it.
+    """
+    misfits = []
+    for one in kind.__mro__:
+        if issubclass(one, Signature):
+            misfit = _misfit(checkpoint, one)
+            if misfit is None:
+                return one.from_json(checkpoint.state["run"]["input"])
+            misfits.append(misfit)
+    raise misfits[0]  # of `kind` itself
+
+
+def _misfit(checkpoint: Checkpoint, kind: Type[Signature]) -> Optional[CheckpointError]:
+    """Returns why what a checkpoint holds is no signature of this class; None if it is one."""
+    values = checkpoint.state["run"]["input"]
+    for problem in problems_of(values, kind.form, "run.input"):
+        return DamagedCheckpoint(f"The checkpoint {checkpoint.path} cannot be used: in {STATE}, {problem}.")
+    unknown = list(unknown_keys(values, kind.form, "run.input"))
+    if not unknown:
+        return None
+    return LaterCheckpoint(
+        f"The checkpoint {checkpoint.path} cannot be used: {STATE} holds {', '.join(unknown)}, which this version "
+        f"of mxtrain does not know for {kind.__name__}. Another kind of dataset or a later version made it."
+    )

@@ -1,0 +1,245 @@
+"""Numbers in cells of tables, in plain and in written form.
+
+A plain number is `1234.5`. A written number has signs for people: `$1,234.50`, `12.5%`, `(1,234)`, U+2212 as a minus.
+`12.5%` means 12.5. A column has one decimal sign, `dataset.decimal`: a point by default, and then a comma groups
+thousands; with a decimal comma, points, spaces and apostrophes do.
+
+Legend: R rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import unicodedata
+from typing import Any, Collection, Dict, Iterable, List, Literal, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.files.text_numbers import MAX_DIGITS, parse_number
+
+LARGEST_NUMBER = float(np.finfo(np.float32).max)
+_WHOLE_IN_32_BITS = 1 << 24
+"""Up to here float32 holds each whole number."""
+PERCENT = "%"
+Decimal = Literal[".", ","]
+"""Decimal signs."""
+MISSING_CELLS = (
+    "", "NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>", "#N/A", "#N/A N/A", "#NA",
+    "1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN", "\\N", "?",
+)  # fmt: skip
+"""Cells without a value, unless a description names others: those of pandas, SQL's \\N and UCI's question mark."""
+MISSING_NUMBERS = ("-", "--", "\u2013", "\u2014", ".")
+"""Further cells without a value, in columns of numbers alone."""
+
+_PLAIN = re.compile(r"[0-9+\-.eE\n]*", re.ASCII)
+_CURRENCY = r"[$€£¥₹₩₽₺]|USD|EUR|GBP|JPY|CNY|RMB|INR|CHF"
+_SPACE = r"[ \u00a0\u2009\u202f]"
+
+
+def _written(group: str, decimal: str) -> re.Pattern[str]:
+    digits = rf"(?:[1-9][0-9]{{0,2}}(?:(?P<group>{group})[0-9]{{3}})(?:(?P=group)[0-9]{{3}})*|[0-9]+)"
+    number = rf"(?:{digits}(?:{decimal}[0-9]*)?|{decimal}[0-9]+)(?:[eE][+-]?[0-9]+)?"
+    return re.compile(
+        rf"(?P<open>\()?(?P<sign>[+-])?(?P<before>{_CURRENCY})?{_SPACE}?(?P<sign2>[+-])?{_SPACE}?(?P<number>{number})"
+        rf"{_SPACE}?(?P<after>%|{_CURRENCY})?(?P<close>\))?",
+        re.ASCII,
+    )
+
+
+_WRITTEN: Dict[str, re.Pattern[str]] = {
+    ".": _written("[,'\u2019\u00a0\u2009\u202f]", r"\."), ",": _written("[. '\u2019\u00a0\u2009\u202f]", ","),
+}  # fmt: skip
+_MINUS = str.maketrans("\u2212\u2013\ufe63\uff0d", "----")
+
+
+def _as_written(cells: Any) -> Any:
+    """Makes texts of numbers, and of false and true, before a list is validated."""
+    return [_as_text(cell) for cell in cells] if isinstance(cells, list) else cells
+
+
+def _as_text(cell: Any) -> Any:
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    return str(cell) if isinstance(cell, (int, float)) and math.isfinite(cell) else cell
+
+
+CellTexts = Annotated[List[str], pydantic.BeforeValidator(_as_written)]
+"""Cells as they are written in a file; [0, 1] in a description means ["0", "1"]."""
+
+
+class WrittenNumber(NamedTuple):
+    """A number with the signs around it.
+
+    Attributes:
+        value: the number, without what the unit means: 12.5 of `12.5%`.
+        unit: `%`, a sign of currency, or empty.
+        is_plain: whether nothing but a plain number is there.
+    """
+
+    value: float
+    unit: str = ""
+    is_plain: bool = True
+
+
+class ParsedNumbers(NamedTuple):
+    """Numbers of cells.
+
+    Attributes:
+        value_R: NaN where a cell is missing or is no number.
+        is_missing_R: whether a cell is missing.
+        written: by the place of each cell that is no plain number: how it was read.
+    """
+
+    value_R: np.ndarray
+    is_missing_R: np.ndarray
+    written: Dict[int, WrittenNumber]
+
+
+def number_of(text: str) -> float:
+    """The plain number in a cell; NaN where there is none."""
+    value = parse_number(text, allow_special=True)
+    return math.nan if value is None else value
+
+
+def read_number(text: str, decimal: str = ".") -> Optional[WrittenNumber]:
+    """The number in a cell, plain or written; None where there is none."""
+    plain = parse_number(text, allow_special=True) if decimal == "." else None
+    if plain is not None:
+        return WrittenNumber(plain)
+    found = _WRITTEN[decimal].fullmatch(text.strip().translate(_MINUS)) if len(text) <= MAX_DIGITS else None
+    if found is None or (found["open"] is None) != (found["close"] is None):
+        return None
+    signs = [sign for sign in (found["sign"], found["sign2"], found["open"]) if sign]
+    if len(signs) > 1 or (found["before"] and found["after"]):
+        return None
+    digits = found["number"].replace(found["group"] or "\0", "").replace(decimal, ".")
+    value = float(digits) * (-1 if signs and signs[0] in "-(" else 1)
+    unit = found["before"] or found["after"] or ""
+    return WrittenNumber(value, unit, not unit and digits == text)
+
+
+def read_numbers(texts: Sequence[str], missing: Collection[str], decimal: str = ".") -> ParsedNumbers:
+    """The numbers of the cells of a column.
+
+    Args:
+        texts: without space around them.
+        missing: cells without a value, besides `MISSING_NUMBERS`.
+        decimal: the decimal sign.
+    """
+    is_missing_R = np.array([text in missing or text in MISSING_NUMBERS for text in texts], bool)
+    value_R = np.full(len(texts), math.nan)
+    there = np.flatnonzero(~is_missing_R).tolist()
+    written: Dict[int, WrittenNumber] = {}
+    cells = [texts[index] for index in there]
+    if decimal == "." and _PLAIN.fullmatch("\n".join(cells)):
+        try:
+            value_R[there] = [float(cell) for cell in cells]  # of these characters alone, float() takes nothing else
+            return ParsedNumbers(value_R, is_missing_R, written)
+        except ValueError:
+            pass
+    for index, cell in zip(there, cells):
+        found = read_number(cell, decimal)
+        if found is not None:
+            value_R[index] = found.value
+            if not found.is_plain:
+                written[index] = found
+    return ParsedNumbers(value_R, is_missing_R, written)
+
+
+def mixed_unit(units: Collection[str]) -> str:
+    """Why cells of these units do not belong into one column of numbers; empty where they do."""
+    named = sorted(unit for unit in units if unit)
+    if len(named) > 1:
+        return f"its cells have the signs {' and '.join(named)}"
+    return "some of its cells have a percent sign, and others have none" if PERCENT in units and "" in units else ""
+
+
+def why_no_number(text: str, decimal: str = ".") -> str:
+    """Describes a cell that holds no finite number within the range of float32."""
+    found = read_number(text, decimal)
+    if found is None:
+        comma = read_number(text, ",") if decimal == "." else None
+        hint = f" (with a decimal comma, dataset.decimal=',', it is {comma.value:g})" if comma is not None else ""
+        return f"'{text}', no number{hint}"
+    if not math.isfinite(found.value):
+        return f"{found.value}, no finite number"
+    return f"{found.value}, and the largest number that is read is {LARGEST_NUMBER:.1e}"
+
+
+def spelled_alike(texts: Iterable[str]) -> List[List[str]]:
+    """Groups of different texts that differ in case, spaces or the encoding of accents alone."""
+    groups: Dict[str, List[str]] = {}
+    for text in texts:
+        groups.setdefault(unicodedata.normalize("NFKC", " ".join(text.casefold().split())), []).append(text)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _same_in_32_bits(value_R: np.ndarray) -> Tuple[float, ...]:
+    """Two different whole numbers that are the same in float32, such as ids or seconds since 1970; empty if there are
+    none."""
+    large = np.unique(value_R[np.abs(value_R) > _WHOLE_IN_32_BITS])
+    large = large[large == np.floor(large)]
+    with np.errstate(over="ignore"):
+        first = np.flatnonzero(np.diff(large.astype(np.float32)) == 0)
+    return tuple(large[first[0] : first[0] + 2].tolist()) if len(first) else ()
+
+
+class WrittenColumn:
+    """Notes on how the cells of a column that are no plain numbers are read.
+
+    Args:
+        name: of the column.
+        missing, decimal: as `read_numbers` gets them.
+    """
+
+    def __init__(self, name: str, missing: Collection[str], decimal: str = ".") -> None:
+        self._name, self._missing, self._decimal = name, missing, decimal
+        self._units: Dict[str, None] = {}
+        self._said: Dict[str, str] = {}
+
+    @property
+    def sentences(self) -> List[str]:
+        """Sentences on how cells are read; none if all are plain numbers or cells that `missing` names."""
+        return list(self._said.values())
+
+    def add(self, texts: Sequence[str], parsed: ParsedNumbers) -> List[Tuple[int, str]]:
+        """Notes more cells of the column.
+
+        Args:
+            texts: cells.
+            parsed: what `read_numbers` returned for them.
+
+        Returns:
+            The place of the first cell of each unit that does not belong to those before, and why.
+        """
+        found = {one.unit: row for row, one in reversed(list(parsed.written.items()))}
+        is_plain_R = ~np.isnan(parsed.value_R)
+        is_plain_R[list(parsed.written)] = False
+        if is_plain_R.any():
+            found.setdefault("", int(np.argmax(is_plain_R)))
+        problems = []
+        for unit, row in sorted(found.items(), key=lambda pair: pair[1]):
+            if unit not in self._units and (reason := mixed_unit([*self._units, unit])):
+                problems.append((row, f"'{self._name}' is '{texts[row]}': {reason}."))
+            self._units[unit] = None
+        if "same" not in self._said and (pair := _same_in_32_bits(parsed.value_R)):
+            self._said["same"] = (
+                f"numbers of '{self._name}' are kept in 32 bits, in which {pair[0]:.0f} and {pair[1]:.0f} are the "
+                "same. If their difference matters, subtract a constant; ids belong to a category."
+            )
+        for row, one in itertools.islice(parsed.written.items(), 1):
+            is_group = self._decimal == "." and "," in texts[row] and "." not in texts[row]
+            also = " If the comma is a decimal sign, type \"dataset.decimal=','\"." if is_group else ""
+            self._said.setdefault("written", (
+                f"numbers of '{self._name}' are read without their signs and groups: '{texts[row]}' as {one.value:g}."
+                f"{also}"
+            ))  # fmt: skip
+        if "missing" not in self._said:
+            missing = (texts[row] for row in np.flatnonzero(parsed.is_missing_R).tolist())
+            for dash in itertools.islice((text for text in missing if text not in self._missing), 1):
+                self._said["missing"] = f"'{dash}' in '{self._name}' is read as a missing number."
+        return problems

@@ -1,0 +1,259 @@
+"""Kinds of the columns of a table, by its description or guessed from the first rows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from itertools import islice
+from typing import Any, Collection, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
+
+import yaml
+
+from mxtrain.data.checking.problems import Findings, Problem
+from mxtrain.data.table.cells import MISSING_NUMBERS, mixed_unit, read_number
+from mxtrain.data.table.columns import hint_at_separator, names_of_columns, stream_rows
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.files.text_numbers import parse_integer
+from mxtrain.types import Positive, Spec
+
+GUESSED_ROWS = 1000
+"""First rows of a file that a guess looks at."""
+MOST_CATEGORIES = 100
+"""Different texts in these rows, above which a column is hashed."""
+SHARE_OF_NUMBERS = 0.9
+_FEWEST_NUMBERED = 5
+"""Rows, of which fewer may be numbered by chance."""
+_ROW_NUMBERS = re.compile(r"Unnamed: 0(?:\.[0-9]+)?|__index_level_[0-9]+__")
+"""Names that pandas gives columns without a name, which hold row numbers that it wrote."""
+_FOR_ROW_NUMBERS = ("index", "level_0", "rownames", "row.names", "row_names", "rowid")
+"""Names in lower case of columns in which pandas' reset_index and R write row numbers."""
+_PERHAPS_ROW_NUMBERS = ("X", "...1", "#")
+"""Names of columns that R and spreadsheets write, which hold row numbers if these are complete."""
+_PLAIN, _WORDS = re.compile(r"[A-Za-z_][\w ./%+-]*(?<! )", re.ASCII), ("true", "false", "null", "nan", "inf")
+"""Names that Hydra's overrides take as keys, and words that mean something there. All else stands in a text."""
+Guess = Literal["number", "category", "hashed", "ignore"]
+_ROW_ID = re.compile(r"(?:.*[\W_])?(?i:id|uuid|guid)|.*[a-z](?:Id|ID)")
+"""Names of columns that hold the id of a row where all of their cells differ."""
+_CODE = re.compile(r"[+-]?0[0-9]+", re.ASCII)
+"""Digits that are a code, such as a postal code: no number is written with zeros in front."""
+_TIME_LIKE = re.compile(
+    r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}(?:[T ][0-9]{1,2}:[0-9]{2}.*)?|[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}.*)?",
+)
+_NUMBER_LIKE = re.compile(r"[^\w\s]{0,3}\s?[0-9][0-9.,'\s]*\s?[^\W\d_]{0,4}[^\w\s]{0,2}")
+
+log = logging.getLogger(__name__)
+
+
+class ColumnSpec(Spec):
+    """Kind of a column."""
+
+    kind: Literal["number", "count", "category", "hashed", "ignore"]
+    """number; count = a number that enters as log(1 + x); category = each value that comes often enough has an id;
+    hashed = each value has the id of its bucket; ignore."""
+    buckets: Optional[Positive] = None
+    """Of a hashed column; null = dataset.buckets."""
+    min_count: Optional[Positive] = None
+    """Of a category; null = dataset.min_count."""
+
+
+class _Silent(Findings):
+    """Ignores problems."""
+
+    def refuse(self, *problems: Problem, sentence: str = "") -> None:
+        """See `Findings`."""
+
+    @property
+    def keeps_going(self) -> bool:
+        return True
+
+
+def as_column_specs(given: Any) -> Any:
+    """Makes settings of words, `{age: number}` for `{age: {kind: number}}`, before they are validated; and of a text in
+    YAML, in which columns can have names that Hydra's overrides do not take."""
+    if isinstance(given, str):
+        try:
+            given = yaml.safe_load(given)
+        except yaml.YAMLError as error:
+            raise ValueError(f"columns is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(given, Mapping):
+        return given
+    return {name: {"kind": value} if isinstance(value, str) else value for name, value in given.items()}
+
+
+def as_typed(kinds: Mapping[str, str]) -> str:
+    """Columns and their kinds as they can be typed behind `dataset.columns=`; one without a name cannot."""
+    named = {name: kind for name, kind in kinds.items() if name}
+    if all(_PLAIN.fullmatch(name) and name.lower() not in _WORDS for name in named):
+        return f"{{{', '.join(f'{name}: {kind}' for name, kind in named.items())}}}"
+    text = json.dumps(named, ensure_ascii=False)
+    return "'{}'".format(text.replace("'", r"\'"))
+
+
+def refuse_unknown_columns(path: str, named: Sequence[str], names: Sequence[str], setting: str) -> None:
+    """Raises: DataError: the file has no column of a name, or two; says the nearest names."""
+    for name in named:
+        if name not in names:
+            raise DataError(
+                f"{setting}: {path} has no column '{name}'.{did_you_mean(name, names)} It has {', '.join(names)}."
+                f"{hint_at_separator(names)}"
+            )
+    # Spreadsheets write columns without a name behind the last one; these are not used.
+    twice = next((name for number, name in enumerate(names) if name and name in names[:number]), None)
+    if twice is not None:
+        raise DataError(f"{path}: two columns are called '{twice}'. Give each a name of its own.")
+
+
+def header_of(path: str, named: Sequence[str], setting: str) -> List[str]:
+    """The names of a file's columns.
+
+    Raises:
+        DataError: as `refuse_unknown_columns` says.
+    """
+    names = names_of_columns(path)
+    refuse_unknown_columns(path, named, names, setting)
+    return names
+
+
+def kinds_of(
+    path: str, given: Mapping[str, ColumnSpec], apart: str, apart_setting: str, setting: str, guesses: bool,
+    missing: Sequence[str], decimal: str = ".",
+) -> Dict[str, ColumnSpec]:  # fmt: skip
+    """Returns the kind of each column that is not ignored, in file order; logs the guessed ones.
+
+    Args:
+        path: of the file.
+        given: what a description says of columns.
+        apart: the column that is no feature: the target, or who a row is of.
+        apart_setting, setting: which name it and `given`, for messages.
+        guesses: whether columns of which nothing is said are guessed; else they are ignored.
+        missing: cells that mean that there is no value.
+        decimal: the decimal sign of numbers.
+
+    Raises:
+        DataError: the file lacks a column that the description names, or numbers have another decimal sign.
+    """
+    names = header_of(path, [apart], apart_setting)
+    refuse_unknown_columns(path, list(given), names, setting)
+    open_names = [name for name in names if name not in given and name != apart]
+    guessed: Dict[str, ColumnSpec] = {}
+    if open_names and guesses:
+        found = guess_kinds(path, open_names, missing, decimal, setting)
+        guessed = {name: ColumnSpec(kind=kind) for name, kind in found.items()}
+        rows = f"{GUESSED_ROWS:,}"
+        log.info("%s, guessed from the first %s rows of %s: %s", setting, rows, path, as_typed(found))
+    known = {**given, **guessed}
+    return {name: known[name] for name in names if name in known and known[name].kind != "ignore"}
+
+
+def guess_kinds(
+    path: str, names: Sequence[str], missing: Sequence[str], decimal: str = ".", setting: str = "dataset.columns"
+) -> Dict[str, Guess]:
+    """Guesses the kinds of columns by the first rows of a file.
+
+    A column is of numbers if `SHARE_OF_NUMBERS` of its cells are, so that a wrong cell is found. Of the others, those
+    with few different texts are categories, and the rest are hashed. A column without a value, without a name (as the
+    row numbers that pandas writes), or of ids of rows is ignored. Rows that cannot be used are skipped: the reader of
+    all rows reports them.
+
+    Raises:
+        DataError: no row can be used, or the numbers of a column have the other decimal sign.
+    """
+    rows = [row for _, row in islice(silent_rows(path, names, missing), GUESSED_ROWS)]
+    if not rows:
+        raise DataError(f"{path}: behind its header there is no row with all columns.")
+    found: Dict[str, Guess] = {}
+    for number, name in enumerate(names):
+        cells = [row[number].strip() for row in rows]
+        found[name] = _guess(path, name, [cell for cell in cells if cell not in missing], len(rows), decimal, setting)
+    return found
+
+
+def silent_rows(path: str, names: Sequence[str], missing: Sequence[str]) -> Iterator[Tuple[int, Sequence[str]]]:
+    """The rows of a file with a header that can be used, with these columns; the others are passed over, and all from a
+    place on where the file is damaged.
+
+    Raises:
+        DataError: the file cannot be read, or is damaged before its first row.
+    """
+    is_begun = False
+    try:
+        for found in stream_rows(path, list(names), True, True, _Silent(), null=missing[0] if missing else None):
+            is_begun = True
+            yield found
+    except DataError:
+        if not is_begun:
+            raise
+
+
+def is_row_id(name: str) -> bool:
+    """Returns True if the name of a column is one of ids of rows: id, user_id, PassengerId."""
+    return _ROW_ID.fullmatch(name) is not None
+
+
+def has_row_ids(path: str, read: Collection[str]) -> bool:
+    """Returns True if a column that is not read holds ids of rows: then equal rows are different samples."""
+    return any(is_row_id(name) and name not in read for name in names_of_columns(path))
+
+
+def _guess(path: str, name: str, texts: List[str], num_rows: int, decimal: str, setting: str) -> Guess:
+    """Guesses the kind of a column by its cells that are not missing."""
+    if not texts or not name or _ROW_NUMBERS.fullmatch(name):
+        return "ignore"
+    distinct = set(texts)
+    if len(distinct) == num_rows and _are_row_numbers(name, texts):
+        log.info("%s: '%s' has a number of its own in each row, so it is taken for row numbers, and not learned from.",
+                 path, name)  # fmt: skip
+        return "ignore"
+    if num_rows > 1 and len(distinct) == num_rows and is_row_id(name):
+        log.info("%s: all cells of '%s' differ, so it is taken for the id of rows, and not learned from.", path, name)
+        return "ignore"
+    cells = [text for text in texts if text not in MISSING_NUMBERS]
+    read = [read_number(text, decimal) for text in cells]
+    share = sum(one is not None and math.isfinite(one.value) for one in read) / max(len(cells), 1)
+    kind: Guess = "category" if len(distinct) <= MOST_CATEGORIES else "hashed"
+    if share >= SHARE_OF_NUMBERS:
+        reason = mixed_unit({one.unit for one in read if one is not None})
+        if not reason and any(_CODE.fullmatch(text) for text in cells):
+            reason = "some of its cells begin with 0, as codes do"
+        if not reason:
+            return "number"
+        log.warning("%s: '%s' is read as texts, not as numbers: %s. %s", path, name, reason, _instead(name, setting))
+        return kind
+    other = "," if decimal == "." else "."
+    if sum(read_number(text, other) is not None for text in cells) >= SHARE_OF_NUMBERS * max(len(cells), 1) > 0:
+        example = next(text for text in cells if read_number(text, decimal) is None)
+        value = read_number(example, other)
+        if value is not None:
+            as_texts = f", or {setting}={as_typed({name: 'category'})} to read it as texts" if setting else ""
+            raise DataError(
+                f"{path}: '{name}' has numbers with the decimal sign '{other}', such as '{example}' for "
+                f"{value.value:g}. Type \"dataset.decimal='{other}'\"{as_texts}."
+            )
+    if sum(map(bool, map(_TIME_LIKE.fullmatch, cells))) >= SHARE_OF_NUMBERS * max(len(cells), 1) > 0:
+        log.warning(
+            "%s: '%s' has dates or times, such as '%s', and is read as texts, which have no order. Write numbers, such "
+            "as days, to learn from their order.", path, name, cells[0],
+        )  # fmt: skip
+    elif kind == "hashed" and sum(map(bool, map(_NUMBER_LIKE.fullmatch, cells))) >= SHARE_OF_NUMBERS * len(cells):
+        log.warning(
+            "%s: '%s' is read as texts, and its cells look like numbers written otherwise, such as '%s'. Write them as "
+            "plain numbers to learn from their size.", path, name, cells[0],
+        )  # fmt: skip
+    return kind
+
+
+def _are_row_numbers(name: str, texts: Sequence[str]) -> bool:
+    """Returns True if different cells of a column are row numbers by its name. Numbers may be missing in between, for
+    a table may be a sample of another, unless many other columns have that name."""
+    is_usual = name.lower() in _FOR_ROW_NUMBERS
+    if not (is_usual or name in _PERHAPS_ROW_NUMBERS) or len(texts) < _FEWEST_NUMBERED:
+        return False
+    numbers = sorted(number for text in texts if (number := parse_integer(text, low=0)) is not None)
+    is_complete = numbers in (list(range(len(texts))), list(range(1, len(texts) + 1)))
+    return is_complete or (is_usual and len(numbers) == len(texts))
+
+
+def _instead(name: str, setting: str) -> str:
+    return f"Type {setting}={as_typed({name: 'number'})} to read it as numbers." if setting else ""

@@ -1,0 +1,51 @@
+"""Cells of tables that `predict` copies beside its predictions, so that these can be joined with other data."""
+
+from __future__ import annotations
+
+from typing import Collection, Dict, List, Mapping, Optional, Sequence
+
+from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.table.column_kinds import is_row_id, refuse_unknown_columns, silent_rows
+from mxtrain.data.table.columns import TABLES, names_of_columns, stream_rows
+from mxtrain.errors import DataError
+
+
+def copied_cells(
+    paths: Sequence[str], named: Optional[Sequence[str]], read: Collection[str]
+) -> Mapping[str, Mapping[str, str]]:
+    """The cells of some columns by the place of their row, `file:line`, or `file:record` of Parquet.
+
+    Args:
+        paths: of tables with a header.
+        named: the columns; None = those that are called like ids of rows and are in all files. Rows without such a
+            column are left out then, and nothing is copied if a file is no table.
+        read: columns that a network reads; by default they are not copied.
+
+    Raises:
+        DataError: a file lacks a column of `named`.
+    """
+    tables = [path for path in paths if ending_of(path) in TABLES]
+    columns = list(named or ())
+    if named is None and tables:
+        names = [_names(path) for path in tables]
+        columns = [name for name in names[0]
+                   if is_row_id(name) and name not in read and all(name in own for own in names)]  # fmt: skip
+    if not columns or (named is None and len(tables) < len(paths)):
+        return {}
+    if len(tables) < len(paths):
+        raise DataError("keep: only tables have columns (.csv, .tsv, .jsonl, .parquet). Leave keep out.")
+    found: Dict[str, Mapping[str, str]] = {}
+    for path in tables:
+        if ending_of(path) != ".jsonl":
+            refuse_unknown_columns(path, columns, names_of_columns(path), "keep")
+        rows = silent_rows(path, columns, [""]) if named is None else stream_rows(path, columns, True, null="")
+        for number, row in rows:
+            found[f"{path}:{number}"] = dict(zip(columns, row))
+    return found
+
+
+def _names(path: str) -> List[str]:
+    try:
+        return names_of_columns(path)
+    except DataError:  # which is said where the file is read
+        return []

@@ -1,0 +1,131 @@
+"""Rows of Parquet files, read in batches by pyarrow, which is an extra."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
+
+from mxtrain.data.loading.libraries import installing, require_library
+from mxtrain.data.loading.regular_files import open_regular
+from mxtrain.errors import DataError
+
+SAFE_VERSION = (14, 0, 1)
+"""The first version of pyarrow that runs no code of a file's: https://nvd.nist.gov/vuln/detail/CVE-2023-47248."""
+_ROWS_AT_ONCE = 4096
+_OUT_OF_RANGE = "<value out of range"
+"""Beginning of the text that pyarrow writes for a time beyond the calendar."""
+
+
+def read_parquet(path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:
+    """The number of each row from 0, the names of all columns, and the cells of those that are asked for and there;
+    `a.b` is the field b of structs in a, as Hugging Face's translation.en.
+
+    Raises:
+        DataError: pyarrow is not installed, or the file is no Parquet.
+    """
+    with _opened(path) as table:
+        types = _types_of(table.schema_arrow)
+        names = [name for name, kind in types.items() if not _is_struct(kind)]
+        wanted = [name for name in columns if name in types]
+        for name in wanted:
+            _refuse_nested(path, name, types[name])
+        number = 0
+        for batch in table.iter_batches(_ROWS_AT_ONCE, columns=wanted, use_threads=False):
+            cells = [_cells(path, name, _column_of(batch, name), number) for name in wanted]
+            for row in zip(*cells) if cells else [()] * batch.num_rows:
+                yield number, names, dict(zip(wanted, row))
+                number += 1
+
+
+def parquet_names(path: Path) -> List[str]:
+    """The names of all columns; raises as `read_parquet`."""
+    with _opened(path) as table:
+        return [name for name, kind in _types_of(table.schema_arrow).items() if not _is_struct(kind)]
+
+
+def _types_of(schema: Any) -> Dict[str, Any]:
+    """The type of each column, and behind structs the types of their fields."""
+    found: Dict[str, Any] = {}
+    for field in schema:
+        found[field.name] = field.type
+        if _is_struct(field.type):
+            for number in range(field.type.num_fields):
+                inner = field.type.field(number)
+                found.setdefault(f"{field.name}.{inner.name}", inner.type)
+    return found
+
+
+def _is_struct(kind: Any) -> bool:
+    return bool(require_library("pyarrow.types", "parquet", "Parquet").is_struct(kind))
+
+
+def _column_of(batch: Any, name: str) -> Any:
+    """A column of a batch, or a field of a struct in one."""
+    if name in batch.schema.names:
+        return batch.column(name)
+    column = next(one for one in batch.schema.names if name.startswith(f"{one}."))
+    compute = require_library("pyarrow.compute", "parquet", "Parquet")
+    return compute.struct_field(batch.column(column), [name[len(column) + 1 :]])
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    _require_safe(path)
+    parquet = require_library("pyarrow.parquet", "parquet", f"{path}: Parquet")
+    damaged = require_library("pyarrow", "parquet", "Parquet").ArrowException
+    with open_regular(path) as (file, _):
+        try:
+            yield parquet.ParquetFile(file)
+        except (damaged, OSError) as error:
+            raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def _require_safe(path: Path) -> None:
+    """Refuses versions of pyarrow that run code which a file holds.
+
+    Raises:
+        DataError: names the version, and what to install.
+    """
+    version = str(require_library("pyarrow", "parquet", f"{path}: Parquet").__version__)
+    numbers = tuple(int(part) for part in re.findall(r"[0-9]+", version)[:3])
+    if numbers < SAFE_VERSION:
+        raise DataError(
+            f"{path}: pyarrow {version} can run code that a Parquet file holds (CVE-2023-47248), so it opens no file. "
+            f"Type {installing('parquet')}."
+        )
+
+
+def _refuse_nested(path: Path, name: str, kind: Any) -> None:
+    types = require_library("pyarrow.types", "parquet", "Parquet")
+    if types.is_nested(kind):
+        raise DataError(
+            f"{path}: the column '{name}' is of the type {kind}, and a cell must be a number or a text. Leave it out, "
+            "for example as ignore in dataset.columns."
+        )
+
+
+def _cells(path: Path, name: str, column: Any, first: int) -> List[Any]:
+    """The cells of a column as Python values; times as texts.
+
+    Raises:
+        DataError: a cell is no UTF-8, or no time that there can be; names the column.
+    """
+    pyarrow, kind = require_library("pyarrow", "parquet", "Parquet"), column.type
+    try:
+        if pyarrow.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pyarrow.types.is_temporal(column.type):
+            column = column.cast(pyarrow.string())
+            wrong = next((text for text in column.to_pylist() if text and text.startswith(_OUT_OF_RANGE)), None)
+            if wrong is not None:
+                raise OverflowError(wrong.strip("<>"))
+        found: List[Any] = column.to_pylist()
+        return found
+    except UnicodeDecodeError as error:
+        reason = f"is no UTF-8: it holds the byte 0x{error.object[error.start]:02x}"
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
+        reason = f"is no {kind}: {error}"
+    last = first + len(column) - 1
+    raise DataError(f"{path}: a cell of the column '{name}', in records {first} to {last}, {reason}.")

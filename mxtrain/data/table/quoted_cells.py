@@ -1,0 +1,98 @@
+"""Finds out whether cells of a table with tabs are quoted, as those of a CSV are.
+
+Some programs quote cells of such tables (pandas, R, Excel), others never do (Common Voice, WMT). Nothing in a file says
+which, so its first lines decide.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Iterator, List, NamedTuple, Optional, Sequence
+
+_MOST_CHARACTERS = 1 << 20
+"""Of the first lines of a file."""
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"(?=[\t\n]|\r\n|\r?\Z)')
+_PLAIN = re.compile(r"[^\t\n]*")
+_DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
+_FEWEST_ROWS = 2
+"""Rows that say that a column is quoted because all of its cells are."""
+
+
+class _Cell(NamedTuple):
+    """A cell, without the quotes around it."""
+
+    text: str
+    is_quoted: bool
+
+
+def first_lines(lines: Iterator[str]) -> List[str]:
+    """Takes the first lines of a file."""
+    found, size = [], 0
+    for line in lines:
+        found.append(line)
+        size += len(line)
+        if size >= _MOST_CHARACTERS:
+            break
+    return found
+
+
+def has_doubled_quotes(cell: str) -> bool:
+    """Returns True if a cell is in quotes and holds quotes that are doubled, as only quoting makes them."""
+    return cell[:1] == '"' and _DOUBLED.fullmatch(cell) is not None
+
+
+def is_quoted(lines: Sequence[str], header: bool) -> bool:
+    """Returns True if cells between tabs are quoted.
+
+    They are if the header is. They are, too, if each cell that begins with a quote is a quoted one, and there is one of
+    these reasons: a quote inside of a cell is doubled; a cell holds a tab or a line end; all cells of a column are
+    quoted; or commas are in quoted cells alone, as Excel writes them.
+
+    Args:
+        lines: the first lines of a file.
+        header: whether the first one names the columns.
+    """
+    if not any('"' in line for line in lines):
+        return False
+    if header:
+        first = next(filter(str.strip, lines))
+        quoted = [cell for cell in first.strip("\r\n").split("\t") if cell.startswith('"')]
+        if quoted:
+            return all(_QUOTED.fullmatch(cell) for cell in quoted)
+    rows = _rows_of("".join(lines))
+    return rows is not None and _has_reason(rows[1:] if header else rows)
+
+
+def _rows_of(text: str) -> Optional[List[List[_Cell]]]:
+    """The rows of a text if each cell that begins with a quote is a quoted one, and all rows have as many cells as the
+    first; else None."""
+    rows: List[List[_Cell]] = [[]]
+    place = 0
+    while place < len(text):
+        quoted = _QUOTED.match(text, place) if text[place] == '"' else None
+        if text[place] == '"' and (quoted is None or ("\t" in quoted[1] and "\n" in quoted[1])):
+            return None  # a quote of one row would end in another
+        found = quoted or _PLAIN.match(text, place)
+        assert found is not None
+        rows[-1].append(_Cell(found[1] if quoted else found[0], quoted is not None))
+        place = found.end()
+        place += text.startswith("\r", place)
+        if text.startswith("\n", place):
+            rows.append([])
+        elif place == len(text) and text.endswith("\t"):
+            rows[-1].append(_Cell("", False))
+        place += 1
+    rows = [row for row in rows if any(cell.text.strip() for cell in row)]
+    return rows if all(len(row) == len(rows[0]) for row in rows[:-1]) else None  # the last may be cut
+
+
+def _has_reason(rows: Sequence[Sequence[_Cell]]) -> bool:
+    quoted = [cell.text for row in rows for cell in row if cell.is_quoted]
+    if any('""' in text or "\t" in text or "\n" in text for text in quoted):
+        return True
+    if len(rows) >= _FEWEST_ROWS and any(
+        all(cell.is_quoted for cell in column) for column in zip(*rows)
+    ):  # fmt: skip
+        return True
+    is_excel = not any("," in cell.text for row in rows for cell in row if not cell.is_quoted)
+    return bool(quoted) and is_excel and all("," in text for text in quoted)

@@ -1,1 +1,0 @@
-"""What datasets of images share: decoding, augmentation, record files, and pictures with masks."""

@@ -1,0 +1,57 @@
+"""The training loop, and its settings: how long a run goes on, and how often it logs and validates."""
+
+from __future__ import annotations
+
+from typing import Literal, Optional, Union
+
+from mxtrain.types import NonNegative, OpenFraction, Positive, PositiveFloat, Spec
+
+
+class Trainer(Spec):
+    """Limits and intervals of a run."""
+
+    max_epochs: Optional[Positive] = 30
+    """Epochs of the whole run, over all resumes; null: `max_steps` decides."""
+    max_steps: Optional[Positive] = None
+    """Step budget. Where max_epochs would go on, reaching it ends the process with exit code 75, resumable."""
+    max_time: Optional[PositiveFloat] = None
+    """Seconds that this process may train; then it saves and exits with code 75, resumable."""
+    seed: NonNegative = 0
+    """The seed of the initial weights, sample order, augmentation and dropout."""
+    log_interval: Positive = 50
+    """Steps between two looks at the device. Every step gets its row in metrics.jsonl all the same."""
+    val_interval: Positive = 1
+    """Interval between validations, in `val_interval_unit`s."""
+    val_interval_unit: Literal["epochs", "steps"] = "epochs"
+    """Unit of `val_interval`."""
+    limit_train_batches: Optional[Positive] = None
+    """Steps of an epoch, for quick trials."""
+    limit_val_batches: Optional[Positive] = None
+    """Batches of a validation pass, for quick trials."""
+    limit_test_batches: Optional[Positive] = None
+    """Batches of the test split, for quick trials; `eval` measures all of them unless it gets limit_batches."""
+    overfit_batches: Optional[Positive] = None
+    """Train on the same first batches in every epoch, unaugmented and unshuffled: they must be learnt by heart."""
+    reference_batch_size: Optional[Positive] = None
+    """The global batch that optimizer.lr and lr_scheduler.warmup were tuned for: where dataset.batch_size is another
+    one, they are scaled. null = they are meant as they are."""
+    lr_scaling: Literal["auto", "linear", "sqrt"] = "auto"
+    """Scaling of the learning rate with the batch size: auto = linear for SGD and its variants, square root for Adam
+    and other optimizers that normalize gradients."""
+    grad_accumulation: Positive = 1
+    """Parts that a global batch is computed in, one by one, to save memory. The result is the large batch's."""
+    clip_global_norm: Optional[PositiveFloat] = None
+    """Largest L2 norm of all gradients together."""
+    ema_decay: Optional[OpenFraction] = None
+    """Validate and keep an exponential moving average of the weights with this decay, e.g. 0.99; at step t it is
+    min(this, (1 + t) / (10 + t))."""
+    sparse_grad: Union[Literal["auto"], bool] = "auto"
+    """Row-sparse gradients of embedding tables: true for every table, false for none, auto for tables large enough to
+    be faster. With optimizer.lazy_update=false the results are the same."""
+    monitor: str = "val/accuracy"
+    """Value that decides which checkpoint is best: a split and a loss or metric, e.g. val/loss."""
+    test: bool = True
+    """Measure the best weights on the test split at the end, where there is one."""
+    profile: bool = False
+    """Run operators one by one, look at three steps of them, on one device, too: a table, and timeline.json, a trace
+    for ui.perfetto.dev."""

@@ -1,0 +1,1 @@
+"""Downloads of published files: `transfer` receives them, `archives` unpacks them."""

@@ -1,0 +1,256 @@
+"""Downloads a file over HTTP: goes on after a break, once for all processes of a host, and verifies what arrived.
+
+What has arrived is kept as `NAME.part`. A lock, `NAME.lock`, is held meanwhile; the kernel frees it when the process
+ends. GluonCV locks files of its model store in the same way.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Iterator, Optional
+
+from mxtrain.errors import DownloadError
+from mxtrain.files.durable import open_file
+from mxtrain.files.regular_files import MAX_BYTES, open_regular
+from mxtrain.logger.progress_display import ProgressDisplay
+
+if TYPE_CHECKING:
+    import requests
+
+CHUNK_BYTES = 1 << 16
+"""Bytes that are read at once: as many are lost at most when a connection breaks off."""
+HASHES = {32: "md5", 40: "sha1", 64: "sha256"}
+"""Hexadecimal digits of a checksum -> its kind."""
+
+
+class WrongContent(Exception):
+    """The received bytes are not the published file. The message completes the sentence "The file ...". """
+
+
+class _Interrupted(Exception):
+    """A response ended early or asked to come again: the download goes on with another request."""
+
+
+@dataclass(frozen=True)
+class DownloadLimits:
+    """DownloadLimits of a download.
+
+    Attributes:
+        attempts: requests in a row that bring nothing new, before it is given up.
+        pause_s: seconds before the second of them; doubled for each further one.
+        timeout_s: seconds without an answer or a byte, after which a request is given up.
+        at_most: bytes of the file.
+    """
+
+    attempts: int = 4
+    pause_s: float = 1.0
+    timeout_s: float = 30.0
+    at_most: int = 2 * MAX_BYTES
+
+
+def fetch(
+    url: str, path: Path, is_there: Callable[[], bool], use: Callable[[Path], None],
+    limits: Optional[DownloadLimits] = None,
+) -> None:  # fmt: skip
+    """Downloads a file and passes it to `use`, unless that was done meanwhile by another process.
+
+    Args:
+        url: of the file.
+        path: its name, beside which `.part` and `.lock` are kept; the folder is made if it is missing.
+        is_there: says whether nothing is left to do; asked while the lock is held.
+        use: verifies the complete file and moves or unpacks it. Raises `WrongContent` if it is not the right one.
+        limits: of the download.
+
+    Raises:
+        DownloadError: it cannot be had, is not the right file, or cannot be written. What has arrived of the right
+            file is kept for the next call; a wrong file, and one that fills the disk, is removed.
+    """
+    part = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with ProgressDisplay() as display, _locked(path.with_name(f"{path.name}.lock"), display, path.name):
+            if is_there():
+                return
+            is_pieced = _receive(url, part, limits or DownloadLimits(), display)
+            try:
+                use(part)
+            except WrongContent:
+                if not is_pieced:
+                    raise
+                part.unlink()  # its pieces may be of two versions: once more, as a whole
+                _receive(url, part, limits or DownloadLimits(), display)
+                use(part)
+            part.unlink(missing_ok=True)
+    except WrongContent as wrong:
+        part.unlink(missing_ok=True)
+        raise DownloadError(f"{url}: the file {wrong}. It was removed") from wrong
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise DownloadError(f"'{error.filename or path}' cannot be written: {error.strerror or error}") from error
+
+
+def verify_checksum(path: Path, checksum: str) -> None:
+    """Compares a file with a published checksum.
+
+    Args:
+        path: of the file.
+        checksum: hexadecimal: MD5, SHA-1 or SHA-256, by its length.
+
+    Raises:
+        WrongContent: they differ.
+    """
+    kind = HASHES[len(checksum)]
+    digest = hashlib.new(kind, usedforsecurity=False)
+    with open_regular(path, 2 * MAX_BYTES) as (file, _):
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    if digest.hexdigest() != checksum:
+        raise WrongContent(f"has the {kind} {digest.hexdigest()}, the published one {checksum}")
+
+
+@contextmanager
+def _locked(path: Path, display: ProgressDisplay, name: str) -> Iterator[None]:
+    """Holds the lock of a file for the time of a `with` block."""
+    lock = open_file(path, os.O_RDWR | os.O_CREAT)
+    try:
+        display.begin(f"waiting for another process that downloads {name}", 0)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _receive(url: str, part: Path, limits: DownloadLimits, display: ProgressDisplay) -> bool:
+    """Completes `part`; returns True if it is made of several responses.
+
+    Raises:
+        DownloadError: it cannot be had.
+        OSError: it cannot be written.
+    """
+    arrived, failures, etag = _size(part), 0, ""
+    num_pieces = int(arrived > 0)
+    while True:
+        try:
+            with _request(url, _size(part), etag, limits) as response:
+                num_pieces += 1
+                etag = response.headers.get("ETag", "")
+                if response.status_code != 416:  # else nothing is left to send
+                    _append(response, part, limits, display)
+            return num_pieces > 1
+        except _Interrupted as interrupted:
+            failures = 0 if _size(part) > arrived else failures + 1
+            arrived = max(arrived, _size(part))
+            if failures >= limits.attempts:
+                raise DownloadError(f"{url}: {interrupted}, {failures} times in a row") from interrupted
+            time.sleep(limits.pause_s * 2 ** max(failures - 1, 0))
+
+
+def _request(url: str, start: int, etag: str, limits: DownloadLimits) -> requests.Response:
+    """Asks for a file from a byte on.
+
+    Args:
+        start: 0 = the whole file.
+        etag: of what has arrived: of another version the server sends the whole file.
+
+    Raises:
+        _Interrupted: it may be had later.
+        DownloadError: it is not there, or there is no network.
+    """
+    import requests
+    from urllib3.exceptions import MaxRetryError
+
+    headers = {"Accept-Encoding": "identity"}  # or sizes would be those of the packed content
+    if start:
+        headers["Range"] = f"bytes={start}-"
+        if etag and not etag.startswith("W/"):
+            headers["If-Range"] = etag
+    try:
+        response = requests.get(url, headers=headers, stream=True, timeout=limits.timeout_s)
+    except requests.RequestException as error:
+        cause = error.args[0] if error.args else error
+        if isinstance(error, requests.ReadTimeout):
+            raise _Interrupted(f"no answer in {limits.timeout_s:g} s") from error
+        if isinstance(error, requests.ConnectionError) and not isinstance(cause, MaxRetryError):
+            raise _Interrupted("the server closed the connection without an answer") from error
+        raise DownloadError(f"{url}: {_no_connection(error)}") from error
+    status = response.status_code
+    said = f"the server answered {status} {response.reason}"
+    if status == 429 or status >= 500:
+        response.close()
+        raise _Interrupted(said)
+    if status not in (200, 206) and not (status == 416 and start):
+        response.close()
+        raise DownloadError(f"{url}: {said}")
+    return response
+
+
+def _no_connection(error: Exception) -> str:
+    """Names the cause of a request that never reached a server."""
+    found = re.search(r"\[Errno -?\d+\] ([\w ]+)|timed out", str(error))
+    cause = (found.group(1) or found.group()).strip() if found else str(error)
+    return f"no connection ({cause})"
+
+
+def _append(response: requests.Response, part: Path, limits: DownloadLimits, display: ProgressDisplay) -> None:
+    """Writes a response behind what has arrived, or in its place if it is the whole file.
+
+    Raises:
+        _Interrupted: it ended early.
+        DownloadError: it is too large, also for the disk.
+        OSError: it cannot be written.
+    """
+    import requests
+
+    start = 0
+    if response.status_code == 206:
+        found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+        start = int(found.group(1)) if found else -1
+        if start != _size(part):
+            part.unlink()
+            raise _Interrupted("the server sent another piece of the file than was asked for")
+    length = response.headers.get("Content-Length", "")
+    total = start + int(length) if length.isdigit() else None
+    _refuse_too_large(response.url, total or 0, start, part, limits)
+    display.begin(f"downloading {part.stem}: bytes", total or 0)
+    display.advance(start)
+    arrived = start
+    file = open_file(part, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if start else os.O_TRUNC))
+    try:
+        for chunk in response.iter_content(CHUNK_BYTES):
+            arrived += len(chunk)
+            _refuse_too_large(response.url, arrived, arrived, part, limits)
+            while chunk:
+                chunk = chunk[os.write(file, chunk) :]
+            display.advance(arrived - start)
+            start = arrived
+    except requests.RequestException as error:  # also an OSError
+        raise _Interrupted(f"the connection broke off after {arrived:,} bytes") from error
+    finally:
+        os.close(file)
+    if total is not None and arrived < total:
+        raise _Interrupted(f"the connection broke off after {arrived:,} of {total:,} bytes")
+
+
+def _refuse_too_large(url: str, total: int, arrived: int, part: Path, limits: DownloadLimits) -> None:
+    if total > limits.at_most:
+        part.unlink(missing_ok=True)
+        raise DownloadError(f"{url}: the file has more than {limits.at_most:,} bytes, which is too large")
+    free = shutil.disk_usage(part.parent).free
+    if total - arrived > free:
+        raise DownloadError(f"{url}: the file has {total:,} bytes, but '{part.parent}' has room for {free:,}")
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 if there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,81 @@
+"""Rehearses a run up to its first step: opens the data, builds the network, and estimates memory and time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Tuple
+
+from mxtrain.description.groups import Description
+from mxtrain.description.remedies import less_memory
+from mxtrain.kvstore.world import World
+from mxtrain.model.graph.summary import summarize
+from mxtrain.training.estimate import Estimate, estimate_training, shown_memory, shown_time
+from mxtrain.training.loaders import build_data, open_data, with_batch_size
+from mxtrain.training.network import build_network
+from mxtrain.training.objective import build_objective
+from mxtrain.training.plan import total_steps_of
+from mxtrain.training.remarks import few_samples
+
+if TYPE_CHECKING:
+    from mxtrain.data.base import Splits
+
+
+class DryRun(NamedTuple):
+    """Facts about a run that was not started."""
+
+    rows: List[Tuple[str, str]]
+    """Pairs of a name and a value as text."""
+    warnings: List[str]
+
+
+def dry_run(description: Description) -> DryRun:
+    """Builds everything of worker 0 up to the training step, trains nothing, and writes no run directory.
+
+    Other workers and servers are not started.
+
+    Raises:
+        ConfigError, DataError, WeightsError: the run could not begin.
+    """
+    from mxtrain.build import place
+
+    splits, signature = open_data(description)
+    description = with_batch_size(description, len(splits.train))
+    cluster = description.cluster.workers if description.kvstore.distributed else 1
+    devices = place(description)
+    network = build_network(description, signature, devices[0][0])
+    world = World(0, cluster)
+    data = build_data(description, splits, signature, devices[0][0], world)
+    objective = build_objective(description, network, signature, world)
+    strategy = description.parallel.build(objective, description.trainer.grad_accumulation)
+    steps = len(data.train)
+    estimate = estimate_training(objective, strategy.layout, steps, measures=True)
+    total = total_steps_of(description.trainer, steps)
+    workers = f"{cluster} workers x " if cluster > 1 else ""
+    unit, size = description.dataset.batch_unit
+    rows = [
+        ("data", _samples(splits)),
+        ("network", summarize(network, signature.shape).totals()),
+        ("devices", workers + ", ".join(str(device) for replica in devices for device in replica)),
+        ("steps", f"{steps:,} an epoch, {'until trainer.max_time' if total is None else f'{total:,} in all'}"
+                  f" (dataset.{unit}={size})"),
+        *_estimated(estimate, steps, total),
+    ]  # fmt: skip
+    warnings = [*few_samples(splits), *description.task.warnings(description, signature)]
+    if estimate is not None and estimate.exceeds_memory:
+        warnings.append(f"training needs more memory than there is. {less_memory(description)}")
+    return DryRun(rows, warnings)
+
+
+def _samples(splits: Splits) -> str:
+    counts = {"train": splits.train, "val": splits.val, "test": splits.test}
+    return ", ".join(f"{name} {len(split):,}" for name, split in counts.items() if split)
+
+
+def _estimated(estimate: Optional[Estimate], steps: int, total: Optional[int]) -> List[Tuple[str, str]]:
+    if estimate is None:
+        return [("estimate", "none: the network cannot be traced")]
+    memory = shown_memory(estimate.total_bytes)
+    rows = [("memory", f"about {memory}" + ("" if estimate.on_cpu else " on all devices, besides the weights"))]
+    if estimate.epoch_s is not None:
+        whole = "" if total is None else f", about {shown_time(estimate.epoch_s * total / steps)} in all"
+        rows.append(("time", f"about {shown_time(estimate.epoch_s)} an epoch{whole}, without validation"))
+    return rows

@@ -1,0 +1,1 @@
+"""Trained networks as ONNX, with a proof that they compute the same."""

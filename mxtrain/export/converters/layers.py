@@ -1,0 +1,254 @@
+"""Operators of layers: convolutions, pooling, normalisation, products, reductions."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+import numpy as np
+
+from mxtrain.export.converters.table import converts
+from mxtrain.export.graph import OperatorCall
+
+REDUCTIONS = {
+    "mean": "ReduceMean", "sum": "ReduceSum", "sum_axis": "ReduceSum", "max": "ReduceMax", "max_axis": "ReduceMax",
+    "min": "ReduceMin", "min_axis": "ReduceMin", "prod": "ReduceProd",
+}  # fmt: skip
+
+
+def _window(call: OperatorCall) -> dict:
+    """The arguments of a convolution or its transpose."""
+    kernel = call.numbers("kernel")
+    zeros, ones = (0,) * len(kernel), (1,) * len(kernel)
+    return {
+        "kernel_shape": kernel, "strides": call.numbers("stride", ones), "pads": call.numbers("pad", zeros) * 2,
+        "dilations": call.numbers("dilate", ones), "group": call.integer("num_group", 1),
+    }  # fmt: skip
+
+
+@converts("Convolution")
+def convolution(call: OperatorCall) -> str:
+    return call.add("Conv", call.inputs, **_window(call))
+
+
+@converts("Deconvolution")
+def deconvolution(call: OperatorCall) -> str:
+    if call.numbers("target_shape"):
+        raise call.unsupported("with target_shape")
+    window = _window(call)
+    return call.add(
+        "ConvTranspose", call.inputs, output_padding=call.numbers("adj", (0,) * len(window["strides"])), **window
+    )
+
+
+@converts("BatchNorm")
+def batch_norm(call: OperatorCall) -> str:
+    x, gamma, beta, mean, variance = call.inputs
+    axis = call.axis(default=1)
+    if call.flag("fix_gamma", True):  # 1, whatever the array holds
+        gamma = call.graph.constant(np.ones([size[0] for size in call.dims(1)], call.dtype(1)))
+    order = list(range(call.rank()))
+    order[1:1] = [order.pop(axis)]
+    if axis != 1:
+        x = call.transpose(x, *order)
+    made = call.add("BatchNormalization", [x, gamma, beta, mean, variance], epsilon=call.number_of("eps", 1e-3))
+    return made if axis == 1 else call.transpose(made, *np.argsort(order).tolist())
+
+
+@converts("LayerNorm")
+def layer_norm(call: OperatorCall) -> str:
+    if call.axis() != call.rank() - 1:
+        raise call.unsupported("along another axis than the last")
+    return call.add("LayerNormalization", call.inputs, axis=-1, epsilon=call.number_of("eps", 1e-5))
+
+
+@converts("_mxtrain_norm")
+def fused_norm(call: OperatorCall) -> Sequence[str]:
+    x, after = call.x(), 1
+    if call.integer("residual"):
+        x, after = call.add("Add", [x, call.x(1)]), 2
+    epsilon = call.number_of("eps", 1e-12)
+    return [call.add("LayerNormalization", [x, call.x(after), call.x(after + 1)], axis=-1, epsilon=epsilon)]
+
+
+@converts("_mxtrain_dropout_sum")
+def dropout_sum(call: OperatorCall) -> str:
+    return call.add("Add", [call.x(), call.x(1)])
+
+
+@converts("GroupNorm")
+def group_norm(call: OperatorCall) -> str:
+    groups, rank = call.integer("num_groups", 1), call.rank()
+    grouped = call.reshape(call.x(), 0, groups, -1)
+    one, zero = (call.graph.constant(np.full(groups, value, np.float32)) for value in (1, 0))
+    normal = call.add("InstanceNormalization", [grouped, one, zero], epsilon=call.number_of("eps", 1e-5))
+    back = call.add("Reshape", [normal, call.add("Shape", [call.x()])])
+    gamma, beta = (call.reshape(call.x(index), -1, *[1] * (rank - 2)) for index in (1, 2))
+    return call.add("Add", [call.add("Mul", [back, gamma]), beta])
+
+
+@converts("InstanceNorm")
+def instance_norm(call: OperatorCall) -> str:
+    return call.add("InstanceNormalization", call.inputs, epsilon=call.number_of("eps", 1e-3))
+
+
+@converts("L2Normalization")
+def l2_normalization(call: OperatorCall) -> str:
+    axes = {"channel": [1], "instance": list(range(1, call.rank())), "spatial": list(range(2, call.rank()))}
+    squares = call.add("Mul", [call.x(), call.x()])
+    total = call.add("ReduceSum", [squares, call.ints(*axes[call.text("mode", "instance")])], keepdims=1)
+    root = call.add("Sqrt", [call.add("Add", [total, call.constant(call.number_of("eps", 1e-10))])])
+    return call.add("Div", [call.x(), root])
+
+
+@converts("Pooling")
+def pooling(call: OperatorCall) -> str:
+    kind, count = call.text("pool_type", "max"), call.rank() - 2
+    if kind not in ("max", "avg"):
+        raise call.unsupported(f"with pool_type={kind}")
+    if call.flag("global_pool"):
+        return call.add("GlobalMaxPool" if kind == "max" else "GlobalAveragePool", [call.x()])
+    options = {
+        "kernel_shape": call.numbers("kernel"), "strides": call.numbers("stride", (1,) * count),
+        "pads": call.numbers("pad", (0,) * count) * 2,
+        "ceil_mode": int(call.text("pooling_convention", "valid") == "full"),
+    }  # fmt: skip
+    if kind == "max":
+        return call.add("MaxPool", [call.x()], **options)
+    return call.add("AveragePool", [call.x()], count_include_pad=int(call.flag("count_include_pad", True)), **options)
+
+
+@converts("_contrib_AdaptiveAvgPooling2D")
+def adaptive_pooling(call: OperatorCall) -> str:
+    (_, _, height, width), (_, _, lines, columns) = call.dims(), call.out_dims()
+    if all(size == (1,) * len(size) for size in (lines, columns)):
+        return call.add("GlobalAveragePool", [call.x()])
+    if len(set(height)) > 1 or len(set(width)) > 1 or height[0] % lines[0] or width[0] % columns[0]:
+        return _adaptive_by_products(call)
+    kernel = [height[0] // lines[0], width[0] // columns[0]]
+    return call.add("AveragePool", [call.x()], kernel_shape=kernel, strides=kernel)
+
+
+def _adaptive_by_products(call: OperatorCall) -> str:
+    """The means of unequal windows, as products with constant matrices."""
+    sizes, wanted = call.dims()[2:], call.out_dims()[2:]
+    if any(len(set(size)) > 1 for size in sizes):
+        call.shape_tensor([(-1, -2)])  # of an open size there are no such matrices
+    lines, columns = (_window_means(size[0], count[0]) for size, count in zip(sizes, wanted))
+    made = call.add("MatMul", [call.x(), call.graph.constant(columns.T)])
+    return call.add("MatMul", [call.graph.constant(lines), made])
+
+
+def _window_means(size: int, count: int) -> np.ndarray:
+    found = np.zeros((count, size), np.float32)
+    for row in range(count):
+        begin, end = row * size // count, -(-(row + 1) * size // count)
+        found[row, begin:end] = 1 / (end - begin)
+    return found
+
+
+@converts("Flatten", "flatten")
+def flatten(call: OperatorCall) -> str:
+    return call.add("Flatten", [call.x()], axis=1)
+
+
+@converts("FullyConnected")
+def fully_connected(call: OperatorCall) -> str:
+    bias = [] if call.flag("no_bias") else [call.x(2)]
+    if call.flag("flatten", True):
+        x = call.x() if call.rank() == 2 else call.add("Flatten", [call.x()], axis=1)
+        return call.add("Gemm", [x, call.x(1), *bias], transB=1)
+    is_own = call.x(1) in call.graph.initializers and call.graph.num_users(call.entries[1]) == 1
+    weight = call.graph.constant(call.value(1).T, f"{call.x(1)}_T") if is_own else call.transpose(call.x(1), 1, 0)
+    made = call.add("MatMul", [call.x(), weight])
+    return call.add("Add", [made, *bias]) if bias else made
+
+
+@converts("batch_dot")
+def batch_dot(call: OperatorCall) -> str:
+    sides = [
+        call.transpose(name, 0, 2, 1) if call.flag(f"transpose_{side}") else name
+        for name, side in zip(call.inputs, "ab")
+    ]
+    return call.add("MatMul", sides)
+
+
+@converts("dot")
+def dot(call: OperatorCall) -> str:
+    """Sums over the last axis of the first and the first axis of the second array."""
+    x, y = call.inputs
+    if call.flag("transpose_a"):
+        x = call.transpose(x, *reversed(range(call.rank(0))))
+    if call.flag("transpose_b"):
+        y = call.transpose(y, *reversed(range(call.rank(1))))
+    if call.rank(1) <= 2:
+        return call.add("MatMul", [x, y])
+    return call.to_shape(call.add("MatMul", [x, call.reshape(y, 0, -1)]), [], call.out_dims())
+
+
+@converts(*REDUCTIONS)
+def reduce(call: OperatorCall) -> str:
+    op, rank = REDUCTIONS[call.op], call.rank()
+    axes = [axis % rank for axis in call.numbers("axis", tuple(range(rank)))]
+    if call.flag("exclude"):
+        axes = [axis for axis in range(rank) if axis not in axes]
+    keep = int(call.flag("keepdims"))
+    if op == "ReduceSum":
+        made = call.add(op, [call.x(), call.ints(*axes)], keepdims=keep)
+    else:
+        made = call.add(op, [call.x()], axes=axes, keepdims=keep)
+    # MXNet has no arrays without axes.
+    return call.reshape(made, 1) if len(axes) == rank and not keep else made
+
+
+@converts("norm")
+def norm(call: OperatorCall) -> str:
+    if call.integer("ord", 2) != 2:
+        raise call.unsupported("of another order than 2")
+    rank = call.rank()
+    axes = [axis % rank for axis in call.numbers("axis", tuple(range(rank)))]
+    made = call.add("ReduceL2", [call.x()], axes=axes, keepdims=int(call.flag("keepdims")))
+    return call.reshape(made, 1) if len(axes) == rank and not call.flag("keepdims") else made
+
+
+@converts("softmax")
+def softmax(call: OperatorCall) -> str:
+    if len(call) > 1:
+        raise call.unsupported("with lengths")
+    heat = call.number_of("temperature", 1.0)
+    x = call.x() if heat == 1 else call.add("Div", [call.x(), call.constant(heat)])
+    return call.add("Softmax", [x], axis=call.axis())
+
+
+@converts("log_softmax")
+def log_softmax(call: OperatorCall) -> str:
+    return call.add("LogSoftmax", [call.x()], axis=call.axis())
+
+
+@converts("SoftmaxActivation")
+def softmax_activation(call: OperatorCall) -> str:
+    return call.add("Softmax", [call.x()], axis=1 if call.text("mode", "instance") == "channel" else call.rank() - 1)
+
+
+@converts("UpSampling")
+def up_sampling(call: OperatorCall) -> str:
+    if call.text("sample_type") != "nearest" or len(call) > 1:
+        raise call.unsupported("with another sample_type than nearest")
+    scale = call.number_of("scale")
+    scales = call.graph.constant(np.array([1, 1, scale, scale], np.float32))
+    return call.add("Resize", [call.x(), "", scales], mode="nearest", nearest_mode="floor",
+                    coordinate_transformation_mode="asymmetric")  # fmt: skip
+
+
+@converts("_contrib_BilinearResize2D")
+def bilinear_resize(call: OperatorCall) -> str:
+    mode = "align_corners" if call.flag("align_corners", True) else "half_pixel"
+    sizes = call.shape_tensor(call.out_dims())
+    return call.add("Resize", [call.x(), "", "", sizes], mode="linear", coordinate_transformation_mode=mode)
+
+
+@converts("Pad", "pad")
+def pad(call: OperatorCall) -> str:
+    widths = call.numbers("pad_width")
+    value = call.constant(call.number_of("constant_value"))
+    sides = call.ints(*widths[0::2], *widths[1::2])
+    return call.add("Pad", [call.x(), sides, value], mode=call.text("mode"))

@@ -1,0 +1,153 @@
+"""Operators of detectors: non-maximum suppression and RoIAlign.
+
+Legend: B batch, C candidates, K classes, Q regions.
+"""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import numpy as np
+
+from mxtrain.export.converters.table import converts
+from mxtrain.export.graph import OperatorCall
+
+
+def _column(call: OperatorCall, rows: str, begin: int, end: int) -> str:
+    return call.add("Slice", [rows, call.ints(begin), call.ints(end), call.ints(2)])
+
+
+@converts("_contrib_box_nms")
+def box_nms(call: OperatorCall) -> str:
+    """Rows (B, C, 6) in the order of their scores, those that are suppressed behind the others, as -1.
+
+    A row suppresses rows of its own class only, unless `force_suppress` is set.
+    """
+    rank, rows = call.rank(), call.x()
+    if call.text("in_format", "corner") != call.text("out_format", "corner") or call.text("in_format", "corner") != \
+            "corner":  # fmt: skip
+        raise call.unsupported("of boxes in another form than corners")
+    if rank == 2:
+        rows = call.unsqueeze(rows, 0)
+    elif rank != 3:
+        raise call.unsupported(f"of an array with {rank} axes")
+    count, most = call.dims()[-2], call.integer("topk", -1)
+    if most > 0 and (len(set(count)) > 1 or most < count[0]):
+        rows = _highest(call, rows, min(most, *count))
+    coordinates, at_score, at_class = (
+        call.integer(name, default) for name, default in (("coord_start", 2), ("score_index", 1), ("id_index", -1))
+    )
+    score_BC1 = _column(call, rows, at_score, at_score + 1)
+    box_BC4 = _column(call, rows, coordinates, coordinates + 4)
+    score_B1C = call.transpose(score_BC1, 0, 2, 1)
+    if at_class >= 0 and not call.flag("force_suppress"):
+        class_BC = call.cast(call.squeeze(_column(call, rows, at_class, at_class + 1), 2), "int64")
+        one = call.constant(1, "int64")
+        depth = call.add("Add", [call.add("ReduceMax", [class_BC], keepdims=0), one])
+        depth = call.add("Max", [depth, one])
+        values = call.graph.constant(np.array([0, 1], np.float32))
+        own_BCK = call.add("OneHot", [class_BC, depth, values], axis=-1)
+        is_own_BKC = call.cast(call.transpose(own_BCK, 0, 2, 1), "bool")
+        score_BKC = call.add("Where", [is_own_BKC, score_B1C, call.constant(-1e30, "float32")])
+    else:
+        score_BKC = score_B1C
+    found = _suppressed(call, rows, box_BC4, score_BKC, score_BC1, (call.number_of("overlap_thresh", 0.5), float(
+        call.number_of("valid_thresh"))))  # fmt: skip
+    if call.dims()[-2] != call.out_dims()[-2]:
+        raise call.unsupported("of another number of rows")
+    found = _padded(call, found, count[0]) if most > 0 and most < count[0] else found
+    return call.squeeze(found, 0) if rank == 2 else found
+
+
+def _suppressed(
+    call: OperatorCall, rows: str, box_BC4: str, score_BKC: str, score_BC1: str, thresholds: Tuple[float, float]
+) -> str:  # fmt: skip
+    """Rows in the order of their scores, those that are suppressed behind the others, as -1.
+
+    Args:
+        call: the operator.
+        rows: (B, C, columns).
+        box_BC4, score_BKC: that suppress each other.
+        score_BC1: that rows are ordered by.
+        thresholds: of intersection over union, and of scores.
+    """
+    iou, least = (call.graph.constant(np.array([value], np.float32)) for value in thresholds)
+    chosen = call.add("NonMaxSuppression", [box_BC4, score_BKC, call.ints(2**31 - 1), iou, least])
+    place = call.add("Gather", [chosen, call.ints(0, 2)], axis=1)
+    score_BC = call.squeeze(score_BC1, 2)
+    nothing = call.add("Mul", [score_BC, call.constant(0, "float32")])
+    ones = call.add("Expand", [call.constant(1, "float32"), call.size(place, 0)])
+    kept_BC = call.add("ScatterND", [nothing, place, ones])
+    order_BC = call.add("Where", [call.cast(kept_BC, "bool"), score_BC, call.constant(-1e30, "float32")])
+    ordered, kept = (
+        _ordered(call, one, order_BC, call.size(rows, 1)) for one in (rows, call.unsqueeze(kept_BC, 2))
+    )
+    return call.add("Where", [call.cast(kept, "bool"), ordered, call.constant(-1, "float32")])
+
+
+@converts("_mxtrain_suppression")
+def suppression(call: OperatorCall) -> str:
+    """The first rows (B, T, 5) of score and box that none before them covers."""
+    score_BT1, box_BT4 = _column(call, call.x(), 0, 1), _column(call, call.x(), 1, 5)
+    thresholds = (call.number_of("iou", 0.5), call.number_of("least"))
+    found = _suppressed(call, call.x(), box_BT4, call.transpose(score_BT1, 0, 2, 1), score_BT1, thresholds)
+    keep, count = call.integer("keep", 1), call.dims()[1][0]
+    return _padded(call, found, keep) if keep > count else call.add(
+        "Slice", [found, call.ints(0), call.ints(keep), call.ints(1)]
+    )  # fmt: skip
+
+
+@converts("_mxtrain_roi_align")
+def roi_align_of_maps(call: OperatorCall) -> str:
+    """Regions (Q, 5): place of a map, left, top, right, bottom; those of an image follow one another."""
+    count, side, rows = call.integer("count", 1), call.integer("side", 1), call.x(len(call) - 1)
+    number = call.add("Div", [call.range_of(rows, 0), call.constant(count, "int64")])
+    box = call.add("Slice", [rows, call.ints(1), call.ints(5), call.ints(1)])
+    place = call.add("Slice", [rows, call.ints(0), call.ints(1), call.ints(1)])
+    place = call.reshape(place, -1, 1, 1, 1)
+    found = ""
+    for level, (name, scale) in enumerate(zip(call.inputs[:-1], call.numbers("scales"))):
+        part = call.add(
+            "RoiAlign", [name, box, number], output_height=side, output_width=side, sampling_ratio=2,
+            spatial_scale=float(scale), coordinate_transformation_mode="output_half_pixel",
+        )  # fmt: skip
+        is_here = call.add("GreaterOrEqual", [place, call.constant(level, "float32")])
+        found = call.add("Where", [is_here, part, found]) if found else part
+    return found
+
+
+def _highest(call: OperatorCall, rows: str, most: int) -> str:
+    """The rows of the highest scores."""
+    at_score = call.integer("score_index", 1)
+    score_BC = call.squeeze(_column(call, rows, at_score, at_score + 1), 2)
+    return _ordered(call, rows, score_BC, call.ints(most))
+
+
+def _ordered(call: OperatorCall, rows: str, score_BC: str, count: str) -> str:
+    """The first rows in the order of scores, the highest first."""
+    _, order_BC = call.add_several("TopK", [score_BC, count], 2, axis=1)
+    return call.add("GatherND", [rows, call.unsqueeze(order_BC, 2)], batch_dims=1)
+
+
+def _padded(call: OperatorCall, rows: str, count: int) -> str:
+    missing = call.add("Sub", [call.ints(count), call.size(rows, 1)])
+    ends = call.add("Concat", [call.ints(0, 0, 0, 0), missing, call.ints(0)], axis=0)
+    return call.add("Pad", [rows, ends, call.constant(-1, "float32")])
+
+
+@converts("_contrib_ROIAlign")
+def roi_align(call: OperatorCall) -> str:
+    """Regions (Q, 5): number of the image, left, top, right, bottom."""
+    samples = call.integer("sample_ratio", -1)
+    if call.flag("position_sensitive"):
+        raise call.unsupported("with position_sensitive")
+    height, width = call.numbers("pooled_size")
+    number = call.reshape(call.cast(call.add("Slice", [call.x(1), call.ints(0), call.ints(1), call.ints(1)]), "int64"),
+                          -1)  # fmt: skip
+    box = call.add("Slice", [call.x(1), call.ints(1), call.ints(5), call.ints(1)])
+    mode = "half_pixel" if call.flag("aligned") else "output_half_pixel"
+    return call.add(
+        "RoiAlign", [call.x(), box, number], output_height=height, output_width=width,
+        sampling_ratio=max(samples, 0), spatial_scale=call.number_of("spatial_scale", 1.0),
+        coordinate_transformation_mode=mode,
+    )  # fmt: skip

@@ -1,0 +1,240 @@
+"""Operators that move, cut or look up elements, and compute none."""
+
+from __future__ import annotations
+
+from typing import List, Sequence, Union
+
+import numpy as np
+
+from mxtrain.export.converters.table import converts
+from mxtrain.export.graph import OperatorCall
+
+END = 2**31 - 1
+"""An end behind every axis."""
+
+
+@converts("Reshape", "reshape", "reshape_like", "squeeze", "_contrib_reshape", "_np_reshape")
+def reshape(call: OperatorCall) -> str:
+    return call.to_shape(call.x(), call.dims(), call.out_dims())
+
+
+@converts("transpose")
+def transpose(call: OperatorCall) -> str:
+    return call.transpose(call.x(), *call.numbers("axes", tuple(reversed(range(call.rank())))))
+
+
+@converts("SwapAxis", "swapaxes")
+def swap_axes(call: OperatorCall) -> str:
+    order = list(range(call.rank()))
+    one, other = call.axis("dim1", 0), call.axis("dim2", 0)
+    order[one], order[other] = order[other], order[one]
+    return call.transpose(call.x(), *order)
+
+
+@converts("expand_dims")
+def expand_dims(call: OperatorCall) -> str:
+    return call.unsqueeze(call.x(), call.integer("axis"))
+
+
+@converts("Concat", "concat")
+def concat(call: OperatorCall) -> str:
+    return call.add("Concat", call.inputs, axis=call.integer("dim", 1))
+
+
+@converts("stack")
+def stack(call: OperatorCall) -> str:
+    axis = call.integer("axis")
+    return call.add("Concat", [call.unsqueeze(name, axis) for name in call.inputs], axis=axis)
+
+
+@converts("SliceChannel", "split", "_split_v2")
+def split(call: OperatorCall) -> Sequence[str]:
+    axis = call.axis(default=0 if call.op == "_split_v2" else 1)
+    if call.op == "_split_v2" and not call.integer("sections"):
+        begins = [*call.numbers("indices"), END]
+        parts = [call.add("Slice", [call.x(), call.ints(begin), call.ints(end), call.ints(axis)])
+                 for begin, end in zip(begins, begins[1:])]  # fmt: skip
+    else:
+        count = call.integer("sections") if call.op == "_split_v2" else call.integer("num_outputs")
+        parts = call.add_several("Split", [call.x()], count, axis=axis) if count > 1 else [call.x()]
+    return [call.squeeze(part, axis) for part in parts] if call.flag("squeeze_axis") else parts
+
+
+@converts("slice_axis")
+def slice_axis(call: OperatorCall) -> str:
+    begin, end = call.ints(call.integer("begin")), call.ints(call.integer("end", END))
+    return call.add("Slice", [call.x(), begin, end, call.ints(call.axis())])
+
+
+@converts("slice")
+def slice_(call: OperatorCall) -> str:
+    begins, ends = call.numbers("begin"), call.numbers("end")
+    steps = call.numbers("step", (1,) * len(begins))
+    rows: List[Sequence[int]] = []
+    for axis, (begin, end, step) in enumerate(zip(begins, ends, steps)):
+        step = step or 1
+        if (begin, end, step) != (None, None, 1):
+            first = begin if begin is not None else 0 if step > 0 else END
+            last = end if end is not None else END if step > 0 else -END
+            rows.append((first, last, axis, step))
+    if not rows:
+        return call.x()
+    return call.add("Slice", [call.x(), *(call.ints(*column) for column in zip(*rows))])
+
+
+@converts("slice_like")
+def slice_like(call: OperatorCall) -> str:
+    axes = [axis % call.rank() for axis in call.numbers("axes", tuple(range(call.rank(1))))]
+    before, after = call.dims(), call.out_dims()
+    axes = [axis for axis in axes if before[axis] != after[axis]]
+    if not axes:
+        return call.x()
+    ends = call.add("Gather", [call.add("Shape", [call.x(1)]), call.ints(*axes)], axis=0)
+    return call.add("Slice", [call.x(), call.ints(*[0] * len(axes)), ends, call.ints(*axes)])
+
+
+@converts("reverse", "flip")
+def reverse(call: OperatorCall) -> str:
+    axes = call.numbers("axis")
+    count = len(axes)
+    first, last, steps = ([value] * count for value in (-1, -END, -1))
+    return call.add("Slice", [call.x(), *(call.ints(*one) for one in (first, last, axes, steps))])
+
+
+@converts("broadcast_like", "broadcast_axis", "broadcast_to", "broadcast_axes")
+def broadcast(call: OperatorCall) -> str:
+    return call.add("Expand", [call.x(), call.shape_tensor(call.out_dims())])
+
+
+@converts("repeat")
+def repeat(call: OperatorCall) -> str:
+    times = call.integer("repeats")
+    if not call.text("axis"):
+        raise call.unsupported("of all elements")
+    axis, rank = call.axis(), call.rank()
+    longer = call.add("Expand", [call.unsqueeze(call.x(), axis + 1),
+                                 call.ints(*[1] * (axis + 1), times, *[1] * (rank - axis - 1))])  # fmt: skip
+    return call.to_shape(longer, [], call.out_dims())
+
+
+@converts("tile")
+def tile(call: OperatorCall) -> str:
+    times, rank = call.numbers("reps"), call.rank()
+    missing = len(times) - rank
+    x = call.unsqueeze(call.x(), *range(missing)) if missing > 0 else call.x()
+    return call.add("Tile", [x, call.ints(*[1] * -missing, *times)])
+
+
+@converts("depth_to_space")
+def depth_to_space(call: OperatorCall) -> str:
+    return call.add("DepthToSpace", [call.x()], blocksize=call.integer("block_size"), mode="DCR")
+
+
+@converts("space_to_depth")
+def space_to_depth(call: OperatorCall) -> str:
+    return call.add("SpaceToDepth", [call.x()], blocksize=call.integer("block_size"))
+
+
+@converts("Embedding")
+def embedding(call: OperatorCall) -> str:
+    return call.add("Gather", [call.x(1), call.as_ints(0)], axis=0)
+
+
+@converts("take")
+def take(call: OperatorCall) -> str:
+    axis = call.axis(default=0)
+    last = call.add("Sub", [call.scalar_size(call.x(), axis), call.constant(1, "int64")])
+    index = call.as_ints(1)
+    if call.text("mode", "clip") == "clip":
+        index = call.add("Clip", [index, call.constant(0, "int64"), last])
+    return call.add("Gather", [call.x(), index], axis=axis)
+
+
+@converts("pick")
+def pick(call: OperatorCall) -> str:
+    axis, last = call.axis(), call.constant(-1, "int64")
+    index = call.as_ints(1)
+    if call.rank(1) < call.rank():
+        index = call.unsqueeze(index, axis)
+    size = call.scalar_size(call.x(), axis)
+    index = call.add("Clip", [index, call.constant(0, "int64"), call.add("Add", [size, last])])
+    found = call.add("GatherElements", [call.x(), index], axis=axis)
+    return found if call.flag("keepdims") else call.squeeze(found, axis)
+
+
+@converts("gather_nd")
+def gather_nd(call: OperatorCall) -> str:
+    order = [*range(1, call.rank(1)), 0]
+    return call.add("GatherND", [call.x(), call.transpose(call.as_ints(1), *order)])
+
+
+@converts("batch_take")
+def batch_take(call: OperatorCall) -> str:
+    found = call.add("GatherElements", [call.x(), call.unsqueeze(call.as_ints(1), 1)], axis=1)
+    return call.squeeze(found, 1)
+
+
+@converts("one_hot")
+def one_hot(call: OperatorCall) -> str:
+    off, on = call.number_of("off_value", 0.0), call.number_of("on_value", 1.0)
+    values = call.graph.constant(np.array([off, on], call.out_dtype()))
+    return call.add("OneHot", [call.as_ints(0), call.ints(call.integer("depth")), values], axis=-1)
+
+
+@converts("argmax")
+def argmax(call: OperatorCall) -> str:
+    if not call.text("axis"):
+        raise call.unsupported("over all elements")
+    found = call.add("ArgMax", [call.x()], axis=call.axis(), keepdims=int(call.flag("keepdims")))
+    return call.cast(found, call.out_dtype())
+
+
+@converts("topk")
+def top_k(call: OperatorCall) -> Union[str, Sequence[str]]:
+    kind, count = call.text("ret_typ", "indices"), call.integer("k", 1)
+    axis = call.axis()
+    if kind == "mask":
+        raise call.unsupported("with ret_typ=mask")
+    wanted = call.size(call.x(), axis) if count < 1 else call.ints(count)
+    values, places = call.add_several(
+        "TopK", [call.x(), wanted], 2, axis=axis, largest=int(not call.flag("is_ascend"))
+    )  # fmt: skip
+    places = call.cast(places, call.text("dtype", "float32"))
+    return {"indices": places, "value": values, "both": [values, places]}[kind]
+
+
+@converts("argsort")
+def argsort(call: OperatorCall) -> str:
+    axis = call.axis()
+    _, places = call.add_several("TopK", [call.x(), call.size(call.x(), axis)], 2, axis=axis,
+                                 largest=int(not call.flag("is_ascend", True)))  # fmt: skip
+    return call.cast(places, call.out_dtype())
+
+
+@converts("_contrib_arange_like")
+def arange_like(call: OperatorCall) -> str:
+    if call.integer("repeat", 1) != 1:
+        raise call.unsupported("with repeat")
+    zero, one = call.constant(0, "int64"), call.constant(1, "int64")
+    if call.text("axis"):
+        numbers = call.range_of(call.x(), call.axis())
+    else:
+        flat = call.add("Range", [zero, call.add("Size", [call.x()]), one])
+        numbers = call.add("Reshape", [flat, call.add("Shape", [call.x()])])
+    found = call.cast(numbers, call.out_dtype())
+    step, start = call.number_of("step", 1.0), call.number_of("start", 0.0)
+    if step != 1:
+        found = call.add("Mul", [found, call.constant(step, call.out_dtype())])
+    return call.add("Add", [found, call.constant(start, call.out_dtype())]) if start else found
+
+
+@converts("_arange")
+def arange(call: OperatorCall) -> str:
+    stop = call.number_of("stop") if call.text("stop") else None
+    numbers: np.ndarray = np.arange(call.number_of("start"), stop, call.number_of("step", 1.0))
+    return call.graph.constant(np.repeat(numbers.astype(call.out_dtype()), call.integer("repeat", 1)))
+
+
+@converts("shape_array")
+def shape_array(call: OperatorCall) -> str:
+    return call.add("Shape", [call.x()])

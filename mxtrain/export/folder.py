@@ -1,0 +1,119 @@
+"""Writes a proven network as a folder that needs nothing else, and checks one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Dict, Iterator
+
+import numpy as np
+
+from mxtrain.errors import DataError, LoaderError
+from mxtrain.export import standalone
+from mxtrain.export.standalone import UnusableFolder
+from mxtrain.files.durable import encode_json, fsync_directory, replace_file
+from mxtrain.files.regular_files import read_regular
+
+PREDICT, CARD = "predict.py", "README.md"
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside `path`, which gets this name when everything has succeeded; else nothing is left.
+
+    Raises:
+        DataError: there is something at `path`, or nothing can be written there.
+    """
+    if os.path.lexists(path):
+        raise DataError(f"out={path}: it is there already, and is not overwritten. Remove it, or name another folder.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    except OSError as error:
+        raise DataError(f"out={path}: it cannot be written: {error.strerror}.") from error
+    try:
+        draft.chmod(0o755)
+        yield draft
+        try:
+            fsync_directory(draft)
+            # An empty folder that was made meanwhile would be replaced; one with files is an error.
+            os.rename(draft, path)
+            fsync_directory(path.parent)
+        except OSError as error:
+            raise DataError(f"out={path}: it cannot be written: {error.strerror}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_model(folder: Path, model: Any) -> None:
+    """Writes the network; weights of more than 2 GB into a file of their own, as the format demands."""
+    import onnx
+
+    if model.ByteSize() < standalone.MAX_MODEL_BYTES:
+        replace_file(folder / standalone.MODEL, model.SerializeToString())
+        return
+    onnx.save_model(
+        model, str(folder / standalone.MODEL), save_as_external_data=True, all_tensors_to_one_file=True,
+        location=standalone.WEIGHTS, size_threshold=1024,
+    )  # fmt: skip
+
+
+def write_proof(folder: Path, cases: Any) -> None:
+    """Writes the inputs and MXNet's outputs of each case."""
+    arrays = {
+        f"{number}/{kind}/{name}": np.ascontiguousarray(array) for number, case in enumerate(cases)
+        for kind, named in zip(("input", "output"), case) for name, array in named.items()
+    }  # fmt: skip
+    with (folder / standalone.PROOF).open("xb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def write_texts(folder: Path, signature: Dict[str, Any], report: Dict[str, Any]) -> None:
+    """Writes the signature, the report, the model card and the program that predicts."""
+    replace_file(folder / standalone.SIGNATURE, encode_json(signature, 2) + b"\n")
+    replace_file(folder / standalone.REPORT, encode_json(report, 2) + b"\n")
+    replace_file(folder / CARD, model_card(signature, report).encode())
+    replace_file(folder / PREDICT, read_regular(standalone.__file__), mode=0o755)
+
+
+def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
+    """A text for people: what the network is, what it reads and gives, and how well."""
+    lines = [
+        f"# {report['model']} for {signature['task'] or 'a task of its own'}", "",
+        f"Exported by mxtrain {report['versions']['mxtrain']} from step {report['step']} of a run on "
+        f"{report['dataset']}.", "", "| input | type | shape |", "| --- | --- | --- |",
+        *(f"| {one['name']} | {one['dtype']} | {' x '.join(map(str, one['shape']))} |" for one in signature["inputs"]),
+        "", "| output | relative error against MXNet |", "| --- | --- |",
+        *(f"| {name} | {error:.1e} |" for name, error in report["errors"].items()), "",
+        f"| metric ({report['evaluated']}) | MXNet | onnxruntime |", "| --- | --- | --- |",
+        *(f"| {name} | {both['mxnet']:.6g} | {both['onnxruntime']:.6g} |" for name, both in report["metrics"].items()),
+        "", "```", "pip install onnxruntime numpy pillow", "python predict.py --check    # repeats the proof",
+        "python predict.py FILE...", "```", "",
+        "`signature.json` says how samples become inputs. The largest error is of the samples in `proof.npz`, relative "
+        "to the largest number of the output.", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def check_folder(folder: str) -> Dict[str, float]:
+    """Repeats the proof of an exported folder, without MXNet; returns the relative error of each output.
+
+    Args:
+        folder: from anybody. Nothing in it is executed.
+
+    Raises:
+        DataError: it is no export, or its network computes something else.
+    """
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise DataError("export check needs onnxruntime: pip install 'mxtrain[export]'.") from error
+    try:
+        return standalone.check(folder)
+    except (UnusableFolder, LoaderError) as error:
+        raise DataError(f"{error}.") from error

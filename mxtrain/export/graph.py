@@ -1,0 +1,488 @@
+"""Builds an ONNX graph from a traced network. Imports MXNet and onnx.
+
+    symbol -> JSON -> for each node: its converter (mxtrain.export.converters) -> ONNX nodes
+
+Shapes are found by probing: MXNet infers them for two or more sizes of the named dimensions. A dimension that is equal
+in all probes is a constant; every other one is expressed by the dimensions of the node's inputs. So operators that
+compute shapes (Reshape with its codes, `reshape_like`, `arange_like`) need no rules of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
+
+import numpy as np
+from onnx import TensorProto, checker, helper, numpy_helper
+
+from mxtrain.errors import ConfigError
+from mxtrain.model.graph.trace import LAYER_ATTRIBUTE, first_outputs
+
+if TYPE_CHECKING:
+    from mxnet.symbol import Symbol
+    from onnx import ModelProto
+
+    from mxtrain.export.converters.table import Converter
+
+OPSET, IR_VERSION = 17, 8
+"""One pair for onnxruntime 1.19 to the newest one: LayerNormalization is an operator from 17 on."""
+
+TYPES = {
+    "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "float16": TensorProto.FLOAT16,
+    "int32": TensorProto.INT32, "int64": TensorProto.INT64, "uint8": TensorProto.UINT8, "int8": TensorProto.INT8,
+    "bool": TensorProto.BOOL,
+}  # fmt: skip
+LARGEST_SHARED = 64
+"""Constants of fewer elements are written once, however often they are used."""
+
+Entry = Tuple[int, int]
+"""A tensor of the symbol: number of the node, number of its output."""
+Size = Tuple[int, ...]
+"""One dimension of a tensor, in each probe."""
+Converted = Union[str, Sequence[str]]
+
+
+class Unsupported(ConfigError):
+    """A part of the network that has no conversion."""
+
+
+class ShapeNotExpressible(Unsupported):
+    """A dimension that no dimensions of inputs express: the network depends on a size that was left open."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of the graph.
+
+    Attributes:
+        dims: a size, or the name of a dimension that is open.
+        dtype: as NumPy names it.
+    """
+
+    dims: Tuple[Union[int, str], ...]
+    dtype: str = "float32"
+
+    def shape(self, sizes: Mapping[str, int]) -> Tuple[int, ...]:
+        """The shape for these sizes of the open dimensions."""
+        return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in self.dims)
+
+
+class OperatorCall:
+    """One operator of the network, as its converter sees it.
+
+    Args:
+        graph: that nodes are added to.
+        number: of the node in the symbol.
+    """
+
+    def __init__(self, graph: OnnxGraph, number: int):
+        node = graph.nodes[number]
+        self.graph, self.number = graph, number
+        self.op, self.name = node["op"], node["name"]
+        attrs = node.get("attrs", {})
+        self.layer = attrs.get(LAYER_ATTRIBUTE, "")
+        self.attrs = {name: value for name, value in attrs.items() if not name.startswith("__")}
+        self.entries: List[Entry] = [(entry[0], entry[1]) for entry in node["inputs"]]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def unsupported(self, why: str = "") -> Unsupported:
+        """The error that says which operator of which layer has no conversion, and what to do."""
+        where = f"layer '{self.layer}'" if self.layer else "the network itself"
+        return Unsupported(
+            f"export: the operator {self.op} ({self.name}, in {where}) has no conversion to ONNX"
+            f"{f' {why}' if why else ''}. Replace the layer by one of supported operators, or add a converter to "
+            "mxtrain/export/converters/ (docs/deploy/export.md)."
+        )
+
+    # Inputs and outputs.
+
+    def x(self, index: int = 0) -> str:
+        """The name of an input."""
+        return self.graph.names[self.entries[index]]
+
+    @property
+    def inputs(self) -> List[str]:
+        """The names of all inputs."""
+        return [self.graph.names[entry] for entry in self.entries]
+
+    def dims(self, index: int = 0) -> List[Size]:
+        """The dimensions of an input."""
+        return self.graph.dims(self.entries[index])
+
+    def rank(self, index: int = 0) -> int:
+        """The number of dimensions of an input."""
+        return len(self.dims(index))
+
+    def out_dims(self, index: int = 0) -> List[Size]:
+        """The dimensions of an output."""
+        return self.graph.dims((self.number, index))
+
+    def dtype(self, index: int = 0) -> str:
+        """The type of an input."""
+        return self.graph.dtype(self.entries[index])
+
+    def out_dtype(self, index: int = 0) -> str:
+        """The type of an output."""
+        return self.graph.dtype((self.number, index))
+
+    def value(self, index: int) -> np.ndarray:
+        """The value of an input that is a constant."""
+        name = self.x(index)
+        if name not in self.graph.initializers:
+            raise self.unsupported("where this input is computed")
+        return numpy_helper.to_array(self.graph.initializers[name])
+
+    # Arguments.
+
+    def text(self, name: str, default: str = "") -> str:
+        """An argument as it is written; the default where it is None or missing."""
+        found = self.attrs.get(name, "None")
+        return default if found == "None" else found
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A truth value."""
+        return self.text(name, str(default)) in ("True", "1", "true")
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """A whole number."""
+        return int(float(self.text(name, str(default))))
+
+    def number_of(self, name: str, default: float = 0.0) -> float:
+        """A number."""
+        return float(self.text(name, str(default)))
+
+    def numbers(self, name: str, default: Sequence[int] = ()) -> Tuple[Any, ...]:
+        """Several numbers; the default where none are given."""
+        found = ast.literal_eval(self.text(name, "()"))
+        found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        return found or tuple(default)
+
+    def axis(self, name: str = "axis", default: int = -1, index: int = 0) -> int:
+        """An axis of an input, counted from the front."""
+        return self.integer(name, default) % self.rank(index)
+
+    # Nodes.
+
+    def add(self, op: str, inputs: Sequence[str], **attrs: Any) -> str:
+        """Adds a node with one output; returns its name."""
+        return self.graph.add(op, inputs, **attrs)
+
+    def add_several(self, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> List[str]:
+        """Adds a node with several outputs."""
+        return self.graph.add_several(op, inputs, count, **attrs)
+
+    def constant(self, value: Any, dtype: str = "") -> str:
+        """A constant; of the type of the first input, unless another is named."""
+        return self.graph.constant(np.asarray(value, dtype or self.dtype()))
+
+    def ints(self, *values: int) -> str:
+        """A list of whole numbers, as shapes and axes are."""
+        return self.graph.constant(np.array(values, np.int64))
+
+    def cast(self, name: str, dtype: str) -> str:
+        """A tensor as another type."""
+        return self.add("Cast", [name], to=TYPES[dtype])
+
+    def as_ints(self, index: int) -> str:
+        """An input of whole numbers, which MXNet keeps as float32, as int64."""
+        return self.x(index) if self.dtype(index) == "int64" else self.cast(self.x(index), "int64")
+
+    def size(self, name: str, axis: int) -> str:
+        """A dimension of a tensor as a list of one number."""
+        return self.add("Slice", [self.add("Shape", [name]), self.ints(axis), self.ints(axis + 1)])
+
+    def scalar_size(self, name: str, axis: int) -> str:
+        """A dimension of a tensor as a number."""
+        return self.add("Squeeze", [self.size(name, axis)])
+
+    def range_of(self, name: str, axis: int) -> str:
+        """0, 1, 2, ... along an axis of a tensor, as int64."""
+        zero, one = (self.graph.constant(np.array(value, np.int64)) for value in (0, 1))
+        return self.add("Range", [zero, self.scalar_size(name, axis), one])
+
+    def squeeze(self, name: str, *axes: int) -> str:
+        """A tensor without some axes of size 1."""
+        return self.add("Squeeze", [name, self.ints(*axes)])
+
+    def unsqueeze(self, name: str, *axes: int) -> str:
+        """A tensor with further axes of size 1."""
+        return self.add("Unsqueeze", [name, self.ints(*axes)])
+
+    def transpose(self, name: str, *order: int) -> str:
+        """A tensor with its axes in another order."""
+        return self.add("Transpose", [name], perm=list(order))
+
+    def reshape(self, name: str, *sizes: int) -> str:
+        """A tensor in another shape; 0 takes a size over, -1 is the rest."""
+        return self.add("Reshape", [name, self.ints(*sizes)])
+
+    def shape_tensor(self, dims: Sequence[Size]) -> str:
+        """A shape as a tensor."""
+        if all(len(set(size)) == 1 for size in dims):
+            return self.ints(*(size[0] for size in dims))
+        return self.add("Concat", [self.size_tensor(size) for size in dims], axis=0)
+
+    def to_shape(self, name: str, before: Sequence[Size], after: Sequence[Size]) -> str:
+        """A tensor in another shape, of which any dimensions may be open."""
+        is_open = [len(set(size)) > 1 for size in after]
+        if sum(is_open) <= 1:
+            return self.reshape(name, *(-1 if free else size[0] for free, size in zip(is_open, after)))
+        wanted = [
+            0 if number < len(before) and before[number] == size else -1 if free else size[0]
+            for number, (free, size) in enumerate(zip(is_open, after))
+        ]
+        if wanted.count(-1) <= 1:
+            return self.reshape(name, *wanted)
+        # 0 would mean "as before", and a cache of no tokens has a size of 0.
+        return self.add("Reshape", [name, self.shape_tensor(after)], allowzero=1)
+
+    def size_tensor(self, wanted: Size) -> str:
+        """One dimension as a list of one number, computed from those of the node's inputs or of the graph's.
+
+        Raises:
+            ShapeNotExpressible: it is none of them, no multiple, no product of two and no fraction.
+        """
+        if len(set(wanted)) == 1:
+            return self.ints(wanted[0])
+        known = [(self.x(i), axis, size) for i in range(len(self)) for axis, size in enumerate(self.dims(i))]
+        known += self.graph.input_sizes()
+        known = [one for one in known if len(set(one[2])) > 1]
+        for name, axis, size in known:
+            ratio = _ratio(wanted, size)
+            if ratio is not None:
+                found = self.size(name, axis)
+                return found if ratio == 1 else self.add("Mul", [found, self.ints(ratio)])
+        for name, axis, size in known:
+            for other, other_axis, other_size in known:
+                product = tuple(a * b for a, b in zip(size, other_size))
+                ratio = _ratio(wanted, product)
+                if ratio is not None:
+                    found = self.add("Mul", [self.size(name, axis), self.size(other, other_axis)])
+                    return found if ratio == 1 else self.add("Mul", [found, self.ints(ratio)])
+        for name, axis, size in known:
+            divisor = _ratio(size, wanted)
+            if divisor is not None:
+                return self.add("Div", [self.size(name, axis), self.ints(divisor)])
+            offset = {a - b for a, b in zip(wanted, size)}
+            if len(offset) == 1:
+                return self.add("Add", [self.size(name, axis), self.ints(offset.pop())])
+        where = f"layer '{self.layer}'" if self.layer else "the network itself"
+        raise ShapeNotExpressible(
+            f"export: the operator {self.op} ({self.name}, in {where}) makes a size that cannot be computed from those "
+            f"of its inputs ({', '.join(map(str, wanted))} in the trials). Type dynamic=batch."
+        )
+
+
+def _ratio(wanted: Size, size: Size) -> Optional[int]:
+    """The whole number that makes one dimension of the other in all probes."""
+    if not all(size) or any(a % b for a, b in zip(wanted, size)):
+        return None
+    ratios = {a // b for a, b in zip(wanted, size)}
+    return ratios.pop() if len(ratios) == 1 else None
+
+
+class OnnxGraph:
+    """An ONNX graph in the making.
+
+    Args:
+        symbol: the traced network.
+        parameters: values of its variables that are no inputs.
+        inputs: by name.
+        probes: sizes of the open dimensions; several, which are no multiples of each other.
+        converters: `mxtrain.export.converters.CONVERTERS`.
+
+    Raises:
+        Unsupported: names an operator that has no conversion.
+        ShapeNotExpressible: the network depends on a size that was left open.
+    """
+
+    def __init__(
+        self, symbol: Symbol, parameters: Mapping[str, np.ndarray], inputs: Mapping[str, Input],
+        probes: Sequence[Mapping[str, int]], converters: Mapping[str, Converter],
+    ):  # fmt: skip
+        given = set(symbol.list_inputs())
+        self.inputs = {name: one for name, one in inputs.items() if name in given}
+        self.parameters = {name: value for name, value in parameters.items() if name in given}
+        self.probes = probes
+        self.nodes: List[Dict[str, Any]]
+        loaded = json.loads(symbol.tojson(remove_amp_cast=False))
+        self.nodes, self._heads = loaded["nodes"], [(head[0], head[1]) for head in loaded["heads"]]
+        self._internals = symbol.get_internals()
+        self._first = first_outputs(self._internals, [node["name"] for node in self.nodes])
+        self._shapes = [self._shapes_for(sizes) for sizes in probes]
+        types = {name: np.dtype(one.dtype) for name, one in self.inputs.items()}
+        types.update((name, value.dtype) for name, value in self.parameters.items())
+        self._types = self._internals.infer_type(**types)[1]
+        self.names: Dict[Entry, str] = {}
+        self.initializers: Dict[str, TensorProto] = {}
+        self._made: List[Any] = []
+        self._shared: Dict[Tuple[str, Tuple[int, ...], bytes], str] = {}
+        self._count = 0
+        self._convert(converters)
+
+    def _shapes_for(self, sizes: Mapping[str, int]) -> List[Tuple[int, ...]]:
+        from mxtrain.engine.backend import mx
+
+        shapes = {name: one.shape(sizes) for name, one in self.inputs.items()}
+        shapes.update((name, value.shape) for name, value in self.parameters.items() if value.ndim)
+        try:
+            found = self._internals._infer_shape_impl(False, **shapes)[1]  # `infer_shape` prints what does not fit
+        except mx.MXNetError as error:
+            raise ShapeNotExpressible(f"export: the network takes no other sizes: {_last_line(error)}") from error
+        if found is None or any(shape is None for shape in found):
+            raise Unsupported("export: MXNet cannot infer the shapes of the network.")
+        return list(found)
+
+    # Shapes and types of tensors.
+
+    def dims(self, entry: Entry) -> List[Size]:
+        """The dimensions of a tensor of the symbol."""
+        return list(zip(*(shapes[self._first[entry[0]] + entry[1]] for shapes in self._shapes)))
+
+    def dtype(self, entry: Entry) -> str:
+        """The type of a tensor of the symbol."""
+        return np.dtype(self._types[self._first[entry[0]] + entry[1]]).name
+
+    def first(self, number: int) -> int:
+        """The place of a node's first output among the symbol's internals."""
+        return self._first[number]
+
+    def onnx_type(self, number: int) -> int:
+        """ONNX's type of a node's first output."""
+        return TYPES[self.dtype((number, 0))]
+
+    def input_sizes(self) -> List[Tuple[str, int, Size]]:
+        """Name, axis and size of the open dimensions of the inputs."""
+        return [
+            (name, axis, tuple(sizes[dim] for sizes in self.probes))
+            for name, one in self.inputs.items() for axis, dim in enumerate(one.dims) if isinstance(dim, str)
+        ]  # fmt: skip
+
+    def num_users(self, entry: Entry) -> int:
+        """The number of operators that read a tensor."""
+        return sum(tuple(used[:2]) == entry for node in self.nodes for used in node["inputs"])
+
+    # Nodes and constants of the ONNX graph.
+
+    def _new(self, name: str) -> str:
+        self._count += 1
+        return f"{name}_{self._count}"
+
+    def add(self, op: str, inputs: Sequence[str], **attrs: Any) -> str:
+        """Adds a node with one output; returns its name."""
+        return self.add_several(op, inputs, 1, **attrs)[0]
+
+    def add_several(
+        self, op: str, inputs: Sequence[str], count: int, names: Sequence[str] = (), **attrs: Any
+    ) -> List[str]:  # fmt: skip
+        """Adds a node with several outputs; returns their names."""
+        outputs = list(names) or [self._new(op) for _ in range(count)]
+        # Each has a name: onnxruntime's optimiser refuses two nodes of the same one.
+        self._made.append(helper.make_node(op, list(inputs), outputs, name=self._new(f"node_{op}"), **attrs))
+        return outputs
+
+    def constant(self, value: np.ndarray, name: str = "") -> str:
+        """A constant tensor."""
+        key = (value.dtype.str, value.shape, value.tobytes()) if value.size < LARGEST_SHARED and not name else None
+        if key in self._shared:
+            return self._shared[key]
+        found = name if name and name not in self.initializers else self._new(name or "constant")
+        self.initializers[found] = numpy_helper.from_array(np.array(value, order="C"), found)
+        if key is not None:
+            self._shared[key] = found
+        return found
+
+    def _convert(self, converters: Mapping[str, Converter]) -> None:
+        folded = self._constants()
+        for number, node in enumerate(self.nodes):
+            if number in folded:
+                continue
+            if node["op"] == "null":
+                self.names[number, 0] = node["name"]
+                continue
+            call = OperatorCall(self, number)
+            converter = converters.get(call.op)
+            if converter is None:
+                raise call.unsupported()
+            made = converter(call)
+            for output, name in enumerate([made] if isinstance(made, str) else made):
+                self.names[number, output] = name
+
+    def _constants(self) -> Set[int]:
+        """Computes in MXNet what depends on parameters alone; returns the numbers of these nodes."""
+        is_constant: List[bool] = []
+        for node in self.nodes:
+            inputs = [is_constant[entry[0]] for entry in node["inputs"]]
+            is_variable = node["op"] == "null"
+            is_constant.append(node["name"] in self.parameters if is_variable else bool(inputs) and all(inputs))
+        read = {entry[:2] for entry in self._heads}
+        for number, node in enumerate(self.nodes):
+            if not is_constant[number]:
+                read.update((entry[0], entry[1]) for entry in node["inputs"])
+        for number, output in sorted(read):
+            if not is_constant[number]:
+                continue
+            name = self.nodes[number]["name"]
+            if self.nodes[number]["op"] == "null":
+                self.names[number, output] = self.constant(self.parameters[name], name)
+                continue
+            piece = self._internals[self._first[number] + output]
+            self.names[number, output] = self.constant(evaluate(piece, self.parameters)[0], name)
+        return {number for number, constant in enumerate(is_constant) if constant}
+
+    def model(self, outputs: Sequence[str], metadata: Mapping[str, str]) -> ModelProto:
+        """The finished model.
+
+        Args:
+            outputs: names of the outputs, in the order of the symbol's.
+            metadata: written into it.
+        """
+        from mxtrain import __version__
+
+        infos = []
+        for name, head in zip(outputs, self._heads):
+            self.add_several("Identity", [self.names[head]], 1, [name])
+            dims = [self._dim_name(size, f"{name}_{axis}") for axis, size in enumerate(self.dims(head))]
+            infos.append(helper.make_tensor_value_info(name, TYPES[self.dtype(head)], dims))
+        inputs = [
+            helper.make_tensor_value_info(name, TYPES[one.dtype], list(one.dims)) for name, one in self.inputs.items()
+        ]  # fmt: skip
+        used = {name for node in self._made for name in node.input}
+        constants = [tensor for name, tensor in self.initializers.items() if name in used]
+        graph = helper.make_graph(self._made, "mxtrain", inputs, infos, constants)
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="mxtrain",
+            producer_version=__version__,
+        )  # fmt: skip
+        helper.set_model_props(model, dict(metadata))
+        if model.ByteSize() < 2**31:
+            checker.check_model(model)
+        return model
+
+    def _dim_name(self, size: Size, otherwise: str) -> Union[int, str]:
+        if len(set(size)) == 1:
+            return size[0]
+        return next((dim for dim in self.probes[0] if tuple(sizes[dim] for sizes in self.probes) == size), otherwise)
+
+
+def evaluate(symbol: Symbol, arrays: Mapping[str, np.ndarray]) -> List[np.ndarray]:
+    """Evaluates a symbol with MXNet.
+
+    Args:
+        symbol: to evaluate.
+        arrays: values of its variables; further ones are ignored.
+    """
+    from mxtrain.engine.backend import autograd, nd
+
+    given = [nd.array(arrays[name], dtype=arrays[name].dtype) for name in symbol.list_inputs()]
+    with autograd.predict_mode():
+        found = nd.CachedOp(symbol)(*given)
+    return [output.asnumpy() for output in (found if isinstance(found, (list, tuple)) else [found])]
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]

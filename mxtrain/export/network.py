@@ -1,0 +1,225 @@
+"""A trained network as an ONNX graph that takes samples as they are read. Imports MXNet and onnx.
+
+    uint8 images, ids, numbers -> mean and deviation -> the network -> its outputs, and predictions made of them
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.engine.backend import mx
+from mxtrain.errors import ConfigError
+from mxtrain.export.converters import CONVERTERS
+from mxtrain.export.graph import Input, OnnxGraph, evaluate
+from mxtrain.model.graph.trace import NotTraceable, input_names, symbol_of
+from mxtrain.types import Shape, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+    from mxnet.symbol import Symbol
+
+    from mxtrain.data.signature import Signature
+    from mxtrain.trained import Trained
+
+    Dims = Tuple[Union[int, str], ...]
+
+BATCHES = (5, 11, 23)
+"""Sizes of a batch that shapes are inferred for: primes, which no layer has as its size."""
+SEQUENCES = {"text": "length", "symbols": "length", "frames": "time", "interactions": "items"}
+"""The name of the first dimension of samples that may be longer or shorter, by the type of samples."""
+LEAST_OPEN = 5
+"""Sequences of fewer steps keep their size."""
+LARGER = ((0, 0), (32, 64), (96, 32))
+"""Pixels more than the trained height and width in each probe: multiples of what most networks divide sizes by."""
+INTEGRAL = 0.02
+"""Largest distance of a pixel, from 0 to 255, to the nearest integer. Pixels of 8-bit files are not exact integers
+after normalisation in float32 was undone."""
+Dynamic = Literal["auto", "batch", "none"]
+INPUT, STATE, OUTPUT = "input", "state", "output"
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """x * scale + shift of pixels from 0 to 255, (1, C, 1, 1) each."""
+
+    scale_1C11: np.ndarray
+    shift_1C11: np.ndarray
+
+    @classmethod
+    def of(cls, signature: Signature) -> Normalisation:
+        """That of images: `data.loading.placing.Placer` computes the same."""
+        channels = shapes_of(signature.shape)[0][0]
+        mean_C, std_C = (
+            np.asarray(values if len(values) == channels else [sum(values) / len(values)] * channels)
+            for values in (signature.mean, signature.std)
+        )
+        scale, shift = 1.0 / (255.0 * std_C), -mean_C / std_C
+        return cls(*(one.astype(np.float32)[None, :, None, None] for one in (scale, shift)))
+
+    def undo(self, image_BCHW: np.ndarray) -> np.ndarray:
+        """The pixels, 0 to 255, float32."""
+        return (image_BCHW - self.shift_1C11) / self.scale_1C11
+
+    def apply(self, symbol: Symbol) -> Symbol:
+        """Normalised pixels, as a symbol."""
+        names = ("normalisation_scale", "normalisation_shift")
+        scale, shift = (mx.sym.var(name) for name in names)
+        pixels = mx.sym.cast(symbol, dtype="float32")
+        return mx.sym.broadcast_add(mx.sym.broadcast_mul(pixels, scale), shift)
+
+    @property
+    def parameters(self) -> Dict[str, np.ndarray]:
+        """Arrays that `apply` reads, by name."""
+        return {"normalisation_scale": self.scale_1C11, "normalisation_shift": self.shift_1C11}
+
+
+class SymbolOperators:
+    """MXNet's operators of symbols, with `constant`, which keeps the values of constants."""
+
+    def __init__(self) -> None:
+        self.constants: Dict[str, np.ndarray] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(mx.sym, name)
+
+    def constant(self, value: np.ndarray) -> Symbol:
+        """A symbol for an array."""
+        name = f"decoding_constant{len(self.constants)}"
+        self.constants[name] = value
+        return mx.sym.var(name)
+
+
+class TracedNetwork:
+    """A network as a symbol from samples to outputs and predictions, which MXNet and ONNX evaluate.
+
+    Args:
+        trained: on a CPU in float32.
+        arrays: what enters the network and its states, of which the types are taken.
+
+    Raises:
+        ConfigError: the network cannot be traced.
+    """
+
+    def __init__(self, trained: Trained, arrays: Sequence[np.ndarray]):
+        description, signature = trained.description, trained.signature
+        network: gluon.Block = trained.strategy.gather()
+        self.shapes: List[Shape] = [tuple(shape) for shape in shapes_of(signature.shape)]
+        self.state_shapes: List[Shape] = [tuple(shape) for shape in description.model.state_shapes]
+        count = len(self.shapes) + len(self.state_shapes)
+        is_image = description.dataset.sample_type == "images" and len(signature.mean) > 0
+        self.normalisation = Normalisation.of(signature) if is_image else None
+        self.kind = description.dataset.sample_type
+        self._any_size = description.task.exports_any_size
+        self._types = [array.dtype.name for array in arrays]
+        self.reads_bytes = self.normalisation is not None and is_integral(self.normalisation.undo(arrays[0]))
+        """True if the graph takes images as uint8, False if as float32 from 0 to 255."""
+        try:
+            symbol, _ = symbol_of(network, training=False, num_inputs=count)
+        except NotTraceable as error:
+            raise ConfigError(f"export: the network cannot be traced: {error}.") from error
+        inner = input_names(count)
+        self.input_names = [f"{INPUT}{k}" for k in range(len(self.shapes))] if len(self.shapes) > 1 else [INPUT]
+        self.input_names += [f"{STATE}{k}" for k in range(len(self.state_shapes))]
+        given = {old: mx.sym.var(new) for old, new in zip(inner, self.input_names)}
+        if self.normalisation is not None:
+            given[inner[0]] = self.normalisation.apply(given[inner[0]])
+        joined: Any = symbol  # calling a symbol puts others in the place of its variables
+        raw = list(joined(**{name: one for name, one in given.items() if name in symbol.list_inputs()}))
+        num_states = len(self.state_shapes)
+        outputs, states = (raw[:-num_states], raw[-num_states:]) if num_states else (raw, [])
+        self.num_raw = len(outputs)
+        F: Any = SymbolOperators()
+        decoded = description.task.export_outputs(F, outputs, description, signature)
+        self.output_names = [f"{OUTPUT}{k}" for k in range(len(outputs))] if len(outputs) > 1 else [OUTPUT]
+        self.output_names += [f"next_{STATE}{k}" for k in range(num_states)]
+        self.output_names += list(decoded)
+        self.symbol = mx.sym.Group([*outputs, *states, *decoded.values()])
+        self.parameters = {name: one.data().asnumpy() for name, one in network.collect_params().items()}
+        self.parameters.update(F.constants)
+        if self.normalisation is not None:
+            self.parameters.update(self.normalisation.parameters)
+
+    def enter(self, arrays: Sequence[np.ndarray]) -> Dict[str, np.ndarray]:
+        """Inputs of the graph for a batch as a loader gives it.
+
+        Args:
+            arrays: what enters the network, and its states.
+        """
+        first, *others = arrays
+        if self.normalisation is not None:
+            first = self.normalisation.undo(first)
+            first = np.clip(np.rint(first), 0, 255).astype(np.uint8) if self.reads_bytes else first
+        named = dict(zip(self.input_names, [first, *others]))
+        read = self.symbol.list_inputs()
+        return {name: np.ascontiguousarray(array) for name, array in named.items() if name in read}
+
+    def evaluate(self, inputs: Mapping[str, np.ndarray], symbol: Optional[Symbol] = None) -> List[np.ndarray]:
+        """Returns the outputs that MXNet computes."""
+        return evaluate(self.symbol if symbol is None else symbol, {**self.parameters, **inputs})
+
+    def choices(self, dynamic: Dynamic) -> Iterator[Tuple[Dict[str, Input], List[Dict[str, int]]]]:
+        """Inputs, and sizes of their open dimensions to infer shapes for: all that may be open first, then the batch
+        alone, then nothing.
+
+        Args:
+            dynamic: auto = all of these; batch = not the first; none = only the last.
+        """
+        wanted = self._open_shapes()
+        if dynamic == "auto" and wanted != self.shapes:
+            yield self._inputs("batch", wanted), self._probes(wanted)
+        if dynamic != "none":
+            yield self._inputs("batch", self.shapes), self._probes(self.shapes)
+        yield self._inputs(1, self.shapes), [{}]
+
+    def _open_shapes(self) -> List[Dims]:
+        if self.normalisation is not None:
+            is_open = self._any_size and len(self.shapes) == 1
+            return [(self.shapes[0][0], "height", "width")] if is_open else list(self.shapes)
+        name = SEQUENCES.get(self.kind)
+        if name is None:
+            return list(self.shapes)
+        names: Dict[int, str] = {}
+        for shape in self.shapes:
+            if shape and shape[0] >= LEAST_OPEN:
+                names.setdefault(shape[0], name if not names else f"{name}{len(names)}")
+        return [(names.get(shape[0], shape[0]), *shape[1:]) if shape else shape for shape in self.shapes]
+
+    def _inputs(self, batch: Union[int, str], shapes: Sequence[Dims]) -> Dict[str, Input]:
+        types = ["uint8" if self.reads_bytes else self._types[0], *self._types[1:]]
+        dims = [(batch, *shape) for shape in [*shapes, *self.state_shapes]]
+        read = self.symbol.list_inputs()
+        return {
+            name: Input(one, dtype) for name, one, dtype in zip(self.input_names, dims, types) if name in read
+        }  # fmt: skip
+
+    def _probes(self, shapes: Sequence[Dims]) -> List[Dict[str, int]]:
+        sizes = {
+            name: size for dims, shape in zip(shapes, self.shapes) for name, size in zip(dims, shape)
+            if isinstance(name, str)
+        }  # fmt: skip
+        probes = []
+        for number, batch in enumerate(BATCHES):
+            probe = {"batch": batch}
+            for name, size in sizes.items():
+                more = {"height": LARGER[number][0], "width": LARGER[number][1]}
+                probe[name] = size + more[name] if name in more else _shorter(size)[number]
+            probes.append(probe)
+        return probes
+
+    def build(self, inputs: Mapping[str, Input], probes: Sequence[Mapping[str, int]]) -> OnnxGraph:
+        """The graph for one of `choices`."""
+        return OnnxGraph(self.symbol, self.parameters, inputs, probes, CONVERTERS)
+
+
+def _shorter(size: int) -> Tuple[int, ...]:
+    """Lengths of a sequence in the probes: apart from each other also behind layers that take every fourth step."""
+    return size, size - max(size // 4, 1), size - max(size // 2 + 1, 3)
+
+
+def is_integral(image_BCHW: np.ndarray) -> bool:
+    """Returns True if pixels are whole numbers from 0 to 255, as those of files of 8 bits are."""
+    whole = np.rint(image_BCHW)
+    return bool((np.abs(image_BCHW - whole) < INTEGRAL).all() and whole.min() >= 0 and whole.max() <= 255)

@@ -1,0 +1,150 @@
+"""Exports a trained network: traces, converts, proves and writes it. Imports MXNet and onnx."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping
+
+import numpy as np
+
+from mxtrain.engine.backend import mx
+from mxtrain.export.folder import new_folder, write_model, write_proof, write_texts
+from mxtrain.export.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
+from mxtrain.export.network import Dynamic, TracedNetwork
+from mxtrain.export.proof import (
+    Case,
+    cases_for,
+    compare_metrics,
+    prove,
+    read_samples,
+    with_onnx,
+)
+from mxtrain.export.standalone import load_session
+from mxtrain.training.loaders import build_loader
+
+if TYPE_CHECKING:
+    from mxtrain.data.base import Samples
+    from mxtrain.trained import Trained
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A converted network and its proof.
+
+    Attributes:
+        graph: converted.
+        inputs: by name, with what is open.
+        cases: of the proof.
+    """
+
+    graph: OnnxGraph
+    inputs: Mapping[str, Input]
+    cases: List[Case]
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """Result of an export.
+
+    Attributes:
+        folder: that was written.
+        errors: relative error of each output.
+        metrics: by name, the value of MXNet and that of onnxruntime.
+        fixed: what was to be open and is not, with the reason; empty if everything is.
+    """
+
+    folder: Path
+    errors: Mapping[str, float]
+    metrics: Mapping[str, Mapping[str, float]]
+    fixed: str
+
+
+def export_network(
+    trained: Trained, source: Samples, folder: Path, facts: Mapping[str, Any], split: str, limit_batches: int,
+    dynamic: Dynamic = "auto",
+) -> ExportReport:  # fmt: skip
+    """Exports a network into a new folder.
+
+    Args:
+        trained: on a CPU in float32.
+        source: of real samples.
+        folder: that is made.
+        facts: of the checkpoint, for the report.
+        split: the name of the split that `source` is of.
+        limit_batches: batches of the repeated evaluation.
+        dynamic: which sizes may be open, see `TracedNetwork.choices`.
+
+    Raises:
+        ConfigError: an operator has no conversion.
+        NotProven: onnxruntime computes something else than MXNet.
+        DataError: there is such a folder, or it cannot be written.
+    """
+    description, signature = trained.description, trained.signature
+    with new_folder(folder) as draft:
+        sampled = read_samples(trained, source)
+        network = TracedNetwork(trained, sampled.arrays)
+        fixed, found = "", None
+        for inputs, probes in network.choices(dynamic):
+            try:
+                graph = network.build(inputs, probes)
+                cases = cases_for(network, sampled, inputs)
+                found = Candidate(graph, inputs, cases)
+                model = graph.model(network.output_names, _metadata(description.task.name, facts))
+                write_model(draft, model)
+                session = load_session(str(draft))
+                break
+            except (ShapeNotExpressible, mx.MXNetError) as error:
+                reason = error
+                fixed = fixed or str(error).splitlines()[0]
+                found = None
+        if found is None:
+            raise reason
+        errors = prove(graph, model, network, session, found.cases)
+        is_open = next(iter(found.inputs.values())).dims[0] == "batch"
+        compared = with_onnx(trained, network, session, is_open)
+        values = [
+            one.evaluator.measure(
+                build_loader(description, source, signature, trained.device, limit_batches=limit_batches)
+            ) for one in (trained, compared)
+        ]  # fmt: skip
+        metrics = compare_metrics(*values)
+        write_proof(draft, found.cases)
+        written = _signature(trained, network, found.inputs, session)
+        report = {
+            "format": "onnx", "opset": OPSET, "ir_version": IR_VERSION, **facts, "errors": errors,
+            "metrics": metrics, "evaluated": f"{split}, {limit_batches} batches at most", "fixed": fixed,
+            "versions": versions(),
+        }  # fmt: skip
+        write_texts(draft, written, report)
+    return ExportReport(folder, errors, metrics, fixed)
+
+
+def _metadata(task: str, facts: Mapping[str, Any]) -> Dict[str, str]:
+    return {"task": task, **{name: str(value) for name, value in facts.items()}}
+
+
+def _signature(
+    trained: Trained, network: TracedNetwork, inputs: Mapping[str, Input], session: Any
+) -> Dict[str, Any]:  # fmt: skip
+    signature = trained.signature
+    return {
+        "task": trained.description.task.name, "samples": network.kind,
+        "inputs": [{"name": name, "dtype": one.dtype, "shape": list(one.dims)} for name, one in inputs.items()],
+        "outputs": [{"name": one.name, "shape": list(one.shape)} for one in session.get_outputs()],
+        "class_names": list(signature.class_names), "signature": signature.to_json(),
+        "signature_class": type(signature).__name__,
+    }  # fmt: skip
+
+
+def versions() -> Dict[str, str]:
+    """Versions of what the numbers come from."""
+    import onnx
+    import onnxruntime
+
+    from mxtrain import __version__
+
+    return {
+        "mxtrain": __version__, "mxnet": mx.__version__, "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__, "numpy": np.__version__,
+    }  # fmt: skip

@@ -1,0 +1,338 @@
+"""Runs an exported network and repeats its proof. Needs onnxruntime and NumPy, and Pillow to read images.
+
+    python predict.py FILE...          predictions, a JSON object a line
+    python predict.py --check          repeats the proof: MXNet's outputs for a few samples
+
+A folder may come from anybody: nothing in it is executed, no file outside of it is read, and sizes are limited before
+anything is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import zipfile
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+import numpy as np
+
+MODEL, WEIGHTS, SIGNATURE, PROOF, REPORT = "model.onnx", "model.onnx.data", "signature.json", "proof.npz", "export.json"
+MAX_MODEL_BYTES, MAX_WEIGHT_BYTES = 2**31, 1 << 36
+MAX_JSON_BYTES, MAX_PROOF_BYTES, MAX_ARRAYS = 1 << 26, 1 << 29, 1000
+RANKED = "detections"
+"""Name of the output whose rows are in the order of their scores."""
+MAX_ERROR = 1e-4
+"""Largest difference from MXNet's outputs, relative to the largest number of an output."""
+
+
+class UnusableFolder(Exception):
+    """A folder that is no export, or whose network computes something else than was proven."""
+
+
+def read_file(folder: str, name: str, at_most: int) -> bytes:
+    """Reads a regular file of the folder, which is no link."""
+    path = os.path.join(folder, name)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnusableFolder(f"{path} cannot be read: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > at_most:
+            raise UnusableFolder(f"{path} cannot be read: it is no regular file of at most {at_most:,} bytes")
+        return file.read(status.st_size)
+
+
+def read_json(folder: str, name: str) -> Dict[str, Any]:
+    """Reads a JSON object."""
+    try:
+        found = json.loads(read_file(folder, name, MAX_JSON_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise UnusableFolder(f"{os.path.join(folder, name)} holds no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UnusableFolder(f"{os.path.join(folder, name)} holds no JSON object")
+    return found
+
+
+def fields(message: memoryview) -> Iterator[Tuple[int, Any]]:
+    """The fields of a protocol buffer: number and value; bytes for those with a length."""
+    position, end = 0, len(message)
+
+    def varint() -> int:
+        nonlocal position
+        value = shift = 0
+        while True:
+            byte = message[position]
+            position += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+            if shift > 63:
+                raise ValueError("a number has no end")
+
+    while position < end:
+        key = varint()
+        if key >> 32:  # other readers ignore the bits above
+            raise ValueError("a key is too large")
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        size = {1: 8, 5: 4}.get(key & 7) if key & 7 != 2 else varint()
+        if size is None or position + size > end:
+            raise ValueError("a field has no end")
+        yield key >> 3, message[position : position + size]
+        position += size
+
+
+# Numbers of fields in onnx.proto: which messages hold which, down to tensors and the operators' domains.
+_GRAPH, _OPERATOR_SET, _FUNCTION, _NODE, _INITIALIZER, _SPARSE, _ATTRIBUTE, _LOCATION = range(8)
+_MESSAGES: Dict[int, Dict[int, int]] = {
+    _GRAPH: {1: _NODE, 5: _INITIALIZER, 15: _SPARSE},
+    _NODE: {5: _ATTRIBUTE},
+    _ATTRIBUTE: {5: _INITIALIZER, 6: _GRAPH, 10: _INITIALIZER, 11: _GRAPH, 22: _SPARSE, 23: _SPARSE},
+    _SPARSE: {1: _INITIALIZER, 2: _INITIALIZER},
+    _INITIALIZER: {13: _LOCATION},
+}  # fmt: skip
+KNOWN = (b"", b"ai.onnx")
+_MODEL = {7: _GRAPH, 8: _OPERATOR_SET, 20: _FUNCTION, 25: _FUNCTION}
+
+
+def check_model(content: bytes) -> None:
+    """Refuses what is no plain ONNX model: operators of other domains, functions, data in other files.
+
+    Raises:
+        UnusableFolder: says what it holds.
+    """
+    waiting: List[Tuple[memoryview, Dict[int, int]]] = [(memoryview(content), _MODEL)]
+    try:
+        while waiting:
+            message, known = waiting.pop()
+            for number, value in fields(message):
+                kind = known.get(number)
+                if kind == _FUNCTION:
+                    raise UnusableFolder(f"{MODEL} defines operators of its own")
+                if kind == _OPERATOR_SET and any(n == 1 and v not in KNOWN for n, v in fields(value)):
+                    raise UnusableFolder(f"{MODEL} has operators that are not ONNX's")
+                if kind == _LOCATION:
+                    found = list(fields(value))
+                    parts = dict(found)
+                    if len(parts) < len(found):  # some readers take the first one, others the last one
+                        raise ValueError("a field is given twice")
+                    if parts.get(1) == b"location" and parts.get(2) != WEIGHTS.encode():
+                        raise UnusableFolder(f"{MODEL} reads data outside of {WEIGHTS}")
+                elif kind in _MESSAGES:
+                    waiting.append((value, _MESSAGES[kind]))
+    except (ValueError, IndexError, TypeError, AttributeError) as error:
+        raise UnusableFolder(f"{MODEL} is damaged: {error}") from error
+
+
+def load_session(folder: str, threads: int = 0) -> Any:
+    """Opens the network. Raises: UnusableFolder."""
+    import onnxruntime
+
+    content = read_file(folder, MODEL, MAX_MODEL_BYTES)
+    check_model(content)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    weights = os.path.join(folder, WEIGHTS)
+    given: Any = content
+    if os.path.lexists(weights):  # beside the model, which is then opened by its path
+        status = os.lstat(weights)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_WEIGHT_BYTES:
+            raise UnusableFolder(f"{weights} cannot be read: it is no regular file, or too large")
+        given = os.path.join(folder, MODEL)
+    try:
+        return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of onnxruntime, which has no common class for them
+        raise UnusableFolder(f"onnxruntime cannot load {os.path.join(folder, MODEL)}: {error}") from error
+
+
+def run(session: Any, inputs: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    """The outputs by name. Raises: UnusableFolder: the inputs do not fit."""
+    names = [one.name for one in session.get_outputs()]
+    try:
+        return dict(zip(names, session.run(names, inputs)))
+    except Exception as error:
+        raise UnusableFolder(f"onnxruntime cannot run the network: {error}") from error
+
+
+def read_arrays(folder: str, name: str = PROOF) -> Dict[str, np.ndarray]:
+    """The arrays of a file made by numpy.savez, without unpickling and within limits."""
+    import io
+
+    found, total = {}, 0
+    try:
+        with zipfile.ZipFile(io.BytesIO(read_file(folder, name, MAX_PROOF_BYTES))) as archive:
+            members = archive.infolist()
+            if len(members) > MAX_ARRAYS or sum(one.file_size for one in members) > MAX_PROOF_BYTES:
+                raise UnusableFolder(f"{os.path.join(folder, name)} unpacks to more than {MAX_PROOF_BYTES:,} bytes")
+            for member in members:
+                with archive.open(member) as stream:
+                    version = np.lib.format.read_magic(stream)
+                    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else \
+                        np.lib.format.read_array_header_2_0  # fmt: skip
+                    shape, is_fortran, dtype = read(stream)
+                    size = dtype.itemsize * int(np.prod(shape, dtype=object))
+                    total += size
+                    if dtype.hasobject or is_fortran or total > MAX_PROOF_BYTES:
+                        raise UnusableFolder(f"{os.path.join(folder, name)} holds an array that is not read")
+                    content = stream.read(size + 1)
+                    if len(content) != size:
+                        raise ValueError(f"{member.filename} is not as large as it says")
+                    found[member.filename[: -len(".npy")]] = np.frombuffer(content, dtype).reshape(shape)
+    except (ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, SyntaxError) as error:
+        raise UnusableFolder(f"{os.path.join(folder, name)} is damaged: {error}") from error
+    except Exception as error:  # zlib.error and others of a damaged archive
+        if isinstance(error, UnusableFolder):
+            raise
+        raise UnusableFolder(f"{os.path.join(folder, name)} is damaged: {error}") from error
+    return found
+
+
+def cases_of(arrays: Dict[str, np.ndarray]) -> List[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]]:
+    """Inputs and MXNet's outputs of each case of the proof; arrays are named e.g. "0/input/tokens"."""
+    found: Dict[str, Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]] = {}
+    for name, array in arrays.items():
+        number, _, rest = name.partition("/")
+        kind, _, own = rest.partition("/")
+        if kind not in ("input", "output"):
+            raise UnusableFolder(f"{PROOF} holds {name[:100]}, which is no array of a proof")
+        found.setdefault(number, ({}, {}))[kind == "output"][own] = array
+    return [found[number] for number in sorted(found)]
+
+
+def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference, relative to the largest number that was expected; infinite if shapes differ or numbers
+    that are not finite are elsewhere."""
+    if found.shape != expected.shape:
+        return float("inf")
+    if not expected.size:
+        return 0.0
+    x, y = found.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(y)
+    if not (np.isfinite(x) == finite).all() or not np.array_equal(x[~finite], y[~finite], equal_nan=True):
+        return float("inf")
+    scale = np.abs(y[finite]).max(initial=0.0) or 1.0
+    return float(np.abs(x - y)[finite].max(initial=0.0) / scale)
+
+
+def detections_error(found: np.ndarray, expected: np.ndarray) -> float:
+    """The same for detections (B, N, 6 or more): class, score, box. Rows of equal scores have no order, and of those
+    that are as low as the last one it is not defined which are kept: each row is compared with the nearest one."""
+    error = relative_error(found[..., 1], expected[..., 1])
+    scale = float(np.abs(expected).max(initial=1.0))
+    for found_N6, expected_N6 in zip(found, expected):
+        own_N6, other_N6 = (one[one[:, 0] >= 0].astype(np.float64) for one in (found_N6, expected_N6))
+        if len(other_N6) == len(expected_N6):  # some may have been cut off
+            other_N6 = other_N6[other_N6[:, 1] > other_N6[-1, 1] + MAX_ERROR]
+        if len(other_N6) and not len(own_N6):
+            return float("inf")
+        for row_6 in other_N6:
+            away_N = np.abs(own_N6 - row_6).max(axis=1) / scale
+            error = max(error, float(away_N[own_N6[:, 0] == row_6[0]].min(initial=np.inf)))
+    return error
+
+
+def errors_of(session: Any, cases: Sequence[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]]) -> Dict[str, float]:
+    """The largest relative error of each output over all cases."""
+    errors: Dict[str, float] = {}
+    for inputs, expected in cases:
+        outputs = run(session, inputs)
+        for name, array in expected.items():
+            if name not in outputs:
+                raise UnusableFolder(f"{MODEL} has no output {name!r}, which {PROOF} has")
+            compare = detections_error if name == RANKED and array.ndim == 3 else relative_error
+            error = compare(outputs[name], array) if outputs[name].shape == array.shape else float("inf")
+            errors[name] = max(errors.get(name, 0.0), error)
+    return errors
+
+
+def check(folder: str) -> Dict[str, float]:
+    """Repeats the proof of a folder; returns the relative error of each output.
+
+    Raises:
+        UnusableFolder: the folder is no export, or an error is larger than `MAX_ERROR`.
+    """
+    for name in (SIGNATURE, REPORT):
+        read_json(folder, name)
+    cases = cases_of(read_arrays(folder))
+    if not any(expected for _, expected in cases):
+        raise UnusableFolder(f"{os.path.join(folder, PROOF)} proves nothing: it holds no outputs")
+    errors = errors_of(load_session(folder), cases)
+    wrong = {name: error for name, error in errors.items() if not error <= MAX_ERROR}
+    if wrong:
+        listed = ", ".join(f"{name} {error:.1e}" for name, error in wrong.items())
+        raise UnusableFolder(f"{folder}: outputs differ from MXNet's by more than {MAX_ERROR:.0e}: {listed}")
+    return errors
+
+
+def read_image(path: str, signature: Dict[str, Any]) -> np.ndarray:
+    """(1, C, H, W) uint8: the central part of an image, resized as in training."""
+    from PIL import Image, ImageOps
+
+    decoding = signature["signature"]["decoding"]
+    channels, height, width = signature["signature"]["shape"]
+    with Image.open(path) as opened:
+        image = ImageOps.exif_transpose(opened).convert("L" if decoding["shape"][0] == 1 else "RGB")
+    full_width, full_height = image.size
+    if decoding.get("fit") == "stretch":
+        box = (0.0, 0.0, full_width, full_height)
+    elif "frame" in decoding or decoding.get("fit"):
+        raise UnusableFolder(f"{path}: this network takes images in a frame; pass arrays in a .npz file")
+    else:
+        unit = min(full_width / width, full_height / height) * decoding["central_crop"]
+        left, top = (full_width - unit * width) / 2, (full_height - unit * height) / 2
+        box = (left, top, min(left + unit * width, full_width), min(top + unit * height, full_height))
+    # Pillow's filter averages over all pixels of a smaller image, as mxtrain's does.
+    pixels = np.asarray(image.resize((width, height), Image.BILINEAR, box=box))
+    image_1CHW = pixels.reshape(height, width, -1).transpose(2, 0, 1)[None]
+    return np.broadcast_to(image_1CHW, (1, channels, height, width)).copy()
+
+
+def inputs_of(path: str, signature: Dict[str, Any]) -> Dict[str, np.ndarray]:
+    """The inputs in a file: a .npz file with arrays by the names of the inputs, a .json file likewise, or an image."""
+    types = {one["name"]: one["dtype"] for one in signature["inputs"]}
+    folder, name = os.path.split(os.path.abspath(path))
+    if path.endswith(".npz"):
+        return read_arrays(folder, name)
+    if path.endswith(".json"):
+        return {key: np.asarray(value, types.get(key)) for key, value in read_json(folder, name).items()}
+    if signature["samples"] != "images":
+        raise UnusableFolder(f"{path}: give a .json or .npz file with the inputs {', '.join(types)}")
+    return {next(iter(types)): read_image(path, signature).astype(next(iter(types.values())))}
+
+
+def main(arguments: Sequence[str], folder: str) -> int:
+    """Predicts or checks; returns the exit code."""
+    try:
+        if list(arguments) == ["--check"]:
+            errors = check(folder)
+            print("\n".join(f"{name}: relative error {error:.1e}" for name, error in errors.items()))
+            return 0
+        signature, session = read_json(folder, SIGNATURE), load_session(folder)
+        if not arguments:
+            print((__doc__ or "").strip())
+            return 2
+        names = signature.get("class_names", [])
+        for path in arguments:
+            outputs = run(session, inputs_of(path, signature))
+            row: Dict[str, Any] = {"file": path}
+            if "probabilities" in outputs and names:
+                best = int(outputs["probabilities"][0].argmax())
+                row.update({"class": names[best], "probability": round(float(outputs["probabilities"][0, best]), 6)})
+            else:
+                row.update({name: array.tolist() for name, array in outputs.items()})
+            print(json.dumps(row, ensure_ascii=False))
+    except (UnusableFolder, OSError, KeyError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.path.dirname(os.path.abspath(__file__))))

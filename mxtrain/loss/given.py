@@ -1,0 +1,67 @@
+"""A loss that was passed as a block."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.given import Given, plain_attributes
+from mxtrain.loss.custom import CustomLoss
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.annotations import LossBlock
+
+OF_EVERY_BLOCK = frozenset(("_empty_prefix", "_prefix", "_name", "_active", "_backend", "_v2", "_partition_if_dynamic",
+                            "_first_forward", "_out_format", "_called_infer_shape_already"))  # fmt: skip
+"""Attributes of Gluon's own, which say nothing of what is computed."""
+
+
+class GivenLoss(Given, CustomLoss):
+    """A gluon loss block; see `CustomLoss` for what it is given and must return."""
+
+    argument: ClassVar[str] = "loss"
+
+    target: Any = None
+    """Not used: the block is at hand."""
+
+    @classmethod
+    def describe_object(cls, block: Any) -> Dict[str, Any]:
+        """Returns facts that identify a loss besides its class: its own plain attributes and those of Gluon's losses.
+
+        Raises:
+            ConfigError: it is no block.
+        """
+        from mxtrain.engine.backend import gluon
+
+        if not isinstance(block, gluon.Block):
+            raise ConfigError(
+                f"loss={block!r:.60}: must be a gluon.loss.Loss or another gluon.Block of (scores, labels) -> (B,), "
+                f'and is a {type(block).__name__}. To choose a loss by its name, give an override: "loss=hinge". '
+                "mxtrain.session takes functions."
+            )
+        return {"arguments": plain_attributes(block, without=OF_EVERY_BLOCK)}
+
+    @property
+    def name(self) -> str:
+        return self.object
+
+    def block(self) -> gluon.Block:
+        if self.is_given:
+            return self.require()
+        from mxtrain.engine.backend import gluon
+
+        class MissingLoss(gluon.Block):
+            """Takes the place of a loss in a network that only predicts."""
+
+            def forward(block, *arrays: object) -> None:
+                self.require()
+
+        return MissingLoss()
+
+    def check(
+        self, block: LossBlock, score_shape: Tuple[int, ...], target_shape: Optional[Tuple[int, ...]] = None,
+        num_outputs: int = 1,
+    ) -> bool:  # fmt: skip
+        return self.is_given and super().check(block, score_shape, target_shape, num_outputs)

@@ -1,0 +1,74 @@
+"""A learning rate that falls when validations no longer find better values."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from mxtrain.callback.action import Action, Control
+from mxtrain.lr_scheduler.schedules import Schedule
+from mxtrain.types import NonNegative, NonNegativeFloat, ProperFraction
+
+
+class Plateau(Schedule):
+    """Multiplied by `gamma` after more than `patience` validations without an improvement.
+
+    Source: the rule is that of torch.optim.lr_scheduler.ReduceLROnPlateau, without its `eps`.
+    """
+
+    monitor: str = "val/accuracy"
+    """A value that is measured; whether larger or smaller is better follows from the metric."""
+    gamma: ProperFraction = 0.1
+    """Factor at each fall."""
+    patience: NonNegative = 5
+    """Validations without improvement that are waited for; the rate falls at the next one."""
+    threshold: NonNegativeFloat = 1e-4
+    """The least change that counts as an improvement."""
+    threshold_mode: Literal["rel", "abs"] = "rel"
+    """rel: `threshold` is a fraction of the best value; abs: a difference from it."""
+    cooldown: NonNegative = 0
+    """Validations after a fall that do not count as waited for."""
+    min_lr: NonNegativeFloat = 0.0
+    """Learning rate below which it does not fall."""
+
+    @property
+    def monitored(self) -> str:
+        return self.monitor
+
+    def build_action(self) -> Action:
+        return ReduceOnPlateau(self)
+
+    def is_better(self, value: float, best: float, direction: str) -> bool:
+        """Returns True if a value is an improvement over the best one."""
+        sign = 1.0 if direction == "max" else -1.0
+        margin = self.threshold * (best if self.threshold_mode == "rel" else 1.0)
+        # As in PyTorch: the margin is best * threshold, so that of a negative best has the other sign.
+        return value > best + margin if sign > 0 else value < best - margin
+
+
+class ReduceOnPlateau(Action):
+    """See `Plateau`. `state`: factor of the base rate, best value, validations waited, and left of the cooldown."""
+
+    def __init__(self, spec: Plateau):
+        self._spec = spec
+
+    def after_validation(self, run: Control) -> None:
+        spec, value = self._spec, run.values[self._spec.monitor]
+        state = {"factor": 1.0, "best": None, "waited": 0, "cooldown": 0, **self.state}
+        direction = run.direction(spec.monitor.split("/", 1)[1])
+        if math.isfinite(value) and (state["best"] is None or spec.is_better(value, state["best"], direction)):
+            state.update(best=value, waited=0)
+        else:
+            state["waited"] += 1
+        if state["cooldown"] > 0:
+            state.update(cooldown=state["cooldown"] - 1, waited=0)
+        if state["waited"] > spec.patience:
+            factor = max(state["factor"] * spec.gamma, min(spec.min_lr / run.lr, state["factor"]))
+            if factor < state["factor"]:
+                run.say(
+                    f"{spec.monitor} has not improved for {state['waited']} validations (best {state['best']}): "
+                    f"learning rate {run.lr * state['factor']:.4g} -> {run.lr * factor:.4g}"
+                )
+                run.scale_lr(factor)
+            state.update(factor=factor, cooldown=spec.cooldown, waited=0)
+        self.state = state

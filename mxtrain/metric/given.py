@@ -1,0 +1,90 @@
+"""Metrics that were passed as objects or functions.
+
+Legend: N samples, B batch, D numbers of a prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Dict, Literal, Optional, Tuple, Type
+
+import numpy as np
+
+from mxtrain.errors import ConfigError
+from mxtrain.given import Given
+from mxtrain.metric.host import Collected, HostMetric, HostPredictions
+
+ERRORS = ("mae", "mse", "rmse", "cross-entropy", "nll-loss", "perplexity", "loss")
+"""Names of MXNet's metrics that get better where they fall."""
+
+
+class PredictionsAndTargets(Collected):
+    """All numbers of each prediction, then those of its target."""
+
+    shapes: Tuple[Tuple[int, ...], ...] = ()
+    """Of one prediction and one target, known with the first batch."""
+
+    @property
+    def width(self) -> int:  # type: ignore[override]  # not of the class
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        if not isinstance(prediction_B, np.ndarray):
+            raise ConfigError("metric: predictions of this task differ in their shapes, which no EvalMetric takes.")
+        self.shapes = (prediction_B.shape[1:], target_B.shape[1:])
+        columns = [array.reshape(len(index_B), -1) for array in (prediction_B, target_B)]
+        places_B2 = np.stack([index_B, np.zeros(len(index_B))], axis=1)
+        self._parts.append(np.concatenate([places_B2, *columns], axis=1).astype(np.float64))
+
+
+class GivenMetric(Given, HostMetric):
+    """An mxnet.metric.EvalMetric, or a function of (targets, predictions) -> float, over all samples of a split."""
+
+    argument: ClassVar[str] = "metric"
+    collects: ClassVar[Type[Collected]] = PredictionsAndTargets
+    tasks: ClassVar[Tuple[str, ...]] = ()
+
+    better: Literal["max", "min"] = "max"
+    """The direction in which it gets better."""
+
+    @classmethod
+    def describe_object(cls, value: Any) -> Dict[str, Any]:
+        """Returns facts that identify a metric besides its class: the direction in which it gets better.
+
+        Raises:
+            ConfigError: it is not a metric.
+        """
+        from mxtrain.engine.backend import mx
+
+        is_metric = isinstance(value, mx.metric.EvalMetric)
+        if isinstance(value, (type, mx.metric.CompositeEvalMetric)) or not (is_metric or callable(value)):
+            raise ConfigError(
+                f"metric={value!r:.60}: must be an mxnet.metric.EvalMetric, a function of (targets, predictions) -> "
+                "float, or a dict of these by name. To choose metrics by their names, give an override: "
+                '"metric=[accuracy,f1]".'
+            )
+        return {"better": "min" if is_metric and value.name in ERRORS else "max"}
+
+    @property
+    def direction(self) -> Literal["max", "min"]:  # type: ignore[override]  # the class variable of others
+        return self.better
+
+    def compute(self, collected: Collected) -> float:
+        assert isinstance(collected, PredictionsAndTargets)
+        rows = collected.samples()[:, 2:]
+        if not len(rows):
+            return math.nan
+        shape, target_shape = collected.shapes
+        count = math.prod(shape)
+        prediction_N = rows[:, :count].reshape(-1, *shape).astype(np.float32)
+        target_N = rows[:, count:].reshape(-1, *target_shape).astype(np.float32)
+        metric = self.require()
+        from mxtrain.engine.backend import mx, nd
+
+        if not isinstance(metric, mx.metric.EvalMetric):
+            return float(metric(target_N, prediction_N))
+        metric.reset()
+        metric.update([nd.array(target_N)], [nd.array(prediction_N)])
+        return float(metric.get()[1])

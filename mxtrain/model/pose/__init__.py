@@ -1,1 +1,0 @@
-"""What networks that find key points have in common."""

@@ -1,0 +1,172 @@
+"""Weights that GluonCV and GluonNLP publish, by name: found in their local cache, or downloaded into it.
+
+The cache is that of the libraries: `$MXNET_HOME/models`, by default `~/.mxnet/models`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import logging
+import os
+import re
+from pathlib import Path
+from typing import Dict, List, Mapping, Tuple
+
+from mxtrain.download.archives import unpacked
+from mxtrain.download.transfer import WrongContent, fetch, verify_checksum
+from mxtrain.errors import DownloadError, WeightsError, did_you_mean
+from mxtrain.files.regular_files import read_regular_text
+
+log = logging.getLogger("mxtrain")
+
+PRETRAINED = "pretrained"
+"""Means the published weights of the network that is described."""
+REPOSITORY = "MXNET_GLUON_REPO"
+"""The variable that names another server than the official one."""
+OFFICIAL = "https://apache-mxnet.s3-accelerate.dualstack.amazonaws.com/"
+MAX_UNPACKED_BYTES = 4 << 30
+
+GLUONNLP_SHA1: Mapping[str, str] = {
+    "bert_12_768_12_book_corpus_wiki_en_cased": "5656dac6965b5054147b0375337d5a6a7a2ff832",
+    "bert_12_768_12_book_corpus_wiki_en_uncased": "75cc780f085e8007b3bf6769c6348bb1ff9a3074",
+    "bert_12_768_12_openwebtext_book_corpus_wiki_en_uncased": "a56e24015a777329c795eed4ed21c698af03c9ff",
+    "bert_12_768_12_wiki_multilingual_uncased": "237f39851b24f0b56d70aa20efd50095e3926e26",
+    "bert_12_768_12_wiki_multilingual_cased": "b0f57a207f85a7d361bb79de80756a8c9a4276f7",
+    "bert_12_768_12_wiki_cn_cased": "885ebb9adc249a170c5576e90e88cfd1bbd98da6",
+    "bert_12_768_12_scibert_scivocab_uncased": "6c82d963fc8fa79c35dd6cb3e1725d1e5b6aa7d7",
+    "bert_12_768_12_scibert_scivocab_cased": "adf9c81e72ac286a37b9002da8df9e50a753d98b",
+    "bert_12_768_12_scibert_basevocab_uncased": "75acea8e8386890120533d6c0032b0b3fcb2d536",
+    "bert_12_768_12_scibert_basevocab_cased": "8e86e5de55d6dae99123312cd8cdd8183a75e057",
+    "bert_12_768_12_biobert_v1.0_pmc_cased": "a07780385add682f609772e81ec64aca77c9fb05",
+    "bert_12_768_12_biobert_v1.0_pubmed_cased": "280ad1cc487db90489f86189e045e915b35e7489",
+    "bert_12_768_12_biobert_v1.0_pubmed_pmc_cased": "8a8c75441f028a6b928b11466f3d30f4360dfff5",
+    "bert_12_768_12_biobert_v1.1_pubmed_cased": "55f15c5d23829f6ee87622b68711b15fef50e55b",
+    "bert_12_768_12_clinicalbert_uncased": "60281c98ba3572dfdaac75131fa96e2136d70d5c",
+    "bert_12_768_12_kobert_news_wiki_ko_cased": "ccf0593e03b91b73be90c191d885446df935eb64",
+    "bert_24_1024_16_book_corpus_wiki_en_cased": "4e685a966f8bf07d533bd6b0e06c04136f23f620",
+    "bert_24_1024_16_book_corpus_wiki_en_uncased": "24551e1446180e045019a87fc4ffbf714d99c0b5",
+}
+"""SHA-1 of its networks that mxtrain can build. Source: gluonnlp 0.10.0, model/bert.py. The package is not needed."""
+
+
+def published_sha1(library: str) -> Mapping[str, str]:
+    """The SHA-1 of each published weights file, by name of the network.
+
+    Args:
+        library: gluoncv or gluonnlp.
+    """
+    return GLUONNLP_SHA1 if library == "gluonnlp" else _gluoncv_sha1()
+
+
+@functools.cache
+def _gluoncv_sha1() -> Mapping[str, str]:
+    """The table of the installed GluonCV, read from its source: importing it would import MXNet. Empty without it."""
+    found = importlib.util.find_spec("gluoncv")
+    if found is None or found.origin is None:
+        return {}
+    tree = ast.parse(read_regular_text(Path(found.origin).parent / "model_zoo" / "model_store.py"))
+    pairs: Dict[str, str] = {}
+    for node in ast.walk(tree):
+        words = [one.value for one in node.elts if isinstance(one, ast.Constant)] if isinstance(node, ast.Tuple) else []
+        if len(words) == 2 and re.fullmatch("[0-9a-f]{40}", str(words[0])):
+            pairs[str(words[1])] = str(words[0])
+    return pairs
+
+
+def split_name(weights: str) -> Tuple[str, str]:
+    """Library and name of `gluoncv:NAME` or `gluonnlp:NAME`; ("", "") for a path."""
+    library, colon, name = weights.partition(":")
+    return (library, name) if colon and library in ("gluoncv", "gluonnlp") else ("", "")
+
+
+def require_published(weights: str, own: str) -> str:
+    """`weights` as `gluoncv:NAME` or `gluonnlp:NAME`, or the path that it is.
+
+    Args:
+        weights: `model.weights`.
+        own: the same for the described network; empty if none of the libraries has it.
+
+    Raises:
+        ValueError: there are no such published weights; the message says which there are.
+    """
+    if weights == PRETRAINED and not own:
+        raise ValueError(
+            "weights=pretrained: GluonCV and GluonNLP publish no weights of this network. Type model.weights=PATH, "
+            "model.weights=gluoncv:NAME or gluonnlp:NAME, or choose one of their networks, e.g. model.name=resnet18_v1"
+        )
+    meant = own if weights == PRETRAINED else weights
+    library, name = split_name(meant)
+    if library and name not in published_sha1(library):
+        known = list(published_sha1(library))
+        longer = [one for one in known if one.startswith(f"{name}_")]
+        near = f" It has {', '.join(longer)}." if longer else did_you_mean(name, known)
+        example = longer[0] if longer else "resnet18_v1" if library == "gluoncv" else known[1]
+        raise ValueError(
+            f"weights={weights}: {library} publishes no weights of '{name}'.{near} Type model.weights=PATH or e.g. "
+            f"model.weights={library}:{example}"
+        )
+    return meant
+
+
+def find_weights(weights: str, own: str) -> Path:
+    """The file that `model.weights` means: published weights are looked for in the cache, and downloaded if they are
+    not there.
+
+    Args:
+        weights, own: as `require_published` takes them.
+
+    Raises:
+        WeightsError: they are not there and cannot be downloaded; the message says where to put them.
+    """
+    library, name = split_name(require_published(weights, own))
+    if not library:
+        return Path(weights)
+    sha1 = published_sha1(library)[name]
+    path = models_folder() / f"{name}-{sha1[:8]}.params"
+    if _is_right(path, sha1):
+        return path
+    if path.exists():
+        log.warning("'%s' has another SHA-1 than %s published: it is downloaded again", path, library)
+    url = f"{repository()}gluon/models/{path.stem}.zip"
+
+    def put(archive: Path) -> None:
+        with unpacked(archive, path.name, MAX_UNPACKED_BYTES) as found:
+            verify_checksum(found, sha1)
+            os.replace(found, path)
+
+    try:
+        fetch(url, path.with_suffix(""), lambda: _is_right(path, sha1), put)
+    except DownloadError as error:
+        raise WeightsError(
+            f"model.weights={weights}: {path.name} is not in '{path.parent}', and cannot be downloaded: {error}. "
+            f"Download gluon/models/{path.stem}.zip elsewhere, unpack it, and put {path.name} (SHA-1 {sha1}) into "
+            f"that folder; or name another server by {REPOSITORY}=URL, or another file by model.weights=PATH."
+        ) from error
+    return path
+
+
+def models_folder() -> Path:
+    """The folder in which GluonCV and GluonNLP keep weights."""
+    return Path(os.path.expanduser(os.environ.get("MXNET_HOME", "~/.mxnet"))) / "models"
+
+
+def cached_weights() -> List[str]:
+    """Names of the weights files that are in the cache, sorted."""
+    return sorted(path.name for path in models_folder().glob("*.params"))
+
+
+def repository() -> str:
+    """The address of MXNet's files, which ends in a slash."""
+    return (os.environ.get(REPOSITORY) or OFFICIAL).rstrip("/") + "/"
+
+
+def _is_right(path: Path, sha1: str) -> bool:
+    if not path.exists():
+        return False
+    try:
+        verify_checksum(path, sha1)
+    except (WrongContent, OSError):
+        return False
+    return True

@@ -1,1 +1,0 @@
-"""What networks that score characters along frames have in common."""

@@ -1,0 +1,76 @@
+"""Sums gradients over several batches before an update. Imports MXNet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mxtrain.engine.backend import nd
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.annotations import Json, JsonObject
+
+
+class GradientSum:
+    """The gradients of the batches since the last update, sum(loss) over their samples; and the sum of their weights.
+
+    Args:
+        names: structural names of the parameters, in the order of the gradients.
+    """
+
+    def __init__(self, names: Sequence[str]):
+        self._names = list(names)
+        self._sums: List[nd.NDArray] = []
+        self._weight: Optional[nd.NDArray] = None
+        self._size = 0
+        self.is_open = False
+        """True if the next step's gradients are only summed, and make no update."""
+
+    @property
+    def takes_part(self) -> bool:
+        """True if this step's gradients do not make an update alone."""
+        return self.is_open or self._size > 0
+
+    def add(self, gradients: Sequence[nd.NDArray], weight: Optional[nd.NDArray], size: int) -> None:
+        """Adds a batch. Asynchronous.
+
+        Args:
+            gradients: of sum(loss) / size.
+            weight: of its samples, (1,); None where each weighs 1.
+            size: samples of the batch, over all workers.
+        """
+        scaled = [gradient * size for gradient in gradients]
+        if self._size == 0:
+            self._sums, self._weight = scaled, weight
+        else:
+            # Restored sums are on the host first.
+            self._sums = [total.as_in_context(one.context) + one for total, one in zip(self._sums, scaled)]
+            if weight is not None and self._weight is not None:
+                self._weight = self._weight.as_in_context(weight.context) + weight
+        self._size += size
+
+    def close(self, gradients: Sequence[nd.NDArray]) -> Tuple[Optional[nd.NDArray], int]:
+        """Writes the gradients of sum(loss) / samples over all batches, and begins anew.
+
+        Returns:
+            The weight of all samples, (1,), or None; and the number of samples.
+        """
+        for gradient, total in zip(gradients, self._sums):
+            nd._internal._mul_scalar(total, scalar=1.0 / max(self._size, 1), out=gradient)
+        weight, size = self._weight, self._size
+        self._sums, self._weight, self._size = [], None, 0
+        return weight, size
+
+    def save_state(self) -> Tuple[Mapping[str, nd.NDArray], Mapping[str, Json]]:
+        """See `Stateful`."""
+        arrays: Dict[str, nd.NDArray] = dict(zip(self._names, self._sums))
+        if self._weight is not None:
+            arrays[":weight"] = self._weight.reshape((1,))
+        return arrays, {"size": self._size}
+
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
+        """See `Stateful`."""
+        self._size = int(values.get("size", 0))
+        self._sums = [nd.array(arrays[name], dtype=arrays[name].dtype) for name in self._names] if self._size else []
+        self._weight = nd.array(arrays[":weight"]) if ":weight" in arrays else None

@@ -1,0 +1,92 @@
+"""Optimizers that were passed as objects."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping
+
+from mxtrain.errors import ConfigError
+from mxtrain.given import Given, class_of
+from mxtrain.optimizer.base import Optimizer
+
+if TYPE_CHECKING:
+    import mxnet as mx
+
+CHANGING = ("lr", "wd", "num_update", "begin_num_update", "rescale_grad", "clip_gradient", "aggregate_num")
+
+
+class GivenOptimizer(Given, Optimizer):
+    """An mxnet.optimizer.Optimizer, of which each run computes with a copy."""
+
+    argument: ClassVar[str] = "optimizer"
+
+    settings: Dict[str, Any] = {}
+    """Further settings of it, such as its momentum."""
+
+    @classmethod
+    def describe_object(cls, optimizer: Any) -> Dict[str, Any]:
+        """Returns facts that identify an optimizer: its class and its numbers.
+
+        Raises:
+            ConfigError: it is not an optimizer, was used before, or scales gradients or rates itself.
+        """
+        from mxtrain.engine.backend import mx
+
+        if isinstance(optimizer, Mapping):
+            return describe_optimizers(optimizer)
+        if not isinstance(optimizer, mx.optimizer.Optimizer):
+            raise ConfigError(
+                f"optimizer={optimizer!r:.60}: must be an mxnet.optimizer.Optimizer or a dict of settings such as "
+                f'{{"lr": 0.001}}, and is a {type(optimizer).__name__}. To choose one by its name, give an override: '
+                '"optimizer=sgd".'
+            )
+        name = type(optimizer).__name__
+        if optimizer.lr_scheduler is not None:
+            raise ConfigError(
+                f"optimizer: this {name} has an lr_scheduler, which would be ignored. Make it without one, and choose "
+                'the schedule by an override, e.g. "lr_scheduler=cosine".'
+            )
+        if optimizer.rescale_grad != 1:
+            raise ConfigError(
+                f"optimizer: this {name} has rescale_grad={optimizer.rescale_grad:g}; gradients are those of the mean "
+                "over the batch already. Make it without rescale_grad."
+            )
+        if optimizer.num_update != optimizer.begin_num_update:
+            raise ConfigError(f"optimizer: this {name} has been used for {optimizer.num_update} steps. Make a new one.")
+        if isinstance(optimizer, mx.optimizer.SGLD):
+            raise ConfigError('optimizer: SGLD draws random numbers. Give the override "optimizer=sgld" instead.')
+        found = {
+            name: value for name, value in sorted(vars(optimizer).items())
+            if name not in CHANGING and isinstance(value, (bool, int, float, str)) and not name.startswith("_")
+        }  # fmt: skip
+        return {
+            "lr": float(optimizer.lr), "wd": float(optimizer.wd), "clip_gradient": optimizer.clip_gradient,
+            "settings": found,
+        }  # fmt: skip
+
+    def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
+        return copy.deepcopy(self.require())
+
+    def build_for(self, name: str) -> mx.optimizer.Optimizer:
+        """The optimizer of one of several networks.
+
+        Raises:
+            ConfigError: there is none of this name.
+        """
+        given = self.require()
+        if not isinstance(given, Mapping):
+            return self.build(0)
+        if name not in given:
+            raise ConfigError(f"optimizer: there is none for the network '{name}'. Given are {', '.join(given)}.")
+        return copy.deepcopy(given[name])
+
+    def relative_lr(self, name: str) -> float:
+        """The learning rate of one of several networks, over that of the first."""
+        return float(self.settings[name]["lr"]) / self.lr if isinstance(self.settings.get(name), dict) else 1.0
+
+
+def describe_optimizers(optimizers: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns facts that identify the optimizers of several networks; ``lr`` is that of the first."""
+    described = {name: GivenOptimizer.describe_object(one) for name, one in optimizers.items()}
+    settings = {name: {"class": class_of(optimizers[name]), **one} for name, one in described.items()}
+    return {"lr": next(iter(described.values()))["lr"], "settings": settings}

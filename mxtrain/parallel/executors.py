@@ -1,0 +1,223 @@
+"""Chooses and builds the executors of a network on the devices of a layout: `Pipelined` or `SyncBatchNormExecutor` for
+training, and `Predictor`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence, Union
+
+from mxtrain.amp import FULL
+from mxtrain.engine.backend import nd
+from mxtrain.errors import ConfigError
+from mxtrain.kvstore.store import Store
+from mxtrain.parallel.base import Objective
+from mxtrain.parallel.chain import BlockRow, open_to_cut
+from mxtrain.parallel.cut import Cuttable, Graph, Piece, Tensor
+from mxtrain.parallel.engine_dependency import EngineDependency, written_together
+from mxtrain.parallel.executor import Pipelined
+from mxtrain.parallel.fused_graph import FusedGraph
+from mxtrain.parallel.loss_function import FunctionExecutor, Network
+from mxtrain.parallel.norm import JointNorm
+from mxtrain.parallel.parameters import PlacedParameters
+from mxtrain.parallel.planner import Layout, isolate
+from mxtrain.parallel.stage import Stage, WholeNetwork, bring, on_devices
+from mxtrain.parallel.sync_batchnorm_executor import Division, GroupPiece, Recorded, SyncBatchNormExecutor
+from mxtrain.types import Batch, Shapes, shapes_of
+
+
+@dataclass(frozen=True)
+class Form:
+    """Executors of a network.
+
+    Attributes:
+        stages: one after the other.
+        inputs, heads: tensors that enter and leave the network; without heads, all that the last stage returns leaves.
+    """
+
+    stages: List[Stage]
+    inputs: List[Tensor]
+    heads: List[Tensor]
+
+
+class Predictor:
+    """Computes a network in inference mode, stage after stage.
+
+    Args:
+        form: of the network.
+        layout: devices.
+    """
+
+    def __init__(self, form: Form, layout: Layout):
+        self._form, self._devices = form, layout.devices
+
+    def __call__(self, replica: int, batch: Batch) -> List[nd.NDArray]:
+        """The network's outputs for `Batch.inputs`, on the last device of a replica. Asynchronous."""
+        form = self._form
+        known: Dict[Tensor, nd.NDArray] = dict(zip(form.inputs, batch.inputs))
+        for stage in form.stages:
+            device = self._devices[replica][stage.number]
+            outputs = stage(replica, [bring(known[tensor], device) for tensor in stage.inputs])
+            known.update(zip(stage.outputs, outputs))
+        return [known[head] for head in form.heads] or outputs
+
+
+class Executors:
+    """Executors of a network on its devices, for training and for prediction.
+
+    Args:
+        objective: network, loss and meter.
+        layout: devices and cut.
+        graph: of the network, where it is cut, computed in another precision, or has joint batch norms.
+        pieces: of the graph, one for each stage.
+        parameters: where they are.
+        workers: by which workers agree on sums and statistics.
+        has_rows: whether parameters hold other rows of a table in each batch.
+        has_one_copy: whether no other copy of the network is trained, here or elsewhere.
+
+    Attributes:
+        train: (shares of a batch, global batch size, loss scale) -> the meter's sums; leaves gradients.
+        predict: (replica, batch) -> outputs.
+        runs_graph: whether stages are pieces of a graph, not the network as its author wrote it.
+        joins_norms: whether batch norms see the samples of several devices together.
+
+    Raises:
+        ConfigError: the network carries state, which joint batch norms cannot.
+    """
+
+    def __init__(
+        self, objective: Objective, layout: Layout, graph: Optional[Cuttable],
+        pieces: Sequence[Union[Piece, BlockRow]], parameters: PlacedParameters, workers: Store, has_rows: bool,
+        has_one_copy: bool,
+    ):  # fmt: skip
+        self._objective, self._layout, self._parameters = objective, layout, parameters
+        # The executor for evaluation. It trains as well unless batch norms are joined over shards.
+        self.runs_graph = layout.num_stages > 1 or objective.precision.dtype != FULL.dtype
+        form = self._form(graph, pieces, objective.input_shape)
+        self.predict = Predictor(self._prediction_form(form), layout)
+        self.train: Union[SyncBatchNormExecutor, Pipelined]
+        self._form_of_training, self._has_rows = form, has_rows
+        self.joins_norms = graph is not None and layout.batch_norm != "per_device" and bool(graph.norms())
+        if graph is not None and self.joins_norms:
+            self.train = self._sync_batchnorm(graph, workers)
+        else:
+            self.train = self._pipelined(graph, form)
+            if isinstance(form.stages[0], WholeNetwork) and not has_rows:
+                self.train.fused = self._fuse(has_one_copy)
+
+    def _form(self, graph: Optional[Cuttable], pieces: Sequence[Union[Piece, BlockRow]], shape: Shapes) -> Form:
+        """Returns the executors of the network for inputs of that shape."""
+        if graph is None or not self.runs_graph:
+            whole = WholeNetwork(self._objective.network, len(shapes_of(shape)))
+            return Form([whole], whole.inputs, [])
+        stages: List[Stage] = [
+            on_devices(piece, self._objective.network, stage, self._layout.devices)
+            for stage, piece in enumerate(pieces)
+        ]  # fmt: skip
+        return Form(stages, graph.inputs, graph.heads if isinstance(graph, Graph) else [])
+
+    def _prediction_form(self, trained: Form) -> Form:
+        """Returns the executors for prediction: the trained ones, or others with the same parameters and cuts."""
+        shape = self._objective.predict_shape
+        if shape is None:
+            return trained
+        graph = None
+        if self.runs_graph:
+            graph = open_to_cut(self._objective.network, shape, "prediction", True, self._objective.precision)
+        positions = [graph.begin_of(layer) for layer in self._layout.cut_before] if graph else []
+        return self._form(graph, graph.cut(positions) if graph else [], shape)
+
+    def _sync_batchnorm(self, graph: Cuttable, workers: Store) -> SyncBatchNormExecutor:
+        """Pieces with every batch norm on its own."""
+        objective, layout = self._objective, self._layout
+        if objective.state_shapes:
+            raise ConfigError(
+                f"parallel.batch_norm={layout.batch_norm}: this network carries state from batch to batch and has "
+                "batch norms, which is possible only where each device normalises by itself. Type "
+                "parallel.batch_norm=per_device."
+            )
+        begins = isolate(graph.norms(), layout.cut.positions if layout.cut else [], len(graph))
+        pieces: List[GroupPiece] = []
+        for (_, stage), piece in zip(begins, graph.cut([begin for begin, _ in begins])):
+            if piece.norm is None:
+                pieces.append(Recorded(on_devices(piece, objective.network, stage, layout.devices)))
+            else:
+                passes_on = piece.inputs[0] not in graph.without_gradient
+                pieces.append(JointNorm(piece, objective.network, stage, layout.devices, workers, passes_on))
+        division = Division(
+            layout.num_parts, layout.num_replicas, layout.num_microbatches, layout.batch_norm == "global"
+        )  # fmt: skip
+        return SyncBatchNormExecutor(objective, layout.devices, pieces, graph, division, workers, self.dependencies())
+
+    def _pipelined(self, graph: Optional[Cuttable], form: Form) -> Pipelined:
+        objective, layout = self._objective, self._layout
+        without_gradient = set(graph.without_gradient if graph and self.runs_graph else form.inputs)
+        read = {tensor for stage in form.stages for tensor in stage.inputs}
+        # The last heads are what is carried to the next batch, which loss and meter do not see.
+        num_outputs = len(form.heads) - len(objective.state_shapes)
+        without_gradient.update(head for head in form.heads[num_outputs:] if head not in read)
+        # On a CPU statistics move in backward passes, which one thread computes behind all that came before.
+        guards = self.dependencies(of_readers=True) if layout.devices[0][0].device_type == "gpu" else ()
+        return Pipelined(
+            objective, layout.devices, form.stages, layout.order, form.inputs, form.heads, without_gradient,
+            self.dependencies(), guards,
+        )  # fmt: skip
+
+    def _fuse(self, has_one_copy: bool) -> Optional[FusedGraph]:
+        """Network, loss and meter as one graph, where nothing stands between them: on CPUs, where all parameters stay
+        where they are."""
+        if self._objective.state_shapes or self._layout.devices[0][0].device_type != "cpu":
+            return None
+        names = self._parameters.structural_names
+        copies = {full_name: self._parameters.copies[name] for full_name, name in names.items()}
+        return FusedGraph(self._objective, copies, in_bulk=has_one_copy)
+
+    def of_functions(self) -> FunctionExecutor:
+        """Returns the executor of a user's loss functions.
+
+        Raises:
+            ConfigError: the placement needs to know the operators of the loss, or the network is no plain one.
+        """
+        objective, layout = self._objective, self._layout
+        against, remedy = "", ""
+        if layout.num_stages > 1:
+            against, remedy = f"parallel.stages={layout.num_stages} cuts the network", "Type parallel=data"
+        elif self.joins_norms:
+            against = f"parallel.batch_norm={layout.batch_norm} joins the batch norms of several devices"
+            remedy = "Type parallel.batch_norm=per_device"
+        elif self._has_rows:
+            against, remedy = "gradients of tables hold some rows only", "Type trainer.sparse_grad=false"
+        elif objective.state_shapes:
+            against, remedy = "this network carries state from batch to batch", "Choose another model"
+        if against:
+            raise ConfigError(f"s.step(loss=...): {against}, which a Python function cannot follow. {remedy}.")
+        networks = [self.network_on(replica) for replica in range(layout.num_replicas)]
+        return FunctionExecutor(objective, networks, [stages[0] for stages in layout.devices], self.dependencies())
+
+    def network_on(self, replica: int) -> Network:
+        """Returns the network on a replica, in the precision that it is trained in."""
+        stage, heads = self._form_of_training.stages[0], self._form_of_training.heads
+        if isinstance(stage, WholeNetwork):
+            return self._objective.network  # it finds its parameters by the device of its input
+
+        def network(*inputs: nd.NDArray) -> Union[nd.NDArray, List[nd.NDArray]]:
+            known = dict(zip(stage.outputs, stage(replica, inputs)))
+            outputs = [known[head] for head in heads] or list(known.values())
+            return outputs[0] if len(outputs) == 1 else outputs
+
+        return network
+
+    def dependencies(self, of_readers: bool = False) -> List[EngineDependency]:
+        """Dependencies around batch norms' statistics, one for each replica: readers wait for backward passes, or with
+        `of_readers` forward passes wait for readers."""
+        parameters = self._parameters
+        names = parameters.structural_names
+        pairs = [
+            (names[a], parameters.by_name[names[b]]) for a, b in written_together(self._objective.network).items()
+        ]  # fmt: skip
+        return [
+            EngineDependency(
+                [parameters.copies[name][replica] for name, _ in pairs],
+                [] if of_readers else [parameter.list_grad()[replica] for _, parameter in pairs],
+            )
+            for replica in range(self._layout.num_replicas)
+        ]

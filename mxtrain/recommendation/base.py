@@ -1,0 +1,276 @@
+"""Base of the datasets of users and items."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.base import BaseDataset, Samples, Splits
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, attempt
+from mxtrain.data.loading.regular_files import exists
+from mxtrain.data.loading.text_stream import open_text
+from mxtrain.data.signature import Signature
+from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
+from mxtrain.recommendation.catalog import Catalog
+from mxtrain.recommendation.joined_rows import JoinedRows, join_rows
+from mxtrain.recommendation.model import Recommender
+from mxtrain.recommendation.side_features import SideFile, whole_number
+from mxtrain.recommendation.signature import RecommendationSignature
+from mxtrain.recommendation.source import (
+    FEW_ITEMS,
+    FEWEST,
+    InteractionRows,
+    Interactions,
+    leave_one_out,
+    newest_of_each,
+)
+from mxtrain.types import LARGEST_COUNT, BatchSize, Positive, Shape
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.model.base import Model
+
+log = logging.getLogger(__name__)
+
+ALL = "all"
+"""Stands for all users, in place of a file of them."""
+
+
+class InteractionDataset(BaseDataset):
+    """Interactions of users with items, of which two of each user are held out: the last one is for testing, the one
+    before for validation."""
+
+    signature_class: ClassVar[Type[Signature]] = RecommendationSignature
+    sample_type: ClassVar[str] = "interactions"
+    model_hints: ClassVar[Mapping[str, str]] = {"": "model=fism"}
+    tasks: ClassVar[Tuple[str, ...]] = ("recommendation",)
+    problem_kinds: ClassVar[Tuple[str, ...]] = (FEW_ITEMS,)
+
+    feedback: Literal["implicit", "explicit"] = "implicit"
+    """implicit = that a user has an item is all that is known: items are ranked; explicit = ratings are predicted,
+    which needs loss=l2 metric=[root_mean_squared_error,mean_absolute_error]
+    trainer.monitor=val/root_mean_squared_error."""
+    negatives: Annotated[int, pydantic.Field(ge=1, le=999)] = 4
+    """Items of a training sample that its user has not in training, drawn anew in each epoch; not used for ratings."""
+    sampled_negatives: Annotated[int, pydantic.Field(ge=1, le=9999)] = 99
+    """Items that the user has in no split, with which metrics whose names end in _sampled compare the held-out one; as
+    many as the user with the most items lacks, if that is less."""
+    max_history: Positive = 50
+    """Items of a user that enter a network which reads histories (fism, svd_pp); of more, a random choice."""
+    largest_batch: ClassVar[int] = 512
+    batch_size: BatchSize = "auto"
+    """Interactions per optimizer step, over all devices and workers together; their negatives come on top; auto = 512,
+    or fewer where there are few samples."""
+    eval_batch_size: Positive = 256
+    """Users per batch of an evaluation."""
+
+    def read(self, findings: Findings) -> InteractionRows:
+        """All interactions.
+
+        Args:
+            findings: gets each problem.
+
+        Raises:
+            DataError: they cannot be read.
+        """
+        raise NotImplementedError
+
+    def side_file(self, side: str) -> Optional[SideFile]:
+        """The table of further features of users or items; None = they have none.
+
+        Args:
+            side: user or item.
+        """
+        return None
+
+    @property
+    def named(self) -> str:
+        """Returns the name of the data, for messages."""
+        raise NotImplementedError
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        is_rated = self.feedback == "explicit"
+        pairs = newest_of_each(self.read(findings), findings, remarks=is_rated)
+        for side, names in (("users", pairs.catalog.users), ("items", pairs.catalog.items)):
+            _warn_of_two_spellings(side, names)
+        for file, ids in self._side_files(pairs.catalog) if findings.keeps_going else ():
+            attempt(findings, DataPlace(file.path), partial(_check, file, ids, findings))
+        train, val, test = leave_one_out(pairs, self.split_seed, findings)
+        if not len(val):
+            raise DataError(
+                f"{self.named}: no user has {FEWEST} items, so none can be held out. Give more interactions."
+            )
+        if not is_rated:
+            self._check_num_sampled(train)
+        mean = [float(train.rating_N.mean(dtype=np.float64))] if is_rated else []
+        return Splits(train, val, test, class_names=[], mean=mean)
+
+    def _check_num_sampled(self, train: Interactions) -> None:
+        lacking = self._num_sampled(train)
+        if lacking == self.sampled_negatives:
+            return
+        user = train.catalog.users[int(np.argmax(train.seen.count_U))]
+        if not lacking:
+            raise DataError(
+                f"{self.named}: user {user} has all {len(train.catalog.items):,} items, so there is none to compare a "
+                "held-out one with. Leave that user out, or give more items."
+            )
+        log.warning(
+            "dataset.sampled_negatives=%d: of %s items user %s lacks only %d, so metrics whose names end in _sampled "
+            "compare with %d.", self.sampled_negatives, f"{len(train.catalog.items):,}", user, lacking, lacking,
+        )  # fmt: skip
+
+    def _num_sampled(self, source: Interactions) -> int:
+        """`sampled_negatives`, or how many items the user with the most lacks if that is less."""
+        return min(self.sampled_negatives, len(source.catalog.items) - int(source.seen.count_U.max()))
+
+    def _side_files(self, catalog: Catalog) -> List[Tuple[SideFile, Sequence[str]]]:
+        """The tables of further features that there are, and whose they are."""
+        both = ((self.side_file("user"), catalog.users), (self.side_file("item"), catalog.items))
+        return [(file, ids) for file, ids in both if file is not None]
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        assert isinstance(splits.train, Interactions)
+        num_candidates = 1 + self._num_sampled(splits.train) if self.feedback == "implicit" else 1
+        catalog, mean = splits.train.catalog, list(splits.mean)
+        if isinstance(model, Recommender):
+            history: Tuple[Shape, ...] = ((self.max_history,), ()) if model.reads_history else ()
+            return RecommendationSignature(((), (num_candidates,), *history), mean=mean, catalog=catalog)
+        columns = {file.side: file.measure(ids) for file, ids in self._side_files(catalog)}
+        made = RecommendationSignature(
+            (), mean=mean, catalog=catalog, user_columns=columns.get("user"), item_columns=columns.get("item")
+        )  # fmt: skip
+        fields = made.recommender_fields
+        if sum(fields.sizes) > LARGEST_COUNT:
+            raise ConfigError(
+                f"dataset: users, items and their features have {sum(fields.sizes):,} ids together, and MXNet 1.9.1 "
+                f"counts to {LARGEST_COUNT:,}. Choose fewer buckets, or a larger min_count."
+            )
+        return replace(made, shape=fields.shapes(num_candidates))
+
+    def join(self, signature: Signature) -> JoinedRows:
+        """Reads the feature tables and returns the features of all users and items.
+
+        Raises:
+            DataError: a table cannot be read.
+        """
+        signature = RecommendationSignature.of(signature)
+        catalog, fields = signature.catalog, signature.recommender_fields
+        found = {}
+        for side, ids in (("user", catalog.users), ("item", catalog.items)):
+            columns = signature.user_columns if side == "user" else signature.item_columns
+            file = self.side_file(side)
+            if columns is not None and file is None:
+                raise DataError(f"The network was trained with features of {side}s. Type dataset.{side}_features=FILE.")
+            found[side] = None if columns is None or file is None else file.encode(columns, ids)
+        return join_rows(fields, found["user"], found["item"])
+
+    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+        signature = RecommendationSignature.of(signature)
+        difference = signature.catalog.difference_from(RecommendationSignature.of(before).catalog)
+        if difference:
+            raise CheckpointError(
+                f"{source} was trained with other users or items: now there are {difference}. Name the data that it "
+                "was trained with, or choose another hydra.run.dir."
+            )
+        for side in ("user", "item"):
+            if getattr(signature, f"{side}_columns") != getattr(before, f"{side}_columns"):
+                raise CheckpointError(
+                    f"{source} was trained with other features of {side}s. Give it the dataset.{side}_features that it "
+                    "was trained with, or choose another hydra.run.dir."
+                )
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        signature = RecommendationSignature.of(signature)
+        train = splits.train
+        assert isinstance(train, Interactions)
+        users, items, count = len(train.catalog.users), len(train.catalog.items), len(train.seen)
+        columns = [one for one in (signature.user_columns, signature.item_columns) if one is not None]
+        features = ", ".join(column.name for one in columns for column in one.columns)
+        first, *others = (" ".join(pair) for pair in train.catalog.origin or [("",)])
+        origin = f"{first} and {len(others)} packages, whose versions checkpoints hold" if others else first
+        return (
+            f"{count:,} interactions of {users:,} users with {items:,} items, {len(splits.val):,} held out for "
+            f"validation and {len(splits.test or ()):,} for testing{f'; of {origin}' if origin else ''}"
+            f"{f'; further features: {features}' if features else ''}"
+        )
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: Interactions, signature: Signature, options: LoaderOptions
+    ) -> BatchLoader:  # fmt: skip
+        from mxtrain.recommendation.loader import InteractionLoader
+
+        self._refuse_others(source.catalog, signature)
+        num_others = None
+        if self.feedback == "implicit":
+            num_others = self.negatives if options.train else self._num_sampled(source)
+        max_history = signature.shape[2][0] if len(signature.shape) > 2 else 0  # type: ignore[index]  # one of several
+        joined = self.join(signature) if signature.shape[0] != () else None
+        return InteractionLoader(
+            source, options, num_others=num_others, max_history=max_history, split_seed=self.split_seed, joined=joined
+        )
+
+    def _refuse_others(self, catalog: Catalog, signature: Signature) -> None:
+        difference = catalog.difference_from(RecommendationSignature.of(signature).catalog)
+        if difference:
+            raise DataError(
+                f"{self.named} is not what the network was trained on: {difference}. Name the right data with "
+                "dataset=..., or train anew."
+            )
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """The users whose ids stand in the files, one a line, or all of them; a place is `file:line`. What they have
+        is read from the data, which must be those that the network was trained on."""
+        train = self.open().train
+        assert isinstance(train, Interactions)
+        self._refuse_others(train.catalog, signature)
+        user_of = train.catalog.user_of
+        users: List[int] = []
+        places: List[str] = []
+        for name in names:
+            if name == ALL and not exists(name):
+                users += range(len(user_of))
+                places += [f"{ALL}:{number}" for number in range(1, len(user_of) + 1)]
+                continue
+            for line, given in _lines(name):
+                if given not in user_of:
+                    why = f"{name}, line {line}: there is no user '{given}'.{did_you_mean(given, list(user_of))}"
+                    if not skip_unreadable:
+                        raise DataError(f"{why} Or type skip_unreadable=true to go on without such users.")
+                    unreadable[len(users)] = why
+                users.append(user_of.get(given, 0))
+                places.append(f"{name}:{line}")
+        return train.for_users(np.array(users, np.int32)), places
+
+
+def _warn_of_two_spellings(side: str, names: Sequence[str]) -> None:
+    """Warns of ids such as 1 and 1.0, which are two."""
+    floats = [name for name in names if name.endswith(".0")]
+    known = set(names) if floats else set()
+    both = next((name for name in floats if whole_number(name) in known), None)
+    if both is not None:
+        log.warning("%s '%s' and '%s' are two: write the ids of all rows alike.", side, whole_number(both), both)
+
+
+def _check(file: SideFile, ids: Sequence[str], findings: Findings) -> None:
+    file.read([(column.name, column.read_kind) for column in file.wanted()], ids, findings, says=True)
+
+
+def _lines(name: str) -> List[Tuple[int, str]]:
+    if not exists(name):
+        raise DataError(f"{name}: there is no such file. Name a file of user ids, one a line, or type {ALL}.")
+    with open_text(name, None) as lines:
+        return [(number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]

@@ -1,0 +1,78 @@
+"""The users and items that a network for recommendation knows, which a checkpoint keeps.
+
+Ids are texts, as they stand in files: numbers of any size and names are the same. What enters a network are their
+places in the catalog, from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, List, Mapping, Sequence, Tuple
+
+from mxtrain.errors import DamagedCheckpoint
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, Wanted
+
+CATALOG_STATE: Wanted = {"users": [str], "items": [str], "origin": [[str]]}
+"""The form of a catalog in a checkpoint, which may come from anybody."""
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Users and items in the order of their embeddings.
+
+    Attributes:
+        users, items: their ids.
+        origin: what they come from, as pairs of name and version, where that is known: versions of packages.
+    """
+
+    users: Tuple[str, ...]
+    items: Tuple[str, ...]
+    origin: Tuple[Tuple[str, str], ...] = ()
+
+    @cached_property
+    def user_of(self) -> Mapping[str, int]:
+        """The place of each user."""
+        return {name: number for number, name in enumerate(self.users)}
+
+    def difference_from(self, learned: Catalog) -> str:
+        """Describes the first difference from the catalog of a trained network; empty if there is none."""
+        if (self.users, self.items) == (learned.users, learned.items):
+            return ""
+        parts: List[str] = []
+        for what, found, before in (("users", self.users, learned.users), ("items", self.items, learned.items)):
+            if found != before:
+                known = set(before)
+                new = [name for name in found if name not in known]
+                named = f", {len(new):,} of them new: {_some(new)}" if new else ""
+                parts.append(f"{len(found):,} {what} instead of {len(before):,}{named}")
+        now = dict(self.origin)
+        changed = [f"{name} {now.get(name, 'is missing')} instead of {version}" for name, version in learned.origin
+                   if now.get(name) != version]  # fmt: skip
+        because = f"; what they were read from differs: {', '.join(changed)}" if changed else ""
+        return f"{' and '.join(parts)}{because}"
+
+    def to_json(self) -> Json:
+        """Plain values."""
+        return {"users": list(self.users), "items": list(self.items), "origin": [list(pair) for pair in self.origin]}
+
+    @classmethod
+    def from_json(cls, values: Any) -> Catalog:
+        """The inverse of `to_json`, of values in the form of `CATALOG_STATE`.
+
+        Raises:
+            DamagedCheckpoint: they are no catalog.
+        """
+        users, items = tuple(values["users"]), tuple(values["items"])
+        if not users or not items or len(set(users)) < len(users) or len(set(items)) < len(items):
+            raise DamagedCheckpoint("The checkpoint cannot be used: its users or items are missing or there twice.")
+        if any(len(pair) != 2 for pair in values["origin"]):
+            raise DamagedCheckpoint("The checkpoint cannot be used: the origin of its items is no list of pairs.")
+        return cls(users, items, tuple((name, version) for name, version in values["origin"]))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")

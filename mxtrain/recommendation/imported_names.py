@@ -1,0 +1,48 @@
+"""Bundled data: Python files as users, the names that they import as items."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.checking.problems import DataPlaces, Findings
+from mxtrain.recommendation.base import InteractionDataset
+from mxtrain.recommendation.catalog import Catalog
+from mxtrain.recommendation.python_imports import read_imports
+from mxtrain.recommendation.source import InteractionRows, at_least
+from mxtrain.types import BatchSize, Positive
+
+
+class ImportedNames(InteractionDataset):
+    """Files of Python's standard library and of a fixed list of packages that are installed with mxtrain, and the
+    names that they import."""
+
+    feedback: Literal["implicit"] = "implicit"
+    """Imports have no ratings."""
+    negatives: Annotated[int, pydantic.Field(ge=1, le=999)] = 16
+    batch_size: BatchSize = 256
+    """Interactions per optimizer step, over all devices and workers together; their negatives come on top."""
+    min_user_items: Positive = 5
+    """Files of fewer names are left out."""
+    min_item_users: Positive = 5
+    """Names that fewer files import are left out."""
+
+    @property
+    def named(self) -> str:
+        return "dataset=imported_names"
+
+    def read(self, findings: Findings) -> InteractionRows:
+        """See `InteractionDataset.read`."""
+        imports = read_imports()
+        files = list(imports.names_of)
+        names = sorted({name for found in imports.names_of.values() for name in found})
+        number_of = {name: number for number, name in enumerate(names)}
+        user_P = np.repeat(np.arange(len(files)), [len(imports.names_of[file]) for file in files])
+        item_P = np.array([number_of[name] for file in files for name in imports.names_of[file]], np.int64)
+        places = DataPlaces(files, np.zeros(len(user_P), np.int64), user_P, are_records=True)
+        catalog = Catalog(tuple(files), tuple(names), imports.origin)
+        pairs = InteractionRows(catalog, user_P, item_P, np.ones(len(user_P), np.float32), None, places)
+        return at_least(pairs, self.min_user_items, self.min_item_users)

@@ -1,0 +1,128 @@
+"""Interactions from tables whose columns are named: CSV, TSV, JSON lines and Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Dict, List, Literal, Optional
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.checking.problems import Findings
+from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
+from mxtrain.data.table.column_kinds import ColumnSpec, as_column_specs, header_of
+from mxtrain.data.table.columns import Column, require_table, stream_rows
+from mxtrain.recommendation.base import InteractionDataset
+from mxtrain.recommendation.kept import kept_pairs
+from mxtrain.recommendation.rows import Columns, read_pairs
+from mxtrain.recommendation.side_features import SideFile
+from mxtrain.recommendation.source import InteractionRows
+from mxtrain.types import PathText, Positive
+
+FeatureSpecs = Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)]
+
+
+class InteractionTable(InteractionDataset):
+    """A table with a row for each interaction: user, item, and where there are, rating and time."""
+
+    path: PathText = "data/interactions.csv"
+    """The file: .csv, .tsv, .jsonl (also with .gz behind) or .parquet."""
+    header: bool = True
+    """If true, the first row of a CSV or TSV file names the columns; otherwise columns are numbered from 0."""
+    user: Column = "user"
+    """Column of the user's id, which may be any text."""
+    item: Column = "item"
+    """Column of the item's id, likewise."""
+    rating: Optional[Column] = None
+    """Column of ratings; null = there is none."""
+    timestamp: Optional[Column] = None
+    """Column of times, numbers that grow; null = there is none, and `split_seed` chooses what is held out."""
+    min_rating: Optional[float] = None
+    """Rows of lower ratings do not count; null = all do."""
+    user_features: Optional[PathText] = None
+    """Table of users with further columns, which networks for features (model=factorization_machine, wide_deep, deepfm)
+    read; its first row names them."""
+    item_features: Optional[PathText] = None
+    """The same of items."""
+    user_id: Optional[str] = None
+    """Column of `user_features` that says which user a row is of; null = as in `user`."""
+    item_id: Optional[str] = None
+    """The same of `item_features`; null = as in `item`."""
+    user_columns: FeatureSpecs = {}
+    """Kinds of the columns of `user_features`, by name: number, count, category, hashed or ignore, as for tables, e.g.
+    {age: number, town: {kind: hashed, buckets: 5000}}."""
+    item_columns: FeatureSpecs = {}
+    """The same of `item_features`."""
+    others: Literal["guess", "ignore"] = "guess"
+    """Columns of both that are not named: guessed from the first rows, which is said, or ignored."""
+    missing: CellTexts = list(MISSING_CELLS)
+    """Cells that mean that there is no value, in both, and of users and items in the interactions."""
+    decimal: Decimal = "."
+    """Decimal sign of the numbers in both, "." or ","."""
+    buckets: Positive = 1000
+    """Of a hashed column of both: each value has the id of crc32(value) modulo this."""
+    min_count: Positive = 1
+    """Of a category of both: how many users or items must have a value for it to have an id of its own."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_rating(self) -> InteractionTable:
+        if self.rating is None and (self.feedback == "explicit" or self.min_rating is not None):
+            asked = "feedback=explicit" if self.feedback == "explicit" else "min_rating"
+            raise ValueError(f"{asked} needs rating=COLUMN, which says how users rate items")
+        named = [name for name in self._columns() if isinstance(getattr(self, name), str)]
+        if named and not self.header and ending_of(self.path) in (".csv", ".tsv"):
+            typed = " ".join(f"dataset.{name}={number}" for number, name in enumerate(self._columns()))
+            raise ValueError(f"header=false: columns have no names then, but numbers from 0. Type e.g. {typed}")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_features(self) -> InteractionTable:
+        for side, column in (("user", self.user), ("item", self.item)):
+            is_there, id_ = getattr(self, f"{side}_features") is not None, getattr(self, f"{side}_id")
+            if not is_there and (id_ is not None or getattr(self, f"{side}_columns")):
+                raise ValueError(f"{side}_id and {side}_columns describe {side}_features=FILE, which is not given")
+            if is_there and id_ is None and not isinstance(column, str):
+                raise ValueError(f"{side}_features needs {side}_id=COLUMN, which says which {side} a row is of")
+            if (id_ or column) in getattr(self, f"{side}_columns"):
+                raise ValueError(f"{side}_columns names '{id_ or column}', which says which {side} a row is of")
+        return self
+
+    def side_file(self, side: str) -> Optional[SideFile]:
+        """See `InteractionDataset.side_file`."""
+        path = self.user_features if side == "user" else self.item_features
+        if path is None:
+            return None
+        id_, columns = (self.user_id or self.user, self.user_columns) if side == "user" else \
+            (self.item_id or self.item, self.item_columns)  # fmt: skip
+        return SideFile(side, path, str(id_), columns, self.others == "guess", tuple(self.missing), self.buckets,
+                        self.min_count, self.decimal)  # fmt: skip
+
+    @property
+    def described(self) -> str:
+        """The first of the settings that name a file of features; empty where there is none."""
+        return "user_features" if self.user_features else "item_features" if self.item_features else ""
+
+    def _columns(self) -> List[str]:
+        """The settings that name a column, in the order in which rows are read."""
+        return ["user", "item", *(name for name in ("rating", "timestamp") if getattr(self, name) is not None)]
+
+    @property
+    def named(self) -> str:
+        return f"dataset.path={self.path}"
+
+    def read(self, findings: Findings) -> InteractionRows:
+        """See `InteractionDataset.read`."""
+        chosen = {name: getattr(self, name) for name in self._columns()}
+        require_table(self.path)
+        if self.header and ending_of(self.path) != ".jsonl":  # of which each row has names of its own
+            for name, column in chosen.items():
+                header_of(self.path, [column] if isinstance(column, str) else [], f"dataset.{name}={column}")
+        columns = Columns(self.rating is not None, self.timestamp is not None, self.min_rating,
+                          tuple(self.missing))  # fmt: skip
+
+        def read() -> InteractionRows:
+            rows = stream_rows(self.path, list(chosen.values()), self.header, findings=findings)
+            return read_pairs(Path(self.path), rows, columns, findings)
+
+        return kept_pairs(Path(self.path), [list(chosen.values()), self.header], columns, read, findings)

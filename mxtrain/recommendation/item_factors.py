@@ -1,0 +1,55 @@
+"""FISM and SVD++: a user is the sum of the items that he has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Mapping, Optional, Sequence
+
+from mxtrain.recommendation.model import Recommender
+from mxtrain.types import Fraction, OpenFraction, Positive, PositiveFloat
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+    from mxnet.ndarray import NDArray
+
+
+class ItemFactors(Recommender):
+    """score = biases of user and item + product of the item's vector and the user's, which is the sum of further
+    vectors of the items in the user's history, without the item itself.
+
+    Source: Kabbur, Ning, Karypis, "FISM: Factored Item Similarity Models for Top-N Recommender Systems" (2013); with
+    `user_vectors` Koren, https://doi.org/10.1145/1401890.1401944 (2008), section 4 (SVD++).
+    """
+
+    reads_history: ClassVar[bool] = True
+
+    units: Positive = 64
+    """Length of the vectors."""
+    alpha: Fraction = 0.5
+    """The sum is divided by the number of items to this power: 0 = a sum, 1 = a mean."""
+    user_vectors: bool = False
+    """If true, a user embedding is added to the sum."""
+    dropout: OpenFraction = 0.0
+    """Probability that a number of the user's vector is dropped while training."""
+    scale: PositiveFloat = 0.05
+    """Standard deviation of the vectors at the beginning."""
+
+    def build_recommender(self, num_users: int, num_items: int, mean: float) -> gluon.HybridBlock:
+        """See `Recommender.build_recommender`."""
+        from mxtrain.recommendation import networks as recommendation
+
+        return recommendation.ItemFactorsNetwork(
+            num_users, num_items, self.units, mean, self.scale, self.alpha, self.dropout, self.user_vectors, prefix=""
+        )
+
+    def score_all(self, values: Mapping[str, NDArray], inputs: Sequence[NDArray]) -> Optional[NDArray]:
+        """See `Recommender.score_all`."""
+        from mxtrain.recommendation import networks as recommendation
+
+        return recommendation.ItemFactorsNetwork.score_all(values, self.alpha, *inputs)
+
+
+class SVDPlusPlus(ItemFactors):
+    """`ItemFactors` with a vector of each user's own."""
+
+    user_vectors: bool = True
+    """If true, a user embedding is added to the sum."""

@@ -1,0 +1,73 @@
+"""MovieLens in each form in which GroupLens publishes it: ratings.csv, u.data and ratings.dat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Dict, Literal, Optional, Sequence, Tuple
+
+from mxtrain.data.checking.problems import Findings
+from mxtrain.data.loading.public_files import PublicDataset
+from mxtrain.data.loading.regular_files import exists, nearest_there
+from mxtrain.data.table.columns import stream_rows
+from mxtrain.errors import DataError
+from mxtrain.recommendation.base import InteractionDataset
+from mxtrain.recommendation.kept import kept_pairs
+from mxtrain.recommendation.rows import Columns, read_pairs, separated_rows
+from mxtrain.recommendation.source import InteractionRows
+from mxtrain.types import PathText
+
+CSV = "ratings.csv"
+CSV_COLUMNS = ("userId", "movieId", "rating", "timestamp")
+SEPARATORS: Dict[str, str] = {"u.data": "\t", "ratings.dat": "::"}
+"""Of files without a header, whose columns are user, item, rating and time."""
+NAMES: Tuple[str, ...] = (CSV, *SEPARATORS)
+
+
+class MovieLens(PublicDataset, InteractionDataset):
+    """Ratings of films: 100K (u.data), 1M and 10M (ratings.dat), and the later ones (ratings.csv)."""
+
+    root: PathText = "data/movielens"
+    """The unpacked folder, or the file itself; by default in the folder that MXTRAIN_DATA names, else in data/."""
+    version: Literal["100k", "1m", "10m", "20m", "25m"] = "1m"
+    """The version that `download=true` puts into the folder ml-VERSION of `root`, and reads."""
+    min_rating: Optional[float] = None
+    """Lower ratings do not count; null = all do, whatever they say, as in papers on implicit feedback."""
+
+    @property
+    def public_names(self) -> Sequence[str]:
+        """The chosen version."""
+        return [f"movielens-{self.version}"]
+
+    @property
+    def named(self) -> str:
+        return f"dataset.root={self.root}"
+
+    def read(self, findings: Findings) -> InteractionRows:
+        """See `InteractionDataset.read`."""
+        self.fetch()
+        path = self._file()
+        columns = Columns(True, True, self.min_rating)
+
+        def read() -> InteractionRows:
+            if path.name == CSV:
+                return read_pairs(path, stream_rows(path, CSV_COLUMNS, True, findings=findings), columns, findings)
+            rows = separated_rows(path, SEPARATORS[path.name], len(CSV_COLUMNS), findings)
+            return read_pairs(path, rows, columns, findings)
+
+        return kept_pairs(path, path.name, columns, read, findings)
+
+    def _file(self) -> Path:
+        root = Path(self.root) / f"ml-{self.version}" if self.download else Path(self.root)
+        found = root if root.name in NAMES else next((root / name for name in NAMES if exists(root / name)), None)
+        if found is None or not exists(found):
+            lacks = f"none of {', '.join(NAMES)} in it." if exists(root) else f"no such folder.{nearest_there(root)}"
+            raise DataError(
+                f"{self.named}: there is {lacks} Name the folder that GroupLens' archive unpacks to"
+                f"{self._inside(root)}."
+            )
+        return found
+
+    def _inside(self, root: Path) -> str:
+        """Folders in it that have such a file, which may be meant."""
+        found = sorted({str(file.parent) for name in NAMES for file in root.glob(f"*/{name}")})
+        return f": dataset.root={' or '.join(found)}" if found else ""

@@ -1,0 +1,174 @@
+"""Networks for recommendation: (user (B,), candidates (B, C)[, history (B, H), its length (B,)]) to a score of each
+candidate, (B, C). Ids are int32, lengths float32. A network for features takes rows of ids and numbers instead.
+
+Legend: B batch, C candidates, H items of a history, I all items, U units, F fields, N = B C.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.model.networks.classifier import build_activation
+from mxtrain.model.networks.embedding_table import EmbeddingTable
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.recommendation.fields import RecommenderFields
+
+nn = gluon.nn
+Values = Mapping[str, "nd.NDArray"]
+"""Parameters by structural name."""
+
+
+class MatrixFactorizationNetwork(gluon.HybridBlock):
+    """score = bias + bias of the user + bias of the item + product of their vectors.
+
+    Source: Koren, Bell, Volinsky, "Matrix Factorization Techniques for Recommender Systems" (2009), equation 4.
+    """
+
+    def __init__(self, num_users: int, num_items: int, units: int, mean: float, scale: float, **kwargs: Any):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.users, self.items = EmbeddingTable(num_users, units, scale), EmbeddingTable(num_items, units, scale)
+            self.user_bias, self.item_bias = EmbeddingTable(num_users, 1), EmbeddingTable(num_items, 1)
+            self.bias = self.params.get("bias", shape=(1,), init=mx.init.Constant(mean))
+
+    def hybrid_forward(self, F, user_B, item_BC, bias):
+        score_BC = products(F, self.users(user_B), self.items(item_BC)) + last_of(F, self.item_bias(item_BC))
+        return F.broadcast_add(F.broadcast_add(score_BC, self.user_bias(user_B)), F.reshape(bias, shape=(1, 1)))
+
+    @staticmethod
+    def score_all(values: Values, user_B: nd.NDArray) -> nd.NDArray:
+        """The scores of all items, (B, I), from parameters by name."""
+        score_BI = nd.dot(values["users.weight"].take(user_B), values["items.weight"], transpose_b=True)
+        return score_BI + values["item_bias.weight"].T + values["user_bias.weight"].take(user_B) + values["bias"]
+
+
+class ItemFactorsNetwork(gluon.HybridBlock):
+    """score = bias + bias of the user + bias of the item + product of its vector and the user's, which is the sum of
+    vectors of the items in the user's history over their number to the power of `alpha`, and where `with_users` one of
+    the user's own.
+
+    Source: Kabbur, Ning, Karypis, "FISM: Factored Item Similarity Models for Top-N Recommender Systems" (2013),
+    equation 4; with the user's own Koren, https://doi.org/10.1145/1401890.1401944 (2008), equation 15 (SVD++).
+    """
+
+    def __init__(
+        self, num_users: int, num_items: int, units: int, mean: float, scale: float, alpha: float, dropout: float,
+        with_users: bool, **kwargs: Any,
+    ):  # fmt: skip
+        super().__init__(**kwargs)
+        self._alpha = alpha
+        with self.name_scope():
+            self.dropout = nn.Dropout(dropout) if dropout else None
+            self.history, self.items = EmbeddingTable(num_items, units, scale), EmbeddingTable(num_items, units, scale)
+            self.user_bias, self.item_bias = EmbeddingTable(num_users, 1), EmbeddingTable(num_items, 1)
+            self.users = EmbeddingTable(num_users, units, scale) if with_users else None
+            self.bias = self.params.get("bias", shape=(1,), init=mx.init.Constant(mean))
+
+    def hybrid_forward(self, F, user_B, item_BC, item_BH, length_B, bias):
+        user_BU = pooled(F, self.history(item_BH), length_B, self._alpha)
+        if self.users is not None:
+            user_BU = user_BU + self.users(user_B)
+        if self.dropout is not None:
+            user_BU = self.dropout(user_BU)
+        score_BC = products(F, user_BU, self.items(item_BC)) + last_of(F, self.item_bias(item_BC))
+        return F.broadcast_add(F.broadcast_add(score_BC, self.user_bias(user_B)), F.reshape(bias, shape=(1, 1)))
+
+    @staticmethod
+    def score_all(
+        values: Values, alpha: float, user_B: nd.NDArray, item_BH: nd.NDArray, length_B: nd.NDArray
+    ) -> nd.NDArray:  # fmt: skip
+        """The scores of all items, (B, I), from parameters by name."""
+        user_BU = pooled(nd, values["history.weight"].take(item_BH), length_B, alpha)
+        if "users.weight" in values:
+            user_BU = user_BU + values["users.weight"].take(user_B)
+        score_BI = nd.dot(user_BU, values["items.weight"], transpose_b=True)
+        return score_BI + values["item_bias.weight"].T + values["user_bias.weight"].take(user_B) + values["bias"]
+
+
+class NeuMFNetwork(gluon.HybridBlock):
+    """Neural matrix factorization: a weighted product of vectors (GMF) and a multilayer perceptron of further ones.
+
+    The perceptron's first layer is the sum of one of the user's vector and one of the item's, which is a layer of both
+    joined, and computes the user's part once for all candidates.
+
+    Source: He et al., "Neural Collaborative Filtering" (2017), https://arxiv.org/abs/1708.05031, equations 9 to 12.
+    """
+
+    def __init__(
+        self, num_users: int, num_items: int, units: int, hidden: Sequence[int], activation: str, dropout: float,
+        mean: float, scale: float, **kwargs: Any,
+    ):  # fmt: skip
+        super().__init__(**kwargs)
+        side = (hidden[0] + 1) // 2
+        with self.name_scope():
+            self.gmf_users, self.gmf_items = (EmbeddingTable(size, units, scale) for size in (num_users, num_items))
+            self.mlp_users, self.mlp_items = (EmbeddingTable(size, side, scale) for size in (num_users, num_items))
+            first, *others = hidden[1:]
+            self.user_part = nn.Dense(first, flatten=False, use_bias=False, in_units=side)
+            self.item_part = nn.Dense(first, flatten=False, in_units=side)
+            self.mlp = nn.HybridSequential(prefix="")
+            self.mlp.add(build_activation(activation))
+            for count in others:
+                self.mlp.add(nn.Dense(count, flatten=False), build_activation(activation))
+            if dropout:
+                self.mlp.add(nn.Dropout(dropout))
+            self.output = nn.Dense(1, flatten=False, bias_initializer=mx.init.Constant(mean))
+
+    def hybrid_forward(self, F, user_B, item_BC):
+        gmf_BCU = F.broadcast_mul(F.expand_dims(self.gmf_users(user_B), axis=1), self.gmf_items(item_BC))
+        user_B1H = F.expand_dims(self.user_part(self.mlp_users(user_B)), axis=1)
+        mlp_BCH = self.mlp(F.broadcast_add(user_B1H, self.item_part(self.mlp_items(item_BC))))
+        return last_of(F, self.output(F.concat(gmf_BCU, mlp_BCH, dim=2)))
+
+
+class FeatureScores(gluon.HybridBlock):
+    """The scores of a network that reads rows of features: those of the user, then those of one candidate.
+
+    It takes ids (B, K) of one joined table: the user's, then each candidate's; and where there are numbers, (B, M), of
+    each candidate those of the user and its own. So a table has its ids from one input, and nothing but a look-up is
+    done with them.
+
+    Args:
+        network: (ids (N, F), numbers (N, M / C)) to (N, 1).
+        fields: of users and items.
+    """
+
+    def __init__(self, network: gluon.Block, fields: RecommenderFields, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._user_width, self._item_width = len(fields.user_sizes), len(fields.item_sizes)
+        self._num_numbers = fields.num_numbers
+        with self.name_scope():
+            self.network = network
+
+    def hybrid_forward(self, F, id_BK, *numbers):
+        user_BF = F.slice_axis(id_BK, axis=1, begin=0, end=self._user_width)
+        item_BK = F.slice_axis(id_BK, axis=1, begin=self._user_width, end=None)
+        item_BCF = F.reshape(item_BK, shape=(0, -1, self._item_width))
+        user_BCF = F.broadcast_like(F.expand_dims(user_BF, axis=1), item_BCF, lhs_axes=(1,), rhs_axes=(1,))
+        width = self._user_width + self._item_width
+        id_NF = F.reshape(F.concat(user_BCF, item_BCF, dim=2), shape=(-1, width))
+        score_N1 = self.network(id_NF, *[F.reshape(one, shape=(-1, self._num_numbers)) for one in numbers])
+        return last_of(F, F.reshape_like(score_N1, F.slice_axis(item_BCF, axis=2, begin=0, end=1)))
+
+
+def products(F: OperatorModule, user_BU: Array, item_BCU: Array) -> Array:
+    """The product of each candidate's vector with the user's, (B, C)."""
+    return last_of(F, F.batch_dot(item_BCU, F.expand_dims(user_BU, axis=2)))
+
+
+def last_of(F: OperatorModule, array_BC1: Array) -> Array:
+    """(B, C, 1) as (B, C)."""
+    return F.reshape(array_BC1, shape=(0, 0))
+
+
+def pooled(F: OperatorModule, vector_BHU: Array, length_B: Array, alpha: float) -> Array:
+    """The sum of the vectors of a history over their number to the power of `alpha`, (B, U); 0 of an empty one."""
+    one_BH = F.ones_like(last_of(F, F.slice_axis(vector_BHU, axis=2, begin=0, end=1)))
+    kept_BH = F.SequenceMask(one_BH, length_B, use_sequence_length=True, axis=1)
+    number_B1 = F.expand_dims(F.relu(length_B - 1) + 1, axis=1)  # at least 1
+    weight_BH = F.broadcast_div(kept_BH, number_B1**alpha)
+    # A product takes half the time of masking vectors and adding them up.
+    return F.reshape(F.batch_dot(F.expand_dims(weight_BH, axis=1), vector_BHU), shape=(0, -1))

@@ -1,0 +1,135 @@
+"""Real interactions that every installation has: which names the files of Python and of installed packages import.
+
+A file is a user, a name it imports an item. Import lines are found by a pattern, which is fifty times faster than
+parsing and finds the same but for lines in texts. Which packages count is fixed; what they hold differs between their
+versions, which are part of what is found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+import re
+import sysconfig
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
+
+from mxtrain.files.cache import read_cached, write_cached
+
+PACKAGES = (
+    "babel", "fonttools", "gluoncv", "hydra-core", "jiwer", "markdown", "matplotlib", "num2words", "numpy", "omegaconf",
+    "pandas", "pillow", "pydantic", "pygments", "pyparsing", "requests", "rich", "sacrebleu", "scikit-learn", "scipy",
+    "setuptools", "tensorboard", "tensorboardX", "urllib3", "werkzeug",
+)  # fmt: skip
+"""Packages that mxtrain needs, directly or not, so that they are always there."""
+LEFT_OUT = ("test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__")
+"""Folders of the standard library that some installations lack, or that are no part of it."""
+_VERSION = 1
+"""Of what is made of the files; a higher one makes it anew."""
+_NAME = r"[\w.]+(?:[ \t]+as[ \t]+\w+)?"
+IMPORT = re.compile(
+    rf"^[ \t]*(?:from[ \t]+(?P<module>\.*[\w.]*)[ \t]+import[ \t]+"
+    rf"(?P<names>\([^)]*\)|[^\n#;(\\]+(?:\\\n[^\n#;\\]+)*)"
+    rf"|import[ \t]+(?P<modules>{_NAME}(?:[ \t]*,[ \t]*{_NAME})*))",
+    re.MULTILINE,
+)
+"""`from MODULE import NAMES`, in parentheses or not, or `import MODULES`, at the beginning of a line."""
+_COMMENT = re.compile(r"#[^\n]*")
+
+
+class Imports(NamedTuple):
+    """The imported names.
+
+    Attributes:
+        names_of: by file, the names that it imports, in order.
+        origin: Python's version and those of the packages, as pairs of name and version.
+    """
+
+    names_of: Dict[str, List[str]]
+    origin: Tuple[Tuple[str, str], ...]
+
+
+def read_imports(packages: Sequence[str] = PACKAGES) -> Imports:
+    """The imports of all files; what was read before of the same files is taken from the cache.
+
+    Args:
+        packages: whose files are read beside the standard library's; those that are not installed are left out.
+    """
+    files = list(_files(packages))
+    origin = (("Python", platform.python_version()), *_versions(packages))
+    stamps = [(name, status.st_size, status.st_mtime_ns) for name, path in files for status in (path.stat(),)]
+    key = hashlib.sha256(json.dumps([_VERSION, origin, stamps]).encode()).hexdigest()[:32]
+    kept = read_cached("imports", f"{key}.json")
+    if kept is not None:
+        return Imports(json.loads(kept), origin)
+    found = {name: list(imported_names(path.read_text("utf-8", "replace"), package_of(name))) for name, path in files}
+    write_cached("imports", f"{key}.json", json.dumps(found).encode())
+    return Imports(found, origin)
+
+
+def _files(packages: Sequence[str]) -> Iterator[Tuple[str, Path]]:
+    """Names, as paths below the folder of modules, and paths."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).parts
+        if not any(part in LEFT_OUT or part.startswith("config-") for part in parts):
+            yield "/".join(parts), path
+    for package in packages:
+        try:
+            listed = importlib.metadata.files(package) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for file in sorted(listed, key=str):
+            path = Path(str(file.locate()))
+            if file.suffix == ".py" and ".." not in file.parts and path.is_file():
+                yield str(file), path
+
+
+def _versions(packages: Sequence[str]) -> Iterator[Tuple[str, str]]:
+    for package in packages:
+        try:
+            yield package, importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            yield package, "not installed"
+
+
+def package_of(name: str) -> Tuple[str, ...]:
+    """The package that a file's relative imports begin in: (a, b) of a/b/c.py."""
+    return Path(name).parts[:-1]
+
+
+def imported_names(text: str, package: Sequence[str]) -> Iterator[str]:
+    """The names that a file imports, each once: `a.b` of `import a.b`, `a.b.c` of `from a.b import c`.
+
+    Args:
+        text: of the file.
+        package: in which relative imports begin.
+    """
+    seen = {""}
+    for found in IMPORT.finditer(text):
+        if found["modules"]:
+            names = [_without_alias(part) for part in found["modules"].split(",")]
+        else:
+            inside = _COMMENT.sub("", found["names"]).strip("() \t\n").replace("\\\n", " ")
+            parts = [_without_alias(part) for part in inside.split(",")]
+            module = _absolute(found["module"], package)
+            names = [f"{module}.{part}" for part in parts if part.isidentifier() and module != "__future__"]
+        for name in names:
+            if name not in seen:
+                seen.add(name)
+                yield name
+
+
+def _without_alias(part: str) -> str:
+    return part.strip().split(" as ")[0].split("\tas ")[0].strip()
+
+
+def _absolute(module: str, package: Sequence[str]) -> str:
+    """The module without leading dots."""
+    name = module.lstrip(".")
+    level = len(module) - len(name)
+    if not level:
+        return module
+    return ".".join([*package[: len(package) - level + 1], *([name] if name else [])])

@@ -1,0 +1,130 @@
+"""Metrics of recommendation: where the item that was held out stands among others, by score.
+
+The rank of an item is the number of others that are not below it: ties are not counted in its favour, nor are scores
+that are no numbers. Among which others it stands is part of a metric's name and signature: all items that the user has
+in no split, or as many sampled ones as `dataset.sampled_negatives` says. These numbers do not compare.
+
+Legend: B batch, C candidates, I all items, N samples.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar, Optional, Sequence, Tuple, Type
+
+import numpy as np
+
+from mxtrain.metric.host import Collected, HostMetric, HostPredictions
+from mxtrain.metric.metrics import Metric
+from mxtrain.types import Positive
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+
+
+class RankingMetric(Metric):
+    """Base of the metrics of ranks: how deep they look."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("recommendation",)
+
+    k: Positive = 10
+    """The highest places, which count."""
+
+    def gain(self, rank_N: np.ndarray) -> np.ndarray:
+        """Returns the gain of an item at each rank, counted from 0."""
+        raise NotImplementedError
+
+
+class HitRate(RankingMetric):
+    """Hit rate: 1 if the item is among the first k, else 0 (HR@k, which is recall@k of one item)."""
+
+    def gain(self, rank_N: np.ndarray) -> np.ndarray:
+        return (rank_N < self.k).astype(np.float64)
+
+    def constant_by(self, num_choices: int) -> str:
+        return f"k={self.k}" if self.k >= num_choices else ""
+
+
+class NDCG(RankingMetric):
+    """1 / log2(rank + 2) of an item among the first k, else 0 (NDCG@k of one item). Source: He et al., "TriRank:
+    Review-aware Explainable Recommendation by Modeling Aspects" (2015)."""
+
+    def gain(self, rank_N: np.ndarray) -> np.ndarray:
+        return np.where(rank_N < self.k, 1 / np.log2(rank_N + 2.0), 0.0)
+
+
+class Ranks(Collected):
+    """The rank of the item of each sample among all that the user has in no split, from 0."""
+
+    width: ClassVar[int] = 1
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        """Notes a batch: scores of all items (B, I), minus infinity of those that the user has, and the candidates
+        (B, C), the first of which is the item itself."""
+        rank_B = ranks_in(np.asarray(prediction_B), target_B[:, 0])
+        self._parts.append(np.stack([index_B, np.zeros(len(index_B)), rank_B], axis=1).astype(np.float64))
+
+
+def ranks_in(score_BI: np.ndarray, item_B: np.ndarray) -> np.ndarray:
+    """The number of other items that are not below each sample's, (B,)."""
+    own_B1 = np.take_along_axis(score_BI, item_B[:, None].astype(np.int64), axis=1)
+    found: np.ndarray = (~(score_BI < own_B1)).sum(axis=1) - 1  # without itself
+    return found
+
+
+class AmongAll(RankingMetric, HostMetric):
+    """Base of metrics among all items."""
+
+    collects: ClassVar[Type[Collected]] = Ranks
+
+    @property
+    def signature(self) -> str:
+        return f"k={self.k},among=all_unseen_items,ties=worst"
+
+    def compute(self, collected: Collected) -> float:
+        rows = collected.samples()
+        return float(self.gain(rows[:, 2]).mean()) if len(rows) else 0.0
+
+
+class HitRateAmongAll(AmongAll, HitRate):
+    """HR@k among all items that the user has in no split."""
+
+
+class NDCGAmongAll(AmongAll, NDCG):
+    """NDCG@k among all items that the user has in no split."""
+
+
+class AmongSampled(RankingMetric):
+    """Base of metrics among candidates: it is measured on the device."""
+
+    in_training: ClassVar[bool] = False
+
+    @property
+    def signature(self) -> str:
+        return f"k={self.k},among=sampled_unseen_items,ties=worst"
+
+    def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
+        score_BC, item_BC = outputs[0], targets[0]
+        below_BC = F.broadcast_lesser(score_BC, F.slice_axis(score_BC, axis=1, begin=0, end=1))
+        rank_B = F.sum((1 - below_BC) * (item_BC >= 0), axis=1) - 1  # without itself
+        return F.sum(self.gain_on_device(F, rank_B)).reshape((1,))
+
+    def gain_on_device(self, F: OperatorModule, rank_B: Array) -> Array:
+        """See `gain`."""
+        raise NotImplementedError
+
+
+class HitRateAmongSampled(AmongSampled, HitRate):
+    """HR@k among the item and sampled ones that the user has in no split."""
+
+    def gain_on_device(self, F: OperatorModule, rank_B: Array) -> Array:
+        return rank_B < self.k
+
+
+class NDCGAmongSampled(AmongSampled, NDCG):
+    """NDCG@k among the item and sampled ones that the user has in no split."""
+
+    def gain_on_device(self, F: OperatorModule, rank_B: Array) -> Array:
+        return (rank_B < self.k) * math.log(2) / F.log(rank_B + 2)

@@ -1,0 +1,130 @@
+"""Reads interactions from rows of files: who, what, how rated and when, each with its line.
+
+Legend: P interactions.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from pathlib import Path
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.problems import (
+    NOT_A_NUMBER,
+    SHORT_ROW,
+    UNREADABLE_ROW,
+    DataPlace,
+    DataPlaces,
+    Findings,
+    Problem,
+)
+from mxtrain.data.loading.text_stream import open_text
+from mxtrain.data.table.cells import MISSING_CELLS, number_of
+from mxtrain.data.table.columns import PARQUET, place_of
+from mxtrain.errors import DataError
+from mxtrain.files.text_numbers import parse_number
+from mxtrain.recommendation.catalog import Catalog
+from mxtrain.recommendation.source import InteractionRows
+
+NumberedRows = Iterable[Tuple[int, Sequence[str]]]
+"""Place and cells of each row: user, item, then rating and time if present."""
+
+
+class Columns(NamedTuple):
+    """Optional columns of a row, after user and item.
+
+    Attributes:
+        has_rating, has_time: whether these follow, in this order.
+        least: lowest rating that counts as an interaction; None = any.
+        missing: cells that are no id.
+    """
+
+    has_rating: bool
+    has_time: bool
+    least: Optional[float] = None
+    missing: Tuple[str, ...] = MISSING_CELLS
+
+    @property
+    def names(self) -> List[str]:
+        """Names of all cells, for messages."""
+        return ["user", "item", *(["rating"] if self.has_rating else []), *(["timestamp"] if self.has_time else [])]
+
+
+def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findings) -> InteractionRows:
+    """The interactions of a file; users and items have their places in the order in which they come.
+
+    Args:
+        path: of the file.
+        rows: of it.
+        columns: what the cells are.
+        findings: gets rows that cannot be used.
+
+    Raises:
+        DataError: there is none.
+    """
+    users: Dict[str, int] = {}
+    items: Dict[str, int] = {}
+    user_P, item_P, rating_P, time_P, number_P = array("l"), array("l"), array("f"), array("d"), array("l")
+    for number, cells in rows:
+        user, item, *numbers = (cell.strip() for cell in cells)
+        wrong = _what_is_wrong(user, item, numbers, columns)
+        if wrong:
+            kind, said = wrong
+            place = place_of(path, number)
+            findings.refuse(Problem(kind, place, f"{place}: {said}", "Correct or remove the row."))
+            continue
+        values = [number_of(one) for one in numbers]
+        if columns.least is not None and values[0] < columns.least:
+            continue
+        user_P.append(users.setdefault(user, len(users)))
+        item_P.append(items.setdefault(item, len(items)))
+        rating_P.append(values[0] if columns.has_rating else 1.0)
+        if columns.has_time:
+            time_P.append(values[-1])
+        number_P.append(number)
+    if not user_P:
+        raise DataError(f"{path}: there is no interaction in it.")
+    return InteractionRows(
+        Catalog(tuple(users), tuple(items)), np.array(user_P, np.int32), np.array(item_P, np.int32),
+        np.array(rating_P, np.float32), np.array(time_P, np.float64) if columns.has_time else None,
+        DataPlaces([str(path)], number_P, None, path.suffix == PARQUET),
+    )  # fmt: skip
+
+
+def _what_is_wrong(user: str, item: str, numbers: Sequence[str], columns: Columns) -> Optional[Tuple[str, str]]:
+    for side, one in (("user", user), ("item", item)):
+        if one in columns.missing or not one:
+            return UNREADABLE_ROW, f"its {side} is {repr(one) + ', a missing value' if one else 'empty'}."
+    for name, text in zip(columns.names[2:], numbers):
+        value = parse_number(text, allow_special=True)
+        if value is None:
+            return NOT_A_NUMBER, f"its {name} '{text}' is no number."
+        if not math.isfinite(value) or abs(value) > 1e38:
+            return NOT_A_NUMBER, f"its {name} {text} is no finite number that a 32-bit float can be."
+    return None
+
+
+def separated_rows(path: Path, separator: str, count: int, findings: Findings) -> Iterator[Tuple[int, List[str]]]:
+    """The line of each row, from 1, and its first cells, of a file without header whose cells stand between separators.
+
+    Args:
+        path: of the file.
+        separator: "::" or a tab.
+        count: of cells; further ones are left out.
+        findings: gets rows that are too short.
+    """
+    named = {"\t": "tabs", "::": "'::'"}[separator]
+    with open_text(path, "\n", findings) as lines:
+        for number, line in enumerate(lines, start=1):
+            cells = line.rstrip("\r\n").split(separator)
+            if cells == [""]:
+                continue
+            if len(cells) < count:
+                place = DataPlace(str(path), number)
+                fact = f"{place}: it has {len(cells)} columns between {named}, and {count} are needed."
+                findings.refuse(Problem(SHORT_ROW, place, fact, "Complete or remove it."))
+                continue
+            yield number, cells[:count]

@@ -1,0 +1,75 @@
+"""The signature of users, items and what they have to do with each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Tuple
+
+from mxtrain.data.features.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
+from mxtrain.data.signature import REQUIRED, Signature
+from mxtrain.recommendation.catalog import CATALOG_STATE, Catalog
+from mxtrain.recommendation.fields import RecommenderFields
+from mxtrain.types import shapes_of
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, Wanted
+
+_COLUMNS = ("user_columns", "item_columns")
+
+
+@dataclass(frozen=True)
+class RecommendationSignature(Signature):
+    """Users and candidates. `mean` is that of ratings, where these are to be predicted.
+
+    Attributes:
+        catalog: users and items.
+        user_columns, item_columns: further features of users and of items.
+    """
+
+    form: ClassVar[Dict[str, Wanted]] = {
+        **Signature.form, "catalog": CATALOG_STATE, "user_columns?": FEATURE_COLUMNS_STATE,
+        "item_columns?": FEATURE_COLUMNS_STATE,
+    }  # fmt: skip
+
+    known_names: ClassVar[Tuple[str, ...]] = ("field_sizes", "num_numbers")
+
+    catalog: Catalog = REQUIRED
+    user_columns: Optional[FeatureColumns] = None
+    item_columns: Optional[FeatureColumns] = None
+
+    @property
+    def recommender_fields(self) -> RecommenderFields:
+        """The numbers of users and items, and their features."""
+        users, items = self.user_columns, self.item_columns
+        return RecommenderFields(
+            (len(self.catalog.users), *(users.field_sizes if users else ())),
+            (len(self.catalog.items), *(items.field_sizes if items else ())),
+            users.num_numbers if users else 0, items.num_numbers if items else 0,
+        )  # fmt: skip
+
+    @property
+    def num_candidates(self) -> int:
+        """The number of candidates of a sample in evaluations."""
+        fields, shapes = self.recommender_fields, shapes_of(self.shape)
+        if shapes[0] == ():  # users, then candidates
+            return shapes[1][0]
+        return (shapes[0][0] - len(fields.user_sizes)) // len(fields.item_sizes)
+
+    @property
+    def has_ratings(self) -> bool:
+        """True if ratings are to be predicted."""
+        return len(self.mean) > 0
+
+    def to_json(self) -> Dict[str, Json]:
+        columns = {name: getattr(self, name) for name in _COLUMNS}
+        return {
+            **super().to_json(), **{name: one.to_json() for name, one in columns.items() if one is not None},
+            "catalog": self.catalog.to_json(),
+        }  # fmt: skip
+
+    @classmethod
+    def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
+        return {
+            **super()._arguments(values), "catalog": Catalog.from_json(values["catalog"]),
+            **{name: FeatureColumns.from_json(values[name]) for name in _COLUMNS if values.get(name)},
+        }  # fmt: skip

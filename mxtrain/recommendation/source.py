@@ -1,0 +1,183 @@
+"""Interactions of users with items as the samples of a split, and which of each user's are held out.
+
+Legend: N samples, P interactions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_of
+from mxtrain.data.checking.problems import DUPLICATE, DataPlaces, Findings, Problem
+from mxtrain.data.loading.randomness import Draw, bits
+from mxtrain.recommendation.catalog import Catalog
+from mxtrain.recommendation.user_items import NOTHING, UserItems
+
+FEWEST = 3
+"""Interactions of a user of whom some are held out: one to train on, one for validation and one for testing."""
+FEW_ITEMS = "few_items"
+"""Of a user: none is held out, so nothing is measured for him."""
+
+
+class InteractionRows(NamedTuple):
+    """Interactions as they were read.
+
+    Attributes:
+        catalog: users and items.
+        user_P, item_P: places in the catalog.
+        rating_P: what users say of items; 1 where they say nothing.
+        time_P: when; None where it is not known.
+        places: where each stands.
+    """
+
+    catalog: Catalog
+    user_P: np.ndarray
+    item_P: np.ndarray
+    rating_P: np.ndarray
+    time_P: Optional[np.ndarray]
+    places: DataPlaces
+
+    def take(self, kept: np.ndarray) -> InteractionRows:
+        """Some of the interactions."""
+        time_P = None if self.time_P is None else self.time_P[kept]
+        return InteractionRows(
+            self.catalog, self.user_P[kept], self.item_P[kept], self.rating_P[kept], time_P, self.places.take(kept)
+        )
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """The samples of a split, each one interaction of a user with an item.
+
+    Attributes:
+        catalog: users and items.
+        user_N, item_N: places in the catalog; the item of a sample to predict for is `NOTHING`.
+        rating_N: float32.
+        known: the items of each user that a network may know: those of training.
+        known_rating_P: the rating of each of these.
+        seen: the items of each user in all splits.
+        places: where each sample stands.
+    """
+
+    catalog: Catalog
+    user_N: np.ndarray
+    item_N: np.ndarray
+    rating_N: np.ndarray
+    known: UserItems
+    known_rating_P: np.ndarray
+    seen: UserItems
+    places: Optional[DataPlaces] = None
+
+    def __len__(self) -> int:
+        return len(self.user_N)
+
+    def take(self, indices: Sequence[int]) -> Interactions:
+        """Some of the samples; those beyond the end are left out."""
+        kept = np.array([index for index in indices if index < len(self)], np.int64)
+        return replace(
+            self, user_N=self.user_N[kept], item_N=self.item_N[kept], rating_N=self.rating_N[kept],
+            places=self.places and self.places.take(kept),
+        )  # fmt: skip
+
+    def checks(self) -> Checks:
+        """Returns no checks: reading has already checked every row, and each pair is in one split."""
+        return InteractionChecks(self, self.places)
+
+    def for_users(self, user_N: np.ndarray) -> Interactions:
+        """Samples of users to predict for, of whom all is known."""
+        nothing = np.full(len(user_N), NOTHING, np.int32)
+        return replace(
+            self, user_N=user_N, item_N=nothing, rating_N=np.zeros(len(user_N), np.float32), known=self.seen,
+            places=None,
+        )  # fmt: skip
+
+
+class InteractionChecks(SourceChecks):
+    """Checks of interactions: what is wrong was found when files were read, so they are only compared."""
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        pair = np.array([self._source.user_N[index], self._source.item_N[index]], np.int64)
+        return Checked(digest=digest_of(pair.tobytes()))
+
+
+def newest_of_each(pairs: InteractionRows, findings: Findings, remarks: bool) -> InteractionRows:
+    """Each pair of user and item once, as it was last: by time, where that is known, else by place; sorted by user and
+    item.
+
+    Args:
+        pairs: as they were read.
+        findings: gets those that are left out.
+        remarks: whether it does: a second rating of the same item is more of a mistake than a second visit.
+    """
+    order = np.lexsort((np.arange(len(pairs.user_P)), *_times(pairs), pairs.item_P, pairs.user_P))
+    pairs = pairs.take(order)
+    is_last = np.ones(len(order), bool)
+    is_last[:-1] = (pairs.user_P[1:] != pairs.user_P[:-1]) | (pairs.item_P[1:] != pairs.item_P[:-1])
+    if remarks and findings.keeps_going:
+        for index in np.flatnonzero(~is_last).tolist():
+            place, catalog = pairs.places[index], pairs.catalog
+            user, item = catalog.users[pairs.user_P[index]], catalog.items[pairs.item_P[index]]
+            fact = f"{place}: user {user} rates item {item} once more later; only the last rating counts."
+            findings.remark(Problem(DUPLICATE, place, fact, "Remove one of them."))
+    return pairs.take(np.flatnonzero(is_last))
+
+
+def _times(pairs: InteractionRows) -> Tuple[np.ndarray, ...]:
+    return () if pairs.time_P is None else (pairs.time_P,)
+
+
+def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -> List[Interactions]:
+    """Training, validation and test: of each user the last interaction is for testing and the one before for
+    validation, or two that `split_seed` chooses, where no time is known. A user with fewer than `FEWEST` only trains.
+
+    Args:
+        pairs: each once.
+        split_seed: see above.
+        findings: gets users of whom nothing is held out.
+    """
+    num_users, num_items = len(pairs.catalog.users), len(pairs.catalog.items)
+    keys = _times(pairs) or (bits(split_seed, 0, np.arange(len(pairs.user_P)), Draw.SPLIT),)
+    order = np.lexsort((np.arange(len(pairs.user_P)), *keys, pairs.user_P))
+    pairs = pairs.take(order)
+    count_U = np.bincount(pairs.user_P, minlength=num_users)
+    end_U = np.cumsum(count_U)
+    from_end_P = end_U[pairs.user_P] - 1 - np.arange(len(pairs.user_P))
+    is_measured_P = count_U[pairs.user_P] >= FEWEST
+    if findings.keeps_going:
+        for user in np.flatnonzero((count_U < FEWEST) & (count_U > 0)).tolist():
+            place = pairs.places[int(end_U[user]) - 1]
+            name, count = pairs.catalog.users[user], count_U[user]
+            fact = f"{place}: user {name} has {count} items, and {FEWEST} are needed to hold any out."
+            findings.remark(Problem(FEW_ITEMS, place, fact, "Nothing is measured for this user."))
+    is_test, is_val = is_measured_P & (from_end_P == 0), is_measured_P & (from_end_P == 1)
+    parts = [np.flatnonzero(~is_test & ~is_val), np.flatnonzero(is_val), np.flatnonzero(is_test)]
+    train = parts[0]
+    known = UserItems(pairs.user_P[train], pairs.item_P[train], num_users, num_items)
+    rating_P = pairs.rating_P[train[np.lexsort((pairs.item_P[train], pairs.user_P[train]))]]  # as `known` is sorted
+    seen = UserItems(pairs.user_P, pairs.item_P, num_users, num_items)
+    return [
+        Interactions(pairs.catalog, pairs.user_P[part], pairs.item_P[part], pairs.rating_P[part], known, rating_P,
+                     seen, pairs.places.take(part))
+        for part in parts
+    ]  # fmt: skip
+
+
+def at_least(pairs: InteractionRows, fewest_items: int, fewest_users: int) -> InteractionRows:
+    """Without users of fewer items, and items of fewer users, until none is left."""
+    while True:
+        of_user, of_item = (np.bincount(ids) for ids in (pairs.user_P, pairs.item_P))
+        is_kept = (of_user[pairs.user_P] >= fewest_items) & (of_item[pairs.item_P] >= fewest_users)
+        if is_kept.all():
+            break
+        pairs = pairs.take(np.flatnonzero(is_kept))
+    users, user_P = np.unique(pairs.user_P, return_inverse=True)
+    items, item_P = np.unique(pairs.item_P, return_inverse=True)
+    catalog = replace(
+        pairs.catalog, users=tuple(pairs.catalog.users[place] for place in users.tolist()),
+        items=tuple(pairs.catalog.items[place] for place in items.tolist()),
+    )  # fmt: skip
+    return pairs._replace(catalog=catalog, user_P=user_P.astype(np.int32), item_P=item_P.astype(np.int32))

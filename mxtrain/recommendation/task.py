@@ -1,0 +1,194 @@
+"""Recommendation: which items users want, by those that they have; or how they rate items.
+
+Legend: B batch, C candidates, I all items.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.errors import ConfigError
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.metric.metrics import OfValues
+from mxtrain.recommendation.base import ALL, InteractionDataset
+from mxtrain.recommendation.interactions import InteractionTable
+from mxtrain.recommendation.losses import RankingLoss
+from mxtrain.recommendation.model import Recommender, build_feature_recommender
+from mxtrain.recommendation.ranking import AmongSampled, RankingMetric
+from mxtrain.recommendation.signature import RecommendationSignature
+from mxtrain.task.base import Report, Task
+from mxtrain.types import Artifact, Table
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject, LossBlock
+    from mxtrain.data.base import Samples
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.metric.metrics import Metric
+    from mxtrain.parallel.base import Strategy
+    from mxtrain.recommendation.source import Interactions
+    from mxtrain.types import Batch, Shape
+
+_SHOWN_ITEMS = 10
+_ITEMS = ", "
+_OF_RATINGS, _OF_RANKS = "root_mean_squared_error,mean_absolute_error", "ndcg_at_k_sampled,hr_at_k_sampled"
+
+
+class Recommendation(Task):
+    """Scores (B, C) of candidates, of which the first is the item that the user has, against these candidates (B, C);
+    or of that item alone, (B, 1), against its rating (B,). Predictions are the scores of all items, (B, I), minus
+    infinity of those that the user has anyway."""
+
+    name: ClassVar[str] = "recommendation"
+    predict_inputs: ClassVar[str] = ALL
+    dataset_options: ClassVar[Tuple[str, ...]] = ("interactions",)
+    model_option: ClassVar[str] = "fism"
+    loss_option: ClassVar[str] = "sampled_bce"
+    metric_option: ClassVar[str] = "ndcg_at_k_sampled"
+    list_field: ClassVar[Tuple[str, str]] = ("items", "items")
+
+    baselines: bool = True
+    """If true, `eval` also measures popularity and item neighbours (for ratings: means) on the same split."""
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        dataset, loss = description.dataset, description.loss
+        is_rated = isinstance(dataset, InteractionDataset) and dataset.feedback == "explicit"
+        described = dataset.described if isinstance(dataset, InteractionTable) else ""
+        if described and isinstance(description.model, Recommender):
+            raise ConfigError(
+                f"dataset.{described}: {type(description.model).__name__} knows users and items by their ids alone. "
+                "Type model=factorization_machine, deepfm or wide_deep."
+            )
+        loss.require_unsmoothed("task=recommendation has no classes to smooth over")
+        ranks = isinstance(loss, RankingLoss)
+        if is_rated == ranks and not isinstance(loss, CustomLoss):
+            given = type(loss).__name__
+            instead = "dataset.feedback=explicit means ratings, which have no sampled items: type loss=l2" if is_rated \
+                else "dataset.feedback=implicit means items without ratings: type loss=sampled_bce"  # fmt: skip
+            also = f" {_fitting_metrics(is_rated)}" if _unfitting(description.metric, is_rated) else ""
+            raise ConfigError(f"loss: {given} does not fit. {instead}{also}.")
+        for name in _unfitting(description.metric, is_rated):
+            raise ConfigError(
+                f"metric.{name}: it does not fit dataset.feedback={'explicit' if is_rated else 'implicit'}. Type "
+                f"{_fitting_metrics(is_rated)}."
+            )
+
+    def num_classes(self, signature: Signature) -> int:
+        return 1
+
+    def output_names(self, signature: Signature) -> Sequence[str]:
+        return ()
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return [(RecommendationSignature.of(signature).num_candidates,)]
+
+    def build_network(self, description: Description, signature: Signature) -> gluon.Block:
+        signature = RecommendationSignature.of(signature)
+        model, fields = description.model, signature.recommender_fields
+        if not isinstance(model, Recommender):
+            return build_feature_recommender(model, fields)
+        mean = signature.mean[0] if signature.has_ratings else 0.0
+        return model.build_recommender(fields.user_sizes[0], fields.item_sizes[0], mean)
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        signature = RecommendationSignature.of(signature)
+        if signature.has_ratings:
+            from mxtrain.loss.blocks import RegressionLoss
+
+            return self.validate_loss_output(RegressionLoss(description.loss.block()), description, [(1,)])
+        loss, shape = description.loss.build(1, training), (signature.num_candidates,)
+        return self.validate_loss_output(loss, description, [shape], shape)
+
+    def num_choices(self, metric: Metric, signature: Signature) -> int:
+        signature = RecommendationSignature.of(signature)
+        return signature.num_candidates if isinstance(metric, AmongSampled) else len(signature.catalog.items)
+
+    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+        """Adds the number of sampled items to the signatures of metrics that sample."""
+        count = RecommendationSignature.of(signature).num_candidates - 1
+        found = dict(super().metric_signatures(description, signature))
+        for name, metric in description.metric.items():
+            if isinstance(metric, AmongSampled):
+                found[name] = f"k={metric.k},among={count}_sampled_unseen_items,ties=worst"
+        return found
+
+    def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
+        from mxtrain.recommendation.all_items import ScoresOfAllItems
+
+        return ScoresOfAllItems(description, signature, strategy)
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        raise AssertionError("all items are scored, which the network's outputs have not: `build_decode_with`")
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """The first items, the best first, without those that the user has."""
+        return {"items": [
+            {"item": name, "score": round(float(score), 6)} for name, score in _first(signature, prediction, top_k)
+        ]}  # fmt: skip
+
+    def rows(
+        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+        users: Interactions = source  # type: ignore[assignment]  # of its own samples
+        for number, prediction in found:
+            user = users.catalog.users[users.user_N[number]]
+            yield number, {"user": user, **self.row(signature, prediction, top_k)}
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Items and scores in columns of their own: item_1, score_1, item_2, ..."""
+        found = {name: value for name, value in row.items() if name != "items"}
+        for number, one in enumerate(row["items"], start=1):
+            found[f"item_{number}"], found[f"score_{number}"] = one["item"], one["score"]
+        return found
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        """Users with items that they have, the one that was held out, its rank, and the first that they have not."""
+        samples: Interactions = source  # type: ignore[assignment]  # of its own samples
+        rows = []
+        for user, item, score_I in zip(samples.user_N.tolist(), samples.item_N.tolist(), predictions):
+            names = samples.catalog.items
+            has = _ITEMS.join(names[one] for one in samples.known.of(user)[:_SHOWN_ITEMS].tolist())
+            rank = int((~(score_I < score_I[item])).sum())
+            first = _ITEMS.join(name for name, _ in _first(signature, score_I, _SHOWN_ITEMS))
+            rows.append((samples.catalog.users[user], has, f"{names[item]} ({rank})", first))
+        # A column of ranks alone becomes so narrow in TensorBoard that numbers are broken.
+        return [Table("recommendations", ("user", "has", "held out (rank)", f"first {_SHOWN_ITEMS}"), rows)]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.recommendation.report import RankReport, RatingReport
+
+        signature = RecommendationSignature.of(signature)
+        if signature.has_ratings:
+            return RatingReport(source, self.baselines)  # type: ignore[arg-type]  # of its own samples
+        depths = [metric.k for metric in description.metric.values() if isinstance(metric, RankingMetric)]
+        num_sampled = signature.num_candidates - 1
+        return RankReport(source, depths[0] if depths else 10, num_sampled, self.baselines)  # type: ignore[arg-type]
+
+
+def _unfitting(metrics: Mapping[str, Metric], is_rated: bool) -> List[str]:
+    return [name for name, metric in metrics.items() if isinstance(metric, RankingMetric if is_rated else OfValues)]
+
+
+def _fitting_metrics(is_rated: bool) -> str:
+    names = _OF_RATINGS if is_rated else _OF_RANKS
+    return f"metric=[{names}] trainer.monitor=val/{names.partition(',')[0]}"
+
+
+def _first(signature: Signature, score_I: np.ndarray, count: int) -> Iterator[Tuple[str, float]]:
+    """Names and scores of the highest, of the same score in the order of the catalog; without minus infinity."""
+    items = RecommendationSignature.of(signature).catalog.items
+    for place in np.argsort(-score_I, kind="stable")[:count].tolist():
+        if score_I[place] > -np.inf:
+            yield items[place], score_I[place]

@@ -1,0 +1,42 @@
+"""A network that acts: a policy and a value of each observation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List
+
+from mxtrain.model.networks.layers import Activation
+from mxtrain.reinforcement.model import PolicyModel
+from mxtrain.types import Positive, Shape
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.reinforcement.policy import Actions
+
+
+class ActorCritic(PolicyModel):
+    """Dense layers for the policy and as many for the value; before them, for images, the convolutions of Mnih et al.
+    (Nature, 2015), which both share.
+
+    Weights are orthogonal, whatever `init` says: with a gain of sqrt(2), the policy's last layer 0.01, the value's 1.
+    A policy for numbers is a Gaussian whose standard deviations are parameters.
+    """
+
+    hidden: List[Positive] = [64, 64]
+    """Units of each hidden layer."""
+    activation: Activation = "tanh"
+    """Activation after each hidden layer."""
+    shared: bool = False
+    """If true, policy and value share their hidden layers."""
+    initial_log_std: float = 0.0
+    """Logarithm of the standard deviations that a policy for numbers begins with."""
+    normalize_observations: bool = False
+    """If true, observations are standardized by running means and deviations, and clipped to +-10."""
+
+    def build_policy(self, actions: Actions, input_shape: Shape) -> gluon.HybridBlock:
+        from mxtrain.reinforcement.networks import ActorCriticNetwork, ActorCriticSizes
+
+        sizes = ActorCriticSizes(
+            self.hidden, self.activation, self.shared, self.initial_log_std, self.normalize_observations
+        )
+        return ActorCriticNetwork(actions, input_shape, sizes, prefix="")

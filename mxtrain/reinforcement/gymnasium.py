@@ -1,0 +1,174 @@
+"""Environments of gymnasium, by their id, to learn in and to be measured by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Optional, Sequence, Tuple, Type, Union
+
+import pydantic
+from typing_extensions import Literal
+
+from mxtrain.data.base import BaseDataset, Samples, Splits
+from mxtrain.data.signature import Signature
+from mxtrain.errors import CheckpointError, ConfigError, DataError
+from mxtrain.reinforcement.draws import ReinforcementDraw
+from mxtrain.reinforcement.environments import Maker, Spaces, close
+from mxtrain.reinforcement.episodes import EpisodeLoader, Episodes
+from mxtrain.reinforcement.image_layout import Channels
+from mxtrain.reinforcement.rollout_loader import RolloutLoader
+from mxtrain.reinforcement.rollouts import Environments, RolloutSettings
+from mxtrain.reinforcement.signature import ActionSignature
+from mxtrain.types import Fraction, OpenFraction, Positive
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.loss.losses import Loss
+    from mxtrain.model.base import Model
+
+
+class Gymnasium(BaseDataset):
+    """Samples are steps in environments, taken by the network with its weights as they are: roll-outs, each of which
+    `passes` passes go through. Validation, testing and prediction play whole episodes, with seeds of their own and
+    always the likeliest action.
+
+    Environments of your own: a subclass whose `maker` opens them.
+    """
+
+    signature_class: ClassVar[Type[Signature]] = ActionSignature
+    sample_type: ClassVar[str] = "observations"
+    model_hints: ClassVar[Mapping[str, str]] = {"": "model=actor_critic"}
+    tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
+
+    id: str = "CartPole-v1"
+    """Environment, as gymnasium has it registered."""
+    kwargs: Dict[str, Any] = {}
+    """Arguments of the environment."""
+    channels: Channels = "auto"
+    """The axis of an image that holds its channels; auto = the last one, or the first one if that is the shortest, as
+    in stacks of frames."""
+    max_episode_steps: Optional[Positive] = None
+    """Steps after which an episode is cut off; null = as the environment is registered."""
+    num_envs: Positive = 8
+    """Environments that are played side by side, over all workers together."""
+    rollout_steps: Positive = 32
+    """Steps of each environment in a roll-out."""
+    passes: Union[Literal["auto"], Positive] = "auto"
+    """Passes over a roll-out; auto = as the loss says: 1 for a2c, 10 for ppo."""
+    rollouts_per_epoch: Positive = 40
+    """Roll-outs of an epoch, after which there is a validation."""
+    gamma: Fraction = 0.98
+    """Discount of a step."""
+    gae_lambda: Fraction = 0.9
+    """Of generalised advantage estimation: 1 = advantages from whole returns, 0 = from one step."""
+    normalize_advantages: bool = True
+    """If true, the advantages of a roll-out are standardized to mean 0 and deviation 1."""
+    normalize_rewards: bool = False
+    """If true, rewards are divided by the running deviation of their discounted sums, and clipped to +-10."""
+    val_episodes: Positive = 20
+    """Episodes of a validation."""
+    test_episodes: Positive = 100
+    """Episodes of the test at the end."""
+    predicted_episodes: Positive = 3
+    """Episodes that `predict` plays."""
+    batch_size: Positive = 256  # a part of a roll-out, which no number of samples gives
+    """Samples per optimizer step, over all devices and workers together: as many steps of each environment."""
+    eval_batch_size: Positive = 100
+    """Episodes that are played side by side in an evaluation."""
+    val_fraction: OpenFraction = 0.0
+    """Not used: validation plays episodes of its own."""
+    prefetch: Literal[0] = 0
+    """Must be 0: samples come from the weights as they are."""
+
+    @pydantic.field_validator("id")
+    @classmethod
+    def _check_id(cls, name: str) -> str:
+        if ":" in name:
+            raise ValueError(
+                "a module in front of an id is not imported. For environments of your own write a subclass of "
+                "mxtrain.reinforcement.gymnasium.Gymnasium that imports the module, and type "
+                "dataset._target_=MODULE.CLASS"
+            )
+        return name
+
+    @pydantic.model_validator(mode="after")
+    def _check_parts(self) -> Gymnasium:
+        total = self.num_envs * self.rollout_steps
+        if self.batch_size % self.num_envs or total % self.batch_size:
+            fitting = [steps * self.num_envs for steps in range(1, self.rollout_steps + 1)
+                       if self.rollout_steps % steps == 0]  # fmt: skip
+            raise ValueError(
+                f"batch_size={self.batch_size}: a batch has as many steps of each of num_envs={self.num_envs} "
+                f"environments, and some batches are a roll-out of rollout_steps={self.rollout_steps} steps: it can be "
+                f"{', '.join(map(str, fitting))}"
+            )
+        if "render_mode" in self.kwargs:
+            raise ValueError("kwargs: render_mode is chosen by what wants to draw. Leave it out")
+        return self
+
+    def for_loss(self, loss: Loss) -> Gymnasium:
+        return self if self.passes != "auto" else self.model_copy(update={"passes": loss.passes})
+
+    def maker(self) -> Maker:
+        """Returns the factory of the environment."""
+        return Maker(self.id, self.kwargs, self.max_episode_steps)
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`: opens the environment once, to look at it."""
+        maker, spaces = self._looked_at()
+        settings = RolloutSettings(**{
+            name: getattr(self, name) for name in RolloutSettings.__dataclass_fields__ if name != "passes"
+        }, passes=1 if self.passes == "auto" else self.passes)  # fmt: skip
+        val, test = (
+            Episodes.drawn(maker, spaces, count, self.split_seed, draw)
+            for count, draw in ((self.val_episodes, ReinforcementDraw.MEASURED_EPISODE),
+                                (self.test_episodes, ReinforcementDraw.MEASURED_EPISODE + 1))
+        )  # fmt: skip
+        return Splits(Environments(maker, spaces, settings), val, test, class_names=(), shape=spaces.shape)
+
+    def _looked_at(self) -> Tuple[Maker, Spaces]:
+        maker = self.maker()
+        environment = maker.make()
+        try:
+            return maker, Spaces.of(environment, self.id, self.channels)
+        finally:
+            close(environment)
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        train: Environments = splits.train  # type: ignore[assignment]  # its own
+        return ActionSignature(splits.shape, actions=train.spaces.actions)
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        train: Environments = splits.train  # type: ignore[assignment]  # its own
+        return f"dataset.id={self.id}: {train.spaces.remark}" if train.spaces.remark else ""
+
+    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+        before = ActionSignature.of(before)
+        if (before.shape, before.actions) != (signature.shape, ActionSignature.of(signature).actions):
+            raise CheckpointError(
+                f"{source} was trained in an environment with other observations or actions than {self.id}. Choose "
+                "another hydra.run.dir."
+            )
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: Union[Environments, Episodes], signature: Signature, options: LoaderOptions
+    ) -> BatchLoader:  # fmt: skip
+        if (source.spaces.shape, source.spaces.actions) != (signature.shape, ActionSignature.of(signature).actions):
+            raise ConfigError(
+                f"dataset.id={self.id}: its observations or actions differ from those that the network was trained on "
+                "with. Name that environment."
+            )
+        if isinstance(source, Environments):
+            return RolloutLoader(source, options)
+        return EpisodeLoader(source, options)
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """Episodes to play; a place is the number of one."""
+        if names:
+            raise DataError(
+                f"{names[0]}: predict plays episodes of {self.id} and reads no files. Leave it out; "
+                "dataset.predicted_episodes=N says how many."
+            )
+        count = self.predicted_episodes
+        episodes = Episodes.drawn(*self._looked_at(), count, self.split_seed, ReinforcementDraw.MEASURED_EPISODE + 2)
+        return episodes, [f"episode-{number}" for number in range(count)]

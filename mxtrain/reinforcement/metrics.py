@@ -1,0 +1,109 @@
+"""Metrics of agents: of the episodes that ended among samples, and of the policy.
+
+Legend: B batch, O outputs of the network, X facts about a sample.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
+
+from mxtrain.metric.metrics import EPSILON, Metric
+from mxtrain.reinforcement.policy import FACTS, Actions, facts_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.annotations import Array, OperatorModule
+
+
+def sums_of(F: OperatorModule, *arrays: Array) -> Array:
+    """The sum of each array (B,), one behind the other."""
+    sums = [F.sum(array, axis=0, keepdims=True) for array in arrays]
+    return sums[0] if len(sums) == 1 else F.concat(*sums, dim=0)
+
+
+class OfEpisodes(Metric):
+    """Base of means over the episodes that ended with one of the samples; not a number where none did. The sums are
+    those of all `facts` from returns to episodes, so that what several metrics need is one operator."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
+    of: ClassVar[str]
+    """Index of the value in the step's facts."""
+
+    facts: ClassVar[Tuple[str, ...]] = FACTS[FACTS.index("return") : FACTS.index("ended") + 1]
+
+    def size(self, num_classes: int) -> int:
+        return len(self.facts)
+
+    def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
+        (facts_BX,) = targets
+        begin = FACTS.index(self.facts[0])
+        return F.sum(F.slice_axis(facts_BX, axis=1, begin=begin, end=begin + len(self.facts)), axis=0)
+
+    def value(self, sums: np.ndarray, count: int) -> float:
+        found, ended = (float(sums[self.facts.index(name)]) for name in (self.of, "ended"))
+        return found / ended if ended else math.nan
+
+
+class EpisodeReturn(OfEpisodes):
+    """Mean return: the sum of an episode's rewards, neither discounted nor normalised."""
+
+    of: ClassVar[str] = "return"
+
+
+class EpisodeLength(OfEpisodes):
+    """Mean length of an episode in steps."""
+
+    of: ClassVar[str] = "length"
+
+
+class OfPolicy(Metric):
+    """Base of what shows how training goes; validations have none of it."""
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
+    tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
+
+    actions: Actions
+
+
+class PolicyEntropy(OfPolicy):
+    """Mean entropy of the policy, in nats."""
+
+    def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
+        return sums_of(F, self.actions.entropy(F, outputs[0]))
+
+
+class ApproximateDivergence(OfPolicy):
+    """Estimates the Kullback-Leibler divergence in nats of the policy from the one that acted: the mean of r - 1 - log
+    r over actions, where r is the ratio of their p. Unbiased and never negative.
+
+    Source: J. Schulman, "Approximating KL divergence" (2020), estimator k3.
+    """
+
+    direction: ClassVar[Literal["max", "min"]] = "min"
+
+    def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
+        (facts_BX,) = targets
+        now_B = self.actions.log_probability(F, outputs[0], facts_BX)
+        log_ratio_B = now_B - facts_of(F, facts_BX, "log_probability")[0]
+        return sums_of(F, F.exp(log_ratio_B) - 1 - log_ratio_B)
+
+
+class ExplainedVariance(OfPolicy):
+    """Share of the variance of values' targets that values explained when actions were chosen: 1 at best, 0 for a
+    constant."""
+
+    def size(self, num_classes: int) -> int:
+        return 4
+
+    def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
+        (facts_BX,) = targets
+        target_B, value_B = facts_of(F, facts_BX, "value_target", "value")
+        error_B = target_B - value_B
+        return sums_of(F, target_B, F.square(target_B), error_B, F.square(error_B))
+
+    def value(self, sums: np.ndarray, count: int) -> float:
+        target, target_squared, error, error_squared = (float(one) / count for one in sums)
+        variance = target_squared - target**2
+        return 1.0 - (error_squared - error**2) / max(variance, EPSILON)

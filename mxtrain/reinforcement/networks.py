@@ -1,0 +1,114 @@
+"""Policy and value as a Gluon block. Imports MXNet.
+
+Legend: B batch, O outputs, A numbers of an action.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Sequence
+
+from mxtrain.engine.backend import gluon, mx
+from mxtrain.model.networks.classifier import build_activation
+from mxtrain.reinforcement.policy import LEAST_IMAGE_SIDE, Actions
+from mxtrain.types import Shape
+
+nn = gluon.nn
+EPSILON = 1e-8
+LARGEST_OBSERVATION = 10.0
+CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Channels, side and stride. Source: Mnih et al., "Human-level control through deep reinforcement learning" (2015)."""
+
+
+class ActorCriticSizes(NamedTuple):
+    """The fields of `ActorCritic`; see there."""
+
+    hidden: Sequence[int]
+    activation: str
+    shared: bool
+    initial_log_std: float
+    normalize_observations: bool
+
+
+class Normalize(gluon.HybridBlock):
+    """Takes running means out of observations, and divides by running deviations. Whoever plays keeps the statistics,
+    as parameters without a gradient, so that they are where the weights are."""
+
+    def __init__(self, shape: Shape, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.observation_mean = self.params.get(
+                "observation_mean", shape=shape, init=mx.init.Zero(), grad_req="null"
+            )
+            self.observation_variance = self.params.get(
+                "observation_variance", shape=shape, init=mx.init.One(), grad_req="null"
+            )
+
+    def hybrid_forward(self, F, x, observation_mean, observation_variance):
+        mean, deviation = F.expand_dims(observation_mean, axis=0), F.sqrt(observation_variance + EPSILON)
+        scaled = F.broadcast_div(F.broadcast_sub(x, mean), F.expand_dims(deviation, axis=0))
+        return F.clip(scaled, -LARGEST_OBSERVATION, LARGEST_OBSERVATION)
+
+
+class LogStd(gluon.HybridBlock):
+    """Logarithms of standard deviations, the same for each observation: means (B, A) to (B, A)."""
+
+    def __init__(self, size: int, initial: float, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.log_std = self.params.get("log_std", shape=(1, size), init=mx.init.Constant(initial))
+
+    def hybrid_forward(self, F, mean_BA, log_std):
+        return F.broadcast_like(log_std, mean_BA)
+
+
+class ActorCriticNetwork(gluon.HybridBlock):
+    """Observations (B, ...) to (B, O), see `dataset.acting.policy`: one array, as it is one way to the host.
+
+    Args:
+        actions: what the agent may do.
+        input_shape: of one observation.
+        sizes: widths and variants.
+    """
+
+    def __init__(self, actions: Actions, input_shape: Shape, sizes: ActorCriticSizes, **kwargs):
+        super().__init__(**kwargs)
+        self._is_shared = sizes.shared
+        with self.name_scope():
+            self.features = nn.HybridSequential(prefix="features_")
+            if sizes.normalize_observations:
+                self.features.add(Normalize(tuple(input_shape)))
+            elif len(input_shape) == 3:
+                self.features.add(nn.HybridLambda(lambda F, x: x / 255.0))
+            if len(input_shape) == 3 and min(input_shape[1:]) >= LEAST_IMAGE_SIDE:
+                for channels, side, stride in CONVOLUTIONS:
+                    weights = mx.init.Orthogonal(math.sqrt(2))
+                    self.features.add(nn.Conv2D(channels, side, stride, weight_initializer=weights),
+                                      nn.Activation("relu"))  # fmt: skip
+            if len(input_shape) > 1:
+                self.features.add(nn.Flatten())
+            self.policy = hidden_layers(sizes)
+            self.policy_output = dense(actions.count or actions.size, 0.01)
+            self.value = None if sizes.shared else hidden_layers(sizes)
+            self.value_output = dense(1, 1.0)
+            self.log_std = None if actions.count else LogStd(actions.size, sizes.initial_log_std)
+
+    def hybrid_forward(self, F, x):
+        x = self.features(x)
+        acting = self.policy(x)
+        policy = self.policy_output(acting)
+        value = self.value_output(acting if self.value is None else self.value(x))
+        return F.concat(*([policy] if self.log_std is None else [policy, self.log_std(policy)]), value, dim=1)
+
+
+def hidden_layers(sizes: ActorCriticSizes) -> gluon.HybridBlock:
+    """Dense layers with activations."""
+    layers = nn.HybridSequential()
+    for units in sizes.hidden:
+        layers.add(dense(units, math.sqrt(2)), build_activation(sizes.activation))
+    return layers
+
+
+def dense(units: int, gain: float) -> gluon.HybridBlock:
+    """A dense layer of orthogonal weights."""
+    return nn.Dense(units, weight_initializer=mx.init.Orthogonal(gain))

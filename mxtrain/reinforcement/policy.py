@@ -1,0 +1,123 @@
+"""Action spaces, and the policy that a network's output stands for: with NumPy to choose actions, and with MXNet's
+operators to learn from them. Does not import MXNet.
+
+The network returns one row of numbers for each observation: scores of K actions and the value, K + 1; or for actions of
+A numbers their means, the logarithms of their standard deviations and the value, 2 A + 1.
+
+Legend: N samples, O outputs of the network, K actions to choose from, A numbers of an action, T steps, E environments.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, List, Mapping, Tuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, Json, JsonObject, OperatorModule
+
+LOG_STD_LIMITS = (-20.0, 2.0)
+"""Of a Gaussian policy; beyond them a standard deviation stays what it is there."""
+LEAST_IMAGE_SIDE = 36
+"""Of images that the convolutions of `model=actor_critic` can take; the pixels of smaller ones enter dense layers."""
+_LOG_2_PI = math.log(2 * math.pi)
+
+FACTS = ("log_probability", "advantage", "value_target", "value", "return", "length", "ended")
+"""The first columns of what is known of a sample, which is its only target: log p of its action when it was chosen, its
+advantage, what its value should be and what it was thought to be; and where an episode ended with it, 1 behind the
+episode's return and length, else 0. Behind these columns is the action."""
+NUM_FACTS = len(FACTS)
+
+
+def facts_of(F: OperatorModule, facts_NX: Array, *names: str) -> List[Array]:
+    """Some of `FACTS` of each sample, (N,) each."""
+    known_NX = F.BlockGrad(F.slice_axis(facts_NX, axis=1, begin=0, end=NUM_FACTS))
+    columns = F.split(known_NX, num_outputs=NUM_FACTS, axis=1, squeeze_axis=True)
+    return [columns[FACTS.index(name)] for name in names]
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Actions of an agent.
+
+    Attributes:
+        count: K, where it chooses one of so many; 0 = it chooses numbers.
+        size: A, how many numbers; 1 where it chooses one of some.
+    """
+
+    count: int = 0
+    size: int = 1
+
+    @property
+    def num_outputs(self) -> int:
+        """O, the numbers that the network returns for an observation."""
+        return (self.count or 2 * self.size) + 1
+
+    def names(self) -> List[str]:
+        """Meaning of each output."""
+        if self.count:
+            return [*(f"score {number}" for number in range(self.count)), "value"]
+        means, deviations = ([f"{what} {number}" for number in range(self.size)] for what in ("mean", "log_std"))
+        return [*means, *deviations, "value"]
+
+    def to_json(self) -> Mapping[str, Json]:
+        return {"count": self.count, "size": self.size}
+
+    @classmethod
+    def from_json(cls, values: JsonObject) -> Actions:
+        return cls(values["count"], values["size"])
+
+    # On the host.
+
+    def choose(self, output_NO: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """An action of each policy, (N, A) float32, from noise (N, K) or (N, A); zeros choose the likeliest."""
+        if self.count:
+            return np.argmax(output_NO[:, : self.count] + noise, axis=1)[:, None].astype(np.float32)
+        mean_NA, log_std_NA = self._gaussian(output_NO)
+        return mean_NA + np.exp(log_std_NA) * noise
+
+    def _gaussian(self, output_NO: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        size = self.size
+        return output_NO[:, :size], np.clip(output_NO[:, size : 2 * size], *LOG_STD_LIMITS)
+
+    def log_probability_of(self, output_NO: np.ndarray, action_NA: np.ndarray) -> np.ndarray:
+        """log p of each action under its policy, (N,) float32."""
+        if self.count:
+            score_NK = output_NO[:, : self.count]
+            score_NK = score_NK - score_NK.max(axis=1, keepdims=True)
+            chosen_N = score_NK[np.arange(len(score_NK)), action_NA[:, 0].astype(np.int64)]
+            return chosen_N - np.log(np.exp(score_NK).sum(axis=1))
+        mean_NA, log_std_NA = self._gaussian(output_NO)
+        scaled_NA = (action_NA - mean_NA) * np.exp(-log_std_NA)
+        return -0.5 * (scaled_NA**2).sum(axis=1) - log_std_NA.sum(axis=1) - np.float32(0.5 * self.size * _LOG_2_PI)
+
+    # On a device, with gradients.
+
+    def log_probability(self, F: OperatorModule, output_NO: Array, facts_NX: Array) -> Array:
+        """log p of each action, which stands behind the `FACTS`, under its policy, (N,)."""
+        action_NA = F.BlockGrad(F.slice_axis(facts_NX, axis=1, begin=NUM_FACTS, end=NUM_FACTS + self.size))
+        if self.count:
+            return F.pick(F.log_softmax(self._scores(F, output_NO), axis=1), F.reshape(action_NA, shape=(-1,)), axis=1)
+        mean_NA = F.slice_axis(output_NO, axis=1, begin=0, end=self.size)
+        log_std_NA = self._log_std(F, output_NO)
+        scaled_NA = (action_NA - mean_NA) * F.exp(-log_std_NA)
+        return -0.5 * F.sum(F.square(scaled_NA), axis=1) - F.sum(log_std_NA, axis=1) - 0.5 * self.size * _LOG_2_PI
+
+    def entropy(self, F: OperatorModule, output_NO: Array) -> Array:
+        """The entropy of each policy in nats, (N,)."""
+        if self.count:
+            log_NK = F.log_softmax(self._scores(F, output_NO), axis=1)
+            return -F.sum(F.exp(log_NK) * log_NK, axis=1)
+        return F.sum(self._log_std(F, output_NO), axis=1) + 0.5 * self.size * (1 + _LOG_2_PI)
+
+    def value(self, F: OperatorModule, output_NO: Array) -> Array:
+        """The value of each observation, (N,)."""
+        return F.reshape(F.slice_axis(output_NO, axis=1, begin=self.num_outputs - 1, end=None), shape=(-1,))
+
+    def _scores(self, F: OperatorModule, output_NO: Array) -> Array:
+        return F.slice_axis(output_NO, axis=1, begin=0, end=self.count)
+
+    def _log_std(self, F: OperatorModule, output_NO: Array) -> Array:
+        return F.clip(F.slice_axis(output_NO, axis=1, begin=self.size, end=2 * self.size), *LOG_STD_LIMITS)

@@ -1,0 +1,88 @@
+"""The network that acts: asked with its weights as they are. Imports MXNet.
+
+Legend: E environments, O outputs of the network.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.loading.placing import as_device, copy_to
+from mxtrain.engine.backend import host_view, nd
+from mxtrain.reinforcement.moments import RunningMoments
+
+if TYPE_CHECKING:
+    from typing import Union
+
+    from mxnet import Context
+
+    from mxtrain.engine.host_graph import HostGraph
+    from mxtrain.parallel.base import Strategy
+
+MOMENTS = ("observation_mean", "observation_variance")
+"""Suffixes of the parameters that hold statistics of observations; only the acting process updates them."""
+
+
+class PolicyClient:
+    """A network whose weights others change.
+
+    Args:
+        strategies: have its weights; the first one predicts.
+        device: where it takes its input.
+    """
+
+    def __init__(self, strategies: Sequence[Strategy], device: Union[str, Context] = "cpu:0"):
+        assert strategies, "a loader whose samples come from the weights is given a network"
+        self._device = as_device(device)
+        self._strategies = strategies
+        self._key: Optional[Tuple[Tuple[int, ...], str]] = None
+        values = strategies[0].values
+        self._dtype = np.dtype(next(iter(values.values())).dtype).name
+        ends = ((end, name) for name in values for end in MOMENTS if name.rpartition(".")[2] == end)
+        self._moment_names: Dict[str, str] = dict(ends)
+        self._host: Optional[HostGraph] = strategies[0].on_host()
+
+    def refresh(self) -> None:
+        """Acts with the weights as they are now; to be called again whenever they have changed."""
+        if self._host is not None:
+            values = self._strategies[0].values
+            self._host.take({name: values[name].asnumpy() for name in self._host.parameters})
+
+    @property
+    def has_moments(self) -> bool:
+        """True if the network normalises observations."""
+        return len(self._moment_names) == len(MOMENTS)
+
+    def act(self, observation_E: np.ndarray) -> np.ndarray:
+        """Evaluates the network on observations, (E, O) float32: with NumPy where possible, otherwise on the device."""
+        if self._host is not None:
+            return self._host(observation_E.astype(self._dtype, copy=False)).astype(np.float32, copy=False)
+        outputs = self._strategies[0].predict((self._entering(observation_E),))
+        return outputs[0].asnumpy().astype(np.float32, copy=False)
+
+    def _entering(self, observation_E: np.ndarray) -> nd.NDArray:
+        """Observations on the device. On a CPU they are written to memory that the device reads: MXNet's copy waits for
+        an empty operator in its engine, which takes as long as a small network. Nothing reads it when this is called,
+        as `act` waits for what comes out."""
+        if self._device.device_type != "cpu" or observation_E.ndim != 2:
+            return copy_to(observation_E.astype(self._dtype), self._device)
+        key = (observation_E.shape, self._dtype)
+        if key != self._key:
+            self._buffer = nd.zeros(observation_E.shape, ctx=self._device, dtype=self._dtype)
+            self._memory, self._key = host_view(self._buffer), key
+        self._memory[...] = observation_E
+        return self._buffer
+
+    def publish(self, moments: RunningMoments) -> None:
+        """Gives statistics of observations to the network, if it wants them."""
+        if not self.has_moments:
+            return
+        found = dict(zip(MOMENTS, (moments.mean, moments.variance)))
+        for strategy in self._strategies:
+            for end, name in self._moment_names.items():
+                value = strategy.values[name]
+                array = found[end].reshape(value.shape)
+                nd.array(array, ctx=value.context, dtype=value.dtype).copyto(value)
+            strategy.publish(list(self._moment_names.values()))

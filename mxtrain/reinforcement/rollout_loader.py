@@ -1,0 +1,106 @@
+"""Batches of roll-outs: each is gone through several times, in parts that hold as many steps of each environment.
+
+Legend: B batch, E environments of this worker, T steps of a roll-out, S steps of each in a batch, P batches of a pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Iterator, Mapping, Optional, Tuple
+
+import numpy as np
+
+from mxtrain.data.loading.loader import BatchLoader, Consumer, LoaderOptions
+from mxtrain.data.loading.randomness import bits
+from mxtrain.kvstore.world import World
+from mxtrain.reinforcement.draws import ReinforcementDraw
+from mxtrain.reinforcement.rollouts import Environments, Rollout, Rollouts
+from mxtrain.types import Batch, Stateful
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+
+class RolloutLoader(BatchLoader):
+    """Batches of what the network does with its weights as they are.
+
+    Args:
+        source: environments.
+        options: of all loaders; nothing is made ahead, whatever `prefetch` says.
+    """
+
+    def __init__(self, source: Environments, options: LoaderOptions):
+        self.rollouts = Rollouts(source, options.seed)
+        self._settings = source.settings
+        super().__init__(len(source), replace(options, prefetch=0))
+        self._placed: Optional[Tuple[Rollout, Tuple[int, int], Tuple[NDArray, NDArray]]] = None
+        self._steps_each = self.batch_size // source.settings.num_envs
+
+    @property
+    def world(self) -> World:
+        """The workers, of whom this one plays its share of the environments."""
+        return self._world
+
+    @world.setter
+    def world(self, world: World) -> None:
+        self._world = world
+        self.rollouts.share(world)
+
+    @property
+    def states(self) -> Mapping[str, Stateful]:
+        return {"rollouts": self.rollouts}
+
+    def _make_batches(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
+        from mxtrain.reinforcement.policy_client import PolicyClient
+
+        settings, client = self._settings, PolicyClient(consumer.strategies, self._device)
+        parts = settings.rollout_steps // self._steps_each
+        for number in range(start, self.num_batches):
+            turn, part = divmod(number, settings.passes * parts)
+            rollout_number = epoch * settings.rollouts_per_epoch + turn
+            rollout = self.rollouts.of(rollout_number, part == 0, client, consumer.workers)
+            if part == settings.passes * parts - 1 or number == self.num_batches - 1:
+                self.rollouts.forget()
+            yield self._batch(rollout, rollout_number, *divmod(part, parts))
+
+    def _batch(self, rollout: Rollout, number: int, turn: int, part: int) -> Batch:
+        """A part of a pass over a roll-out, environment after environment."""
+        count, global_size = len(rollout.facts_ETX), self._settings.num_envs * self._steps_each
+        if not count:
+            return Batch((), (), 0, global_size)
+        is_whole = self._steps_each == self._settings.rollout_steps
+        key = (number, 0 if is_whole else turn)
+        if self._placed is None or self._placed[0] is not rollout or self._placed[1] != key:
+            self._placed = (rollout, key, self._place(rollout, key))
+        size = count * self._steps_each
+        observations, facts = self._placed[2]
+        placed = Batch((observations,), (facts,), len(facts), global_size)
+        return placed if is_whole else placed.slice(part * size, (part + 1) * size, global_size)
+
+    def _place(self, rollout: Rollout, key: Tuple[int, int]) -> Tuple[NDArray, NDArray]:
+        """All batches of a pass on the device, one behind the other: few copies, each of which costs as much as a small
+        network."""
+        from mxtrain.data.loading.placing import copy_to
+
+        count, steps = rollout.facts_ETX.shape[:2]
+        order_PES = self._steps_of(key, count).reshape((count, steps // self._steps_each, -1)).swapaxes(0, 1)
+        place_1E1 = np.arange(count)[None, :, None]
+        observations, facts = (
+            copy_to(
+                array[place_1E1, order_PES].reshape((count * steps, *array.shape[2:])).astype(np.float32, copy=False),
+                self._device,
+            )
+            for array in (rollout.observation_ET, rollout.facts_ETX)
+        )
+        return observations, facts
+
+    def _steps_of(self, key: Tuple[int, int], count: int) -> np.ndarray:
+        """The order in which a pass goes through the steps of each environment, (E, T)."""
+        number, turn = key
+        steps = self._settings.rollout_steps
+        if self._steps_each == steps:
+            return np.tile(np.arange(steps), (count, 1))
+        first, _ = self.world.share(self._settings.num_envs)
+        index = first * steps + np.arange(count * steps)
+        random = bits(self.seed, number * self._settings.passes + turn, index, ReinforcementDraw.MINIBATCH)
+        return np.argsort(random.reshape((count, steps)), axis=1, kind="stable")

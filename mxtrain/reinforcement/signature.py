@@ -1,0 +1,32 @@
+"""The signature of observations and actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Dict
+
+from mxtrain.data.signature import REQUIRED, Signature
+from mxtrain.reinforcement.policy import Actions
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, Wanted
+
+
+@dataclass(frozen=True)
+class ActionSignature(Signature):
+    """Observations.
+
+    Attributes:
+        actions: what may be done.
+    """
+
+    form: ClassVar[Dict[str, Wanted]] = {**Signature.form, "actions": {"count": int, "size": int}}
+
+    actions: Actions = REQUIRED
+
+    def to_json(self) -> Dict[str, Json]:
+        return {**super().to_json(), "actions": self.actions.to_json()}
+
+    @classmethod
+    def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
+        return {**super()._arguments(values), "actions": Actions.from_json(values["actions"])}

@@ -1,0 +1,189 @@
+"""Reinforcement learning: a network acts in environments, and learns from what comes of it.
+
+Legend: B batch, O outputs of the network, X facts about a sample.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple
+
+from mxtrain.errors import ConfigError, LoaderError, MxtrainError
+from mxtrain.reinforcement.actor_critic import ActorCritic
+from mxtrain.reinforcement.gymnasium import Gymnasium
+from mxtrain.reinforcement.losses import PolicyLoss
+from mxtrain.reinforcement.metrics import ApproximateDivergence, ExplainedVariance, PolicyEntropy
+from mxtrain.reinforcement.model import PolicyModel
+from mxtrain.reinforcement.policy import FACTS, Actions
+from mxtrain.reinforcement.signature import ActionSignature
+from mxtrain.task.base import Report, Task
+from mxtrain.task.needs import FULL_PRECISION
+from mxtrain.types import Artifact, NonNegative, Picture, PositiveFloat, shapes_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet import gluon
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, LossBlock
+    from mxtrain.data.base import Samples
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.metric.meter import LossWeights, Meter
+    from mxtrain.reinforcement.episodes import Episodes
+    from mxtrain.types import Batch, Shape
+
+log = logging.getLogger("mxtrain")
+
+
+class ReinforcementLearning(Task):
+    """Outputs (B, O) of a policy and a value against facts (B, X) about actions, see `dataset.acting.policy`. In
+    training a sample is a step in an environment; else it is an episode, whose loss is minus its return. Predictions
+    are the return and the length of each episode, (B, 2)."""
+
+    name: ClassVar[str] = "reinforcement_learning"
+    predict_inputs: ClassVar[str] = ""
+    writes: ClassVar[str] = "animation"
+    writes_ending: ClassVar[str] = ".gif"
+    writes_by_default: ClassVar[bool] = False
+    dataset_options: ClassVar[Tuple[str, ...]] = ("gymnasium",)
+    model_option: ClassVar[str] = "actor_critic"
+    loss_option: ClassVar[str] = "ppo"
+    metric_option: ClassVar[str] = "return"
+    can_balance: ClassVar[bool] = False
+    needs: ClassVar[Tuple[str, ...]] = (FULL_PRECISION,)
+
+    shown_frames: NonNegative = 12
+    """Images of an episode that TensorBoard shows after a validation; 0 = none."""
+    frames_per_s: PositiveFloat = 30.0
+    """Of animations that `predict` writes."""
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        loss, trainer = description.loss, description.trainer
+        if not isinstance(loss, PolicyLoss):
+            raise ConfigError(
+                "loss: task=reinforcement_learning learns from facts about actions, which a loss of (predictions, "
+                "labels) does not know. Type loss=ppo or loss=a2c."
+            )
+        loss.require_unsmoothed("actions are no labels to smooth")
+        if trainer.overfit_batches is not None:
+            raise ConfigError(
+                f"trainer.overfit_batches={trainer.overfit_batches}: samples come from the weights, so no batch is the "
+                "same again. Leave it out."
+            )
+        if isinstance(description.dataset, Gymnasium):
+            self._check_passes(description.dataset, loss)
+            self._check_workers(description, description.dataset)
+
+    def _check_passes(self, dataset: Gymnasium, loss: PolicyLoss) -> None:
+        if loss.clips_ratio() is None and dataset.passes not in ("auto", 1):
+            raise ConfigError(
+                f"dataset.passes={dataset.passes}: a second pass learns from actions of earlier weights, which only "
+                "loss=ppo corrects. Type loss=ppo, or dataset.passes=1."
+            )
+
+    def _check_workers(self, description: Description, dataset: Gymnasium) -> None:
+        cluster, model, is_async = description.cluster, description.model, description.kvstore.updates
+        if cluster.workers > dataset.num_envs:
+            raise ConfigError(
+                f"cluster.workers={cluster.workers}: there are only dataset.num_envs={dataset.num_envs} environments "
+                "to share. Type more of them, or fewer workers."
+            )
+        if cluster.balance != "equal":
+            raise ConfigError(
+                f"cluster.balance={cluster.balance}: each worker keeps its environments, so shares stay as they are. "
+                "Type cluster.balance=equal."
+            )
+        normalizes = {
+            "dataset.normalize_rewards": dataset.normalize_rewards,
+            "model.normalize_observations": isinstance(model, ActorCritic) and model.normalize_observations,
+        }
+        for setting in (name for name, is_on in normalizes.items() if is_on and is_async and cluster.workers > 1):
+            raise ConfigError(
+                f"{setting}=true with kvstore=dist_async: workers do not wait for each other, so each would have "
+                f"statistics of its own. Type {setting}=false, or kvstore=dist_sync."
+            )
+
+    def num_classes(self, signature: Signature) -> int:
+        return actions_of(signature).num_outputs
+
+    def output_names(self, signature: Signature) -> Sequence[str]:
+        return actions_of(signature).names()
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return [(actions_of(signature).num_outputs,)]
+
+    def build_network(self, description: Description, signature: Signature) -> gluon.Block:
+        model, actions, shape = description.model, actions_of(signature), shapes_of(signature.shape)[0]
+        return model.build_policy(actions, shape) if isinstance(model, PolicyModel) else \
+            model.build(actions.num_outputs, shape)  # fmt: skip
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        from mxtrain.reinforcement.loss_blocks import EpisodeLossBlock
+
+        assert isinstance(description.loss, PolicyLoss)
+        return description.loss.build_for(actions_of(signature)) if training else EpisodeLossBlock()
+
+    def build_meter(
+        self, description: Description, signature: Signature, weights: LossWeights, training: bool
+    ) -> Meter:  # fmt: skip
+        from mxtrain.metric.meter import Meter, MeterOutputs
+
+        metrics = dict(description.metric)
+        if training:
+            actions = actions_of(signature)
+            metrics["policy_entropy"] = PolicyEntropy(actions=actions)
+            metrics["explained_variance"] = ExplainedVariance(actions=actions)
+            metrics["approx_kl"] = ApproximateDivergence(actions=actions)
+        outputs = MeterOutputs(num_read=None if training else 0)  # of an episode only what came of it is measured
+        return Meter(metrics, self.num_classes(signature), weights, outputs, training=training)
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        """Return and length of each episode, (B, 2)."""
+        begin = FACTS.index("return")
+        return batch.targets[0].slice_axis(axis=1, begin=begin, end=begin + 2)
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        return {"return": round(float(prediction[0]), 6), "length": int(prediction[1])}
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """An animated GIF of the episode."""
+        from mxtrain.reinforcement.episode_picture import encode_animation
+
+        played: Episodes = source  # type: ignore[assignment]  # of environments
+        return encode_animation(played.frames(index), self.frames_per_s)
+
+    def can_show(self, description: Description) -> bool:
+        return self.shown_frames > 0
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        """Images of the first episode, from its beginning to its end; nothing where it cannot be drawn."""
+        from mxtrain.reinforcement.episode_picture import draw_episode
+
+        played: Episodes = source  # type: ignore[assignment]  # of environments
+        try:
+            frames = played.frames(0, self.shown_frames)
+        except MxtrainError as error:
+            log.warning("no figures of episodes: %s Type task.shown_frames=0 to leave them out.", error)
+            return []
+        said = ", ".join(f"{name} {value}" for name, value in self.row(signature, predictions[0], 1).items())
+        return [Picture("episode", lambda most: draw_episode(frames, said, int(predictions[0][1])))]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.reinforcement.report import EpisodeReport
+
+        return EpisodeReport()
+
+
+def actions_of(signature: Signature) -> Actions:
+    """Returns the action space of a network.
+
+    Raises:
+        LoaderError: the network does not act.
+    """
+    if not isinstance(signature, ActionSignature):
+        raise LoaderError("The checkpoint's network does not act: it knows no actions.")
+    return signature.actions

@@ -1,0 +1,1 @@
+"""Parameter servers, which hold weights or rows of tables and update them."""

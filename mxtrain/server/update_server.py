@@ -1,0 +1,232 @@
+"""The parameter server of `kvstore=dist_async`, which applies every worker's gradient as soon as it comes.
+
+The optimizer is that of the server's own description, composed from the same command line as the workers'. What comes
+over the wire is numbers, and one JSON document that says which parameters there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from typing import Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.config.specs import shown
+from mxtrain.description.groups import Description
+from mxtrain.engine.backend import mx, nd
+from mxtrain.errors import ConfigError
+from mxtrain.kvstore import wire
+from mxtrain.kvstore.compressed_message import CompressedReplies
+from mxtrain.kvstore.compression import Build
+from mxtrain.kvstore.message import Message, header_of
+from mxtrain.kvstore.wire import LOOK, READ, UPDATE, WRITE, Group, Reply, Request, SetUp
+from mxtrain.optimizer.updater import Updater
+
+
+class UpdateServer:
+    """The parameters that live on one server.
+
+    Args:
+        description: of the run.
+    """
+
+    def __init__(self, description: Description):
+        self._description = description
+        self._groups: Dict[int, GroupServer] = {}
+        self._compressed: Dict[int, GroupServer] = {}
+        self._known: Dict[int, Group] = {}
+
+    def set_up(self, given: SetUp) -> None:
+        """Makes room for parameters. Keys that are there already stay as they are.
+
+        Raises:
+            ConfigError: worker 0 was started with another optimizer, or keys are there with other parameters.
+        """
+        optimizer, config = self._description.optimizer, self._description.config
+        for option, theirs in (("optimizer", given.optimizer), ("kvstore", given.kvstore)):
+            own = dict(config[option])
+            odd = sorted(name for name in {*own, *theirs} if own.get(name) != theirs.get(name))
+            if odd:
+                raise ConfigError(
+                    f"{option}.{odd[0]} is {shown(own.get(odd[0]))} here and {shown(theirs.get(odd[0]))} at worker 0. "
+                    "Start servers and workers with the same overrides."
+                )
+        for group in given.groups:
+            if self._known.get(group.key, group) != group:
+                raise ConfigError(f"the key {group.key} was set up twice, with different parameters.")
+        updates_per_epoch = given.steps_per_epoch * given.workers
+        for number, group in enumerate(given.groups):
+            if group.key not in self._known:
+                leads = given.workers if number == 0 else 0
+                seed = (self._description.trainer.seed, group.key) if optimizer.draws_random else None
+                self._known[group.key] = group
+                server = GroupServer(group, optimizer.build(updates_per_epoch), seed, leads)
+                self._groups[group.key] = server
+                ways = self._description.kvstore.build_ways()  # type: ignore[attr-defined]  # those that update
+                if group.compressed_key is not None and ways is not None:
+                    server.accept_compressed(ways, given.workers)
+                    self._compressed[group.compressed_key] = server
+
+    def update(self, key: int, received: nd.NDArray, stored: nd.NDArray) -> None:
+        """MXNet's updater: `stored`, which is sent back, becomes the answer to `received`."""
+        if key < wire.FIRST_KEY:
+            received.copyto(stored)  # a mailbox
+        elif key in self._compressed:
+            self._compressed[key].answer_compressed(received, stored)
+        else:
+            self._groups[key].answer(received, stored)
+        stored.wait_to_read()  # the memory of `received` goes when this returns
+
+
+class GroupServer:
+    """Parameters that are updated together, their optimizer, and how stale its gradients were.
+
+    Args:
+        group: the parameters.
+        optimizer: an mxnet.optimizer.Optimizer, of this group alone.
+        seed: of what the optimizer draws, or None.
+        leads: of how many workers what they want to do together is agreed on here; 0: elsewhere.
+    """
+
+    def __init__(self, group: Group, optimizer: mx.optimizer.Optimizer, seed: Optional[Tuple[int, int]], leads: int):
+        shapes = self._shapes = [parameter.shape for parameter in group.parameters]
+        names = [parameter.name for parameter in group.parameters]
+        self._inbox, self._outbox = (Message(shapes, group.dtype, mx.cpu()) for _ in range(2))
+        self._weights = dict(zip(names, self._outbox.arrays))
+        multipliers = {p.name: (p.lr_mult, p.wd_mult) for p in group.parameters}
+        self._updater = Updater(optimizer, self._weights, multipliers)
+        self._seed = seed
+        self._num_bytes = 4 * self._outbox.words
+        self._poll: Optional[Poll] = Poll(leads) if leads else None
+        self._reply = Reply()
+        self._seen: Dict[int, int] = defaultdict(int)
+        """The number of updates in the weights that a worker has, by worker."""
+        self._snapshot = b""
+        self._arriving: List[bytes] = []
+        self._compressed_replies: Optional[CompressedReplies] = None
+
+    def accept_compressed(self, ways: Tuple[Build, Build], workers: int) -> None:
+        """Accepts compressed gradients from now on.
+
+        Args:
+            ways: see `CompressedReplies`.
+            workers: how many there are.
+        """
+        self._compressed_replies = CompressedReplies(ways, self._shapes, self._outbox.flat, workers)
+
+    def answer_compressed(self, received: nd.NDArray, stored: nd.NDArray) -> None:
+        """Answers as `answer` does, for compressed gradients.
+
+        Raises:
+            ValueError: it asks for something else.
+        """
+        assert self._compressed_replies is not None
+        request = wire.decode(header_of(received).asnumpy(), Request)
+        if request.kind != UPDATE:
+            raise ValueError(f"a compressed message of kind {request.kind}")
+        self._apply(self._compressed_replies.gradients(received), request)
+        reply = dataclasses.replace(self._note(request), unit=self._compressed_replies.answer(request.rank))
+        self._compressed_replies.seal(wire.encode(reply), stored)
+
+    def answer(self, received: nd.NDArray, stored: nd.NDArray) -> None:
+        """Does what a worker asks for, and writes the answer into `stored`.
+
+        Raises:
+            ValueError: it asks for something that does not exist.
+        """
+        request = wire.decode(header_of(received).asnumpy(), Request)
+        if request.kind == READ:
+            self._answer_with(self._read(request.offset), stored)
+            return
+        if request.kind == UPDATE:
+            received.copyto(self._inbox.flat)
+            self._inbox.open()
+            self._apply(self._inbox.arrays, request)
+        elif request.kind == WRITE:
+            self._write(received.asnumpy()[: -wire.HEADER].tobytes(), request)
+        elif request.kind != LOOK:
+            raise ValueError(f"a message of kind {request.kind}")
+        self._outbox.seal(wire.encode(self._note(request)))
+        self._outbox.flat.copyto(stored)
+        if self._compressed_replies is not None:
+            self._compressed_replies.knows(*([] if request.kind == WRITE else [request.rank]))
+
+    def _note(self, request: Request) -> Reply:
+        """Notes that a worker gets the weights as they are now; returns the reply that goes with them."""
+        if self._poll is not None:
+            self._reply.outcome, self._reply.outcome_at = self._poll.count(request)
+        self._seen[request.rank] = self._reply.updates
+        return self._reply
+
+    def _answer_with(self, piece: np.ndarray, stored: nd.NDArray) -> None:
+        rest = np.zeros(self._outbox.words - len(piece), np.float32)
+        nd.array(np.concatenate([piece, rest, wire.encode(self._reply)])).copyto(stored)
+
+    def _apply(self, gradients: Sequence[nd.NDArray], request: Request) -> None:
+        reply = self._reply
+        staleness = reply.updates - self._seen[request.rank]
+        reply.staleness_sum += staleness
+        reply.staleness_max = max(reply.staleness_max, staleness)
+        reply.updates += 1
+        if self._seed is not None:
+            # A function of the seed, the update and the key, as in `TrainingStep.seed_random`.
+            seed, key = self._seed
+            mx.random.seed((seed * 2654435761 + self._updates_made() * 40503 + key * 69069) % (2**31))
+        self._updater.update(gradients, request.lr)
+
+    def _updates_made(self) -> int:
+        """The number of updates over all resumes."""
+        return max(self._updater.numbers()["update_counts"].values())
+
+    def _read(self, offset: int) -> np.ndarray:
+        """A piece of the state; the piece at 0 is that of now, the others belong to it."""
+        if offset == 0:
+            arrays = {f"weight/{name}": weight.asnumpy() for name, weight in self._weights.items()}
+            arrays.update({f"state/{name}": array.asnumpy() for name, array in self._updater.arrays().items()})
+            self._snapshot = wire.pack_state(arrays, self._updater.numbers())
+        self._reply.size = len(self._snapshot)
+        piece = wire.to_words(self._snapshot[offset : offset + self._num_bytes])
+        if offset + self._num_bytes >= len(self._snapshot):
+            self._snapshot = b""
+        return piece
+
+    def _write(self, piece: bytes, request: Request) -> None:
+        """Takes a piece of the state; the last one puts it into effect."""
+        if request.offset == 0:
+            self._arriving = []
+        self._arriving.append(piece)
+        if request.offset + len(piece) < request.size:
+            return
+        arrays, numbers = wire.unpack_state(b"".join(self._arriving)[: request.size])
+        self._arriving = []
+        for name, weight in self._weights.items():
+            nd.array(arrays[f"weight/{name}"], dtype=weight.dtype).copyto(weight)
+        if numbers is not None:
+            states = {n[len("state/") :]: array for n, array in arrays.items() if n.startswith("state/")}
+            self._updater.restore(states, numbers)
+
+
+class Poll:
+    """Lets all workers do what one of them wants (stop, or save) after the same number of their own updates.
+
+    A worker that has sent m updates reads the answer to one of them `lag` updates later. So what is decided when the
+    furthest worker has sent m is known to all before they have sent m + 1 + lag.
+
+    Args:
+        workers: how many there are.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._counts = dict.fromkeys(range(workers), 0)
+        self._outcome, self._at = 0, 0
+
+    def count(self, request: Request) -> Tuple[int, int]:
+        """(what is decided, after which update); 0 for nothing."""
+        if request.count:
+            self._counts[request.rank] = request.count
+        if self._outcome and min(self._counts.values()) > self._at:
+            self._outcome, self._at = 0, 0
+        if request.vote and not self._outcome:
+            self._outcome, self._at = request.vote, max(self._counts.values()) + 1 + request.lag
+        return self._outcome, self._at

@@ -1,0 +1,288 @@
+"""Base of datasets of symbols with durations and recordings of them: what is read, held out and refused.
+
+Legend: N utterances, L symbols.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Collection,
+    Dict,
+    List,
+    Literal,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    Union,
+)
+
+import numpy as np
+import pydantic
+
+from mxtrain.data.base import BaseDataset, Samples, Splits
+from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.corpus.shards import Shards
+from mxtrain.data.loading.loader import count_workers
+from mxtrain.data.signature import Signature
+from mxtrain.errors import CheckpointError, ConfigError, DataError
+from mxtrain.speech.aligned import (
+    DURATION_MISMATCH,
+    UNKNOWN_SYMBOL,
+    Aligned,
+    AlignedSource,
+    fit_durations,
+    frame_statistics,
+    numbered,
+    ragged,
+)
+from mxtrain.speech.aligned_lines import read_aligned
+from mxtrain.speech.features import Features
+from mxtrain.speech.loader import padded_frames
+from mxtrain.speech.prepared import FEATURE, SECONDS, features_of, problems_of
+from mxtrain.speech.recording import CUT_AUDIO, SILENT_AUDIO, require_soundfile
+from mxtrain.speech.signature import SymbolSignature
+from mxtrain.speech.usable import Skipping, divide, frames_of, is_there, is_whole
+from mxtrain.speech.utterances import Utterance
+from mxtrain.types import BatchSize, Names, NonNegative, Positive, PositiveFloat
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.model.base import Model
+
+Parts = Tuple[str, List[Aligned], Optional[List[Aligned]], Optional[List[Aligned]]]
+"""The name of a dataset, and its utterances for training, validation and test; None where they are held out of those
+for training."""
+MOST_MEASURED = 2000
+"""Utterances whose frames say mean and deviation of each band, and of each symbol."""
+SYNTHESIS_FEATURES = Features(
+    sample_rate=22050, window_ms=46.44, step_ms=11.61, high_hz=8000.0, preemphasis=0.0, normalize="none"
+)  # fmt: skip
+"""1024 samples, 256 from one to the next, 80 bands: as published synthesisers have them."""
+
+
+class AlignedDataset(BaseDataset):
+    """Base of the descriptions of datasets whose samples are symbols with durations, and frames."""
+
+    signature_class: ClassVar[Type[Signature]] = SymbolSignature
+    sample_type: ClassVar[str] = "symbols"
+    model_hints: ClassVar[Mapping[str, str]] = {"": "model=fastspeech"}
+    tasks: ClassVar[Tuple[str, ...]] = ("speech_synthesis",)
+    problem_kinds: ClassVar[Tuple[str, ...]] = (SILENT_AUDIO, CUT_AUDIO, UNKNOWN_SYMBOL, DURATION_MISMATCH)
+    is_made: ClassVar[bool] = False
+    """If true, recordings are generated on demand: there are no files, and the symbols of every split are known."""
+
+    largest_batch: ClassVar[int] = 16
+    batch_size: BatchSize = "auto"
+    """Samples per optimizer step, over all devices and workers together; auto = 16, or fewer where there are few
+    samples."""
+    eval_batch_size: Positive = 32
+    batches_per_pool: Positive = 16
+    """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
+    features: Features = SYNTHESIS_FEATURES
+    """Settings of the frames computed from a recording; normalize must be none, because sound is reconstructed from
+    frames."""
+    symbols: Union[Literal["auto"], Names] = "auto"
+    """All characters or phonemes that there may be; auto = those of the training utterances."""
+    tolerance_frames: NonNegative = 2
+    """By how many frames durations may differ from their recording; the last symbol then gets the difference."""
+    max_seconds: Optional[PositiveFloat] = None
+    """Longer utterances are not trained on; null = any are."""
+    batch_seconds: Optional[PositiveFloat] = None
+    """Seconds of sound in a batch of training at most, padding included: rows times the longest; null = batch_size
+    utterances."""
+    skip_unreadable: bool = False
+    """Train without utterances that cannot be used, and say how many there are; else the first one is refused."""
+    num_workers: Union[Literal["auto"], Positive] = "auto"
+    """Threads that compute features, once; auto = the cores this process may use."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_features(self) -> AlignedDataset:
+        if self.features.normalize != "none":
+            raise ValueError(
+                f"features.normalize={self.features.normalize} cannot be undone: sound has to come back from frames. "
+                "Type dataset.features.normalize=none"
+            )
+        if self.features.step * 2 > self.features.window:
+            raise ValueError(
+                f"features.step_ms={self.features.step_ms} is more than half of window_ms={self.features.window_ms}: "
+                "phases cannot be found where windows overlap less. Type e.g. dataset.features.step_ms="
+                f"{self.features.window_ms / 4:g}"
+            )
+        return self
+
+    def utterances(self, findings: Findings) -> Parts:
+        """The utterances as the files say them.
+
+        Raises:
+            DataError: there are none.
+        """
+        raise NotImplementedError
+
+    def compute_features(self, name: str, given: Sequence[Aligned]) -> Shards:
+        """The features of utterances, see `prepared.features_of`."""
+        utterances = [one.utterance for one in given]
+        what = f"features of {name}"
+        return features_of(utterances, self.features, what, count_workers(self.num_workers), are_centred=True)
+
+    def is_there(self, one: Utterance, findings: Findings) -> bool:
+        """Returns True if the recording of an utterance can be opened; otherwise adds the reason to the findings."""
+        return self.is_made or is_there(one, findings)
+
+    @property
+    def batch_unit(self) -> Tuple[str, int]:
+        """See `BaseDataset.batch_unit`."""
+        return super().batch_unit if self.batch_seconds is None else ("batch_seconds", math.ceil(self.batch_seconds))
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        require_soundfile()
+        skipping = Skipping()
+        of_each = skipping if self.skip_unreadable and not findings.keeps_going else findings
+        name, *given = self.utterances(of_each)
+        symbols = self._symbols(given)
+        found = [None if part is None else self._prepared(name, part, symbols, of_each) for part in given]
+        skipping.say()
+        return divide(name, found, self, symbols)
+
+    def _symbols(self, given: Sequence[Optional[Sequence[Aligned]]]) -> List[str]:
+        if self.symbols != "auto":
+            return list(dict.fromkeys(self.symbols))
+        parts = given if self.is_made else given[:1]
+        return sorted({symbol for part in parts for one in part or () for symbol in one.symbols})
+
+    def _prepared(
+        self, name: str, given: Sequence[Aligned], symbols: Sequence[str], findings: Findings
+    ) -> AlignedSource:  # fmt: skip
+        """Those utterances that can be used."""
+        there = [one for one in given if self.is_there(one.utterance, findings)]
+        readable, symbol = numbered(there, symbols, findings)
+        if not readable:
+            return AlignedSource([], ragged([]), ragged([]), None, np.zeros(0, np.int64), self.features.num_mels)
+        shards = self.compute_features(name, readable)
+        feature, seconds_N, problems = shards.ragged(FEATURE), shards.array(SECONDS), problems_of(shards)
+        whole = [index for index, one in enumerate(readable)
+                 if is_whole(one.utterance, problems[index], float(seconds_N[index]), findings)]  # fmt: skip
+        frame_N = feature.length[whole].tolist()
+        fits = fit_durations(
+            [readable[index] for index in whole], frame_N, self.features, self.tolerance_frames, findings
+        )
+        kept = [whole[number] for number in fits]
+        return AlignedSource(
+            [readable[index] for index in kept], ragged([symbol[index] for index in kept]),
+            ragged(list(fits.values())), feature, np.array(kept, np.int64), self.features.num_mels,
+        )  # fmt: skip
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        """Returns the signature: the input shapes of the longest sample, and the normalization of frames."""
+        sources: List[AlignedSource] = [one for one in (splits.train, splits.val, splits.test)  # type: ignore[misc]
+                                        if one is not None]  # fmt: skip
+        frames = int(padded_frames(max(one.frame_N.max() for one in sources)))
+        length = max(int(one.symbol.length.max()) for one in sources)
+        mean_F, deviation_F = frame_statistics(sources[0], MOST_MEASURED)
+        return SymbolSignature(
+            input_shapes(length, frames), [round(one, 4) for one in mean_F.tolist()],
+            [round(one, 4) for one in deviation_F.tolist()], symbols=list(splits.class_names), audio=self.features,
+        )  # fmt: skip
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        """Returns a sentence with the amount of data and the error of the baseline that knows only the symbol of a
+        frame."""
+        from mxtrain.speech.symbol_means import SymbolMeans
+
+        signature = SymbolSignature.of(signature)
+        train, val = splits.train, splits.val
+        assert isinstance(train, AlignedSource) and isinstance(val, AlignedSource)
+        seconds = train.frame_N.sum() * self.features.step / self.features.sample_rate
+        error, distortion = SymbolMeans(train, len(signature.symbols), MOST_MEASURED).measure(val, MOST_MEASURED)
+        return (
+            f"{seconds / 60:.1f} minutes of {len(signature.symbols)} symbols to train on; the mean frame of each "
+            f"symbol is off by {error:.2f} dB in validation (mel_error), {distortion:.2f} dB (mel_cepstral_distortion)"
+        )
+
+    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+        """See `BaseDataset.check_compatible`: numbers would stand for other symbols, or frames for other sound."""
+        before = SymbolSignature.of(before)
+        signature = SymbolSignature.of(signature)
+        if list(before.symbols) != list(signature.symbols) or before.audio != signature.audio:
+            raise CheckpointError(
+                f"{source} was made with other symbols or features than these. Give the same data and "
+                "dataset.features, or choose another hydra.run.dir."
+            )
+        if list(before.mean) != list(signature.mean) or list(before.std) != list(signature.std):
+            raise CheckpointError(
+                f"{source} was made with recordings whose bands have another mean or deviation. Give the same data, or "
+                "choose another hydra.run.dir."
+            )
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        """See `BaseDataset.restored`: features are computed as they were for training, symbols are those."""
+        given = SymbolSignature.of(given)
+        wrong = [name for name in typed if name.startswith("dataset.features.") or name == "dataset.symbols"]
+        if wrong:
+            raise ConfigError(
+                f"{wrong[0]}: the network of {source} has learned from its own features and symbols. Leave it out."
+            )
+        return self.model_copy(update={"features": given.audio, "symbols": list(given.symbols)}), given
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: AlignedSource, signature: Signature, options: LoaderOptions
+    ) -> BatchLoader:  # fmt: skip
+        from mxtrain.speech.aligned_loader import AlignedLoader
+
+        most = None if self.batch_seconds is None else frames_of(self.batch_seconds, self.features)
+        return AlignedLoader(
+            source, signature.mean, signature.std, options, batches_per_pool=self.batches_per_pool, batch_budget=most
+        )
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """Lines of JSON with symbols and durations; a place is `file:line`."""
+        signature = SymbolSignature.of(signature)
+        findings: Findings = Unreadable(unreadable) if skip_unreadable else STRICT
+        given = [one for name in names for one in read_aligned(name, findings, has_audio=False)]
+        kept, symbol = numbered(given, signature.symbols, findings)
+        frames = [one.frames(signature.audio) for one in kept]
+        empty = [str(one.utterance.place) for one, frames_L in zip(kept, frames) if not frames_L.sum()]
+        if empty:
+            raise DataError(f"{empty[0]}: its durations are less than half a frame.")
+        source = AlignedSource(
+            kept, ragged(symbol), ragged(frames), None, np.arange(len(kept)), signature.audio.num_mels
+        )
+        return source, [f"{one.utterance.place.file}:{one.utterance.place.line}" for one in kept]
+
+
+class Unreadable(Findings):
+    """Lines that are not spoken, for `predict`.
+
+    Args:
+        said: gets why, under numbers below 0: they have no place.
+    """
+
+    def __init__(self, said: Dict[int, str]) -> None:
+        self._said = said
+
+    def refuse(self, *problems: Any, sentence: str = "") -> None:
+        for problem in problems:
+            self._said[-1 - len(self._said)] = problem.sentence
+
+    @property
+    def keeps_going(self) -> bool:
+        return True
+
+
+def input_shapes(length: int, frames: int) -> Tuple[Tuple[int, ...], ...]:
+    """Shapes of what enters a network for so many symbols and frames, see `AlignedLoader`."""
+    from mxtrain.speech.aligned_loader import NUM_PLACES
+
+    return (length,), (), (frames,), (frames, NUM_PLACES)

@@ -1,0 +1,84 @@
+"""Loads batches of symbols with durations, against the frames of their sound.
+
+Legend: N samples, B batch, L symbols, T frames, F mel bands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.loading.sized import SizedLoader
+from mxtrain.speech.aligned import AlignedSource
+from mxtrain.speech.loader import padded_frames
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.loader import LoaderOptions
+    from mxtrain.data.loading.placing import HostArrays
+
+NUM_PLACES = 4
+"""Numbers that say where a frame is, see `places_of`."""
+DECIBELS = 10 / np.log(10)
+"""In one natural logarithm of power."""
+_SECOND = 100.0
+
+
+class AlignedLoader(SizedLoader):
+    """Batches of one split: symbols (B, L) int32, how many there are (B,), of which symbol each frame is, (B, T), -1
+    behind the last, and where it is, (B, T, 4); against frames (B, T, F), how many there are (B,), and the decibels of
+    a unit of each band (B, F).
+
+    A batch is as long as its longest sample, whoever computes which part of it. The size of a sample is its frames.
+
+    Args:
+        source: samples; of those without sound the frames are 0.
+        mean: of each band.
+        deviation: of each band: frames have mean 0 and deviation 1.
+        options: of all loaders.
+        settings: of `SizedLoader`.
+    """
+
+    def __init__(
+        self, source: AlignedSource, mean: Sequence[float], deviation: Sequence[float], options: LoaderOptions,
+        **settings: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(padded_frames(source.frame_N), options, **settings)
+        self.source = source
+        self._mean_F, self._deviation_F = np.asarray(mean, np.float32), np.asarray(deviation, np.float32)
+        self._length_N = np.diff(source.symbol.begin)
+
+    def _meta(self, index_B: np.ndarray) -> np.ndarray:
+        """Frames of each sample, (B,)."""
+        return self.source.frame_N[index_B]
+
+    def _read_share(
+        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+        source, length, rows = self.source, int(self._size_N[index_B].max()), len(share_B)
+        symbol_BL = np.zeros((rows, int(self._length_N[index_B].max())), np.int32)
+        index_BT = np.full((rows, length), -1, np.float32)
+        place_BTP = np.zeros((rows, length, NUM_PLACES), np.float32)
+        frames_BTF = np.zeros((rows, length, source.width), np.float32)
+        for row, index in enumerate(share_B.tolist()):
+            symbol_L, duration_L, frames = source.symbols_of(index), source.durations_of(index), source.frame_N[index]
+            symbol_BL[row, : len(symbol_L)] = symbol_L
+            index_BT[row, :frames] = np.repeat(np.arange(len(duration_L)), duration_L)
+            place_BTP[row, :frames] = places_of(duration_L)
+            if source.has_sound:
+                frames_BTF[row, :frames] = (source.read(index) - self._mean_F) / self._deviation_F
+        unit_BF = np.broadcast_to(self._deviation_F * np.float32(DECIBELS), (rows, source.width))
+        counts = (self._length_N[share_B].astype(np.float32), source.frame_N[share_B].astype(np.float32))
+        return (symbol_BL, counts[0], index_BT, place_BTP), (frames_BTF, counts[1], unit_BF)
+
+
+def places_of(duration_L: np.ndarray) -> np.ndarray:
+    """Returns the position of each frame, (T, 4): elapsed share of its symbol, logarithm of the symbol's duration, and
+    the distances to the beginning and the end of the utterance in hundreds of frames."""
+    end_L = np.cumsum(duration_L)
+    total = int(end_L[-1])
+    duration_T = np.repeat(duration_L, duration_L)
+    middle_T = np.arange(total) + 0.5
+    passed_T = (middle_T - np.repeat(end_L - duration_L, duration_L)) / np.maximum(duration_T, 1)
+    columns = (passed_T, np.log1p(duration_T) / 4, middle_T / _SECOND, (total - middle_T) / _SECOND)
+    return np.stack(columns, axis=1).astype(np.float32)

@@ -1,0 +1,26 @@
+"""Recordings with durations of their characters or phonemes, as manifests list them: lines of JSON like NeMo's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Optional
+
+from mxtrain.data.checking.problems import Findings
+from mxtrain.speech.aligned_dataset import AlignedDataset, Parts
+from mxtrain.speech.aligned_lines import read_aligned
+from mxtrain.speech.manifests import Files, read_parts
+
+
+class AlignedManifest(AlignedDataset):
+    """Utterances of manifests: `audio_filepath`, `text` or `phonemes`, and `durations_frames` or `durations_s`."""
+
+    train: Files = "data/synthesis/train.jsonl"
+    """Manifest of training utterances, or a list of them; recordings are named relative to it."""
+    val: Optional[Files] = None
+    """Likewise for validation; null = val_fraction of the training utterances."""
+    test: Optional[Files] = None
+    """Likewise for testing; null = test_fraction of the training utterances."""
+
+    def utterances(self, findings: Findings) -> Parts:
+        """See `AlignedDataset.utterances`."""
+        return read_parts(partial(read_aligned, findings=findings), self.train, self.val, self.test)

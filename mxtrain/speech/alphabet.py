@@ -1,0 +1,106 @@
+"""The characters that transcripts are made of, and how many frames CTC needs for a row of them.
+
+Legend: N samples, L characters of a transcript.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import List, NamedTuple, Sequence
+
+import numpy as np
+
+SPACE = " "
+_APOSTROPHES = str.maketrans({"\u2019": "'", "\u02bc": "'"})
+_SAID = "%&@#"
+"""Characters that Unicode counts as punctuation but that are spoken."""
+
+
+class Alphabet:
+    """Characters with numbers from 0. The blank of CTC is the number behind the last and no character.
+
+    Args:
+        characters: each one code point.
+    """
+
+    def __init__(self, characters: Sequence[str]) -> None:
+        self.characters = list(characters)
+        self._number = {character: number for number, character in enumerate(self.characters)}
+
+    def unknown(self, text: str) -> List[str]:
+        """The different characters of a text that are none of these, in their order."""
+        return [character for character in dict.fromkeys(text) if character not in self._number]
+
+    def encode(self, text: str) -> np.ndarray:
+        """The numbers of the characters of a text, (L,) int32; those that are unknown are left out."""
+        return np.array([self._number[character] for character in text if character in self._number], np.int32)
+
+    def decode(self, numbers: np.ndarray) -> str:
+        """The text of a row of numbers, in which -1 stands for nothing."""
+        return "".join(self.characters[int(number)] for number in numbers if number >= 0)
+
+
+class Transcript(NamedTuple):
+    """Reference of a sample, kept on the host; see `metric.texts.ReferenceText`.
+
+    Attributes:
+        text: what is said in it; empty if unknown.
+        alphabet: makes text of what was decoded.
+    """
+
+    text: str
+    alphabet: Alphabet
+
+    def read(self, prediction: np.ndarray) -> str:
+        """The text that was decoded for the sample."""
+        return self.alphabet.decode(prediction)
+
+
+def normalized(text: str, case: str, punctuation: str = "keep") -> str:
+    """A transcript as it is compared: Unicode's NFC, in one case, with single spaces between words and none around.
+
+    Args:
+        text: as it was written.
+        case: lower, upper or keep.
+        punctuation: keep or remove.
+    """
+    text = unicodedata.normalize("NFC", text)
+    text = text.lower() if case == "lower" else text.upper() if case == "upper" else text
+    text = unicodedata.normalize("NFC", text)
+    return SPACE.join((without_punctuation(text) if punctuation == "remove" else text).split())
+
+
+def without_punctuation(text: str) -> str:
+    """A text with spaces in the place of punctuation, but for apostrophes between two letters, which become `'`, and
+    for what is said: %, &, @ and #."""
+    text = text.translate(_APOSTROPHES)
+    kept = list(text)
+    for place, character in enumerate(text):
+        if is_punctuation(character):
+            around = text[max(place - 1, 0) : place], text[place + 1 : place + 2]
+            if character != "'" or not all(map(str.isalpha, around)):
+                kept[place] = SPACE
+    return "".join(kept)
+
+
+def is_punctuation(character: str) -> bool:
+    """Returns True for a character that is not spoken."""
+    return unicodedata.category(character).startswith("P") and character not in _SAID
+
+
+def needed_frames(value: np.ndarray, begin_N1: np.ndarray) -> np.ndarray:
+    """The fewest scores of which CTC can make each transcript: one for each character, and a blank between two that are
+    the same.
+
+    Args:
+        value: the characters of all transcripts, one after the other.
+        begin_N1: where each transcript begins in it, and the end of the last.
+
+    Returns:
+        (N,) int64.
+    """
+    repeats = np.zeros(len(value) + 1, np.int64)
+    repeats[1:-1] = value[1:] == value[:-1]
+    repeats[begin_N1] = 0  # the first of a transcript follows nothing
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(repeats[:-1])])
+    return np.diff(begin_N1) + before[begin_N1[1:]] - before[begin_N1[:-1]]

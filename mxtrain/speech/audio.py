@@ -1,0 +1,262 @@
+"""Base of datasets of recordings with transcripts: their texts, their alphabet, their features, and what is refused.
+
+Legend: N utterances.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    ClassVar,
+    Collection,
+    Dict,
+    List,
+    Literal,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    Union,
+)
+
+import numpy as np
+import pydantic
+
+from mxtrain.data.base import BaseDataset, Samples, Splits
+from mxtrain.data.checking.problems import (
+    EMPTY_TEXT,
+    STRICT,
+    DataPlace,
+    Findings,
+    Problem,
+)
+from mxtrain.data.corpus.shards import Ragged, Shards
+from mxtrain.data.loading.loader import count_workers
+from mxtrain.data.loading.regular_files import walk
+from mxtrain.data.signature import Signature
+from mxtrain.errors import ConfigError, DataError
+from mxtrain.speech.alphabet import Alphabet, is_punctuation, normalized
+from mxtrain.speech.base import TranscribedDataset
+from mxtrain.speech.features import Features
+from mxtrain.speech.model import FrameModel
+from mxtrain.speech.prepared import FEATURE, SECONDS, Recordings, features_for_now, features_of, problems_of
+from mxtrain.speech.recording import CUT_AUDIO, ENDINGS, SILENT_AUDIO, require_soundfile
+from mxtrain.speech.signature import AudioSignature
+from mxtrain.speech.source import SHORT_AUDIO, short_problem
+from mxtrain.speech.spec_augment import SpecAugment
+from mxtrain.speech.usable import Skipping, divide, frames_of, is_there, is_whole
+from mxtrain.speech.utterances import PIPE, Utterance
+from mxtrain.types import BatchSize, Positive, PositiveFloat
+
+if TYPE_CHECKING:
+    from mxtrain.model.base import Model
+
+log = logging.getLogger(__name__)
+UNKNOWN_CHARACTER = "unknown_character"
+Parts = Tuple[str, List[Utterance], Optional[List[Utterance]], Optional[List[Utterance]]]
+"""The name of a dataset, and its utterances for training, validation and test; None where they are held out of those
+for training."""
+
+
+class AudioDataset(TranscribedDataset):
+    """Base of the descriptions of datasets of recordings."""
+
+    signature_class: ClassVar[Type[Signature]] = AudioSignature
+    problem_kinds: ClassVar[Tuple[str, ...]] = (SHORT_AUDIO, SILENT_AUDIO, CUT_AUDIO, UNKNOWN_CHARACTER, PIPE)
+
+    largest_batch: ClassVar[int] = 32
+    batch_size: BatchSize = "auto"
+    """Samples per optimizer step, over all devices and workers together; auto = 32, or fewer where there are few
+    samples."""
+    eval_batch_size: Positive = 32
+    features: Features = Features()
+    """Settings of the frames computed from a recording."""
+    augment: SpecAugment = SpecAugment()
+    """Masks on the frames in training (SpecAugment)."""
+    case: Literal["lower", "upper", "keep"] = "lower"
+    """Case of transcripts."""
+    punctuation: Literal["keep", "remove"] = "keep"
+    """Of transcripts; remove = all of it becomes spaces, but for apostrophes inside of words."""
+    characters: str = "auto"
+    """All that transcripts may hold, e.g. "abcdefghijklmnopqrstuvwxyz' "; auto = what the training transcripts hold."""
+    max_seconds: Optional[PositiveFloat] = None
+    """Longer utterances are not trained on; null = any are."""
+    batch_seconds: Optional[PositiveFloat] = None
+    """Seconds of sound in a batch of training at most, padding included: rows times the longest; null = batch_size
+    utterances."""
+    skip_unreadable: bool = False
+    """Train without utterances that cannot be used, and say how many there are; else the first one is refused."""
+    num_workers: Union[Literal["auto"], Positive] = "auto"
+    """Threads that compute features, once; auto = the cores this process may use."""
+    _count_scores: Callable[[int], Optional[int]] = pydantic.PrivateAttr(default=int)
+    """Maps a number of frames to the number of scores of the network, which limits the length of transcripts."""
+    _is_restored: bool = pydantic.PrivateAttr(default=False)
+    """If true, the alphabet is that of a trained network."""
+
+    def utterances(self, findings: Findings) -> Parts:
+        """The utterances as the files say them.
+
+        Raises:
+            DataError: there are none.
+        """
+        raise NotImplementedError
+
+    @property
+    def batch_frames(self) -> Optional[int]:
+        if self.batch_seconds is None:
+            return None
+        return frames_of(self.batch_seconds, self.features)
+
+    @property
+    def batch_unit(self) -> Tuple[str, int]:
+        """See `BaseDataset.batch_unit`."""
+        return super().batch_unit if self.batch_seconds is None else ("batch_seconds", math.ceil(self.batch_seconds))
+
+    def compute_features(self, name: str, given: Sequence[Utterance]) -> Shards:
+        """The features of utterances, see `prepared.features_of`."""
+        return features_of(given, self.features, f"features of {name}", count_workers(self.num_workers))
+
+    def is_there(self, one: Utterance, findings: Findings) -> bool:
+        """Returns True if the recording of an utterance can be opened; otherwise adds the reason to the findings."""
+        return is_there(one, findings)
+
+    @property
+    def transcript_signature(self) -> str:
+        return f"NFC,{self.case},single_spaces{',no_punctuation' if self.punctuation == 'remove' else ''}"
+
+    def for_model(self, model: Model) -> AudioDataset:
+        """See `BaseDataset.for_model`: so that what does not fit its steps in time is found when data is opened."""
+        if not isinstance(model, FrameModel):
+            return self
+        fitted = self.model_copy()
+        fitted._count_scores = model.count_scores
+        return fitted
+
+    def with_characters(self, characters: str) -> AudioDataset:
+        return self.model_copy(update={"characters": characters})
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        """See `TranscribedDataset.restored`; features are computed as they were for training."""
+        if not isinstance(given, AudioSignature):
+            raise ConfigError(
+                f"dataset: the network of {source} has learned from frames that are no sound. Name the dataset that it "
+                "was trained with, or leave dataset out."
+            )
+        wrong = [name for name in typed if name.startswith("dataset.features.") or name == "dataset.characters"]
+        if wrong:
+            raise ConfigError(
+                f"{wrong[0]}: the network of {source} has learned from its own features and characters. Leave it out."
+            )
+        restored = self.with_characters("".join(given.class_names)).model_copy(update={"features": given.audio})
+        restored._is_restored = True
+        return restored, given
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        signature = super().infer_signature(splits, model)
+        return AudioSignature(signature.shape, class_names=signature.class_names, audio=self.features)
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        require_soundfile()
+        skipping = Skipping()
+        of_each = skipping if self.skip_unreadable and not findings.keeps_going else findings
+        name, train, val, test = self.utterances(of_each)
+        given = [
+            None if part is None else
+            [one._replace(text=normalized(one.text, self.case, self.punctuation)) for one in part]
+            for part in (train, val, test)
+        ]  # fmt: skip
+        alphabet = self._alphabet(name, given[0] or [])
+        found = [None if part is None else self._prepared(name, part, alphabet, of_each) for part in given]
+        skipping.say()
+        return divide(name, found, self, alphabet.characters)
+
+    def _alphabet(self, name: str, train: Sequence[Utterance]) -> Alphabet:
+        """Raises: DataError: there are no characters."""
+        found = sorted(set("".join(one.text for one in train))) if self.characters == "auto" else self.characters
+        if not found:
+            raise DataError(f"{name}: the training transcripts hold no characters.")
+        return Alphabet(list(dict.fromkeys(found)))
+
+    def _prepared(self, name: str, given: Sequence[Utterance], alphabet: Alphabet, findings: Findings) -> Recordings:
+        """Those utterances that can be used."""
+        readable = [
+            one for one in given
+            if self._has_right_text(one, alphabet, findings) and self.is_there(one, findings)
+        ]  # fmt: skip
+        if not readable:
+            nothing = Ragged(np.zeros((0, self.features.num_mels), np.float16), np.zeros(1, np.int64))
+            return Recordings([], nothing, np.zeros(0, np.int64), alphabet)
+        shards = self.compute_features(name, readable)
+        feature, seconds_N, problems = shards.ragged(FEATURE), shards.array(SECONDS), problems_of(shards)
+        kept = [
+            index for index, one in enumerate(readable)
+            if is_whole(one, problems[index], float(seconds_N[index]), findings)
+        ]  # fmt: skip
+        row_N = np.array(kept, np.int64)
+        made = Recordings([readable[index] for index in kept], feature, row_N, alphabet, self.augment)
+        score_N = np.array([self._count_scores(frames) for frames in made.frame_N.tolist()], np.int64)
+        short = made.too_short(score_N)
+        for index in short.tolist():
+            findings.refuse(short_problem(made, index, int(score_N[index])))
+        return made.take(np.setdiff1d(np.arange(len(made)), short).tolist()) if len(short) else made
+
+    def _has_right_text(self, one: Utterance, alphabet: Alphabet, findings: Findings) -> bool:
+        if not one.text:
+            fact = f"{one.place} has an empty transcript."
+            findings.refuse(Problem(EMPTY_TEXT, one.place, fact, "Write what is said, or remove it."))
+            return False
+        unknown = alphabet.unknown(one.text)
+        if unknown:
+            shown = ", ".join(map(repr, unknown[:8]))
+            fact = f"{one.place} holds {shown}, which {'is' if len(unknown) == 1 else 'are'} not in the alphabet."
+            findings.refuse(Problem(UNKNOWN_CHARACTER, one.place, fact, self._remedy_for(unknown, alphabet)))
+        return not unknown
+
+    def _remedy_for(self, unknown: Sequence[str], alphabet: Alphabet) -> str:
+        """Returns the advice for characters that are not in the alphabet."""
+        characters = repr("".join(alphabet.characters))
+        remedies = ["Mend it"]
+        if any(map(is_punctuation, unknown)) and self.punctuation == "keep":
+            remedies.append("type dataset.punctuation=remove")
+        if self._is_restored:
+            remedies.append("type dataset.skip_unreadable=true to leave such utterances out")
+            return f"{', or '.join(remedies)}; the network knows {characters}, in dataset.case={self.case}."
+        remedies.append("add it to dataset.characters")
+        return f"{', or '.join(remedies)}; it is {characters}."
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """Recordings, and those in folders."""
+        signature = AudioSignature.of(signature)
+        require_soundfile()
+        given: List[Utterance] = []
+        for name in names:
+            paths = [str(path) for path, _ in walk(name, ENDINGS)] if os.path.isdir(name) else [name]
+            if not paths:
+                raise DataError(f"'{name}' holds no recordings: no file ends in {', '.join(ENDINGS)}.")
+            given += [Utterance(path, "", DataPlace(path)) for path in paths]
+        shards = features_for_now(given, signature.audio, count_workers(self.num_workers))
+        kept = []
+        for index, (one, problem) in enumerate(zip(given, problems_of(shards))):
+            if not problem:
+                kept.append(index)
+                continue
+            fact = f"'{one.path}' {problem.partition(chr(9))[2]}"
+            if not skip_unreadable:
+                raise DataError(f"{fact} Replace or remove it, or type skip_unreadable=true to go on without it.")
+            unreadable[-1 - index] = fact
+        alphabet = Alphabet(signature.class_names)
+        some = [given[index] for index in kept]
+        made = Recordings(some, shards.ragged(FEATURE), np.array(kept, np.int64), alphabet, are_known=False)
+        made.store = shards  # removed from the disk when it is no longer read
+        return made, [one.path for one in some]

@@ -1,0 +1,86 @@
+"""Base of datasets of frames with a transcript."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Collection, Mapping, Optional, Tuple
+
+from mxtrain.data.base import BaseDataset, Splits
+from mxtrain.data.signature import Signature
+from mxtrain.data.writing import language_without_spaces
+from mxtrain.errors import CheckpointError
+from mxtrain.speech.source import SHORT_AUDIO, TranscribedSource
+from mxtrain.types import BatchSize, Positive, shapes_of
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.model.base import Model
+
+
+class TranscribedDataset(BaseDataset):
+    """Base of the descriptions of datasets whose samples are frames, (T, F), and a transcript."""
+
+    sample_type: ClassVar[str] = "frames"
+    model_hints: ClassVar[Mapping[str, str]] = {"": "model=deep_speech2"}
+    tasks: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+    problem_kinds: ClassVar[Tuple[str, ...]] = (SHORT_AUDIO,)
+
+    largest_batch: ClassVar[int] = 32
+    batch_size: BatchSize = "auto"
+    eval_batch_size: Positive = 64
+    batches_per_pool: Positive = 16
+    """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
+
+    @property
+    def batch_frames(self) -> Optional[int]:
+        """Frames of a batch of training at most, padding included; None = batch_size samples."""
+        return None
+
+    @property
+    def transcript_signature(self) -> str:
+        """Returns the normalization of transcripts before comparison, for the signatures of metrics."""
+        return "none"
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        """Frames of the longest sample, and how many a sample has."""
+        from mxtrain.speech.loader import padded_frames
+
+        sources = [source for source in (splits.train, splits.val, splits.test) if source is not None]
+        longest = max(source.frame_N.max() for source in sources)  # type: ignore[attr-defined]  # of its own
+        width: int = sources[0].width  # type: ignore[attr-defined]
+        return Signature(((int(padded_frames(longest)), width), ()), class_names=list(splits.class_names))
+
+    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+        """See `BaseDataset.check_compatible`: scores would stand for other characters."""
+        width, width_before = (shapes_of(one.shape)[0][1] for one in (signature, before))
+        if list(before.class_names) != list(signature.class_names) or width != width_before:
+            raise CheckpointError(
+                f"{source} was made with other characters ({''.join(before.class_names)!r}) or frames of another width "
+                f"({width_before}) than these ({''.join(signature.class_names)!r}, {width}). Give the same data, or "
+                "choose another hydra.run.dir."
+            )
+
+    def restored(
+        self, given: Signature, typed: Collection[str], source: str
+    ) -> Tuple[BaseDataset, Signature]:  # fmt: skip
+        """See `BaseDataset.restored`: with the characters that the network knows, whatever the transcripts have now."""
+        return self.with_characters("".join(given.class_names)), given
+
+    def with_characters(self, characters: str) -> TranscribedDataset:
+        """This dataset with this alphabet."""
+        return self
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        frames, width = shapes_of(signature.shape)[0]
+        said = f"samples of up to {frames} frames of {width} numbers, {len(signature.class_names)} characters"
+        if language_without_spaces(signature.class_names) in ("", "ko"):
+            return said
+        return f"{said}; no spaces divide its words, so the character error rate counts (trainer.monitor=val/cer)"
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: TranscribedSource, signature: Signature, options: LoaderOptions
+    ) -> BatchLoader:  # fmt: skip
+        from mxtrain.speech.loader import FrameLoader
+
+        return FrameLoader(
+            source, options, batches_per_pool=self.batches_per_pool, batch_budget=self.batch_frames
+        )  # fmt: skip

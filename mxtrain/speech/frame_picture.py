@@ -1,0 +1,88 @@
+"""Draws frames, time from left to right, with what is said in them and what was found.
+
+Legend: T frames, F numbers of a frame.
+"""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from mxtrain.logger.fonts import drawable
+from mxtrain.task.sample_picture import FONT_SIZE, INK, PAPER, RIGHT, WRONG, font_for
+
+WIDTH = 640
+_STRIP, _GAP = 80, 10
+_LINE = FONT_SIZE + 6
+_LOW, _HIGH = 2, 98
+"""Percentiles of a sample's numbers that become black and white."""
+
+
+class SpokenFrames(NamedTuple):
+    """A sample and what the network says of it.
+
+    Attributes:
+        frames_TF: numbers along time.
+        said: the right text.
+        found: what was decoded.
+        is_sound: whether the numbers of a frame are bands, low ones first; else a column of an image, from the top.
+    """
+
+    frames_TF: np.ndarray
+    said: str
+    found: str
+    is_sound: bool
+
+
+def draw_frames(samples: Sequence[SpokenFrames], most: int) -> Image.Image:
+    """A strip for each of at most so many samples; under it what is said, and what was found, in red where that is
+    wrong. Low frequencies are at the bottom; lines of writing stand upright."""
+    shown: List[SpokenFrames] = list(samples[:most])
+    height = _STRIP + 2 * _LINE + _GAP
+    sheet = Image.new("RGB", (WIDTH + 2 * _GAP, height * max(len(shown), 1) + _GAP), PAPER)
+    draw, longest = ImageDraw.Draw(sheet), max((len(one.frames_TF) for one in shown), default=1)
+    for number, one in enumerate(shown):
+        top = _GAP + number * height
+        width = max(round(WIDTH * len(one.frames_TF) / longest), 1)
+        sheet.paste(as_grey(one).resize((width, _STRIP), Image.Resampling.BILINEAR), (_GAP, top))
+        colour = RIGHT if one.said == one.found else WRONG
+        for line, (text, ink) in enumerate(((one.said, INK), (one.found, colour))):
+            (text,) = drawable([text])
+            place = (_GAP, top + _STRIP + 2 + line * _LINE)
+            draw.text(place, text, fill=ink, font=font_for(text))
+    return sheet
+
+
+class ComparedFrames(NamedTuple):
+    """Predicted frames of a text, and the true ones."""
+
+    found_TF: np.ndarray
+    right_TF: np.ndarray
+    text: str
+
+
+def draw_compared(samples: Sequence[ComparedFrames], most: int) -> Image.Image:
+    """For each of at most so many samples the frames that were found, above those that are right, in the same greys;
+    under them the text."""
+    shown = list(samples[:most])
+    height = 2 * _STRIP + 2 + _LINE + _GAP
+    sheet = Image.new("RGB", (WIDTH + 2 * _GAP, height * max(len(shown), 1) + _GAP), PAPER)
+    draw, longest = ImageDraw.Draw(sheet), max((len(one.right_TF) for one in shown), default=1)
+    for number, one in enumerate(shown):
+        top, width = _GAP + number * height, max(round(WIDTH * len(one.right_TF) / longest), 1)
+        limits = tuple(np.percentile(one.right_TF, [_LOW, _HIGH]).tolist())
+        for row, frames_TF in enumerate((one.found_TF, one.right_TF)):
+            grey = as_grey(SpokenFrames(frames_TF, "", "", is_sound=True), limits)
+            sheet.paste(grey.resize((width, _STRIP), Image.Resampling.BILINEAR), (_GAP, top + row * (_STRIP + 2)))
+        (text,) = drawable([one.text])
+        draw.text((_GAP, top + 2 * _STRIP + 4), text, fill=INK, font=font_for(text))
+    return sheet
+
+
+def as_grey(sample: SpokenFrames, limits: Optional[Tuple[float, ...]] = None) -> Image.Image:
+    """Frames as an image, (F, T); `limits` become black and white, by default percentiles of these frames."""
+    low, high = np.percentile(sample.frames_TF, [_LOW, _HIGH]) if limits is None else limits
+    grey_FT = np.clip((sample.frames_TF.T - low) / max(high - low, 1e-6), 0, 1) * 255
+    return Image.fromarray(np.ascontiguousarray(grey_FT[:: -1 if sample.is_sound else 1].astype(np.uint8)))

@@ -1,0 +1,123 @@
+"""Sound from log-mel frames by Griffin and Lim's algorithm: a spectrogram says nothing of phases, which are searched.
+
+Legend: S samples of sound, T frames, P frequencies of the spectrum, F mel bands.
+"""
+
+from __future__ import annotations
+
+import io
+import wave
+
+import numpy as np
+
+from mxtrain.speech.features import LEAST_POWER, Features, mel_filters
+
+MOMENTUM = 0.99
+"""Source: Perraudin, Balazs and Sondergaard, "A Fast Griffin-Lim Algorithm" (2013), where it is called alpha."""
+UPDATES = 10
+"""Of powers towards those of the bands: more change little."""
+_TINY = 1e-12
+
+
+def mel_to_magnitude(frames_TF: np.ndarray, features: Features) -> np.ndarray:
+    """Magnitudes (T, P) of spectra whose bands have about the power that log-mel frames say.
+
+    The pseudo-inverse of the filters gives powers, some of them below 0; with these set to nearly 0, multiplicative
+    updates bring the bands back. Source: Lee and Seung, "Algorithms for Non-negative Matrix Factorization" (2001),
+    equation 5, with the filters as the fixed factor.
+    """
+    wanted_TF, filter_PF = np.exp(frames_TF.astype(np.float64)), mel_filters(features)
+    power_TP = np.maximum(wanted_TF @ np.linalg.pinv(filter_PF), LEAST_POWER)
+    sum_P = filter_PF.sum(axis=1)
+    for _ in range(UPDATES):
+        ratio_TF = wanted_TF / np.maximum(power_TP @ filter_PF, _TINY)
+        power_TP *= ratio_TF @ filter_PF.T / np.maximum(sum_P, _TINY)
+    return np.sqrt(power_TP)
+
+
+def stft(sound_S: np.ndarray, features: Features) -> np.ndarray:
+    """Spectra (T, P) of sound, whole windows only; without pre-emphasis what `features.log_mel` takes the power of."""
+    import scipy.fft
+
+    view_TW = np.lib.stride_tricks.sliding_window_view(sound_S, features.window)[:: features.step]
+    return scipy.fft.rfft(view_TW * _window(features), features.fft_size, axis=1)
+
+
+def istft(spectrum_TP: np.ndarray, features: Features) -> np.ndarray:
+    """The sound (S,) whose spectra are the nearest to these in the sense of least squares.
+
+    Source: Griffin and Lim, "Signal Estimation from Modified Short-Time Fourier Transform" (1984), equation 6: windowed
+    frames are added up and divided by the sum of the squared windows.
+    """
+    import scipy.fft
+
+    window_W, step = _window(features), features.step
+    frame_TW = scipy.fft.irfft(spectrum_TP, features.fft_size, axis=1)[:, : features.window] * window_W
+    sound_S = np.zeros((len(spectrum_TP) - 1) * step + features.window)
+    weight_S = np.zeros_like(sound_S)
+    for begin, frame_W in zip(range(0, len(sound_S), step), frame_TW):
+        sound_S[begin : begin + features.window] += frame_W
+        weight_S[begin : begin + features.window] += window_W**2
+    return sound_S / np.maximum(weight_S, 1e-3 * weight_S.max())  # at the ends almost nothing is known
+
+
+def griffin_lim(magnitude_TP: np.ndarray, features: Features, iterations: int, seed: int = 0) -> np.ndarray:
+    """A sound (S,) whose spectra have about these magnitudes.
+
+    Each iteration keeps the phases of the spectra of a sound, and replaces their magnitudes. Source: Griffin and Lim
+    (1984), section III, with the momentum of Perraudin et al. (2013), algorithm 2.
+
+    Args:
+        magnitude_TP: wanted.
+        features: windows and steps.
+        iterations: at least 0; more are nearer.
+        seed: of the phases to begin with; the same seed gives the same sound.
+    """
+    phase_TP = np.random.RandomState(seed).uniform(-np.pi, np.pi, magnitude_TP.shape)
+    guess_TP: np.ndarray = magnitude_TP * np.exp(1j * phase_TP)
+    before_TP: np.ndarray = np.zeros_like(guess_TP)
+    for _ in range(iterations):
+        found_TP = stft(istft(guess_TP, features), features)
+        ahead_TP: np.ndarray = found_TP + MOMENTUM * (found_TP - before_TP)
+        before_TP = found_TP
+        guess_TP = magnitude_TP * ahead_TP / np.maximum(np.abs(ahead_TP), _TINY)
+    return istft(guess_TP, features)
+
+
+def spectral_convergence(sound_S: np.ndarray, magnitude_TP: np.ndarray, features: Features) -> float:
+    """Returns the relative distance between the magnitudes of a sound and the target magnitudes; 0 is exact."""
+    found_TP = np.abs(stft(sound_S, features))
+    return float(np.linalg.norm(found_TP - magnitude_TP)) / max(float(np.linalg.norm(magnitude_TP)), _TINY)
+
+
+def frames_to_sound(frames_TF: np.ndarray, features: Features, iterations: int) -> np.ndarray:
+    """The sound (S,) of frames that are `features.centred`, float32 at `features.sample_rate`: step samples a frame.
+
+    Args:
+        frames_TF: logarithms of power, not normalised.
+        features: that they were computed with.
+        iterations: of `griffin_lim`.
+    """
+    sound_S = griffin_lim(mel_to_magnitude(frames_TF, features), features, iterations)
+    if features.preemphasis:
+        import scipy.signal
+
+        sound_S = scipy.signal.lfilter([1.0], [1.0, -features.preemphasis], sound_S)
+    begin = max((features.window - features.step) // 2, 0)
+    return sound_S[begin : begin + len(frames_TF) * features.step].astype(np.float32)
+
+
+def wav_bytes(sound_S: np.ndarray, sample_rate: int) -> bytes:
+    """A WAV file of one channel and 16 bits; what is louder than 1 is made so quiet that nothing is cut."""
+    loudest = max(1.0, float(sound_S.max()), -float(sound_S.min()))
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(sample_rate)
+        writer.writeframes(np.rint(sound_S / loudest * 32767).astype("<i2").tobytes())
+    return file.getvalue()
+
+
+def _window(features: Features) -> np.ndarray:
+    return np.hanning(features.window + 1)[:-1]  # periodic, as in `features.log_mel`

@@ -1,0 +1,29 @@
+"""Kaldi's data folders: wav.scp, text, and segments where recordings have parts."""
+
+from __future__ import annotations
+
+from typing import List, Optional
+
+from mxtrain.data.checking.problems import Findings
+from mxtrain.speech.audio import AudioDataset, Parts
+from mxtrain.speech.utterances import Utterance, read_kaldi
+from mxtrain.types import PathText
+
+
+class Kaldi(AudioDataset):
+    """Utterances of folders as Kaldi has them. A command in wav.scp (a line that ends in |) is refused, never run."""
+
+    train: PathText = "data/kaldi/train"
+    """Folder of training utterances, with wav.scp and text; commands in wav.scp are refused, never run."""
+    val: Optional[PathText] = None
+    """Likewise for validation; null = val_fraction of the training utterances."""
+    test: Optional[PathText] = None
+    """Likewise for testing; null = test_fraction of the training utterances."""
+
+    def utterances(self, findings: Findings) -> Parts:
+        """See `AudioDataset.utterances`."""
+        train = read_kaldi(self.train, findings)
+        others: List[Optional[List[Utterance]]] = [
+            None if folder is None else read_kaldi(folder, findings) for folder in (self.val, self.test)
+        ]
+        return self.train, train, others[0], others[1]

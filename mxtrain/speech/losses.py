@@ -1,0 +1,46 @@
+"""Losses of speech: connectionist temporal classification, and differences of frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Tuple
+
+from mxtrain.loss.losses import Loss
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+class CTC(Loss):
+    """Connectionist temporal classification: -log p of a transcript, over all its alignments with the frames; the mean
+    over utterances of the global batch.
+
+    Source: Graves et al., "Connectionist Temporal Classification" (2006).
+    """
+
+    tasks: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.speech.ctc_blocks import CTCLoss
+
+        return CTCLoss()
+
+
+class FrameL1(Loss):
+    """Mean absolute difference of frames from those that are right, over all frames of the global batch that are no
+    padding; each band counts in units of its deviation."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("speech_synthesis",)
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.speech.frame_blocks import AbsoluteFrameLoss
+
+        return AbsoluteFrameLoss()
+
+
+class FrameL2(FrameL1):
+    """Mean squared difference, likewise."""
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.speech.frame_blocks import SquaredFrameLoss
+
+        return SquaredFrameLoss()

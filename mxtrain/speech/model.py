@@ -1,0 +1,109 @@
+"""Base classes of models for frames and for symbols."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, List, Mapping, Tuple
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.model.base import Model, missing_method
+from mxtrain.types import Positive, Shapes
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.speech.networks.speech import ConvolutionSizes
+
+Odd = Annotated[int, pydantic.Field(ge=1, le=63)]
+
+
+def check_block(units: int, num_heads: int, **kernels: int) -> None:
+    """Raises: ValueError: a block of attention with rotary positions and of convolution cannot be so."""
+    if units % num_heads:
+        raise ValueError(f"num_heads must divide units, got num_heads={num_heads} and units={units}")
+    if units // num_heads % 2:
+        raise ValueError(
+            f"units / num_heads must be even, got units={units} and num_heads={num_heads}: rotary positions turn pairs "
+            "of a head's units"
+        )
+    for name, size in kernels.items():
+        if size % 2 == 0:
+            raise ValueError(f"{name}={size} must be odd")
+
+
+class SymbolModel(Model):
+    """Base of networks that speak symbols."""
+
+    input_types: ClassVar[Tuple[str, ...]] = ("symbols",)
+    dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=formant_digits"}
+
+    def build_symbols(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
+        """The network, uninitialised. It takes symbols (B, L), their number (B,), of which symbol each frame is (B, T)
+        and where in it (B, T, 4), and returns frames (B, T, num_classes).
+
+        Args:
+            num_classes: mel bands.
+            input_shape: of each input of one sample.
+            vocab_size: symbols that there are.
+        """
+        raise missing_method(self, "build_symbols")
+
+
+def build_symbols(model: Model, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
+    """The network of any model that speaks symbols; see `SymbolModel.build_symbols`."""
+    if isinstance(model, SymbolModel):
+        return model.build_symbols(num_classes, input_shape, vocab_size)
+    return model.build_filled(num_classes, input_shape=input_shape, vocab_size=vocab_size)
+
+
+class FrameModel(Model):
+    """Base of networks that score characters along frames, (B, T, F) and numbers of frames (B,) to (B, T', K), and say
+    how many scores they give. Of any other model this is found by a trace."""
+
+    input_types: ClassVar[Tuple[str, ...]] = ("frames",)
+    dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=digit_lines"}
+
+    def count_scores(self, frames: int) -> int:
+        """The count of scores, T', of a sample of T frames. Imports no MXNet."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how many scores it gives")
+
+
+class ConvolvedFrames(FrameModel):
+    """Convolutions over time and over the numbers of a frame, which make fewer and wider frames."""
+
+    channels: Annotated[List[Positive], pydantic.Field(min_length=1)] = [16, 32, 48]
+    """Channels of each convolution."""
+    time_kernels: List[Odd] = [5, 3, 3]
+    """Frames that each convolution sees, odd."""
+    frequency_kernels: List[Odd] = [5, 3, 3]
+    """Numbers of a frame that each convolution sees, odd."""
+    time_strides: List[Positive] = [2, 2, 1]
+    """Step of each convolution in time: their product is the frames of one score."""
+    frequency_strides: List[Positive] = [2, 2, 2]
+    """Step of each convolution over the numbers of a frame."""
+    @pydantic.model_validator(mode="after")
+    def _check_convolutions(self) -> ConvolvedFrames:
+        for name in ("time_kernels", "frequency_kernels", "time_strides", "frequency_strides"):
+            values = getattr(self, name)
+            if len(values) != len(self.channels):
+                raise ValueError(f"{name}={values} must have a number for each of channels={self.channels}")
+            if name.endswith("kernels") and any(size % 2 == 0 for size in values):
+                raise ValueError(f"{name}={values} must be odd")
+        return self
+
+    def count_scores(self, frames: int) -> int:
+        """See `FrameModel.count_scores`."""
+        for stride in self.time_strides:
+            frames = -(-frames // stride)
+        return frames
+
+    @property
+    def convolutions(self) -> List[ConvolutionSizes]:
+        """The sizes of each convolution."""
+        from mxtrain.speech.networks.speech import ConvolutionSizes
+
+        columns = (
+            self.channels, self.time_kernels, self.frequency_kernels, self.time_strides, self.frequency_strides
+        )  # fmt: skip
+        return [ConvolutionSizes(*of_one) for of_one in zip(*columns)]

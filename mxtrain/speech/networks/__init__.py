@@ -1,0 +1,1 @@
+"""Networks for speech as Gluon blocks."""

@@ -1,0 +1,185 @@
+"""A Conformer that scores characters along frames. Imports MXNet: the description imports this module when it builds.
+
+What it says of a sample does not depend on padding, see `networks.speech`: attention looks at no padding, convolutions
+over time see zeros there, and layer norms stand for the batch norm of the paper. Rotary positions stand for its
+relative ones: they need no scores of their own, so that attention stays the operator that stores none.
+
+Source: Gulati et al., "Conformer: Convolution-augmented Transformer for Speech Recognition" (2020),
+https://arxiv.org/abs/2005.08100; Su et al., "RoFormer" (2021), https://arxiv.org/abs/2104.09864.
+
+Legend: B batch, T frames, F numbers of a frame, U units, N heads, D units of a head, K classes. Time comes first,
+(T, B, U).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+
+from mxtrain.engine.backend import gluon
+from mxtrain.model.networks.attention import PaddedAttention
+from mxtrain.model.networks.bert import LayerNorm
+from mxtrain.speech.networks.speech import EPSILON, Convolutions, ConvolutionSizes, frame_mask
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+
+nn = gluon.nn
+LONGEST_WAVE = 10_000.0
+"""Frames over 2 pi, about, in which the slowest pair of a head's units turns once."""
+
+
+class ConformerSizes(NamedTuple):
+    """The sizes of a block."""
+
+    units: int
+    hidden_size: int
+    num_heads: int
+    kernel: int
+    dropout: float
+
+
+class HalfFeedForward(gluon.HybridBlock):
+    """Half of two dense layers behind a norm, added to their input: (T, B, U) to the same."""
+
+    def __init__(self, sizes: ConformerSizes, **kwargs: Any):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.norm = LayerNorm(sizes.units, 0.0, EPSILON, prefix="norm_")
+            self.expand = nn.Dense(sizes.hidden_size, flatten=False, in_units=sizes.units, prefix="expand_")
+            self.reduce = nn.Dense(sizes.units, flatten=False, in_units=sizes.hidden_size, prefix="reduce_")
+            self.dropout = nn.Dropout(sizes.dropout)
+
+    def hybrid_forward(self, F, x_TBU):
+        hidden = self.expand(self.norm(F.identity(x_TBU)))
+        return x_TBU + 0.5 * self.dropout(self.reduce(hidden * F.sigmoid(hidden)))
+
+
+def rotated(F: OperatorModule, qkv: Array, units: int, num_heads: int) -> Array:
+    """Queries, keys and values (T, B, 3 * U) with queries and keys turned by angles that grow with their place: each
+    unit of the first half of a head with one of the second. So the product of two depends on how far apart they are.
+
+    Args:
+        F: operators.
+        qkv: queries, keys and values.
+        units: U.
+        num_heads: N; D is even.
+    """
+    half = units // num_heads // 2
+    pairs = F.reshape(F.slice_axis(qkv, axis=2, begin=0, end=2 * units), shape=(0, 0, 2 * num_heads, 2, half))
+    place_T1 = F.reshape(F.contrib.arange_like(pairs, axis=0), shape=(-1, 1))
+    wave_1D = F.reshape(F.exp(F.contrib.arange_like(pairs, axis=4) * (-math.log(LONGEST_WAVE) / half)), shape=(1, -1))
+    angle_TD = F.broadcast_mul(place_T1, wave_1D)
+    # Made as large as the batch: operators that broadcast are slow, forward and backward.
+    cosine, sine = (
+        F.broadcast_like(F.BlockGrad(F.reshape(F.stack(*two, axis=1), shape=(-1, 1, 1, 2, half))), pairs,
+                         lhs_axes=(1, 2), rhs_axes=(1, 2))
+        for two in ([F.cos(angle_TD)] * 2, [-F.sin(angle_TD), F.sin(angle_TD)])
+    )  # fmt: skip
+    turned = pairs * F.BlockGrad(cosine) + F.reverse(pairs, axis=3) * F.BlockGrad(sine)
+    values = F.slice_axis(qkv, axis=2, begin=2 * units, end=None)
+    return F.concat(F.reshape(turned, shape=(0, 0, -1)), values, dim=2)
+
+
+class SelfAttentionModule(gluon.HybridBlock):
+    """Attention behind a norm, added to its input: (T, B, U) and lengths (B,) to (T, B, U)."""
+
+    def __init__(self, sizes: ConformerSizes, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._units, self._num_heads = units, num_heads = sizes.units, sizes.num_heads
+        with self.name_scope():
+            self.norm = LayerNorm(units, 0.0, EPSILON, prefix="norm_")
+            self.qkv = nn.Dense(3 * units, flatten=False, in_units=units, prefix="qkv_")
+            self.attention = PaddedAttention(num_heads, sizes.dropout, prefix="attention_")
+            self.projection = nn.Dense(units, flatten=False, in_units=units, prefix="projection_")
+            self.dropout = nn.Dropout(sizes.dropout)
+
+    def hybrid_forward(self, F, x_TBU, length_B):
+        qkv = rotated(F, self.qkv(self.norm(F.identity(x_TBU))), self._units, self._num_heads)
+        context = self.attention(qkv, length_B)
+        return x_TBU + self.dropout(self.projection(context))
+
+
+class ConvolutionModule(gluon.HybridBlock):
+    """A convolution over time, each unit by itself, between a gated and a dense layer, added to its input: (T, B, U)
+    and a mask (T, B, 1) to (T, B, U)."""
+
+    def __init__(self, sizes: ConformerSizes, **kwargs: Any):
+        super().__init__(**kwargs)
+        units = sizes.units
+        with self.name_scope():
+            self.norm = LayerNorm(units, 0.0, EPSILON, prefix="norm_")
+            self.gated = nn.Dense(2 * units, flatten=False, in_units=units, prefix="gated_")
+            self.depthwise = nn.Conv2D(
+                units, (sizes.kernel, 1), padding=(sizes.kernel // 2, 0), groups=units, in_channels=units,
+                prefix="depthwise_",
+            )  # fmt: skip
+            self.inner_norm = LayerNorm(units, 0.0, EPSILON, prefix="inner_norm_")
+            self.projection = nn.Dense(units, flatten=False, in_units=units, prefix="projection_")
+            self.dropout = nn.Dropout(sizes.dropout)
+
+    def hybrid_forward(self, F, x_TBU, mask_TB1):
+        value, gate = F.split(self.gated(self.norm(F.identity(x_TBU))), num_outputs=2, axis=2)
+        gated_TBU = F.broadcast_mul(value * F.sigmoid(gate), mask_TB1)
+        found_BUT1 = self.depthwise(F.transpose(F.expand_dims(gated_TBU, axis=3), axes=(1, 2, 0, 3)))
+        # First transposed: in a hybridized network oneDNN cannot bring the output of a grouped convolution into the
+        # order that a reshape needs ("could not create a primitive descriptor for a reorder primitive").
+        found_TBU1 = F.transpose(found_BUT1, axes=(2, 0, 1, 3))
+        found_TBU = self.inner_norm(F.reshape(found_TBU1, shape=(0, 0, -1)))
+        return x_TBU + self.dropout(self.projection(found_TBU * F.sigmoid(found_TBU)))
+
+
+class ConformerBlock(gluon.HybridBlock):
+    """Half a feed-forward, attention, convolution, half a feed-forward, and a norm: (T, B, U), a mask (T, B, 1) and
+    lengths (B,) to (T, B, U)."""
+
+    begins_stage = True
+
+    def __init__(self, sizes: ConformerSizes, **kwargs: Any):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.first = HalfFeedForward(sizes, prefix="first_")
+            self.attention = SelfAttentionModule(sizes, prefix="attention_")
+            self.convolution = ConvolutionModule(sizes, prefix="convolution_")
+            self.second = HalfFeedForward(sizes, prefix="second_")
+            self.norm = LayerNorm(sizes.units, 0.0, EPSILON, prefix="norm_")
+
+    def hybrid_forward(self, F, x_TBU, mask_TB1, length_B):
+        x_TBU = self.attention(self.first(x_TBU), length_B)
+        return self.norm(self.second(self.convolution(x_TBU, mask_TB1)))
+
+
+class ConformerRecognizer(gluon.HybridBlock):
+    """Frames (B, T, F) and their numbers (B,) to scores (B, T', K).
+
+    Args:
+        num_classes: K.
+        width: F.
+        convolutions: in front of the blocks.
+        sizes: of the blocks.
+        num_layers: how many blocks.
+    """
+
+    def __init__(
+        self, num_classes: int, width: int, convolutions: Sequence[ConvolutionSizes], sizes: ConformerSizes,
+        num_layers: int, **kwargs: Any,
+    ):  # fmt: skip
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.convolutions = Convolutions(width, convolutions, prefix="convolutions_")
+            before = self.convolutions.width
+            self.projection = nn.Dense(sizes.units, flatten=False, in_units=before, prefix="projection_")
+            self.dropout = nn.Dropout(sizes.dropout)
+            self.blocks = nn.HybridSequential(prefix="")
+            for number in range(num_layers):
+                self.blocks.add(ConformerBlock(sizes, prefix=f"block{number}_"))
+            self.output = nn.Dense(num_classes, flatten=False, in_units=sizes.units)
+
+    def hybrid_forward(self, F, frames_BTF, length_B):
+        x_TBU, mask_BT = self.convolutions(frames_BTF, frame_mask(F, frames_BTF, length_B))
+        length_B = F.sum(mask_BT, axis=1)
+        mask_TB1 = F.expand_dims(F.transpose(mask_BT, axes=(1, 0)), axis=2)
+        x_TBU = self.dropout(self.projection(x_TBU))
+        for block in self.blocks:
+            x_TBU = block(x_TBU, mask_TB1, length_B)
+        return self.output(F.transpose(x_TBU, axes=(1, 0, 2)))

@@ -1,0 +1,172 @@
+"""Features of utterances, computed once in threads and kept in the cache, and the source that reads them.
+
+Legend: N utterances, T frames, F numbers of a frame.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, List, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.corpus.content import contents_of
+from mxtrain.data.corpus.preparing import Advance, Write, prepare, prepare_for_now
+from mxtrain.data.corpus.shards import ArrayForm, Ragged, Shards, ShardWriter
+from mxtrain.data.corpus.threads import in_order
+from mxtrain.speech.alphabet import Alphabet
+from mxtrain.speech.features import Features, centred, log_mel, stored
+from mxtrain.speech.recording import RecordingError, read_recording
+from mxtrain.speech.source import TranscribedSource
+from mxtrain.speech.spec_augment import SpecAugment
+from mxtrain.speech.utterances import Utterance
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
+
+FEATURE, PROBLEM, SECONDS = "feature", "problem", "seconds"
+_BYTES_PER_BLOCK = 32 << 20
+"""Of features, after which an interrupted preparation need not compute them again."""
+
+
+class Computed(NamedTuple):
+    """Result of preparing an utterance.
+
+    Attributes:
+        frames_TF: float16; none where it cannot be used.
+        problem: its kind and the end of a sentence about it, a tab between; empty where there is none.
+        seconds: its length.
+    """
+
+    frames_TF: np.ndarray
+    problem: str
+    seconds: float
+
+
+def compute(sound_S: np.ndarray, features: Features, are_centred: bool = False) -> Computed:
+    """The features of an utterance that was read."""
+    framed_S = centred(sound_S, features) if are_centred else sound_S
+    return Computed(stored(log_mel(framed_S, features)), "", len(sound_S) / features.sample_rate)
+
+
+def compute_utterance(utterance: Utterance, features: Features, are_centred: bool = False) -> Computed:
+    """Reads an utterance and computes its features."""
+    try:
+        sound_S = read_recording(utterance.path, features.sample_rate, utterance.begin_s, utterance.duration_s)
+    except RecordingError as error:
+        return Computed(np.zeros((0, features.num_mels), np.float16), f"{error.kind}\t{error.fact}", 0.0)
+    return compute(sound_S, features, are_centred)
+
+
+def features_of(
+    utterances: Sequence[Utterance], features: Features, what: str, num_threads: int, are_centred: bool = False
+) -> Shards:  # fmt: skip
+    """Features of utterances, computed now or before; what is wrong with one is an array of its own.
+
+    Args:
+        utterances: whose files are there.
+        features: what to compute.
+        what: they are, for people.
+        num_threads: that compute.
+        are_centred: see `features.centred`.
+
+    Raises:
+        DataError: a file is written to meanwhile, or the disk is full.
+    """
+    paths = list(dict.fromkeys(one.path for one in utterances))
+    number = {path: index for index, path in enumerate(paths)}
+    parts: List[Json] = [[number[one.path], one.begin_s, one.duration_s] for one in utterances]
+    contents = contents_of(paths, f"content of the files for {what}", num_threads)
+    made_of: Json = [features.model_dump(), [content.sha256 for content in contents], parts]
+    write = feature_writer(
+        len(utterances), lambda index: compute_utterance(utterances[index], features, are_centred), num_threads
+    )
+    kind = "centred_features" if are_centred else "features"
+    return prepare(kind, made_of, feature_forms(features), write, what=what, total=len(utterances))
+
+
+def features_for_now(utterances: Sequence[Utterance], features: Features, num_threads: int) -> Shards:
+    """The same, removed with what is returned."""
+    write = feature_writer(len(utterances), lambda index: compute_utterance(utterances[index], features), num_threads)
+    return prepare_for_now("features", feature_forms(features), write)
+
+
+def feature_forms(features: Features) -> Mapping[str, ArrayForm]:
+    """Returns the arrays stored for each utterance."""
+    return {
+        FEATURE: ArrayForm("float16", (features.num_mels,), is_ragged=True),
+        PROBLEM: ArrayForm("uint8", (), is_ragged=True), SECONDS: ArrayForm("float32"),
+    }  # fmt: skip
+
+
+def feature_writer(count: int, compute_one: Callable[[int], Computed], num_threads: int) -> Write:
+    """Writes what becomes of so many utterances; see `corpus.preparing.Write`."""
+
+    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
+        waiting = 0
+        for one in in_order(compute_one, range(writer.records, count), num_threads):
+            problem = np.frombuffer(one.problem.encode("utf-8", "replace"), np.uint8)
+            values = {FEATURE: one.frames_TF, PROBLEM: problem, SECONDS: np.array([one.seconds])}
+            writer.append(1, values, {name: np.array([len(values[name])]) for name in (FEATURE, PROBLEM)})
+            waiting += one.frames_TF.nbytes
+            if waiting >= _BYTES_PER_BLOCK:
+                writer.commit()
+                waiting = 0
+            advance(1)
+        return {}
+
+    return write
+
+
+class Recordings(TranscribedSource):
+    """Utterances with their features.
+
+    Args:
+        utterances: of one split; their texts are normalised.
+        feature: of all utterances of the store.
+        row_N: which of these each utterance is.
+        alphabet: of the transcripts.
+        augment: what is hidden in training.
+        are_known: whether the transcripts are; else there is nothing to compare with.
+    """
+
+    def __init__(
+        self, utterances: Sequence[Utterance], feature: Ragged, row_N: np.ndarray, alphabet: Alphabet,
+        augment: Optional[SpecAugment] = None, are_known: bool = True,
+    ) -> None:  # fmt: skip
+        self.utterances, self._feature, self._row_N = list(utterances), feature, np.asarray(row_N, np.int64)
+        self._augment, self._are_known = augment, are_known
+        self.store: Optional[Shards] = None
+        """The data that are read; removed from the disk after the last reader."""
+        texts = [one.text for one in self.utterances] if are_known else [""] * len(self.utterances)
+        labels = [alphabet.encode(text) for text in texts]
+        begin = np.zeros(len(labels) + 1, np.int64)
+        np.cumsum([len(label) for label in labels], out=begin[1:])
+        value = np.concatenate([np.zeros(0, np.int32), *labels]).astype(np.int32)
+        frame_N = (feature.begin[1:] - feature.begin[:-1])[self._row_N]
+        width = feature.value.shape[1]
+        super().__init__(frame_N, width, Ragged(value, begin), alphabet, texts if are_known else None)
+
+    def take(self, indices: Sequence[int]) -> Recordings:
+        """See `TranscribedSource.take`."""
+        kept = [int(index) for index in indices if index < len(self)]
+        some = [self.utterances[index] for index in kept]
+        return Recordings(some, self._feature, self._row_N[kept], self.alphabet, self._augment, self._are_known)
+
+    def place(self, index: int) -> DataPlace:
+        """See `TranscribedSource.place`."""
+        return self.utterances[index].place
+
+    def read(self, index: int, *, seed: int, epoch: int, train: bool) -> np.ndarray:
+        """See `TranscribedSource.read`."""
+        row = int(self._row_N[index])
+        frames_TF = self._feature.value[self._feature.begin[row] : self._feature.begin[row + 1]].astype(np.float32)
+        if train and self._augment is not None:
+            self._augment.hide(frames_TF, seed, epoch, index)
+        return frames_TF
+
+
+def problems_of(shards: Shards) -> List[str]:
+    """Returns the problem of each utterance; see `Computed.problem`."""
+    rows = shards.ragged(PROBLEM)
+    return [rows.value[begin:end].tobytes().decode() for begin, end in zip(rows.begin[:-1], rows.begin[1:])]

@@ -1,0 +1,123 @@
+"""Samples of frames with a transcript: the base of their sources, and the checks that all of them have.
+
+Legend: N samples, B batch, T frames, F numbers of a frame, L characters of a transcript.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Optional, Sequence
+
+import numpy as np
+
+from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
+from mxtrain.data.checking.problems import DataPlace, Problem
+from mxtrain.data.corpus.shards import Ragged
+from mxtrain.errors import DataError
+from mxtrain.speech.alphabet import Alphabet, Transcript, needed_frames
+
+if TYPE_CHECKING:
+    from mxtrain.data.checking.checks import Checks
+
+SHORT_AUDIO = "short_audio"
+"""Kind of problem: fewer scores than the transcript needs."""
+
+
+class TranscribedSource:
+    """Base of sources. Reading must be safe from several threads at once.
+
+    Attributes:
+        frame_N: frames of each sample.
+        width: F.
+        label: the characters of each transcript; of none where transcripts are not known.
+        alphabet: of the transcripts.
+    """
+
+    def __init__(
+        self, frame_N: np.ndarray, width: int, label: Ragged, alphabet: Alphabet, texts: Optional[Sequence[str]] = None
+    ) -> None:  # fmt: skip
+        self.frame_N, self.width, self.label, self.alphabet = np.asarray(frame_N, np.int64), width, label, alphabet
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return len(self.frame_N)
+
+    def read(self, index: int, *, seed: int, epoch: int, train: bool) -> np.ndarray:
+        """The frames (T, F) of a sample, float32; the same arguments always give the same.
+
+        Raises:
+            LoaderError: it cannot be read.
+        """
+        raise NotImplementedError
+
+    def take(self, indices: Sequence[int]) -> TranscribedSource:
+        """Some of the samples; those beyond the end are left out."""
+        raise NotImplementedError
+
+    def place(self, index: int) -> DataPlace:
+        """Returns the source location of a sample."""
+        return DataPlace(record=index)
+
+    def label_of(self, index: int) -> np.ndarray:
+        """The characters of a transcript, (L,)."""
+        return self.label.value[self.label.begin[index] : self.label.begin[index + 1]]
+
+    def transcript(self, index: int) -> Transcript:
+        """Returns the transcript of a sample."""
+        return Transcript("" if self._texts is None else self._texts[index], self.alphabet)
+
+    def too_short(self, score_N: np.ndarray) -> np.ndarray:
+        """The samples whose transcripts need more scores than there are.
+
+        Args:
+            score_N: the scores that a network gives for each.
+        """
+        return np.flatnonzero(score_N < self.needed_N)
+
+    @functools.cached_property
+    def needed_N(self) -> np.ndarray:
+        """The fewest scores that each transcript needs."""
+        return needed_frames(self.label.value, self.label.begin)
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each sample."""
+        return FrameChecks(self)
+
+
+class FrameChecks(SourceChecks):
+    """Reads each sample, and compares contents."""
+
+    _source: TranscribedSource
+
+    def place(self, index: int) -> DataPlace:
+        """See `Checks`."""
+        return self._source.place(index)
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        frames_TF = self._source.read(index, seed=0, epoch=0, train=False)
+        characters = np.unique(self._source.label_of(index))
+        return Checked((), digest_of(frames_TF.tobytes()), characters.tolist())
+
+
+def short_problem(source: TranscribedSource, index: int, num_scores: int) -> Problem:
+    """The problem of a transcript that is longer than its frames."""
+    place, num_frames, needed = source.place(index), int(source.frame_N[index]), int(source.needed_N[index])
+    made = f"{num_frames} frames" + ("" if num_scores == num_frames else f", of which the network makes {num_scores}")
+    fact = f"{place} has {made}, and CTC needs {needed} for its transcript."
+    remedy = "Mend the transcript, or choose a network with smaller steps in time, e.g. model.time_strides=[2,1,1]."
+    return Problem(SHORT_AUDIO, place, fact, remedy)
+
+
+def refuse_short(source: TranscribedSource, score_N: np.ndarray) -> None:
+    """Refuses samples that CTC cannot align: MXNet would give a loss of 0 and an accidental gradient for them.
+
+    Raises:
+        DataError: names the first.
+    """
+    short = source.too_short(score_N)
+    if len(short):
+        index = int(short[0])
+        problem = short_problem(source, index, int(score_N[index]))
+        more = f" There are {len(short) - 1:,} more." if len(short) > 1 else ""
+        raise DataError(f"{problem.fact}{more} {problem.remedy}")

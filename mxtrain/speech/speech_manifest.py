@@ -1,0 +1,26 @@
+"""Recordings that manifests list: lines of JSON as NeMo's and Baidu's Deep Speech have them, or Mozilla's CSV."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Optional
+
+from mxtrain.data.checking.problems import Findings
+from mxtrain.speech.audio import AudioDataset, Parts
+from mxtrain.speech.manifests import Files, read_parts
+from mxtrain.speech.utterances import read_manifest
+
+
+class SpeechManifest(AudioDataset):
+    """Utterances of manifests, which say by their content what they are."""
+
+    train: Files = "data/speech/train.jsonl"
+    """Manifest of training utterances, or a list of them; recordings are named relative to it."""
+    val: Optional[Files] = None
+    """Likewise for validation; null = val_fraction of the training utterances."""
+    test: Optional[Files] = None
+    """Likewise for testing; null = test_fraction of the training utterances."""
+
+    def utterances(self, findings: Findings) -> Parts:
+        """See `AudioDataset.utterances`."""
+        return read_parts(partial(read_manifest, findings=findings), self.train, self.val, self.test)

@@ -1,0 +1,229 @@
+"""Speech and text-line recognition by connectionist temporal classification.
+
+Legend: B batch, T scores of a sample, K characters and the blank, which is the last class.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, List, Mapping, Optional, Sequence, Tuple
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.base import open_splits
+from mxtrain.errors import ConfigError
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.metric.texts import TextMetric
+from mxtrain.speech.base import TranscribedDataset
+from mxtrain.speech.model import FrameModel
+from mxtrain.speech.prefix_beam import best_of_batch
+from mxtrain.speech.signature import AudioSignature
+from mxtrain.task.base import Report, Task
+from mxtrain.types import Artifact, Finite, NonNegativeFloat, PathText, Picture, Positive, Table, shapes_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, LossBlock
+    from mxtrain.data.base import Samples
+    from mxtrain.data.loading.samples import Encode
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.speech.prefix_beam import Scorer
+    from mxtrain.speech.source import TranscribedSource
+    from mxtrain.types import Batch, Shape
+
+
+TRAIN = "train"
+"""As a language model: one of the training transcripts."""
+
+
+class SpeechRecognition(Task):
+    """Scores (B, T, K) against characters (B, L), -1 behind the last, and how many scores of each sample count, (B,).
+
+    Predictions are (B, T): the number of a character where it is found, -1 elsewhere.
+    """
+
+    name: ClassVar[str] = "speech_recognition"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("speech_manifest", "kaldi", "librispeech")
+    model_option: ClassVar[str] = "deep_speech2"
+    loss_option: ClassVar[str] = "ctc"
+    metric_option: ClassVar[str] = "cer"
+
+    beam_size: Positive = 8
+    """Prefixes that are kept by prefix beam search, which sums over alignments; 1 = the likeliest alignment alone."""
+    validation_beam_size: Positive = 1
+    """beam_size of validations, and of the test at the end of training; `eval` and `predict` take beam_size."""
+    language_model: Optional[PathText] = None
+    """n-grams that beam search asks: a file in ARPA's format, of words or of characters; train = of the characters of
+    the training transcripts, which must be at hand then; null = none."""
+    language_order: Annotated[int, pydantic.Field(ge=1, le=10)] = 5
+    """Characters of the longest n-grams, with language_model=train."""
+    language_weight: NonNegativeFloat = 0.5
+    """Weight of the language model's log probabilities."""
+    language_bonus: Finite = 0.0
+    """Added for each word (character) of the language model, so that short texts are not preferred."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_language_model(self) -> SpeechRecognition:
+        if self.language_model is not None and self.beam_size == 1:
+            raise ValueError(
+                f"language_model={self.language_model} is asked by beam search, and beam_size=1 is none; type "
+                "beam_size=8"
+            )
+        return self
+
+    def in_training(self) -> SpeechRecognition:
+        model = self.language_model if self.validation_beam_size > 1 else None
+        return self.model_copy(update={"beam_size": self.validation_beam_size, "language_model": model})
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        if isinstance(description.loss, CustomLoss):
+            raise ConfigError(
+                "loss: task=speech_recognition trains with CTC: transcripts have no fixed place in the frames, which a "
+                "loss of (scores, labels) would need. Type loss=ctc."
+            )
+        description.loss.require_unsmoothed("CTC has no single target to smooth")
+        if self.language_model not in (None, TRAIN) and not Path(str(self.language_model)).is_file():
+            raise ConfigError(
+                f"task.language_model={self.language_model}: there is no such file. Name one in ARPA's format, or type "
+                f"task.language_model={TRAIN} for n-grams of the training transcripts."
+            )
+
+    def num_classes(self, signature: Signature) -> int:
+        return len(signature.class_names) + 1
+
+    def output_names(self, signature: Signature) -> Sequence[str]:
+        return [*signature.class_names, "blank"]
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        count = self._count_scores(description, signature)
+        (scores,) = count(_array([shapes_of(signature.shape)[0][0]]))
+        return [(int(scores[0]), self.num_classes(signature))]
+
+    def build_encode(self, description: Description, signature: Signature, training: bool) -> Encode:
+        """Returns the function from numbers of frames, (N,), to the network's numbers of scores."""
+        return self._count_scores(description, signature)
+
+    def _count_scores(self, description: Description, signature: Signature) -> Encode:
+        model = description.model
+        if isinstance(model, FrameModel):
+            return lambda frame_N: (_array([model.count_scores(int(frames)) for frames in frame_N]),)
+        from mxtrain.task.traced_scores import TracedScores
+
+        return TracedScores(model, self.num_classes(signature), signature)
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        return description.loss.build(self.num_classes(signature), training)
+
+    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+        dataset = description.dataset
+        text = dataset.transcript_signature if isinstance(dataset, TranscribedDataset) else "none"
+        ours = f"text={text},decoding={self._search}"
+        of_texts = {name: metric for name, metric in description.metric.items() if isinstance(metric, TextMetric)}
+        found = {name: ",".join(filter(None, (metric.signature, ours))) for name, metric in of_texts.items()}
+        return {**super().metric_signatures(description, signature), **found}
+
+    @property
+    def _search(self) -> str:
+        """Returns the search settings, for the signatures of metrics."""
+        if self.beam_size == 1:
+            return "greedy"
+        name = "" if self.language_model is None else (
+            f"+{Path(self.language_model).name}*{self.language_weight:g}{self.language_bonus:+g}"
+        )
+        return f"beam{self.beam_size}{name}"
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        """The likeliest class of each frame, repetitions and blanks left out, (B, T), -1 where there is nothing."""
+        from mxtrain.engine.backend import nd
+
+        score_BTK = outputs[0].astype("float32")
+        blank = score_BTK.shape[2] - 1
+        best_BT = score_BTK.argmax(axis=-1)
+        before_BT = nd.concat(nd.full((best_BT.shape[0], 1), blank, ctx=best_BT.context), best_BT[:, :-1], dim=1)
+        place_1T = nd.arange(best_BT.shape[1], ctx=best_BT.context).expand_dims(0)
+        counts_BT = nd.broadcast_lesser(place_1T, batch.targets[1].astype("float32").expand_dims(1))
+        is_new_BT = counts_BT * (best_BT != before_BT) * (best_BT != blank)
+        return nd.where(is_new_BT, best_BT, -nd.ones_like(best_BT))
+
+    def build_decode(self, description: Description, signature: Signature) -> Decode:
+        if self.beam_size == 1:
+            return self.decode
+        return BeamDecode(self.beam_size, self._scorer(description, signature))
+
+    def _scorer(self, description: Description, signature: Signature) -> Optional[Scorer]:
+        from mxtrain.speech.speech_model import ArpaScorer, CharacterScorer, read_arpa
+
+        if self.language_model is None:
+            return None
+        names, weight, bonus = list(signature.class_names), self.language_weight, self.language_bonus
+        if self.language_model != TRAIN:
+            return ArpaScorer(read_arpa(self.language_model), names, weight, bonus)
+        train: TranscribedSource = open_splits(description.dataset).train  # type: ignore[assignment]
+        labels = [train.label_of(index) for index in range(len(train))]
+        return CharacterScorer(labels, len(names), self.language_order, weight, bonus)
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """The text of a sample."""
+        return {"text": text_of(signature, prediction)}
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        samples: TranscribedSource = source  # type: ignore[assignment]  # of transcribed frames
+        rows = [[str(samples.place(index)), samples.transcript(index).text, text_of(signature, prediction)]
+                for index, prediction in enumerate(predictions)]  # fmt: skip
+        from mxtrain.speech.frame_picture import SpokenFrames, draw_frames
+
+        drawn = [
+            SpokenFrames(
+                samples.read(index, seed=0, epoch=0, train=False), said, found, isinstance(signature, AudioSignature)
+            )
+            for index, (_, said, found) in enumerate(rows)
+        ]
+        return [Table("samples", ["sample", "said", "predicted"], rows),
+                Picture("frames", lambda most: draw_frames(drawn, most))]  # fmt: skip
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.speech.speech_report import SpeechReport
+
+        return SpeechReport(self.build_decode(description, signature), source)  # type: ignore[arg-type]
+
+
+class BeamDecode:
+    """Decodes batches by prefix beam search, on the host.
+
+    Args:
+        width: prefixes that are kept.
+        scorer: a language model.
+    """
+
+    def __init__(self, width: int, scorer: Optional[Scorer]) -> None:
+        self._width, self._scorer = width, scorer
+
+    def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        """See `SpeechRecognition.decode`."""
+        from mxtrain.engine.backend import nd
+
+        log_p_BTK = nd.log_softmax(outputs[0].astype("float32")).asnumpy()
+        count_B = batch.targets[1].asnumpy().astype(int).tolist()
+        return nd.array(best_of_batch(log_p_BTK, count_B, self._width, self._scorer))
+
+
+def text_of(signature: Signature, prediction: np.ndarray) -> str:
+    """The text of a row of numbers, in which -1 stands for nothing."""
+    return "".join(signature.class_names[int(number)] for number in prediction if number >= 0)
+
+
+def _array(values: Sequence[int]) -> np.ndarray:
+    import numpy as np
+
+    return np.asarray(values, np.int64)

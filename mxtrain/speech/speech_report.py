@@ -1,0 +1,91 @@
+"""Report of `eval` for transcripts: error rates, most frequent errors and worst utterances."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+
+from mxtrain.metric.texts import CollectedTexts
+from mxtrain.speech.transcripts import CER, WER, ErrorRate
+from mxtrain.task.collecting_report import CollectingReport
+from mxtrain.types import Artifact, Table
+
+if TYPE_CHECKING:
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.speech.source import TranscribedSource
+
+MAX_SHOWN = 20
+UNITS: Dict[str, ErrorRate] = {"words": WER(), "characters": CER()}
+
+
+class _Found(CollectedTexts):
+    """The counts, and what was found for each utterance."""
+
+    def __init__(self) -> None:
+        super().__init__(list(UNITS.values()))
+
+    def reset(self) -> None:
+        super().reset()
+        self.texts: Dict[int, Tuple[str, str]] = {}
+
+    def add_pair(self, index: int, found: str, right: str) -> None:
+        super().add_pair(index, found, right)
+        self.texts[index] = right, found
+
+
+class SpeechReport(CollectingReport):
+    """Error rates by kind of error, the words (or characters, where utterances are one word) that are most often wrong,
+    and the utterances with the highest rates.
+
+    Args:
+        decode: predictions from outputs.
+        source: of the utterances.
+    """
+
+    def __init__(self, decode: Decode, source: TranscribedSource):
+        self._found = _Found()
+        super().__init__(decode, self._found)
+        self._source = source
+
+    def artifacts(self, title: str) -> List[Artifact]:
+        self.finish()
+        return [self._rates(), self._frequent(), self._worst()]
+
+    def _rates(self) -> Artifact:
+        rows: List[List[Any]] = []
+        for name, metric in UNITS.items():
+            sums, count = self._found.sums(metric)
+            substituted, deleted, inserted, right = sums
+            said = substituted + deleted + right
+            rows.append([name, metric.of_sums(sums, count), substituted, deleted, inserted, said])
+        return Table("errors", ["unit", "rate", "substituted", "deleted", "inserted", "said"], rows)
+
+    def _frequent(self) -> Artifact:
+        """The most frequent errors; an empty text stands for nothing said or nothing found."""
+        import jiwer
+
+        by_words = any(" " in said for said, _ in self._found.texts.values())
+        process = jiwer.process_words if by_words else jiwer.process_characters
+        counted: Counter[Tuple[str, ...]] = Counter()
+        for said, found in self._found.texts.values():
+            if said == found:
+                continue
+            result = process(said, found)
+            for chunk in result.alignments[0]:
+                if chunk.type != "equal":
+                    units = (result.references[0][chunk.ref_start_idx : chunk.ref_end_idx],
+                             result.hypotheses[0][chunk.hyp_start_idx : chunk.hyp_end_idx])  # fmt: skip
+                    counted[tuple((" " if by_words else "").join(some) for some in units)] += 1
+        # Equal counts in the order of the texts, not of who came first.
+        most = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:MAX_SHOWN]
+        return Table("frequent_errors", ["said", "found", "count"], [[*pair, count] for pair, count in most])
+
+    def _worst(self) -> Artifact:
+        metric = UNITS["characters"]
+        rates = [(metric.of_sums(list(metric.count(found, said)), 1), -len(said), index)
+                 for index, (said, found) in self._found.texts.items() if said != found]  # fmt: skip
+        worst = sorted(rates, key=lambda one: (-one[0], one[1], one[2]))[:MAX_SHOWN]
+        rows: List[List[Any]] = [
+            [str(self._source.place(index)), rate, *self._found.texts[index]] for rate, _, index in worst
+        ]
+        return Table("mistakes", ["sample", "character_error_rate", "said", "found"], rows)

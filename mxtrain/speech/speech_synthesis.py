@@ -1,0 +1,128 @@
+"""Speech synthesis with given durations: symbols become log-mel frames, and these sound.
+
+Legend: B batch, T frames, F mel bands.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Iterable, Iterator, List, Mapping, Sequence, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.speech.signature import AudioSignature
+from mxtrain.task.base import Report, Task
+from mxtrain.types import Artifact, Audio, NonNegative, Picture, shapes_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, LossBlock
+    from mxtrain.data.base import Samples
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.speech.aligned import AlignedSource
+    from mxtrain.types import Batch, Shape
+
+
+class SpeechSynthesis(Task):
+    """Frames (B, T, F) against those of the recording, normalised as `Signature.mean` and `std` say. Predictions are
+    the frames of each sample, (T, F), as logarithms of power."""
+
+    name: ClassVar[str] = "speech_synthesis"
+    writes: ClassVar[str] = "audio"
+    writes_ending: ClassVar[str] = ".wav"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("aligned_manifest",)
+    model_option: ClassVar[str] = "fastspeech"
+    loss_option: ClassVar[str] = "frame_l1"
+    metric_option: ClassVar[str] = "mel_error"
+
+    iterations: NonNegative = 60
+    """Of Griffin and Lim's algorithm, which finds a sound for frames; more sound less metallic."""
+    shown_sounds: NonNegative = 2
+    """Validation samples that can be heard in TensorBoard, predicted and true."""
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        if isinstance(description.loss, CustomLoss):
+            raise ConfigError(
+                "loss: task=speech_synthesis has to leave out the padding behind the frames of each sample, which a "
+                "loss of (predictions, labels) does not know. Type loss=frame_l1 or loss=frame_l2."
+            )
+        description.loss.require_unsmoothed("frames have no classes to smooth over")
+
+    def num_classes(self, signature: Signature) -> int:
+        signature = AudioSignature.of(signature)
+        return signature.audio.num_mels
+
+    def output_names(self, signature: Signature) -> Sequence[str]:
+        return []
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return [(shapes_of(signature.shape)[2][0], self.num_classes(signature))]
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        return description.loss.build(self.num_classes(signature), training)
+
+    def build_decode(self, description: Description, signature: Signature) -> Decode:
+        return partial(decode_frames, signature)
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """Returns the length of the utterance."""
+        audio = AudioSignature.of(signature).audio
+        return {"frames": len(prediction), "seconds": round(len(prediction) * audio.step / audio.sample_rate, 3)}
+
+    def rows(
+        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+        """Yields the text and the length of each utterance."""
+        spoken: AlignedSource = source  # type: ignore[assignment]  # of symbols
+        for number, prediction in found:
+            yield number, {"text": spoken.given[number].utterance.text, **self.row(signature, prediction, top_k)}
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """A WAV file."""
+        from mxtrain.speech.griffin_lim import frames_to_sound, wav_bytes
+
+        signature = AudioSignature.of(signature)
+        return wav_bytes(frames_to_sound(prediction, signature.audio, self.iterations), signature.audio.sample_rate)
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        from mxtrain.speech.frame_picture import ComparedFrames, draw_compared
+
+        signature = AudioSignature.of(signature)
+        spoken: AlignedSource = source  # type: ignore[assignment]  # of symbols
+        pairs = [ComparedFrames(prediction, spoken.read(index), spoken.given[index].utterance.text)
+                 for index, prediction in enumerate(predictions)]  # fmt: skip
+        sounds, rate = list[Artifact](), signature.audio.sample_rate
+        for number, one in enumerate(pairs[: self.shown_sounds]):
+            # What frames cannot say is missing in both: the true one, too, is made of its frames.
+            for name, frames_TF in (("predicted", one.found_TF), ("true", one.right_TF)):
+                sounds.append(Audio(f"{name}_{number}", rate, partial(self._sound, signature, frames_TF)))
+        return [Picture("frames", lambda most: draw_compared(pairs, most)), *sounds]
+
+    def _sound(self, signature: Signature, frames_TF: np.ndarray) -> bytes:
+        return self.encode_file(signature, frames_TF, (), 0)
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.speech.synthesis_report import SynthesisReport
+
+        return SynthesisReport(description, signature, source)  # type: ignore[arg-type]  # of symbols
+
+
+def decode_frames(signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch) -> List[NDArray]:
+    """The frames of each sample, (T, F), without padding, as logarithms of power."""
+    from mxtrain.engine.backend import nd
+
+    frames_BTF, context = outputs[0].astype("float32"), outputs[0].context
+    mean_11F, deviation_11F = (nd.array([[list(one)]], ctx=context) for one in (signature.mean, signature.std))
+    found_BTF = nd.broadcast_add(nd.broadcast_mul(frames_BTF, deviation_11F), mean_11F)
+    assert batch.meta is not None
+    return [found_BTF[row, :frames] for row, frames in enumerate(batch.meta.tolist())]

@@ -1,0 +1,184 @@
+"""Spoken digits, made by eSpeak NG where it is installed: real recordings of a machine's voices, nothing to download.
+
+Voices of validation and test are not those of training.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.problems import DataPlace, Findings
+from mxtrain.data.corpus.preparing import Advance, prepare
+from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
+from mxtrain.data.corpus.threads import in_order
+from mxtrain.data.loading.loader import count_workers
+from mxtrain.data.loading.randomness import uniform_rows
+from mxtrain.errors import DataError
+from mxtrain.speech.audio import AudioDataset, Parts
+from mxtrain.speech.draws import SpeechDraw
+from mxtrain.speech.features import Features
+from mxtrain.speech.prepared import Computed, compute, feature_forms, feature_writer
+from mxtrain.speech.recording import read_recording, resampled
+from mxtrain.speech.utterances import Utterance
+from mxtrain.types import BatchSize, Positive, Range
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
+
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+VOICES = (
+    ("en-us", "en-us+m1", "en-us+m3", "en-us+m4", "en-us+m6", "en-us+f1", "en-us+f2", "en-us+f4", "en-gb", "en-gb+m2",
+    "en-gb+m5", "en-gb+f2", "en-gb+f5", "en-gb-scotland", "en-gb-scotland+f1", "en-gb-x-rp", "en-gb-x-rp+f4",
+    "en-gb-x-gbclan+m1", "en-029+m4"),
+    ("en-us+m7", "en-gb+f3"), ("en-us+f3", "en-gb-x-rp+m7"),
+)  # fmt: skip
+"""Of training, validation and test."""
+RATE = 22050
+"""At which eSpeak NG writes."""
+_SPEED, _PITCH = (130, 190), (30, 70)
+"""Words a minute, and eSpeak NG's pitch."""
+_COMMIT_EVERY = 256
+SOUND = "sound"
+
+
+class Spoken(NamedTuple):
+    """An utterance to synthesize: text, voice and settings."""
+
+    text: str
+    voice: str
+    speed: int
+    pitch: int
+
+
+class SpokenDigits(AudioDataset):
+    """Rows of digits as words, spoken by 23 voices, of which 2 are for validation and 2 for testing."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+
+    batch_size: BatchSize = 16
+    features: Features = Features(num_mels=40)
+    characters: str = " efghinorstuvwxz"
+    """All that transcripts may hold; auto = the characters of the ten words."""
+    length: Range[Positive] = [1, 5]
+    """Fewest and most digits of an utterance."""
+    num_train: Positive = 1200
+    """Training utterances."""
+    num_val: Positive = 150
+    """Validation utterances; as many to test with."""
+
+    def utterances(self, findings: Findings) -> Parts:
+        """See `AudioDataset.utterances`."""
+        train, val, test = (
+            [Utterance(one.voice, one.text, DataPlace(record=index)) for index, one in enumerate(self._plan(part))]
+            for part in range(3)
+        )
+        return "dataset=spoken_digits", train, val, test
+
+    def is_there(self, one: Utterance, findings: Findings) -> bool:
+        """See `AudioDataset.is_there`: it is made when it is needed."""
+        return True
+
+    def compute_features(self, name: str, given: Sequence[Utterance]) -> Shards:
+        """See `AudioDataset.compute_features`; what is said is made once, whatever features are computed of it."""
+        planned = self._plan(next(part for part, voices in enumerate(VOICES) if given[0].path in voices))
+        spoken = [planned[one.place.record or 0] for one in given]
+        threads = count_workers(self.num_workers)
+        sounds = synthesize(spoken, threads).ragged(SOUND)
+        features = self.features
+
+        def compute_one(index: int) -> Computed:
+            sound_S = sounds.value[sounds.begin[index] : sounds.begin[index + 1]].astype(np.float32) / np.float32(32768)
+            return compute(resampled(sound_S, RATE, features.sample_rate), features)
+
+        made_of: Json = [features.model_dump(), espeak_version(), [list(one) for one in spoken]]
+        write = feature_writer(len(spoken), compute_one, threads)
+        what = f"features of {len(spoken)} spoken digits"
+        return prepare("features", made_of, feature_forms(features), write, what=what, total=len(spoken))
+
+    def _plan(self, part: int) -> List[Spoken]:
+        """Returns the planned utterances of a split, as a function of `split_seed` and the number of the utterance."""
+        sizes, voices = (self.num_train, self.num_val, self.num_val), VOICES[part]
+        first, size = sum(sizes[:part]), sizes[part]
+        least, most = self.length
+        drawn = uniform_rows(self.split_seed, 0, np.arange(first, first + size), SpeechDraw.LINE_LAYOUT + 3, 3 + most)
+        found = []
+        for number, (length, speed, pitch, *digits) in enumerate(drawn.astype(np.float64).tolist()):
+            count = least + int(length * (most - least + 1))
+            text = " ".join(WORDS[int(digit * 10)] for digit in digits[:count])
+            found.append(Spoken(
+                text, voices[number % len(voices)], _SPEED[0] + int(speed * (_SPEED[1] - _SPEED[0] + 1)),
+                _PITCH[0] + int(pitch * (_PITCH[1] - _PITCH[0] + 1)),
+            ))  # fmt: skip
+        return found
+
+
+def espeak() -> str:
+    """The program.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    found = shutil.which("espeak-ng")
+    if found is None:
+        raise DataError(
+            "dataset=spoken_digits is spoken by eSpeak NG, which is not installed: apt-get install espeak-ng, dnf "
+            "install espeak-ng or brew install espeak-ng. Or type dataset=digit_lines, which needs nothing."
+        )
+    return found
+
+
+def espeak_version() -> str:
+    """Returns the version line of eSpeak without its data folder; another version produces other sound."""
+    try:
+        said = subprocess.run([espeak(), "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DataError(f"'{espeak()}' cannot be run: {error}. Install eSpeak NG anew.") from error
+    return said.partition("Data at")[0].strip()
+
+
+def synthesize(spoken: Sequence[Spoken], num_threads: int) -> Shards:
+    """The sound of what is to be said, int16 at `RATE`, made now or before.
+
+    Raises:
+        DataError: eSpeak NG is not there, or cannot speak.
+    """
+    program = espeak()
+    made_of: Json = [espeak_version(), [list(one) for one in spoken]]
+
+    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
+        with tempfile.TemporaryDirectory(prefix="mxtrain-spoken-") as folder:
+            numbers = range(writer.records, len(spoken))
+            for sound_S in in_order(partial(speak, program, spoken, folder), numbers, num_threads):
+                writer.append(1, {SOUND: sound_S}, {SOUND: np.array([len(sound_S)])})
+                if writer.records % _COMMIT_EVERY == 0:
+                    writer.commit()
+                advance(1)
+        return {}
+
+    forms = {SOUND: ArrayForm("int16", (), is_ragged=True)}
+    return prepare("spoken", made_of, forms, write, what=f"{len(spoken)} spoken digits", total=len(spoken))
+
+
+def speak(program: str, planned: Sequence[Spoken], folder: str, index: int) -> np.ndarray:
+    """The sound of one utterance, int16.
+
+    Raises:
+        DataError: eSpeak NG cannot say it.
+    """
+    path, spoken = Path(folder) / f"{index}.wav", planned[index]
+    options = ["-v", spoken.voice, "-s", str(spoken.speed), "-p", str(spoken.pitch), "-w", str(path)]
+    try:
+        subprocess.run([program, *options, spoken.text], capture_output=True, check=True, timeout=60)
+        sound_S = read_recording(path, RATE)
+    except Exception as error:  # of the program, or of what it wrote
+        raise DataError(f"eSpeak NG cannot say '{spoken.text}' with the voice {spoken.voice}: {error}") from error
+    finally:
+        path.unlink(missing_ok=True)
+    return np.rint(sound_S * 32768).astype(np.int16)

@@ -1,0 +1,55 @@
+"""Word and character error rates of transcripts, counted by jiwer.
+
+Both are of the whole split: all edits over all words (characters) that were said, and not the mean of the rates of
+utterances. Words are what stands between white space; spaces count as characters. What is compared are texts as the
+network knows them, after the dataset's normalisation.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import ClassVar, List, Literal, Sequence, Tuple
+
+from mxtrain.metric.texts import TextMetric
+
+
+class ErrorRate(TextMetric):
+    """Base of error rates; they can be above 1."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+    direction: ClassVar[Literal["max", "min"]] = "min"
+    unit: ClassVar[Literal["word", "character"]]
+
+    @property
+    def signature(self) -> str:
+        return f"jiwer{importlib.metadata.version('jiwer')},unit={self.unit},over=corpus"
+
+    @property
+    def num_counts(self) -> int:
+        return 4
+
+    def count(self, found: str, right: str) -> Sequence[int]:
+        """Substituted, deleted, inserted and right ones."""
+        import jiwer
+
+        process = jiwer.process_words if self.unit == "word" else jiwer.process_characters
+        counted = process(right, found)
+        return [counted.substitutions, counted.deletions, counted.insertions, counted.hits]
+
+    def of_sums(self, sums: List[int], num_samples: int) -> float:
+        """Edits for each that was said; where nothing was said, 0 if nothing was found, else infinite."""
+        substituted, deleted, inserted, right = sums
+        said, edits = substituted + deleted + right, substituted + deleted + inserted
+        return edits / said if said else 0.0 if not edits else float("inf")
+
+
+class WER(ErrorRate):
+    """Word error rate: edits for each word that was said."""
+
+    unit: ClassVar[Literal["word", "character"]] = "word"
+
+
+class CER(ErrorRate):
+    """Character error rate: edits for each character that was said, spaces included."""
+
+    unit: ClassVar[Literal["word", "character"]] = "character"

@@ -1,0 +1,220 @@
+"""Usable utterances of a dataset of recordings, and messages about the others.
+
+Legend: N utterances.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import stat
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Protocol, Sequence, TypeVar, Union
+
+import numpy as np
+
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, NothingLeft, Problem
+from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.errors import DataError
+from mxtrain.speech.features import Features
+from mxtrain.speech.loader import padded_frames
+from mxtrain.speech.recording import CUT_AUDIO
+from mxtrain.speech.utterances import Utterance
+
+if TYPE_CHECKING:
+    from mxtrain.speech.aligned_dataset import AlignedDataset
+    from mxtrain.speech.audio import AudioDataset
+
+log = logging.getLogger(__name__)
+REMEDY = "Restore or remove it, or type dataset.skip_unreadable=true to train without such utterances."
+_LONGEST_S, _USUAL_ROWS, _TIMES_MEDIAN = 60.0, 32, 3.0
+"""A longer utterance must be asked for if it is so many times as long as the median, and a batch with it has more sound
+than so many rows of the longest."""
+_ROUNDING_S = 0.05
+"""By which times in manifests may differ from recordings."""
+
+
+class UsableUtterances(Protocol):
+    """Utterances of one split.
+
+    Attributes:
+        frame_N: frames of each.
+    """
+
+    frame_N: np.ndarray
+
+    def __len__(self) -> int: ...
+
+    def place(self, index: int) -> DataPlace:
+        """Returns the source location of an utterance."""
+
+    def take(self: Source, indices: Sequence[int]) -> Source:
+        """Some of the utterances."""
+
+
+Source = TypeVar("Source", bound=UsableUtterances)
+
+
+class Skipping(Findings):
+    """Leaves out what is wrong with single utterances, and says how many there were of each kind."""
+
+    def __init__(self) -> None:
+        self._count: Dict[str, int] = {}
+        self._first: Dict[str, str] = {}
+
+    def refuse(self, *problems: Problem, sentence: str = "") -> None:
+        for problem in problems:
+            self._count[problem.kind] = self._count.get(problem.kind, 0) + 1
+            self._first.setdefault(problem.kind, problem.fact)
+
+    @property
+    def keeps_going(self) -> bool:
+        return True
+
+    def say(self) -> None:
+        """Warns of what was left out."""
+        for kind, count in self._count.items():
+            log.warning("dataset.skip_unreadable: %s left out, %s, e.g. %s `data check` lists all.",
+                        "1 is" if count == 1 else f"{count:,} are", kind, self._first[kind])  # fmt: skip
+
+
+def is_there(one: Utterance, findings: Findings) -> bool:
+    """Returns True if the recording of an utterance can be opened; otherwise adds the reason to the findings."""
+    try:
+        status = os.stat(one.path)
+        said = "" if stat.S_ISREG(status.st_mode) else "which is no regular file"
+    except (OSError, ValueError) as error:
+        said = f"which cannot be read: {getattr(error, 'strerror', None) or error}"
+    if said:
+        findings.refuse(Problem(UNREADABLE_AUDIO, one.place, f"{one.place} names '{one.path}', {said}.", REMEDY))
+    return not said
+
+
+def is_whole(one: Utterance, problem: str, seconds: float, findings: Findings) -> bool:
+    """Returns True if an utterance could be read and has the expected length."""
+    if problem:
+        kind, _, said = problem.partition("\t")
+        findings.refuse(Problem(kind, one.place, f"{one.place}: '{one.path}' {said}", REMEDY))
+        return False
+    if seconds < one.said_s - max(_ROUNDING_S, 0.01 * one.said_s):
+        fact = f"{one.place}: '{one.path}' is cut: it has {seconds:.2f} s of {one.said_s:.2f} s."
+        findings.refuse(Problem(CUT_AUDIO, one.place, fact, REMEDY))
+        return False
+    return True
+
+
+def frames_of(seconds: float, features: Features) -> int:
+    """The whole steps of so many seconds."""
+    return int(seconds * features.sample_rate / features.step)
+
+
+def short_enough(
+    frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, max_seconds: Optional[float]
+) -> List[int]:  # fmt: skip
+    """The indices of utterances of at most so many seconds.
+
+    Raises:
+        DataError: none is so short.
+    """
+    if max_seconds is None:
+        return list(range(len(frame_N)))
+    step_s = features.step / features.sample_rate
+    kept = np.flatnonzero(frame_N * step_s <= max_seconds)
+    if len(frame_N) and not len(kept):
+        raise DataError(
+            f"dataset.max_seconds={max_seconds:g} leaves no training samples: the shortest, of "
+            f"{place(int(frame_N.argmin()))}, has {frame_N.min() * step_s:.2f} s. Choose more."
+        )
+    if len(kept) < len(frame_N):
+        log.info("dataset.max_seconds=%s: %s of %s utterances are not trained on", max_seconds,
+                 f"{len(frame_N) - len(kept):,}", f"{len(frame_N):,}")  # fmt: skip
+    found: List[int] = kept.tolist()
+    return found
+
+
+def require_room(
+    frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, batch_seconds: Optional[float]
+) -> None:  # fmt: skip
+    """Raises: DataError: the longest utterance of training does not fit into a batch."""
+    if batch_seconds is None or not len(frame_N):
+        return
+    index = int(frame_N.argmax())
+    needed = int(padded_frames(frame_N[index : index + 1])[0])
+    if needed > frames_of(batch_seconds, features):
+        needed_s = math.ceil(needed * features.step / features.sample_rate)
+        raise DataError(
+            f"dataset.batch_seconds={batch_seconds:g} has no room for the longest utterance, of {place(index)}. Type "
+            f"dataset.batch_seconds={needed_s} or more, or a smaller dataset.max_seconds."
+        )
+
+
+def require_memory(
+    split: str, source: UsableUtterances, features: Features, rows: int, max_seconds: Optional[float]
+) -> None:
+    """Refuses a batch that one very long utterance fills with padding.
+
+    Args:
+        split: train, val or test.
+        source: utterances of the split.
+        features: how recordings become frames.
+        rows: utterances of a batch.
+        max_seconds: utterances up to this length are accepted; None = up to `_LONGEST_S`.
+
+    Raises:
+        DataError: says what to type.
+    """
+    if not len(source):
+        return
+    index = int(source.frame_N.argmax())
+    longest_s, median_s = (
+        float(frames) * features.step / features.sample_rate
+        for frames in (source.frame_N[index], np.median(source.frame_N))
+    )
+    allowed_s = _LONGEST_S if max_seconds is None else max_seconds
+    fits = longest_s * rows <= _LONGEST_S * _USUAL_ROWS
+    if longest_s <= allowed_s or longest_s < _TIMES_MEDIAN * median_s or fits:
+        return
+    needed = max(int(_LONGEST_S * _USUAL_ROWS / longest_s), 1)
+    fewer = (
+        f"dataset.max_seconds={_LONGEST_S:g} to train without such utterances, dataset.batch_seconds="
+        f"{math.ceil(longest_s) + 1} for batches by duration" if split == "train" else
+        f"dataset.eval_batch_size={needed} for smaller batches"
+    )  # fmt: skip
+    raise DataError(
+        f"{source.place(index)} is of {longest_s:,.0f} s, the median of {split} is {median_s:,.1f} s, and with padding "
+        f"its batch has {rows} x {longest_s:,.0f} s. Cut the recording, or type {fewer}, or dataset.max_seconds="
+        f"{math.ceil(longest_s)} if memory is large enough."
+    )
+
+
+def divide(
+    name: str, found: Sequence[Optional[Source]], dataset: Union[AlignedDataset, AudioDataset],
+    class_names: Sequence[str],
+) -> Splits:  # fmt: skip
+    """The splits of a dataset: those that it has, and those that are held out of training.
+
+    Args:
+        name: of the dataset, for messages.
+        found: utterances for training, validation and test that can be used; None where there is no such split.
+        dataset: its description.
+        class_names: see `Splits`.
+
+    Raises:
+        DataError: a split that must be there has no samples, or the longest utterance does not fit into a batch.
+    """
+    trained, val, test = found
+    if trained is None or not len(trained):
+        raise NothingLeft(f"{name}: no utterance for training can be used.")
+    shares = (0.0 if val is not None else dataset.val_fraction, 0.0 if test is not None else dataset.test_fraction)
+    parts = split_indices(np.zeros(len(trained), np.int32), *shares, dataset.split_seed)
+    shared, *held_out = (trained.take(part.tolist()) for part in parts)
+    val, test = (own if own is not None else held for own, held in zip((val, test), held_out))
+    kept = shared.take(short_enough(shared.frame_N, shared.place, dataset.features, dataset.max_seconds))
+    require_room(kept.frame_N, kept.place, dataset.features, dataset.batch_seconds)
+    if dataset.batch_seconds is None:
+        require_memory("train", kept, dataset.features, dataset.samples_per_step, dataset.max_seconds)
+    for split, source in (("val", val), ("test", test)):
+        require_memory(split, source, dataset.features, dataset.eval_batch_size, dataset.max_seconds)
+    refuse_empty(name, len(kept), len(val), dataset.val_fraction)
+    return Splits(kept, val, test if len(test) else None, class_names=class_names)

@@ -1,0 +1,321 @@
+"""Utterances as files name them: which part of which recording, and what is said in it."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+
+from mxtrain.data.checking.problems import (
+    LISTED_TWICE,
+    MISSING_COUNTERPART,
+    UNREADABLE_ROW,
+    DataPlace,
+    Findings,
+    Problem,
+)
+from mxtrain.data.loading.regular_files import as_posix, read_text, require_there, walk
+from mxtrain.data.table.columns import read_cells
+from mxtrain.errors import DataError
+from mxtrain.files.json_text import JsonTextError, kind_of, parse_json
+from mxtrain.files.text_lines import BLANKS, split_lines, split_words
+from mxtrain.files.text_numbers import parse_finite, parse_number
+
+AUDIO_KEYS = ("audio_filepath", "key", "wav_filename", "audio", "path", "wav")
+"""Keys of the audio file in manifests: NeMo, Baidu's Deep Speech, Mozilla's Deep Speech, others."""
+TEXT_KEYS = ("text", "transcript", "sentence")
+TIME_KEYS = ("offset", "duration")
+OTHER_TIMES = ("start", "end", "begin", "start_time", "end_time", "begin_time", "start_s", "end_s")
+"""Keys by which other programs say which part of a recording is meant."""
+_KEYED = re.compile(r"([^ \t]+)[ \t]*(.*)", re.DOTALL)
+CLIPS = "clips"
+"""The folder of recordings beside the tables of Common Voice."""
+PIPE = "pipe"
+"""Kind of problem: a command in the place of a file."""
+Part = Tuple[str, float, Optional[float]]
+"""A recording, where a part of it begins, and how long that is; None = to the end."""
+
+
+class Utterance(NamedTuple):
+    """A recording, or a part of it, with what is said.
+
+    Attributes:
+        path: of the recording.
+        text: what is said.
+        place: where that is written.
+        begin_s: where the part begins.
+        duration_s: its length; None = to the end.
+        said_s: how long the whole recording should be at least; 0 = unknown.
+    """
+
+    path: str
+    text: str
+    place: DataPlace
+    begin_s: float = 0.0
+    duration_s: Optional[float] = None
+    said_s: float = 0.0
+
+
+def read_manifest(path: str, findings: Findings) -> List[Utterance]:
+    """The utterances of a manifest: lines of JSON (NeMo's, Baidu's Deep Speech), or a table with a header, separated by
+    commas (Mozilla's Deep Speech), semicolons or tabs (Common Voice). Names of recordings are relative to the
+    manifest's folder.
+
+    Raises:
+        DataError: it cannot be read, or a line is wrong.
+    """
+    require_there(path)
+    text = read_text(path, findings)
+    rows = json_rows(path, text, findings) if text.lstrip()[:1] in ("{", "[") else _table_rows(path, text, findings)
+    folder, clips = Path(path).parent, Path(path).parent / CLIPS
+    found = []
+    for line, row in rows:
+        place = DataPlace(path, line)
+        try:
+            one = utterance_of(row, folder, place)
+            is_clip = "sentence" in row and not os.path.exists(one.path)
+            beside = str(clips / os.path.basename(one.path))
+            found.append(one._replace(path=beside) if is_clip and os.path.exists(beside) else one)
+        except ValueError as error:
+            findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} {error}."))
+    if not found and not findings.keeps_going:
+        raise DataError(f"{path}: there are no utterances.")
+    return found
+
+
+def json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
+    """Number and object of each line of JSON."""
+    if text.lstrip()[:1] == "[":
+        place = DataPlace(path)
+        remedy = "Write one object a line: jq -c '.[]' FILE > NEW.jsonl."
+        findings.refuse(Problem(UNREADABLE_ROW, place, f"{path} is one JSON list, not a line for each row.", remedy))
+        return
+    for number, line in enumerate(split_lines(text), start=1):
+        if not line.strip():
+            continue
+        place = DataPlace(path, number)
+        try:
+            row = parse_json(line, allow_nan=True)  # pandas writes NaN for empty cells
+        except JsonTextError as error:
+            fact = f"{place} {error}."
+            findings.refuse(Problem(UNREADABLE_ROW, place, fact, "Each line is one object with its file and its text."))
+            continue
+        if not isinstance(row, dict):
+            fact = f"{place} is {kind_of(row)}, and no object with a file and a text."
+            remedy = 'Each line is one object, e.g. {"audio_filepath": "1.wav", "text": "yes"}.'
+            findings.refuse(Problem(UNREADABLE_ROW, place, fact, remedy))
+            continue
+        yield number, row
+
+
+def _table_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
+    """Line and cells by name of each row of a table; Common Voice writes its tables with tabs, without quotes."""
+    first = (split_lines(text[:100_000]) or [""])[0]
+    ending = ".tsv" if "\t" in first and not first.startswith("sep=") else ".csv"
+    rows = read_cells(Path(path), io.StringIO(text, newline=""), ending)
+    filled = ((line, cells) for line, cells in rows if any(map(str.strip, cells)))
+    names = [name.strip() for name in next(filled, (0, []))[1]]
+    if not set(AUDIO_KEYS) & set(names) or not set(TEXT_KEYS) & set(names):
+        raise DataError(
+            f"{path} is no manifest: its first line is neither an object of JSON nor a header with wav_filename and "
+            f"transcript (or path and sentence, with tabs, as in Common Voice), but '{first[:80]}'."
+        )
+    twice = next((name for name in (*AUDIO_KEYS, *TEXT_KEYS, *TIME_KEYS) if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{path}: two columns are called '{twice}'. Give each a name of its own.")
+    for line, cells in filled:
+        further = next((cell for cell in cells[len(names) :] if cell.strip()), None)
+        if further is not None:
+            place = DataPlace(path, line)
+            fact = f"{place} has {len(cells)} cells, and the header {len(names)} names: '{further:.60}' is below none."
+            findings.refuse(Problem(UNREADABLE_ROW, place, fact, "Quote texts with separators in them."))
+            continue
+        yield line, dict(zip(names, cells))
+
+
+def utterance_of(row: Dict[str, object], folder: Path, place: DataPlace) -> Utterance:
+    """The utterance of a line. Raises: ValueError: something of it is missing or of another type."""
+    audio = next((found for key in AUDIO_KEYS if isinstance(found := _file_of(row.get(key)), str)), None)
+    text = next((row[key] for key in TEXT_KEYS if key in row), None)
+    if not isinstance(audio, str) or not audio.strip():
+        raise ValueError(f"names no recording: none of {', '.join(AUDIO_KEYS)} is a text")
+    if not isinstance(text, str):
+        raise ValueError(f"has no transcript: none of {', '.join(TEXT_KEYS)} is a text")
+    _require_text(text)
+    begin, duration = _seconds(row, "offset"), _seconds(row, "duration")
+    times = [key for key in OTHER_TIMES if row.get(key) not in (None, "")]
+    if begin is None and times:
+        raise ValueError(f"has {' and '.join(times)}, which are not read: write offset and duration, in seconds")
+    if duration is not None and duration <= 0:
+        raise ValueError(f"has the duration {duration}")
+    path = os.path.join(folder, os.path.expanduser(as_posix(audio)))
+    if begin is None:
+        return Utterance(path, text, place, said_s=duration or 0.0)
+    return Utterance(path, text, place, begin, duration)
+
+
+def _file_of(value: object) -> object:
+    """The name of a recording; Hugging Face writes an object with path and bytes."""
+    return value.get("path") if isinstance(value, dict) else value
+
+
+def _require_text(text: str) -> None:
+    """Raises: ValueError: a character is no Unicode: half of one that a JSON has as two escapes."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"has half a character, \\u{ord(text[error.start]):04x}, in its text") from error
+
+
+def _seconds(row: Dict[str, object], key: str) -> Optional[float]:
+    value = row.get(key)
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"has the {key} {value!r}, which is no number")
+    seconds = parse_number(value, allow_special=True) if isinstance(value, str) else float(value)
+    if seconds is None:
+        raise ValueError(f"has the {key} {value!r:.60}, which is no number")
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"has the {key} {seconds}, which is no time")
+    return seconds
+
+
+def read_librispeech(folder: str, findings: Findings) -> List[Utterance]:
+    """The utterances below a folder: a line of `*.trans.txt` is the name of a recording beside it and what is said.
+
+    Raises:
+        DataError: there are none, or a recording is missing.
+    """
+    found: List[Utterance] = []
+    recordings = {_without_case(path): str(path) for path, _ in walk(folder, (".flac", ".wav"), findings=findings)}
+    read: Dict[str, DataPlace] = {}
+    for path, _ in walk(folder, (".trans.txt",), findings=findings):
+        for line, content in _lines(str(path), findings):
+            name, text = _first_word(content)
+            place = DataPlace(str(path), line)
+            beside = (str(path.parent / f"{name}{ending}") for ending in (".flac", ".wav"))
+            key = next((one for one in beside if one in recordings), "")
+            if key in read:
+                fact = f"{place} is about '{name}', as {read[key]} is."
+                findings.refuse(Problem(LISTED_TWICE, place, fact, "Remove one."))
+                continue
+            if not key:
+                fact = f"{place} is about '{name}', and there is no {name}.flac beside it."
+                findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Restore or remove it."))
+                continue
+            read[key] = place
+            found.append(Utterance(recordings[key], text, place))
+    for recording in sorted(path for key, path in recordings.items() if key not in read):
+        fact = f"'{recording}' has no line in a .trans.txt beside it."
+        findings.remark(Problem(MISSING_COUNTERPART, DataPlace(recording), fact, "It is left out."))
+    if not found and not findings.keeps_going:
+        raise DataError(f"'{folder}' holds no utterances: there are no speaker/chapter/*.trans.txt below it.")
+    return found
+
+
+def _without_case(path: Path) -> str:
+    """A path with its ending in lower case."""
+    return str(path.with_suffix(path.suffix.lower()))
+
+
+def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
+    """The utterances of a folder of Kaldi's: `wav.scp`, `text`, and `segments` where recordings have parts.
+
+    A line of wav.scp that ends in | is a command, which Kaldi would run; it is refused.
+
+    Raises:
+        DataError: a file is missing or wrong.
+    """
+    require_there(os.path.join(folder, "wav.scp"))
+    recordings: Dict[str, str] = {}
+    refused: Set[str] = set()  # of which enough was said
+    for line, name, rest in _keyed(folder, "wav.scp", findings):
+        place = DataPlace(os.path.join(folder, "wav.scp"), line)
+        if rest.endswith("|") or rest.startswith("|"):
+            fact = f"{place} is a command ('{rest[:60]}'), and no file: commands in data are never run."
+            findings.refuse(Problem(PIPE, place, fact, "Convert these recordings to WAV or FLAC and name the files."))
+            refused.add(name)
+            continue
+        if not rest:
+            findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} names no file."))
+            refused.add(name)
+            continue
+        # Kaldi means the folder in which it is started; a file beside wav.scp is found, too.
+        recordings[name] = rest if os.path.exists(rest) else os.path.join(folder, rest)
+    parts: Dict[str, Part] = {name: (recording, 0.0, None) for name, recording in recordings.items()}
+    if os.path.exists(os.path.join(folder, "segments")):
+        parts = _segments(folder, recordings, refused, findings)
+    found = []
+    for line, name, text in _keyed(folder, "text", findings):
+        place = DataPlace(os.path.join(folder, "text"), line)
+        if name in refused:
+            continue
+        if name not in parts:
+            fact = f"{place} is about '{name}', of which no recording is known."
+            findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Add it to wav.scp (or segments), or remove it."))
+            continue
+        recording, begin_s, duration_s = parts[name]
+        found.append(Utterance(recording, text, place, begin_s, duration_s))
+    if not found and not findings.keeps_going:
+        raise DataError(f"'{folder}' holds no utterances.")
+    return found
+
+
+def _segments(
+    folder: str, recordings: Dict[str, str], refused: Set[str], findings: Findings
+) -> Dict[str, Part]:  # fmt: skip
+    """By the name of an utterance: its recording, where it begins and how long it is; what is refused is added."""
+    found: Dict[str, Part] = {}
+    for line, name, rest in _keyed(folder, "segments", findings):
+        place = DataPlace(os.path.join(folder, "segments"), line)
+        recording, *times = split_words(rest) or [""]
+        begin, end = (list(map(parse_finite, times)) + [None, None])[:2]
+        if begin is None or end is None or not (0 <= begin < end or (0 <= begin and end == -1)):
+            fact = f"{place} is no segment: NAME RECORDING BEGIN END, in seconds."
+            findings.refuse(Problem(UNREADABLE_ROW, place, fact))
+            refused.add(name)
+        elif times[2:] not in ([], ["-1"]):
+            fact = f"{place} is of the channel {times[2]} of a recording, and channels are averaged."
+            remedy = "Write a recording for each channel, and segments without channels."
+            findings.refuse(Problem(UNREADABLE_ROW, place, fact, remedy))
+            refused.add(name)
+        elif recording in refused:
+            refused.add(name)
+        elif recording not in recordings:
+            fact = f"{place} is of '{recording}', which wav.scp does not have."
+            findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Add it, or remove the segment."))
+            refused.add(name)
+        else:
+            found[name] = recordings[recording], begin, None if end == -1 else end - begin
+    return found
+
+
+def _keyed(folder: str, name: str, findings: Findings) -> Iterator[Tuple[int, str, str]]:
+    """Number, first word and rest of each line of a file of Kaldi's; each first word once."""
+    path = os.path.join(folder, name)
+    seen: Dict[str, int] = {}
+    for line, content in _lines(path, findings):
+        key, rest = _first_word(content)
+        if key in seen:
+            place = DataPlace(path, line)
+            fact = f"{place} is about '{key}', as line {seen[key]} is."
+            findings.refuse(Problem(LISTED_TWICE, place, fact, "Remove one."))
+            continue
+        seen[key] = line
+        yield line, key, rest
+
+
+def _first_word(content: str) -> Tuple[str, str]:
+    """The first word of a line, and the rest of it; spaces or tabs stand between."""
+    word, rest = _KEYED.fullmatch(content).groups()  # type: ignore[union-attr]  # no line is empty
+    return word, rest
+
+
+def _lines(path: str, findings: Findings) -> Iterator[Tuple[int, str]]:
+    for number, line in enumerate(split_lines(read_text(path, findings)), start=1):
+        if line.strip(BLANKS):
+            yield number, line.strip(BLANKS)

@@ -1,0 +1,51 @@
+"""A factorization machine: linear terms, and a product of two vectors for each pair of features."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Sequence, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.model.base import Model
+from mxtrain.model.features import FeatureModel, IndexedModel
+from mxtrain.types import NonNegative
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+class FactorizationMachine(FeatureModel, IndexedModel):
+    """score = b + sum over i of w_i x_i + sum over pairs i < j of <v_i, v_j> x_i x_j, of features x_i.
+
+    An id of a field is a feature with x = 1, a number one with x = the number.
+
+    Source: Rendle, "Factorization Machines" (2010), equation 1.
+    """
+
+    input_types: ClassVar[Tuple[str, ...]] = ("features", "indexed_features", "interactions")
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular", "recommendation")
+
+    units: NonNegative = 8
+    """Length of each feature's vector v; 0 = linear terms alone."""
+
+    def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.HybridBlock:
+        """See `FeatureModel.build_features`; raises where there is more than one score."""
+        from mxtrain.tables import networks as features
+
+        require_one_score(self, num_classes)
+        return features.FactorizationMachineNetwork(field_sizes, num_numbers, self.units, prefix="")
+
+    def build_indexed(self, num_classes: int, num_indices: int) -> gluon.HybridBlock:
+        """See `IndexedModel.build_indexed`; raises where there is more than one score."""
+        from mxtrain.tables import networks as features
+
+        require_one_score(self, num_classes)
+        return features.IndexedMachineNetwork(num_indices, self.units, prefix="")
+
+
+def require_one_score(model: Model, num_classes: int) -> None:
+    """Raises: ConfigError: a network whose interactions give one number was to give several."""
+    if num_classes != 1:
+        raise ConfigError(
+            f"model: {type(model).__name__} gives one score for a sample, and {num_classes} are wanted. Type "
+            "model=wide_deep."
+        )

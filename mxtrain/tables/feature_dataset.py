@@ -1,0 +1,116 @@
+"""Base of datasets of features and a yes/no target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, ClassVar, List, Mapping, Optional, Sequence, Tuple, Type
+
+import numpy as np
+
+from mxtrain.data.base import BaseDataset, Splits
+from mxtrain.data.features.feature_rows import FeatureLoader, FeatureRows
+from mxtrain.data.features.feature_store import FeatureStore
+from mxtrain.data.features.signature import FeatureSignature, FeatureSplits
+from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.signature import Signature
+from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.types import LARGEST_COUNT
+
+if TYPE_CHECKING:
+    from mxtrain.data.features.feature_columns import FeatureColumns
+    from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.model.base import Model
+
+MOST_NAMED = 12
+"""Columns that a sentence names; of more only how many there are."""
+
+
+class FeatureDataset(BaseDataset):
+    """Rows of categories and numbers, and whether something is so."""
+
+    signature_class: ClassVar[Type[Signature]] = FeatureSignature
+    sample_type: ClassVar[str] = "features"
+    model_hints: ClassVar[Mapping[str, str]] = {"": "model=wide_deep"}
+    tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
+
+    def split(
+        self, origin: str, class_names: Sequence[str], measure: Callable[[FeatureRows], FeatureColumns],
+        train: FeatureRows, val: Optional[FeatureRows] = None, test: Optional[FeatureRows] = None,
+    ) -> Splits:  # fmt: skip
+        """Splits of files; what has no files is held out of the training rows, of each class the same share.
+
+        Args:
+            origin: of the rows, for messages.
+            class_names: of targets 0 and 1.
+            measure: makes columns of the training rows.
+            train, val, test: rows of files; None = there are none.
+
+        Raises:
+            DataError: nothing is left to train on or to validate with.
+        """
+        held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
+        parts = split_indices(train.read_labels(), *held, self.split_seed)
+        trained = train if len(parts[0]) == len(train) else train.take(parts[0])
+        val = train.take(parts[1]) if val is None else val
+        test = train.take(parts[2]) if test is None and len(parts[2]) else test
+        refuse_empty(origin, len(trained), len(val), self.val_fraction)
+        return FeatureSplits(trained, val, test, list(class_names), build_columns=lambda: measure(trained))
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        columns = FeatureSplits.of(splits).build_columns()
+        if sum(columns.field_sizes) > LARGEST_COUNT:
+            raise ConfigError(
+                f"dataset: the fields have {sum(columns.field_sizes):,} ids together, and MXNet 1.9.1 counts to "
+                f"{LARGEST_COUNT:,}. Choose fewer dataset.buckets, or a larger dataset.min_count."
+            )
+        return FeatureSignature(columns.shapes, class_names=list(splits.class_names), columns=columns)
+
+    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+        own, other = FeatureSignature.of(signature).columns, FeatureSignature.of(before).columns
+        if own != other:
+            names = [column.name for column in own.columns]
+            changed = [column.name for column in other.columns if column not in own.columns] or names
+            raise CheckpointError(
+                f"{source} was trained with other columns than there are now, or with other values in them: "
+                f"{', '.join(changed[:MOST_NAMED])}. Give it the data and the settings of dataset that it was trained "
+                "with, or choose another hydra.run.dir."
+            )
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        columns = FeatureSignature.of(signature).columns
+        parts = []
+        if columns.num_indices is not None:
+            parts.append(f"up to {columns.columns[0].length} of {columns.num_indices:,} features by index")
+        elif columns.fields:
+            parts.append(_named("categories", [f"{column.name}: {column.num_ids:,} ids" for column in columns.fields]))
+        if columns.numbers:
+            parts.append(_named("numbers", [column.name for column in columns.numbers]))
+        added = sum(column.indicator for column in columns.numbers)
+        parts += [f"{added} further to say where a number is missing"] if added else []
+        label_N = splits.train.read_labels()  # type: ignore[attr-defined]  # they are `FeatureRows`
+        names = splits.class_names
+        alone = ", so there is nothing to tell apart" if label_N.min() == label_N.max() else ""
+        share = f"{label_N.mean():.2%} of {len(label_N):,} training rows are {names[1]}"
+        return f"rows of {', '.join(parts)}; {share}{alone}"
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: FeatureRows, signature: Signature, options: LoaderOptions
+    ) -> BatchLoader:  # fmt: skip
+        return FeatureLoader(source, signature, options)
+
+
+def _named(what: str, names: List[str]) -> str:
+    return f"{len(names)} {what}" + (f" ({', '.join(names)})" if len(names) <= MOST_NAMED else "")
+
+
+def store_of(name: str, numbers: Sequence[str], value_RN: np.ndarray, label_R: np.ndarray) -> FeatureStore:
+    """Rows of numbers that are in memory.
+
+    Args:
+        name: of the data, which says what it holds.
+        numbers: names of columns.
+        value_RN: numbers.
+        label_R: targets, 0 or 1.
+    """
+    count = len(label_R)
+    empty = np.empty((count, 0), np.uint32)
+    return FeatureStore(name, numbers, (), value_RN.astype(np.float32), empty, label_R.astype(np.uint8))

@@ -1,0 +1,96 @@
+"""A table with a yes/no target: CSV, TSV, JSON lines or Parquet."""
+
+from __future__ import annotations
+
+from typing import Collection, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.base import BaseDataset
+from mxtrain.data.features.feature_columns import Kind
+from mxtrain.data.features.feature_statistics import WantedColumn
+from mxtrain.data.features.feature_store import FeatureLayout, ReadColumn
+from mxtrain.data.features.signature import FeatureSignature
+from mxtrain.data.signature import Signature
+from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
+from mxtrain.data.table.column_kinds import ColumnSpec, as_column_specs, has_row_ids, header_of, kinds_of
+from mxtrain.data.table.copied_cells import copied_cells
+from mxtrain.data.table.target_classes import find_classes
+from mxtrain.errors import DataError
+from mxtrain.tables.feature_files import FeatureFiles
+
+
+class FeatureTable(FeatureFiles):
+    """A table of categories and numbers, one column of which says yes or no."""
+
+    target: str = "target"
+    """Column to predict."""
+    classes: Union[Literal["auto"], Annotated[CellTexts, pydantic.Field(min_length=2, max_length=2)]] = "auto"
+    """The two values of the target as they are written; the second is the positive one, whose probability is
+    predicted. auto = 0 and 1, or the two texts that the target has, in alphabetical order, which is said."""
+    columns: Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)] = {}
+    """Kinds of the columns, by name: number, count (enters as log(1 + x)), category, hashed or ignore, e.g. {age:
+    number, town: hashed}; or with settings, {town: {kind: hashed, buckets: 5000}}."""
+    others: Literal["guess", "ignore"] = "guess"
+    """Columns that `columns` does not name: guessed from the first rows, which is said, or ignored."""
+    missing: CellTexts = list(MISSING_CELLS)
+    """Cells that mean that there is no value."""
+    decimal: Decimal = "."
+    """Decimal sign of numbers: "." or ","; the other one groups digits."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_target(self) -> FeatureTable:
+        if self.target in self.columns:
+            raise ValueError(f"columns names the target '{self.target}', which cannot be predicted from itself")
+        if self.classes != "auto" and len(set(self.classes)) < 2:
+            raise ValueError(f"classes={self.classes} must differ")
+        return self
+
+    def class_names(self) -> Tuple[str, str]:
+        return ("0", "1") if self.classes == "auto" else (self.classes[0], self.classes[1])
+
+    def described(self, path: str) -> FeatureTable:
+        """See `FeatureFiles.described`: the classes of the target are looked up."""
+        header_of(path, [self.target], "dataset.target")
+        given = None if self.classes == "auto" else self.class_names()
+        return self.model_copy(update={"classes": list(find_classes(path, self.target, self.missing, given))})
+
+    def wanted(self, path: str) -> Sequence[WantedColumn]:
+        """The columns that are wanted, in the order of the file."""
+        specs = self.kinds(path)
+        if not specs:
+            raise DataError(f"{path}: no column is left to predict '{self.target}' from.")
+        return [WantedColumn(name, one.kind, one.buckets or self.buckets, one.min_count or self.min_count)
+                for name, one in specs.items()]  # fmt: skip
+
+    def kinds(self, path: str) -> Dict[str, ColumnSpec]:
+        """Returns the kind of each column that is not ignored, in file order; logs the guessed ones.
+
+        Raises:
+            DataError: the file lacks a column that the description names.
+        """
+        guesses = self.others == "guess"
+        return kinds_of(
+            path, self.columns, self.target, "dataset.target", "dataset.columns", guesses, self.missing, self.decimal
+        )  # fmt: skip
+
+    def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
+        read = tuple(ReadColumn(name, kind, name) for name, kind in columns)
+        target = self.target if with_target else None
+        have_ids = has_row_ids(path, [name for name, _ in columns])
+        return FeatureLayout(read, target, self.class_names(), tuple(self.missing), is_described=True,
+                             decimal=self.decimal, have_ids=have_ids)  # fmt: skip
+
+    def copied_cells(
+        self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
+    ) -> Mapping[str, Mapping[str, str]]:
+        return copied_cells(names, columns, [column.name for column in FeatureSignature.of(signature).columns.columns])
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        super().restored(given, typed, source)
+        # As trained: nothing is guessed anew of files that may have changed, or are not there.
+        columns = {column.name: ColumnSpec(kind="count" if column.log else column.kind)  # type: ignore[arg-type]
+                   for column in FeatureSignature.of(given).columns.columns}  # none is indexed  # fmt: skip
+        update = {"columns": columns, "others": "ignore", "classes": list(given.class_names)}
+        return self.model_copy(update=update), given

@@ -1,0 +1,256 @@
+"""Rows of numbers, and a number to predict from them: from CSV files, or scikit-learn's diabetes data.
+
+Legend: N samples, B batch, F features.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.base import BaseDataset, Samples, Splits
+from mxtrain.data.checking.problems import (
+    NOT_A_NUMBER,
+    STRICT,
+    DataPlace,
+    Findings,
+    NothingLeft,
+    Problem,
+    attempt,
+)
+from mxtrain.data.loading.input_files import read_each
+from mxtrain.data.loading.official import sklearn_datasets
+from mxtrain.data.loading.regular_files import refuse_shared
+from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
+from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.signature import Signature
+from mxtrain.data.table.cells import (
+    LARGEST_NUMBER,
+    MISSING_CELLS,
+    CellTexts,
+    Decimal,
+    WrittenColumn,
+    read_number,
+    read_numbers,
+    why_no_number,
+)
+from mxtrain.data.table.column_kinds import guess_kinds, has_row_ids, refuse_unknown_columns, silent_rows
+from mxtrain.data.table.columns import PARQUET, names_of_columns, read_columns, require_column
+from mxtrain.data.table.copied_cells import copied_cells
+from mxtrain.data.table.rows import RowLoader, Rows
+from mxtrain.errors import CheckpointError, DataError, typed_list
+from mxtrain.types import BatchSize, Names, OpenFraction, PathText
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.model.base import Model
+
+log = logging.getLogger(__name__)
+
+DIABETES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
+"""Features of scikit-learn's diabetes data. Source: B. Efron et al., "Least Angle Regression", 2004."""
+
+
+class NumberTable(BaseDataset):
+    """A table of numbers, one column of which is to be predicted from others."""
+
+    sample_type: ClassVar[str] = "numbers"
+    model_hints: ClassVar[Mapping[str, str]] = {"": "model=mlp"}
+    tasks: ClassVar[Tuple[str, ...]] = ("regression",)
+
+    train: Optional[PathText] = None
+    """File of training rows, .csv, .tsv or .jsonl, whose first row names the columns; null = scikit-learn's diabetes
+    data: 442 patients, and how far the disease had gone a year later (25 to 346)."""
+    val: Optional[PathText] = None
+    """File of validation rows; null = val_fraction of the training rows."""
+    test: Optional[PathText] = None
+    """File of test rows; null = test_fraction of the training rows."""
+    target: str = "target"
+    """Column to predict."""
+    features: Optional[Names] = None
+    """Columns to predict it from, all of numbers; null = all others but ids and numbers of rows."""
+    missing: CellTexts = list(MISSING_CELLS)
+    """Cells that mean that there is no value; a missing feature enters as its mean."""
+    decimal: Decimal = "."
+    """Decimal sign of numbers: "." or ","; the other one groups digits."""
+    batch_size: BatchSize = 32
+    val_fraction: OpenFraction = 0.15
+    """Share of the training samples held out for validation where there is no file of them."""
+    test_fraction: OpenFraction = 0.15
+    """Share of the training samples held out for testing where there is no file of them."""
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        if self.train is None:
+            names = list(DIABETES)
+            found: List[Optional[Rows]] = [read_diabetes(), None, None]
+            origin = "scikit-learn's diabetes data"
+        else:
+            files = {name: path for name in ("train", "val", "test") if (path := getattr(self, name)) is not None}
+            refuse_shared({name: [Path(path)] for name, path in files.items()}, findings)
+            names = self._feature_names(self.train)
+            tables = {name: attempt(findings, DataPlace(path), partial(self._read, path, names, findings))
+                      for name, path in files.items()}  # fmt: skip
+            if None in tables.values():
+                raise NothingLeft(f"dataset.train={self.train}: a table cannot be read.")
+            found = [tables.get(name) for name in ("train", "val", "test")]
+            origin = f"dataset.train={self.train}"
+        train, val, test = found
+        assert train is not None
+        held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
+        parts = split_indices(np.zeros(len(train), int), *held, self.split_seed)
+        val = val if val is not None else train.take(parts[1].tolist())
+        test = test if test is not None else train.take(parts[2].tolist()) if len(parts[2]) else None
+        train = train.take(parts[0].tolist())
+        refuse_empty(origin, len(train), len(val), self.val_fraction)
+        mean_F, std_F = _moments(train.value_NF)
+        return Splits(
+            train, val, test, class_names=names, shape=(len(names),), mean=mean_F.tolist(), std=std_F.tolist()
+        )
+
+    def _feature_names(self, path: str) -> List[str]:
+        if self.features is not None:
+            return self.features
+        if path.endswith(".jsonl"):
+            raise DataError("dataset.features: name the columns to predict from, a file of JSON lines has no header.")
+        names = names_of_columns(path)
+        require_column("dataset.target", str(self.target), path, names)
+        open_names = [name for name in names if name != self.target]
+        kinds = guess_kinds(path, open_names, self.missing, self.decimal, "")
+        found = [name for name in open_names if kinds[name] == "number"]
+        texts = [name for name in open_names if kinds[name] in ("category", "hashed")]
+        if texts:
+            remedy = (
+                f"Type {typed_list('dataset.features', found)} to predict from the others." if found
+                else "Write them as numbers."
+            )  # fmt: skip
+            raise DataError(
+                f"{path}: {'columns' if len(texts) > 1 else 'the column'} {', '.join(map(repr, texts))} "
+                f"{'hold' if len(texts) > 1 else 'holds'} texts{self._example(path, texts[0])}, and task=regression "
+                f"predicts from numbers. {remedy}"
+            )
+        if not found:
+            raise DataError(f"{path}: no column is left to predict '{self.target}' from.")
+        return found
+
+    def _example(self, path: str, name: str) -> str:
+        """The first cell of a column that is no number, and its line, as a part of a sentence."""
+        for line, (cell,) in silent_rows(path, [name], self.missing):
+            text = cell.strip()
+            found = read_number(text, self.decimal)
+            if text not in self.missing and (found is None or not math.isfinite(found.value)):
+                return f", such as '{text:.40}' in {'record' if ending_of(path) == PARQUET else 'line'} {line}"
+        return ""
+
+    def _read(
+        self, path: str, names: Sequence[str], findings: Findings = STRICT, with_target: bool = True
+    ) -> Rows:  # fmt: skip
+        columns = [*names, self.target] if with_target else list(names)
+        if ending_of(path) != ".jsonl":  # of which each row has names of its own
+            refuse_unknown_columns(path, columns, names_of_columns(path), "dataset.features")
+        null = self.missing[0] if self.missing else None
+        rows, places = read_columns(path, columns, header=True, findings=findings, null=null)
+        assert places is not None
+        found = np.empty((len(rows), len(columns)))
+        kept = np.ones(len(rows), bool)
+        problems: List[Tuple[int, Problem]] = []
+        for number, name in enumerate(columns):
+            texts = [row[number].strip() for row in rows]
+            parsed = read_numbers(texts, self.missing, self.decimal)
+            found[:, number] = parsed.value_R
+            wrong = ~(np.abs(parsed.value_R) <= LARGEST_NUMBER)
+            if name != self.target:
+                wrong &= ~parsed.is_missing_R
+            for row in np.flatnonzero(wrong).tolist():
+                is_empty = bool(parsed.is_missing_R[row])
+                why = f"'{texts[row]}', a missing number" if is_empty else why_no_number(texts[row], self.decimal)
+                what = f"{places[row]}: '{name}' is {why}."
+                remedy = "Give the number, or remove the row." if is_empty else "Correct the cell."
+                problems.append((row, Problem(NOT_A_NUMBER, places[row], what, remedy)))
+            written = WrittenColumn(name, self.missing, self.decimal)
+            for row, reason in written.add(texts, parsed):
+                remedy = "Write all cells of the column in one way."
+                problems.append((row, Problem(NOT_A_NUMBER, places[row], f"{places[row]}: {reason}", remedy)))
+            for sentence in written.sentences:
+                log.info("%s: %s", path, sentence)
+            kept &= ~wrong
+        findings.refuse(*(problem for _, problem in sorted(problems, key=lambda pair: pair[0])))
+        found = found[kept]
+        places = places.take(np.flatnonzero(kept))
+        return Rows(found[:, : len(names)], found[:, -1] if with_target else None, places, has_row_ids(path, columns))
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        assert isinstance(splits.train, Rows)
+        made = Signature(splits.shape, list(splits.mean), list(splits.std), list(splits.class_names))
+        return with_target_scale(made, splits.train.target_N)
+
+    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+        if list(before.class_names) != list(signature.class_names):
+            raise CheckpointError(
+                f"{source} was trained with the columns {', '.join(before.class_names)}, and now there are "
+                f"{', '.join(signature.class_names)}. Type dataset.features=[{','.join(before.class_names)}], or "
+                "choose another hydra.run.dir."
+            )
+        require_same_scale(signature, before, source)
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        assert isinstance(splits.train, Rows) and isinstance(splits.val, Rows)
+        missing_F = np.isnan(splits.train.value_NF).sum(axis=0)
+        named = [f"{name}: {count:,}" for name, count in zip(signature.class_names, missing_F.tolist()) if count]
+        also = f", of which missing ones enter as the mean of their column ({', '.join(named)})" if named else ""
+        return f"rows of {len(signature.class_names)} numbers{also}; {target_remark(signature, splits.val.target_N)}"
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: Rows, signature: Signature, options: LoaderOptions
+    ) -> BatchLoader:  # fmt: skip
+        return RowLoader(source, signature, options)
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """All rows of the files; a place is `file:line`, or `file:record` of Parquet."""
+        parts, places = [], []
+        read = partial(self._read, names=signature.class_names, with_target=False)
+        for name, rows in read_each(names, read, skip_unreadable, unreadable):
+            parts.append(rows.value_NF)
+            assert rows.places is not None
+            places += [f"{name}:{number}" for number in rows.places.number_N.tolist()]
+        return Rows(np.concatenate(parts) if parts else np.zeros((0, len(signature.class_names)))), places
+
+    def copied_cells(
+        self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
+    ) -> Mapping[str, Mapping[str, str]]:
+        return copied_cells(names, columns, signature.class_names)
+
+
+def _moments(value_NF: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each feature over the rows that have it; 0 and 1 if none has, and 1 if it is constant."""
+    count_F = np.maximum((~np.isnan(value_NF)).sum(axis=0), 1)
+    mean_F = np.nansum(value_NF, axis=0, dtype=np.float64) / count_F
+    std_F = np.sqrt(np.nansum((value_NF - mean_F) ** 2, axis=0, dtype=np.float64) / count_F)
+    return mean_F, np.where(std_F > 0, std_F, 1.0)
+
+
+def read_diabetes() -> Rows:
+    """scikit-learn's diabetes data, in its own units.
+
+    Raises:
+        DataError: scikit-learn is not installed.
+    """
+    folder = sklearn_datasets("number_table") / "data"
+    if (folder / "diabetes_data_raw.csv.gz").is_file():
+        return Rows(np.loadtxt(folder / "diabetes_data_raw.csv.gz"), np.loadtxt(folder / "diabetes_target.csv.gz"))
+    from sklearn.datasets import load_diabetes
+
+    data = load_diabetes(scaled=False)
+    return Rows(data.data, data.target)

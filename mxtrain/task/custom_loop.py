@@ -1,0 +1,57 @@
+"""The task of a custom training loop: the loop's own functions say what samples mean and what is measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.task.base import Task
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import LossBlock
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Predictions
+    from mxtrain.metric.meter import LossWeights, Meter
+    from mxtrain.metric.metrics import Metric
+    from mxtrain.types import Batch
+
+
+class CustomLoop(Task):
+    """Any dataset and any network or networks. It has no loss and no metrics: `Session.step` is given a function."""
+
+    predicts: ClassVar[bool] = False
+
+    def check(self, description: Description) -> None:
+        description.model.require_known(description.dataset.signature_class.known_names)
+
+    def output_names(self, signature: Signature) -> Sequence[str]:
+        return ()
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
+        return []
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        from mxtrain.engine.backend import gluon
+
+        class NoLoss(gluon.Block):
+            """Takes the place of a loss; only `eval` of such a run calls it."""
+
+            def forward(self, *arrays: object) -> None:
+                raise ConfigError("a custom loop is measured by its own functions: Session.evaluate(FUNCTION).")
+
+        return NoLoss()
+
+    def build_meter(
+        self, description: Description, signature: Signature, weights: LossWeights, training: bool
+    ) -> Meter:  # fmt: skip
+        from mxtrain.metric.meter import LossWeights as Weights
+        from mxtrain.metric.meter import Meter
+
+        return Meter({}, 0, Weights(are_given=True))
+
+    def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:
+        return {}
+
+    def decode(self, outputs: Tuple[object, ...], batch: Batch) -> Predictions:
+        raise NotImplementedError("a custom loop predicts nothing")

@@ -1,0 +1,326 @@
+"""Base of text datasets: vocabulary, lengths and batches, and splits of labelled texts."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Collection,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+)
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.base import BaseDataset, Samples, Splits
+from mxtrain.data.checking.problems import STRICT, UNKNOWN_CLASS, DataPlace, Findings, Problem, attempt
+from mxtrain.data.loading.input_files import read_each
+from mxtrain.data.loading.regular_files import read_text
+from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.signature import Signature
+from mxtrain.data.table.cells import MISSING_CELLS, spelled_alike
+from mxtrain.data.table.columns import TABLES, Column, numbered_rows
+from mxtrain.data.table.copied_cells import copied_cells
+from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
+from mxtrain.text.signature import TextSignature, TextSplits
+from mxtrain.text.sources import LabelledTexts, Pair, TextSource
+from mxtrain.text.text_checks import LostTextChecks
+from mxtrain.text.text_files import AnyTexts, TextTable
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.kinds import (
+    WITH_DIGITS,
+    TokenizerKind,
+    TokenizerSettings,
+    TrainingTexts,
+    build_tokenizer,
+    read_tokenizer,
+    require_kind,
+)
+from mxtrain.text.tokenizing.library import LEAST_BPE
+from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
+
+if TYPE_CHECKING:
+    from mxtrain.data.checking.checks import Checks
+    from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.model.base import Model
+
+SHOWN_CLASSES = 12
+log = logging.getLogger(__name__)
+
+
+class TextDataset(BaseDataset):
+    """Base of the descriptions of text datasets."""
+
+    signature_class: ClassVar[Type[Signature]] = TextSignature
+    # `tokenizer` also says how a text is divided.
+    of_the_checkpoint: ClassVar[Tuple[str, ...]] = (
+        "vocab", "target_vocab", "vocab_size", "lowercase", "individual_digits",
+    )  # fmt: skip
+
+    sample_type: ClassVar[str] = "text"
+    model_hints: ClassVar[Mapping[str, str]] = {"": "model=bert", "regression": "model=bert"}
+
+    has_text_columns: ClassVar[bool] = False
+    """True if `predict` reads texts from the columns of a table that `text_columns` names."""
+
+    largest_batch: ClassVar[int] = 32
+    batch_size: BatchSize = "auto"
+    """Samples per optimizer step, over all devices and workers together; auto = 32, or fewer where there are few
+    samples."""
+    eval_batch_size: Positive = 64
+    val_fraction: OpenFraction = 0.15
+    tokenizer: TokenizerKind = "auto"
+    """Kind of a trained vocabulary: wordpiece, bpe (byte-level), unigram or sentencepiece_bpe (sentencepiece's), words
+    (between white space) or characters; auto = wordpiece, or what the file in vocab is."""
+    vocab: Optional[PathText] = None
+    """File of the vocabulary: BERT's vocab.txt, GluonNLP's JSON, a tokenizer.json, or a .model of sentencepiece; null =
+    one trained from the training texts."""
+    vocab_size: Annotated[int, pydantic.Field(ge=100)] = 4000
+    """Tokens of a trained vocabulary, at most."""
+    lowercase: bool = True
+    """Lowercase texts and remove accents; a given vocab.txt was made with or without. A tokenizer.json and a .model of
+    sentencepiece say it themselves."""
+    individual_digits: bool = False
+    """Make each digit a token, in a trained vocabulary of tokenizer=bpe, unigram or sentencepiece_bpe."""
+    max_length: Annotated[int, pydantic.Field(ge=8)] = 64
+    """Tokens of a sample at most, special ones included; longer texts are cut."""
+    batches_per_pool: Positive = 16
+    """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_tokenizer(self) -> TextDataset:
+        if self.individual_digits and (self.vocab or self.tokenizer not in WITH_DIGITS):
+            raise ValueError(
+                "individual_digits=true is for a vocabulary that is trained with tokenizer=bpe, unigram or "
+                "sentencepiece_bpe; leave it out, or choose one of these with vocab=null"
+            )
+        if self.vocab and self.tokenizer == "characters":
+            raise ValueError("tokenizer=characters takes its characters from the training texts: type vocab=null")
+        if self.tokenizer == "bpe" and not self.vocab and self.vocab_size < LEAST_BPE:
+            raise ValueError(
+                f"vocab_size={self.vocab_size} with tokenizer=bpe: 256 bytes and the special tokens need {LEAST_BPE}"
+            )
+        return self
+
+    @property
+    def tokenizer_settings(self) -> TokenizerSettings:
+        """Returns the tokenizer settings of the description."""
+        return TokenizerSettings(self.tokenizer, self.vocab, self.vocab_size, self.lowercase, self.individual_digits)
+
+    def require_libraries(self) -> None:
+        """Raises: DataError: the library of the tokenizer is not installed."""
+        require_kind(self.tokenizer_settings)
+
+    def tokenizer_config(self, texts: TrainingTexts, mask_fraction: float = 0.0) -> TokenizerConfig:
+        """The tokenizer's settings, with a vocabulary from the given file, or one that is trained on `texts`.
+
+        Raises:
+            DataError: the vocabulary file is none.
+        """
+        tokenizer = build_tokenizer(self.tokenizer_settings, texts)
+        if mask_fraction:
+            tokenizer.require("mask", "masked language modeling")
+        return TokenizerConfig(tokenizer, self.max_length, mask_fraction)
+
+    @property
+    def vocabularies(self) -> List[TokenizerSettings]:
+        """Vocabularies of the tokenizers of the texts of a sample; the last one is that of all further."""
+        return [self.tokenizer_settings]
+
+    def further_checks(self, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
+        """See `BaseDataset.further_checks`: whether given vocabularies lose characters."""
+        given = []
+        for settings in self.vocabularies:
+            if settings.vocab is None:
+                return checks
+            place, read = DataPlace(settings.vocab), partial(read_tokenizer, settings, settings.vocab)
+            tokenizer = attempt(findings, place, read)
+            if tokenizer is None:
+                return checks
+            given.append((tokenizer, settings.vocab))
+        if not any(tokenizer.lost_bytes for tokenizer, _ in given):
+            return checks
+        return {split: LostTextChecks(one, given) for split, one in checks.items()}
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        """Tokens, token types, valid length, and positions where tokens are to be found."""
+        tokenizer_config = TextSplits.of(splits).build_tokenizer_config()
+        tokens = (tokenizer_config.max_length,)
+        shape = (tokens, tokens, (), *([(tokenizer_config.num_masked,)] if tokenizer_config.mask_fraction else []))
+        return TextSignature(shape, class_names=list(splits.class_names), tokenizer_config=tokenizer_config)
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        """See `BaseDataset.restored`: texts become tokens as they did."""
+        for name in self.of_the_checkpoint:
+            if f"dataset.{name}" in typed:
+                raise ConfigError(
+                    f"dataset.{name}: how texts become tokens is part of what was trained, and {source} holds it. "
+                    "Leave it out."
+                )
+        return super().restored(given, typed, source)
+
+    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+        """See `BaseDataset.check_compatible`: with another vocabulary, embeddings would stand for other words."""
+        if TextSignature.of(before).tokenizer_config != TextSignature.of(signature).tokenizer_config:
+            raise CheckpointError(
+                f"{source} was made with another vocabulary: the training texts or the tokenizer's settings or version "
+                "have changed. Give the same texts, or a file by dataset.vocab=PATH, or choose another hydra.run.dir."
+            )
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        signature = TextSignature.of(signature)
+        return (
+            f"texts of up to {signature.tokenizer_config.max_length} tokens, of a vocabulary of {signature.vocab_size}"
+        )
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: TextSource, signature: Signature, options: LoaderOptions
+    ) -> BatchLoader:  # fmt: skip
+        from mxtrain.text.loader import TextLoader
+
+        config = TextSignature.of(signature).tokenizer_config
+        return TextLoader(source, config, options, self.batches_per_pool)
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """All texts of the files; a place is `file:line`."""
+        self.text_columns()  # refuses a run without classes, whatever the files are
+        pairs, places = [], []
+        for name, found in read_each(names, self.read_unlabelled, skip_unreadable, unreadable):
+            for line, pair in found:
+                pairs.append(pair)
+                places.append(f"{name}:{line}")
+        return LabelledTexts(pairs), places
+
+    def copied_cells(
+        self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
+    ) -> Mapping[str, Mapping[str, str]]:
+        if not self.has_text_columns:
+            return super().copied_cells(names, columns, signature)
+        read, header = self.text_columns()
+        return copied_cells(names, columns, [str(name) for name in read]) if header or columns else {}
+
+    def text_columns(self) -> Tuple[List[Column], bool]:
+        """The columns of the texts in a table, and whether it has a header.
+
+        Raises:
+            DataError: the texts of this dataset have no classes.
+        """
+        raise DataError("predict names the classes of texts, and this run was trained to find hidden tokens.")
+
+    def read_unlabelled(self, path: str) -> List[Tuple[int, Pair]]:
+        """The texts of a file, and the lines that they end in: of a table by the dataset's columns, of any other file
+        one a line, a tab between two.
+
+        Raises:
+            DataError: the file cannot be read, or holds no pairs where pairs are classified.
+        """
+        columns, header = self.text_columns()
+        if ending_of(path) in TABLES:
+            rows = numbered_rows(path, columns, header)
+        else:
+            lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
+            rows = [(number, tuple(line.split("\t")) if len(columns) > 1 else (line,))
+                    for number, line in enumerate(lines, start=1) if line.strip()]  # fmt: skip
+        if not rows:
+            raise DataError(f"{path}: there is no text.")
+        for number, row in rows:
+            if len(row) < len(columns):
+                raise DataError(f"{path}, line {number}: there must be {len(columns)} texts, a tab between two.")
+        return [(number, (row[0], row[1] if len(columns) > 1 else None)) for number, row in rows]
+
+    def _labelled_splits(
+        self, name: str, train: TextTable, val: Optional[TextTable], test: Optional[TextTable],
+        classes: Sequence[str] = (), findings: Findings = STRICT,
+    ) -> Splits:  # fmt: skip
+        """Splits of texts and their classes.
+
+        Args:
+            name: of the data, for messages.
+            train: texts; what `val` and `test` lack is taken from it.
+            val, test: texts, or None where there is no such file.
+            classes: the classes in order; by default all that the training rows have, sorted.
+            findings: gets rows of other classes.
+        """
+        self.require_libraries()
+        names = list(classes) or sorted(train.names)
+        if len(names) < 2:
+            found = f"only the class '{names[0]}'" if names else "no class"
+            raise DataError(f"{name} has {found} in its training rows, and at least 2 classes are needed to learn.")
+        if not classes:
+            _warn_of_classes(name, train)
+        row_N, label_N = _labels(train, names, name, findings)
+        held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
+        parts = split_indices(label_N, *held, self.split_seed)
+        refuse_empty(name, len(parts[0]), len(val) if val is not None else len(parts[1]), self.val_fraction)
+
+        def of(given: Optional[TextTable], index: np.ndarray) -> Optional[AnyTexts]:
+            if given is not None:
+                kept, own_label_N = _labels(given, names, name, findings)
+                return given.build(own_label_N, kept)
+            return train.build(label_N[index], row_N[index]) if len(index) else None
+
+        kept, held_out = of(None, parts[0]), of(val, parts[1])
+        assert kept is not None and held_out is not None
+        return TextSplits(
+            kept, held_out, of(test, parts[2]), names,
+            build_tokenizer_config=lambda: self.tokenizer_config(kept.training_texts()),
+        )  # fmt: skip
+
+
+def open_lines(
+    names: Sequence[str], skip_unreadable: bool, unreadable: Dict[int, str], keep_empty: bool = False
+) -> Tuple[List[str], List[str]]:  # fmt: skip
+    """The lines of text files, and where each stands, `file:line`; see `BaseDataset.open_inputs`."""
+    texts, places = [], []
+    for name, content in read_each(names, read_text, skip_unreadable, unreadable):
+        lines = content.split("\n")
+        lines = lines[:-1] if not lines[-1] else lines
+        found = [(line, place) for place, line in enumerate(lines, start=1) if keep_empty or line.strip()]
+        texts += [line.rstrip("\r") for line, _ in found]
+        places += [f"{name}:{place}" for _, place in found]
+    return texts, places
+
+
+def _warn_of_classes(where: str, given: TextTable) -> None:
+    """Warns of classes that may be one, or none: of names that differ in case, spaces or normalisation alone, and of
+    names that programs write for missing values."""
+    for names in spelled_alike(given.names):
+        log.warning(
+            "%s: the labels %s differ in case, spaces or the encoding of accents alone, and are read as %d classes. If "
+            "they are one, write them alike.", where, " and ".join(map(repr, names[:4])), len(names),
+        )  # fmt: skip
+    count_K = np.bincount(given.name_N, minlength=len(given.names))
+    for name, count in zip(given.names, count_K.tolist()):
+        if name in MISSING_CELLS:
+            log.warning("%s: the label '%s' of %d rows is read as a class of its own. If it means that the label is "
+                        "missing, remove these rows.", where, name, count)  # fmt: skip
+
+
+def _labels(
+    given: TextTable, names: Sequence[str], where: str, findings: Findings
+) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """The rows whose class is known, and their classes."""
+    number = {name: index for index, name in enumerate(names)}
+    label_K = np.array([number.get(name, -1) for name in given.names], np.int32)
+    label_N = label_K[given.name_N]
+    shown = ", ".join(names[:SHOWN_CLASSES]) + (", ..." if len(names) > SHOWN_CLASSES else "")
+    for index in np.flatnonzero(label_N < 0).tolist():
+        found = given.names[given.name_N[index]]
+        place = DataPlace(where, record=index) if given.places is None else given.places[index]
+        remedy = f"{did_you_mean(found, names)} Classes: {shown}.".lstrip()
+        sentence = f"{where}: a row has the label '{found}'. {remedy}"
+        findings.refuse(Problem(UNKNOWN_CLASS, place, f"{place} has the label '{found}'.", remedy), sentence=sentence)
+    kept = np.flatnonzero(label_N >= 0)
+    return kept, label_N[kept]

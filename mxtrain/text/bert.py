@@ -1,0 +1,111 @@
+"""BERT: an encoder of text with a head for classes or for masked tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Optional, Tuple
+
+import pydantic
+
+from mxtrain.errors import ConfigError
+from mxtrain.text.model import TextModel
+from mxtrain.types import OpenFraction, Positive, Shapes, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.model.networks.bert import BertSizes
+
+SIZES: Dict[str, Dict[str, int]] = {
+    "small": {"num_layers": 2, "units": 128, "hidden_size": 512, "num_heads": 2, "max_length": 128},
+    "base": {"num_layers": 12, "units": 768, "hidden_size": 3072, "num_heads": 12, "max_length": 512},
+    "large": {"num_layers": 24, "units": 1024, "hidden_size": 4096, "num_heads": 16, "max_length": 512},
+}
+"""`base` and `large` are the published ones (table in section 3 of the paper)."""
+PUBLISHED = {
+    "base": "gluonnlp:bert_12_768_12_book_corpus_wiki_en_uncased",
+    "large": "gluonnlp:bert_24_1024_16_book_corpus_wiki_en_uncased",
+}
+"""Names of GluonNLP's weights, of English in lower case."""
+
+
+class Bert(TextModel):
+    """An encoder of transformer layers. Its head is chosen by the data: classes of texts, or masked tokens.
+
+    Parameter names are GluonNLP 0.10's, so `weights` may be one of its `.params` files, and it loads ours. Weights are
+    drawn from a normal distribution of standard deviation 0.02, whatever `init` says.
+
+    Source: Devlin et al., https://arxiv.org/abs/1810.04805.
+    """
+
+    tasks: ClassVar[Tuple[str, ...]] = (
+        "classification", "masked_language_modeling", "regression", "token_classification", "question_answering",
+    )  # fmt: skip
+
+    size: Literal["small", "base", "large"] = "small"
+    """Sizes where they are not given below: small (2 layers, 128 units, 2 heads), base (12, 768, 12), large (24, 1024,
+    16)."""
+    num_layers: Optional[Positive] = None
+    """Transformer layers."""
+    units: Optional[Positive] = None
+    """Width of what passes between layers."""
+    hidden_size: Optional[Positive] = None
+    """Width inside the feed-forward part of a layer."""
+    num_heads: Optional[Positive] = None
+    """Attention heads; they divide the units."""
+    max_length: Optional[Positive] = None
+    """Longest text in tokens: rows of the table of positions. None = 512 of the published sizes; of small 128, or
+    dataset.max_length if that is more."""
+    dropout: OpenFraction = 0.1
+    """Probability that something is dropped while training: embeddings, attention, and what is added to a layer's
+    input."""
+
+    @property
+    def published_name(self) -> str:
+        """See `Model.published_name`."""
+        return next((name for size, name in PUBLISHED.items() if self.sizes() == SIZES[size]), "")
+
+    @pydantic.model_validator(mode="after")
+    def _check_heads(self) -> Bert:
+        sizes = self.sizes()
+        if sizes["units"] % sizes["num_heads"]:
+            raise ValueError(
+                f"num_heads must divide units, but {sizes['units']} / {sizes['num_heads']} is no whole number"
+            )
+        return self
+
+    def sizes(self) -> Dict[str, int]:
+        """The numbers of `size`, overridden by the ones that are given."""
+        return {name: getattr(self, name) or number for name, number in SIZES[self.size].items()}
+
+    def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
+        """The network, uninitialised; a fourth input are positions of masked tokens.
+
+        Raises:
+            ConfigError: texts may be longer than the network can take.
+        """
+        from mxtrain.model.networks import bert as bert_network
+
+        given = self._checked_sizes(input_shape)
+        if len(input_shape) == 4:
+            return bert_network.BertNetwork(vocab_size, given, bert_network.Head.MASKED, prefix="bert_")
+        return bert_network.BertClassifier(num_classes, vocab_size, given, prefix="")
+
+    def build_tagger(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
+        """See `TextModel.build_tagger`; raises as `build_text`."""
+        from mxtrain.model.networks import bert as bert_network
+
+        return bert_network.BertTagger(num_classes, vocab_size, self._checked_sizes(input_shape), prefix="")
+
+    def _checked_sizes(self, input_shape: Shapes) -> BertSizes:
+        from mxtrain.model.networks.bert import BertSizes
+
+        sizes: Any = self.sizes()
+        longest = shapes_of(input_shape)[0][0]
+        if self.size == "small" and self.max_length is None:  # no published weights set a limit
+            sizes["max_length"] = max(sizes["max_length"], longest)
+        if longest > sizes["max_length"]:
+            raise ConfigError(
+                f"dataset.max_length={longest}: the network takes texts of at most {sizes['max_length']} tokens. Type "
+                f"dataset.max_length={sizes['max_length']}, or model.max_length={longest}."
+            )
+        return BertSizes(**sizes, dropout=self.dropout)

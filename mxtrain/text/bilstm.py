@@ -1,0 +1,38 @@
+"""A bidirectional LSTM over text that scores each token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Tuple
+
+from mxtrain.text.model import TextModel
+from mxtrain.types import OpenFraction, Positive, Shapes
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+class BiLSTM(TextModel):
+    """Embeddings, layers of LSTMs in both directions, and a dense layer that scores each token.
+
+    Source: Huang et al., "Bidirectional LSTM-CRF Models for Sequence Tagging", https://arxiv.org/abs/1508.01991,
+    without the CRF.
+    """
+
+    tasks: ClassVar[Tuple[str, ...]] = ("token_classification", "question_answering")
+    num_token_types: ClassVar[int] = 3
+
+    embed_size: Positive = 64
+    """Width of the embedding of a token."""
+    units: Positive = 96
+    """Units of each direction."""
+    num_layers: Positive = 2
+    """Layers of both directions."""
+    dropout: OpenFraction = 0.1
+    """Probability that something is dropped in training of what enters each layer and the last one."""
+
+    def build_tagger(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
+        from mxtrain.model.networks.bilstm import BiLSTMTagger
+
+        return BiLSTMTagger(
+            num_classes, vocab_size, self.embed_size, self.units, self.num_layers, self.dropout, prefix=""
+        )

@@ -1,0 +1,1 @@
+"""Datasets of texts with a class each."""

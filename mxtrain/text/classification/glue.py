@@ -1,0 +1,167 @@
+"""The GLUE benchmark's tasks in the files in which it publishes them.
+
+Source: https://gluebenchmark.com/tasks; Wang et al., "GLUE", https://arxiv.org/abs/1804.07461.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, NamedTuple, Optional, Tuple
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.base import Samples, Splits
+from mxtrain.data.checking.problems import (
+    NOT_A_NUMBER,
+    STRICT,
+    DataPlace,
+    Findings,
+    NothingLeft,
+    Problem,
+    attempt,
+)
+from mxtrain.data.loading.regular_files import exists, refuse_shared
+from mxtrain.data.loading.splitting import refuse_empty
+from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
+from mxtrain.data.signature import Signature
+from mxtrain.data.table.columns import Column
+from mxtrain.errors import DataError
+from mxtrain.files.text_numbers import parse_finite
+from mxtrain.text.base import TextDataset
+from mxtrain.text.signature import TextSplits
+from mxtrain.text.text_files import AnyTexts, TextTable, read_table
+from mxtrain.types import OpenFraction, PathText
+
+if TYPE_CHECKING:
+    from mxtrain.model.base import Model
+
+
+class TableLayout(NamedTuple):
+    """The layout of one task's files: the folder, and columns by name, or by number where there is no header."""
+
+    folder: str
+    columns: List[Column]
+    classes: List[str]
+    val: str = "dev"
+    test: Optional[str] = None
+
+
+ENTAILMENT = ["entailment", "not_entailment"]
+LAYOUTS: Dict[str, TableLayout] = {
+    "cola": TableLayout("CoLA", [3, 1], ["0", "1"]),
+    "sst2": TableLayout("SST-2", ["sentence", "label"], ["0", "1"]),
+    "mrpc": TableLayout("MRPC", ["#1 String", "#2 String", "Quality"], ["0", "1"]),
+    "qqp": TableLayout("QQP", ["question1", "question2", "is_duplicate"], ["0", "1"]),
+    "mnli": TableLayout(
+        "MNLI", ["sentence1", "sentence2", "gold_label"], ["neutral", "entailment", "contradiction"],
+        "dev_matched", "dev_mismatched",
+    ),
+    "qnli": TableLayout("QNLI", ["question", "sentence", "label"], ENTAILMENT),
+    "rte": TableLayout("RTE", ["sentence1", "sentence2", "label"], ENTAILMENT),
+    "wnli": TableLayout("WNLI", ["sentence1", "sentence2", "label"], ["0", "1"]),
+    "stsb": TableLayout("STS-B", ["sentence1", "sentence2", "score"], []),
+}  # fmt: skip
+
+
+class Glue(TextDataset):
+    """A task of GLUE. GLUE's test labels are secret: its development split is what validation measures."""
+
+    has_text_columns: ClassVar[bool] = True
+
+    root: PathText = "data/glue"
+    """Folder that holds the tasks' folders: CoLA, SST-2, MRPC, QQP, MNLI, QNLI, RTE, WNLI, STS-B; by default in the
+    folder that MXTRAIN_DATA names, else in data/."""
+    task: Literal["cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "stsb"] = "sst2"
+    """The task; mnli is measured on its matched split, and at the end on the mismatched one; stsb is a regression, how
+    alike two sentences are, from 0 to 5: type task=regression."""
+    max_length: Annotated[int, pydantic.Field(ge=8)] = 128
+    val_fraction: OpenFraction = 0.0
+    """Not used: the development split is what validation measures."""
+
+    @property
+    def tasks(self) -> Tuple[str, ...]:  # type: ignore[override]
+        """The kind of the chosen task, by the name of our own task."""
+        return ("regression",) if self.task == "stsb" else ("classification",)
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        signature = super().infer_signature(splits, model)
+        return signature if splits.class_names else with_target_scale(signature, _targets_of(splits.train))
+
+    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+        super().check_compatible(signature, before, source)
+        require_same_scale(signature, before, source)
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        said = super().remark(signature, splits)
+        return said if splits.class_names else f"{said}; {target_remark(signature, _targets_of(splits.val))}"
+
+    def text_columns(self) -> Tuple[List[Column], bool]:
+        return LAYOUTS[self.task].columns[:-1], self.task != "cola"
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        layout = LAYOUTS[self.task]
+        folder = Path(self.root) / layout.folder
+        names = ["train", layout.val, layout.test]
+        missing = [f"{name}.tsv" for name in names if name and not exists(folder / f"{name}.tsv")]
+        if missing:
+            raise DataError(
+                f"{folder} lacks {', '.join(missing)}. Get the task '{self.task}' from https://gluebenchmark.com/tasks "
+                "and unpack it there, or name another folder by dataset.root=FOLDER."
+            )
+        files = {name: folder / f"{name}.tsv" for name in names if name}
+        refuse_shared({name: [path] for name, path in files.items()}, findings)
+        found = {name: attempt(findings, DataPlace(str(path)), partial(self._rows, path, layout, findings))
+                 for name, path in files.items()}  # fmt: skip
+        if None in found.values():
+            raise NothingLeft(f"{folder}: a table cannot be read.")
+        train, val, test = (found.get(name) if name else None for name in names)
+        assert train is not None and val is not None
+        if not layout.classes:
+            return self._scored_splits(train, val, test, str(folder), findings)
+        return self._labelled_splits(str(folder), train, val, test, layout.classes, findings)
+
+    def _scored_splits(
+        self, train: TextTable, val: TextTable, test: Optional[TextTable], name: str, findings: Findings
+    ) -> Splits:
+        self.require_libraries()
+        refuse_empty(name, len(train), len(val), self.val_fraction)
+        kept, held_out = (_scored(table, name, findings) for table in (train, val))
+        return TextSplits(
+            kept, held_out, None if test is None else _scored(test, name, findings), [],
+            build_tokenizer_config=lambda: self.tokenizer_config(kept.training_texts()),
+        )  # fmt: skip
+
+    def _rows(self, path: Path, layout: TableLayout, findings: Findings) -> TextTable:
+        # Some published rows (QQP) end early; the benchmark's own code leaves them out.
+        # Quotes are characters in all of them.
+        return read_table(
+            path, layout.columns, layout.folder != "CoLA", skip_short=True, findings=findings, form=".tsv"
+        )
+
+
+def _targets_of(source: Samples) -> np.ndarray:
+    found: np.ndarray = source.read_labels()  # type: ignore[attr-defined]  # they are texts
+    return found
+
+
+def _scored(table: TextTable, name: str, findings: Findings) -> AnyTexts:
+    """Texts with the number that is their name."""
+    assert table.places is not None
+    read = [parse_finite(said) for said in table.names]
+    scores = np.array([0.0 if score is None else score for score in read], np.float32)
+    is_wrong_N = np.isin(table.name_N, [number for number, score in enumerate(read) if score is None])
+    for index in np.flatnonzero(is_wrong_N).tolist():
+        place, number = table.places[index], int(table.name_N[index])
+        fact = f"{place}: the score is '{table.names[number]}', no number."
+        problem = Problem(NOT_A_NUMBER, place, fact, "Correct or remove it.")
+        findings.refuse(problem, sentence=f"{name}: a score is no number: '{table.names[number]}'.")
+    kept = np.flatnonzero(~is_wrong_N)
+    return table.build(scores[table.name_N[kept]], kept)

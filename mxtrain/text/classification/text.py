@@ -1,0 +1,172 @@
+"""Text datasets: labelled texts or pairs of texts, and plain text for masked language modeling."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import pydantic
+
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.data.loading.randomness import Draw, bits
+from mxtrain.data.loading.regular_files import refuse_shared
+from mxtrain.data.loading.splitting import count_held_out, refuse_empty
+from mxtrain.data.loading.text_stream import ending_of
+from mxtrain.data.table.columns import Column, names_of_columns, require_column
+from mxtrain.errors import DataError
+from mxtrain.text.base import TextDataset
+from mxtrain.text.signature import TextSplits
+from mxtrain.text.sources import PlainTexts
+from mxtrain.text.stored_sources import StoredDocuments
+from mxtrain.text.text_files import (
+    TextTable,
+    list_text_files,
+    read_documents,
+    read_table,
+    table_in_memory,
+)
+from mxtrain.text.translation import reference_text
+from mxtrain.types import BatchSize, OpenFraction, PathText, ProperFraction
+
+AnyDocuments = Union[PlainTexts, StoredDocuments]
+TEXT_ENDINGS = (".txt", ".txt.gz")
+"""Of the files in a folder that are read."""
+
+
+class Text(TextDataset):
+    """Texts, or pairs of them, and their classes: from files, or passages of Python's reference by chapter."""
+
+    has_text_columns: ClassVar[bool] = True
+
+    train: Optional[PathText] = None
+    """File of training texts: .tsv, .csv or .jsonl; null = passages of Python's language reference, by chapter."""
+    val: Optional[PathText] = None
+    """File of validation texts; null = val_fraction of the training texts."""
+    test: Optional[PathText] = None
+    """File of test texts; null = test_fraction of the training texts."""
+    sentence: Column = "sentence"
+    """Column of the text: its name, or its number from 0."""
+    sentence2: Optional[Column] = None
+    """Column of a second text, where pairs are classified."""
+    label: Column = "label"
+    """Column of the class."""
+    header: bool = True
+    """If true, the first row of a TSV or CSV file names the columns."""
+    test_fraction: OpenFraction = 0.15
+    """Share of the training samples held out for testing where there is no file of them."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_files(self) -> Text:
+        if self.train is None and (self.val or self.test or self.sentence2 is not None):
+            raise ValueError("val, test and sentence2 need train: the file of the training texts")
+        return self
+
+    def text_columns(self) -> Tuple[List[Column], bool]:
+        return [column for column in (self.sentence, self.sentence2) if column is not None], self.header
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        if self.train is None:
+            given = table_in_memory(reference_text.by_chapter())
+            return self._labelled_splits("Python's reference", given, None, None)
+        named = {"train": self.train, "val": self.val, "test": self.test}
+        paths = {name: path for name, path in named.items() if path is not None}
+        tables = {name: attempt(findings, DataPlace(path), partial(self._rows, path, findings))
+                  for name, path in paths.items()}  # fmt: skip
+        if tables["train"] is None or None in tables.values():
+            raise NothingLeft(f"{self.train}: a table cannot be read.")
+        refuse_shared({name: [path] for name, path in paths.items()}, findings)
+        return self._labelled_splits(
+            self.train, tables["train"], tables.get("val"), tables.get("test"), findings=findings
+        )
+
+    def _rows(self, path: str, findings: Findings) -> TextTable:
+        self._require_columns(path)
+        found = read_table(path, [*self.text_columns()[0], self.label], self.header, findings=findings)
+        if not len(found.name_N):
+            raise DataError(f"{path} has no rows.")
+        return found
+
+
+    def _require_columns(self, path: str) -> None:
+        """Raises: DataError: the header of a table lacks a column that a setting names."""
+        if not self.header or ending_of(path) not in (".tsv", ".csv"):
+            return
+        try:
+            names = names_of_columns(path)
+        except DataError:
+            return  # said where the rows are read
+        for setting, column in (("sentence", self.sentence), ("sentence2", self.sentence2), ("label", self.label)):
+            if isinstance(column, str):
+                require_column(f"dataset.{setting}", column, path, names)
+
+
+class MaskedText(TextDataset):
+    """Plain text of which some tokens are hidden, others in each epoch, to be found by the network."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
+
+    train: Union[None, PathText, List[PathText]] = None
+    """Text files, or folders of .txt files: an empty line ends a paragraph, a file a document; null = Python's
+    language reference."""
+    val: Union[None, PathText, List[PathText]] = None
+    """The same for validation; null = val_fraction of the paragraphs."""
+    batch_size: BatchSize = 32
+    mask_fraction: ProperFraction = 0.15
+    """Share of a sample's tokens to find."""
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.require_libraries()
+        given: AnyDocuments = (
+            PlainTexts(reference_text.documents()) if self.train is None else _read(self.train, findings)
+        )
+        val = _read(self.val, findings) if self.val is not None else None
+        if self.train is not None and self.val is not None:
+            named = {"train": self.train, "val": self.val}
+            refuse_shared({name: list_text_files(some, TEXT_ENDINGS) for name, some in named.items()}, findings)
+        parts: Sequence[AnyDocuments] = self._hold_out(given) if val is None else [given, val]
+        name = "Python's reference" if self.train is None else f"dataset.train={self.train}"
+        if val is None and given.num_paragraphs == 1:
+            raise DataError(
+                f"{name} is a single paragraph, so none can be held out. An empty line ends a paragraph: put one "
+                "between texts, or name a text for validation by dataset.val=FILE."
+            )
+        refuse_empty(name, parts[0].num_paragraphs, parts[1].num_paragraphs, self.val_fraction)
+        test = parts[2] if len(parts) > 2 and len(parts[2]) else None
+        return TextSplits(
+            parts[0], parts[1], test, class_names=[],
+            build_tokenizer_config=lambda: self.tokenizer_config(parts[0].training_texts(), self.mask_fraction),
+        )  # fmt: skip
+
+    def _hold_out(self, given: AnyDocuments) -> List[AnyDocuments]:
+        """[train, val, test], paragraph by paragraph."""
+        count = given.num_paragraphs
+        order = np.argsort(bits(self.split_seed, 0, np.arange(count), Draw.SPLIT), kind="stable")
+        part_P = np.zeros(count, np.int8)
+        num_val, num_test = count_held_out(count, self.val_fraction, self.test_fraction, count - 1)
+        part_P[order[:num_val]] = 1
+        part_P[order[num_val : num_val + num_test]] = 2
+        return [given.part(np.flatnonzero(part_P == number)) for number in range(3)]
+
+
+def _read(given: Union[str, List[str]], findings: Findings) -> StoredDocuments:
+    """The paragraphs of each file.
+
+    Raises:
+        DataError: a file is missing or no UTF-8 text, or there is no text.
+    """
+    found = read_documents(list_text_files(given, TEXT_ENDINGS, findings), findings)
+    if not found.num_paragraphs:
+        raise DataError(f"{given}: there is no text; give .txt files, or folders of them.")
+    return found

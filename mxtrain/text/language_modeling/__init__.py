@@ -1,0 +1,1 @@
+"""Language models: the next token of a running text, or hidden tokens of it."""

@@ -1,0 +1,90 @@
+"""GPT: a decoder of text that predicts the next token, in the style of GPT-2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Optional, Tuple, Union
+
+import pydantic
+
+from mxtrain.errors import ConfigError
+from mxtrain.model.networks.layers import Gelu
+from mxtrain.text.model import TextModel
+from mxtrain.types import OpenFraction, Positive, Shapes, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+SIZES: Dict[str, Dict[str, Optional[int]]] = {
+    "small": {"num_layers": 2, "units": 128, "num_heads": 4, "max_length": None},
+    "gpt2": {"num_layers": 12, "units": 768, "num_heads": 12, "max_length": 1024},
+    "gpt2-medium": {"num_layers": 24, "units": 1024, "num_heads": 16, "max_length": 1024},
+    "gpt2-large": {"num_layers": 36, "units": 1280, "num_heads": 20, "max_length": 1024},
+    "gpt2-xl": {"num_layers": 48, "units": 1600, "num_heads": 25, "max_length": 1024},
+}
+"""All but `small` are the published ones (table 2 of the paper, whose numbers of parameters are mended in its code)."""
+
+
+class Gpt(TextModel):
+    """Transformer layers of which each token sees those before it, a layer norm before each part, GELU, and an output
+    layer whose weights are the embeddings.
+
+    Weights are drawn from a normal distribution of standard deviation 0.02, and smaller where many layers are added up,
+    whatever `init` says.
+
+    Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (2019).
+    """
+
+    tasks: ClassVar[Tuple[str, ...]] = ("language_modeling",)
+
+    size: Literal["small", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"] = "small"
+    """Sizes where they are not given below: small (2 layers, 128 units, 4 heads), gpt2 (12, 768, 12), gpt2-medium (24,
+    1024, 16), gpt2-large (36, 1280, 20), gpt2-xl (48, 1600, 25)."""
+    num_layers: Optional[Positive] = None
+    """Transformer layers."""
+    units: Optional[Positive] = None
+    """Width of what passes between layers; four times as wide inside their feed-forward parts."""
+    num_heads: Optional[Positive] = None
+    """Attention heads; they divide the units."""
+    max_length: Optional[Positive] = None
+    """Most tokens that are seen at a time: rows of the table of positions; by default 1024 of the published sizes, and
+    dataset.max_length of small."""
+    dropout: OpenFraction = 0.1
+    """Probability that something is dropped while training: embeddings, attention, and what is added to a layer's
+    input."""
+    gelu: Gelu = "erf"
+    """Form of GELU: tanh, as GPT-2 has it, for published weights; or erf, the exact one. `model=gpt` chooses tanh; a
+    description without it is of a version that had erf alone."""
+    output_chunks: Union[Literal["auto"], Positive] = "auto"
+    """Parts of a window whose scores are computed one after the other; auto = 8 at most, with a large vocabulary."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_heads(self) -> Gpt:
+        sizes = self.sizes(1)
+        if sizes["units"] % sizes["num_heads"]:
+            raise ValueError(
+                f"num_heads must divide units, but {sizes['units']} / {sizes['num_heads']} is no whole number"
+            )
+        return self
+
+    def sizes(self, length: int) -> Dict[str, int]:
+        """The numbers of `size`, overridden by the ones that are given; `length` tokens in a window."""
+        return {name: getattr(self, name) or number or length for name, number in SIZES[self.size].items()}
+
+    def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
+        """The network, uninitialised.
+
+        Raises:
+            ConfigError: windows are longer than the network can take.
+        """
+        from mxtrain.text.networks import gpt
+        from mxtrain.text.networks.language import num_chunks
+
+        length = shapes_of(input_shape)[0][0]
+        sizes = self.sizes(length)
+        if length > sizes["max_length"]:
+            raise ConfigError(
+                f"dataset.max_length={length}: the network takes at most {sizes['max_length']} tokens. Type "
+                f"dataset.max_length={sizes['max_length']}, or model.max_length={length}."
+            )
+        given = gpt.GptSizes(**sizes, dropout=self.dropout, gelu=self.gelu)
+        return gpt.GptNetwork(vocab_size, length, given, num_chunks(self.output_chunks, length, vocab_size), prefix="")

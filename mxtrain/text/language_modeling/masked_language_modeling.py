@@ -1,0 +1,49 @@
+"""Masked language modeling: predicts the hidden tokens of a text.
+
+Legend: B batch, M hidden tokens of a sample, K tokens of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, List, Tuple
+
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.task.base import Task
+from mxtrain.text.signature import TextSignature
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.types import Batch
+
+
+class MaskedLanguageModeling(Task):
+    """Scores (B, M, K) against token indices (B, M), -1 for positions that do not count."""
+
+    name: ClassVar[str] = "masked_language_modeling"
+    predicts: ClassVar[bool] = False
+    dataset_options: ClassVar[Tuple[str, ...]] = ("masked_text",)
+    model_option: ClassVar[str] = "bert"
+    loss_option: ClassVar[str] = "masked_softmax_cross_entropy"
+    metric_option: ClassVar[str] = "masked_accuracy"
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        loss = description.loss
+        if not isinstance(loss, CustomLoss):
+            return
+        if not loss.dense_labels:
+            loss.refuse_smoothing("token")
+        loss.refuse_counting_ignored("positions without a hidden token", self.loss_option)
+
+    def num_classes(self, signature: Signature) -> int:
+        return TextSignature.of(signature).vocab_size
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
+        return [(TextSignature.of(signature).tokenizer_config.num_masked, self.num_classes(signature))]
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        """The likeliest token of each hidden one, (B, M)."""
+        return outputs[0].argmax(axis=-1)

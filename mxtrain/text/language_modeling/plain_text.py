@@ -1,0 +1,177 @@
+"""Running text whose next token is to be predicted: text files, the files of WikiText and PTB, or Python's own
+documentation, which is always there."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Sequence, Tuple, Union
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.base import Samples, Splits
+from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.loading.randomness import Draw, bits
+from mxtrain.data.loading.regular_files import refuse_shared
+from mxtrain.data.loading.splitting import count_held_out, refuse_empty
+from mxtrain.data.signature import Signature
+from mxtrain.errors import ConfigError, DataError
+from mxtrain.text.base import TextDataset, open_lines
+from mxtrain.text.language_modeling import python_documentation
+from mxtrain.text.language_modeling.running_text import (
+    StoredText,
+    TextLayout,
+    TextsAtHand,
+    read_running_text,
+    texts_by_split,
+)
+from mxtrain.text.signature import TextSignature, TextSplits
+from mxtrain.text.text_files import list_text_files
+from mxtrain.text.tokenizing.kinds import TokenizerKind
+from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.model.base import Model
+
+TEXT_ENDINGS = (".txt", ".txt.gz", ".tokens", ".tokens.gz")
+"""Of the files in a folder that are read; WikiText's end in .tokens."""
+Files = Union[None, PathText, List[PathText]]
+AnyText = Union[TextsAtHand, StoredText]
+
+
+class PlainText(TextDataset):
+    """Running text, cut into windows of `max_length` tokens."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("language_modeling",)
+
+    train: Files = None
+    """Text files, or folders of .txt and .tokens files, one or a list; null = the docstrings and help topics of Python
+    itself, divided by source file."""
+    val: Files = None
+    """The same for validation; null = the last val_fraction of the training text."""
+    test: Files = None
+    """The same for testing; null = the last test_fraction of the training text."""
+    rows: Literal["auto", "go_on", "shuffled"] = "auto"
+    """Layout of batches: go_on = one stream of text per row, continued from batch to batch; shuffled = windows in
+    random order; auto = go_on for networks with a recurrent state, otherwise shuffled."""
+    keep_empty_lines: bool = False
+    """If true, an empty line also counts as an <eos>, with tokenizer=words, where each line ends in one."""
+    tokenizer: TokenizerKind = "bpe"
+    """Kind of a trained vocabulary: bpe (byte-level), wordpiece, unigram, sentencepiece_bpe, words (each line ends in
+    <eos>) or characters; auto = wordpiece, or what `vocab` is."""
+    vocab_size: Annotated[int, pydantic.Field(ge=100)] = 1000
+    lowercase: bool = False
+    largest_batch: ClassVar[int] = 16
+    batch_size: BatchSize = "auto"
+    """Rows per optimizer step, over all devices and workers together; auto = 16, or fewer where there are few
+    samples."""
+    eval_batch_size: Positive = 16
+    """Rows per batch of an evaluation."""
+    val_fraction: OpenFraction = 0.08
+    """Share of the training text held out for validation where there are no files of it."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_files(self) -> PlainText:
+        if self.train is None and (self.val or self.test):
+            raise ValueError("val and test need train: the files of the training text")
+        if self.keep_empty_lines and self.tokenizer != "words":
+            raise ValueError(
+                "keep_empty_lines=true is for tokenizer=words, where each line ends in <eos>; with other tokenizers "
+                "the text is kept as it is"
+            )
+        return self
+
+    @property
+    def layout(self) -> TextLayout:
+        """Returns the unit that `<eos>` ends: with words each line, as in WikiText and PTB, otherwise each document."""
+        return TextLayout(self.tokenizer == "words", self.keep_empty_lines)
+
+    def for_model(self, model: Model) -> PlainText:
+        """See `BaseDataset.for_model`: whether rows go on."""
+        carries = bool(model.state_shapes)
+        if self.rows == "shuffled" and carries:
+            raise ConfigError(
+                "dataset.rows=shuffled: this model carries its state from batch to batch, so each row must go on. "
+                "Leave dataset.rows out."
+            )
+        continues_previous = carries if self.rows == "auto" else self.rows == "go_on"
+        return self.model_copy(update={"rows": "go_on" if continues_previous else "shuffled"})
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.require_libraries()
+        parts = self._documentation() if self.train is None else self._files(findings)
+        name = "Python's documentation" if self.train is None else f"dataset.train={self.train}"
+        refuse_empty(name, len(parts[0]), len(parts[1]), self.val_fraction)
+        return TextSplits(
+            parts[0], parts[1], parts[2] if len(parts[2]) else None, class_names=[],
+            build_tokenizer_config=lambda: self.tokenizer_config(parts[0].training_texts()),
+        )  # fmt: skip
+
+    def _documentation(self) -> Sequence[AnyText]:
+        found = python_documentation.documents()
+        order = np.argsort(bits(self.split_seed, 0, np.arange(len(found)), Draw.SPLIT), kind="stable")
+        num_val, num_test = count_held_out(len(found), self.val_fraction, self.test_fraction, len(found) - 1)
+        part_D = np.zeros(len(found), np.int8)
+        part_D[order[:num_val]] = 1
+        part_D[order[num_val : num_val + num_test]] = 2
+        return texts_by_split(found, part_D.tolist())
+
+    def _files(self, findings: Findings) -> Sequence[AnyText]:
+        """Train, val and test; what has no files is the end of the training text."""
+        named = {"train": self.train, "val": self.val, "test": self.test}
+        files = {
+            name: list_text_files(some, TEXT_ENDINGS, findings) for name, some in named.items() if some is not None
+        }
+        for name in [name for name, paths in files.items() if not paths]:
+            raise DataError(f"dataset.{name}={named[name]}: there is no file of {' or '.join(TEXT_ENDINGS)} in it.")
+        refuse_shared(files, findings)
+        read = partial(read_running_text, layout=self.layout, findings=findings)
+        found = {name: read(paths) for name, paths in files.items()}
+        whole = found["train"]
+        shares = (0.0 if "val" in found else self.val_fraction, 0.0 if "test" in found else self.test_fraction)
+        num_val, num_test = count_held_out(len(whole), *shares, len(whole) - 1)
+        if "val" not in found and not num_val:
+            instead = " or type dataset.val_fraction=0.1," if not self.val_fraction and len(whole) > 1 else ""
+            raise DataError(
+                f"dataset.train={self.train} is too short to hold out dataset.val_fraction={self.val_fraction:g}: it "
+                f"is only divided at the ends of lines. Give it more lines,{instead} or give a text for validation by "
+                "dataset.val=FILE."
+            )
+        end = len(whole) - num_test
+        val, test = found.get("val", whole.part(end - num_val, end)), found.get("test", whole.part(end, len(whole)))
+        return [whole.part(0, end - num_val), val, test]
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        """Tokens, the tokens behind them, and what the network carries from batch to batch."""
+        config = TextSplits.of(splits).build_tokenizer_config()
+        config.tokenizer.require("eos", "language modeling")
+        tokens = (config.max_length,)
+        return TextSignature((tokens, tokens, *model.state_shapes), tokenizer_config=config)
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        return f"windows of {self.max_length} tokens, of a vocabulary of {TextSignature.of(signature).vocab_size}"
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: AnyText, signature: Signature, options: LoaderOptions
+    ) -> BatchLoader:  # fmt: skip
+        from mxtrain.text.language_modeling.running_loader import PromptLoader, RunningLoader
+
+        config = TextSignature.of(signature).tokenizer_config
+        if options.in_order:  # each sample by itself
+            return PromptLoader(source.prompts(config), options, length=config.max_length)
+        text = source.encode(config)
+        return RunningLoader(text, options, length=config.max_length, continues_previous=self.rows == "go_on")
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """Each line of the files is to be continued; a place is `file:line`."""
+        texts, places = open_lines(names, skip_unreadable, unreadable)
+        return TextsAtHand(texts), places

@@ -1,0 +1,76 @@
+"""Report of `eval` for language models: metrics beside those of n-gram models on the same split."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, List, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.errors import DataError
+from mxtrain.task.ngrams import KneserNey
+from mxtrain.task.report import Report
+from mxtrain.text.signature import TextSignature
+from mxtrain.types import Artifact, Table
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.text.language_modeling.running_text import RunningText
+    from mxtrain.types import Batch
+
+MOST_COUNTED = 20_000_000
+"""Tokens of the training text that n-grams are counted in: its first ones."""
+HEADER = ("model", "perplexity", "bits per byte")
+
+
+class LanguageReport(Report):
+    """A table of the network and of interpolated Kneser-Ney models, which are counted when it is asked for.
+
+    Args:
+        description: of the run; its dataset has the training text.
+        signature: of the network.
+        source: the split that is measured.
+        sizes: of the n-gram models.
+    """
+
+    def __init__(self, description: Description, signature: Signature, source: object, sizes: Sequence[int]) -> None:
+        self._description, self._signature, self._source, self._sizes = description, signature, source, sizes
+        self._sums: List[NDArray] = []
+
+    def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
+        """See `Report`."""
+        from mxtrain.engine.backend import nd
+
+        label_BT, bytes_B = batch.targets
+        self._sums.append(nd.stack(outputs[0].sum(), (label_BT >= 0).sum(), bytes_B.sum(), axis=0).reshape((3,)))
+
+    def artifacts(self, title: str) -> List[Artifact]:
+        """See `Report`."""
+        total, count, size = np.sum([one.asnumpy().astype(np.float64) for one in self._sums], axis=0)
+        rows = [("this network", *_figures(total, count, size)), *self._ngram_rows()]
+        return [Table("language_models", HEADER, rows)]
+
+    def _ngram_rows(self) -> List[Tuple[Union[str, float], ...]]:
+        config = TextSignature.of(self._signature).tokenizer_config
+        if not self._sizes:
+            return []
+        try:
+            trained: RunningText = self._description.dataset.open().train.encode(config)  # type: ignore[attr-defined]
+        except DataError as error:
+            return [(f"no n-gram model, for the training text cannot be read: {error}", "", "")]
+        measured: RunningText = self._source.encode(config)  # type: ignore[attr-defined]
+        rows: List[Tuple[Union[str, float], ...]] = []
+        for order in self._sizes:
+            model = KneserNey(trained.token_N[:MOST_COUNTED], order, config.size)
+            total = -float(model.log_probabilities(measured.token_N).sum())
+            figures = _figures(total, len(measured.token_N) - 1, measured.num_bytes)
+            rows.append((f"interpolated Kneser-Ney {order}-gram", *figures))
+        return rows
+
+
+def _figures(total: float, count: float, num_bytes: float) -> Tuple[float, float]:
+    """Perplexity and bits per byte of a sum of -log p over some tokens."""
+    return round(math.exp(total / max(count, 1)), 3), round(total / math.log(2) / max(num_bytes, 1), 4)

@@ -1,0 +1,230 @@
+"""Running text as one flat array of tokens: texts one behind the other, an `<eos>` behind each line or document.
+
+Legend: N tokens of a split, R records of a store.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.problems import DataPlaces, Findings
+from mxtrain.data.corpus.shards import Ragged, Shards
+from mxtrain.data.loading.text_stream import open_text
+from mxtrain.errors import DataError
+from mxtrain.text.encoded import encode_texts
+from mxtrain.text.stored import TEXT, StoredColumn, Tail, TextRecord, prepare_tokens
+from mxtrain.text.text_checks import ParagraphChecks
+from mxtrain.text.text_files import name_of, prepare_texts, readable_records
+from mxtrain.text.tokenizing.kinds import TextsInMemory, TrainingTexts
+
+if TYPE_CHECKING:
+    from mxtrain.data.checking.checks import Checks
+    from mxtrain.text.tokenizing.config import TokenizerConfig
+
+PIECE_CHARACTERS = 1 << 11
+"""Of a document, after which the next empty line ends a record."""
+SHOWN_TOKENS = 16
+"""Of a text of a split, that the network is given when it is shown how it goes on."""
+LONGEST_PIECE = 1 << 14
+"""Of a document without empty lines, after which the next line ends a record."""
+FEWEST_PIECES = 50
+"""Of texts too short for so many of these, records are smaller, so that a share of them can be held out."""
+
+
+class TextLayout(NamedTuple):
+    """The unit of running text that an `<eos>` token ends.
+
+    Attributes:
+        by_line: each line, as in the files of PTB and WikiText; else each document.
+        keeps_empty: whether an empty line is one, too.
+    """
+
+    by_line: bool = False
+    keeps_empty: bool = False
+
+
+class RunningText(NamedTuple):
+    """The tokens of a split, as they are read.
+
+    Attributes:
+        token_N: all of them in order, perhaps mapped from a file.
+        num_bytes: of the text that they are of, in UTF-8.
+    """
+
+    token_N: np.ndarray
+    num_bytes: int
+
+
+class TextsAtHand:
+    """Running text in memory; each text ends in `<eos>`.
+
+    Args:
+        texts: one behind the other.
+        prompt_tokens: how many tokens from the beginning of each are a prompt; None = all.
+    """
+
+    def __init__(self, texts: Sequence[str], prompt_tokens: Optional[int] = None) -> None:
+        self.texts = list(texts)
+        self._prompt_tokens = prompt_tokens
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def take(self, indices: Sequence[int]) -> TextsAtHand:
+        """Some of the texts; those beyond the end are left out."""
+        return TextsAtHand([self.texts[index] for index in indices if index < len(self)], SHOWN_TOKENS)
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each text."""
+        return ParagraphChecks(self.texts, None)
+
+    def training_texts(self) -> TrainingTexts:
+        """Returns the texts from which a vocabulary is built."""
+        return TextsInMemory(self.texts)
+
+    def prompts(self, config: TokenizerConfig) -> Ragged:
+        """The tokens of each text by itself, without an end."""
+        found = encode_texts(config.tokenizer, self.texts)
+        if self._prompt_tokens is None:
+            return found
+        length_N = np.minimum(found.length, self._prompt_tokens)
+        rows = [found.value[begin : begin + length] for begin, length in zip(found.begin, length_N)]
+        return Ragged(np.concatenate(rows), np.concatenate([np.zeros(1, np.int64), np.cumsum(length_N)]))
+
+    def encode(self, config: TokenizerConfig) -> RunningText:
+        """All of it as tokens."""
+        eos = config.tokenizer.require("eos", "running text")
+        token_F, length_N = config.tokenizer.encode(self.texts)
+        token_N, _ = Tail(np.array([eos], np.int32), None).behind(0, token_F, length_N)
+        return RunningText(token_N, int(TextsInMemory(self.texts).num_bytes().sum()))
+
+
+class StoredText:
+    """Running text of files.
+
+    Args:
+        shards: a store of lines or of pieces of documents, whose `group` is the file of each.
+        layout: of the text.
+        what: it is of, for people.
+        files: by `group`.
+        share: (first, end) of the records that these are; None = all.
+    """
+
+    def __init__(
+        self, shards: Shards, layout: TextLayout, what: str, files: Sequence[str],
+        share: Optional[Tuple[int, int]] = None,
+    ) -> None:  # fmt: skip
+        self._shards, self._layout, self._what, self._files = shards, layout, what, files
+        self._first, self._end = share or (0, len(shards))
+
+    def __len__(self) -> int:
+        return self._end - self._first
+
+    def part(self, first: int, end: int) -> StoredText:
+        """The records from `first` up to `end`."""
+        share = (self._first + first, self._first + end)
+        return StoredText(self._shards, self._layout, self._what, self._files, share)
+
+    @property
+    def column(self) -> StoredColumn:
+        """The texts themselves."""
+        is_all = len(self) == len(self._shards)
+        return StoredColumn(self._shards, TEXT, None if is_all else np.arange(self._first, self._end))
+
+    def take(self, indices: Sequence[int]) -> TextsAtHand:
+        """Some of the records, in memory; those beyond the end are left out."""
+        column = self.column
+        return TextsAtHand([column[index] for index in indices if index < len(self)], SHOWN_TOKENS)
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each record."""
+        share = slice(self._first, self._end)
+        places = DataPlaces(list(self._files), self._shards.array("number")[share], self._shards.array("group")[share])
+        return ParagraphChecks(self.column, places)
+
+    def training_texts(self) -> TrainingTexts:
+        """Returns the texts from which a vocabulary is built."""
+        return self.column
+
+    def prompts(self, config: TokenizerConfig) -> Ragged:
+        """The tokens of each record by itself, without an end."""
+        return self.take(range(len(self))).prompts(config)
+
+    def encode(self, config: TokenizerConfig) -> RunningText:
+        """All of it as tokens."""
+        eos = config.tokenizer.require("eos", "running text")
+        made = prepare_tokens(
+            self._shards, 1, config.tokenizer, self._what, [eos], ends_groups=not self._layout.by_line
+        )
+        (first, end), begin_R1 = (self._first, self._end), self._shards.offsets(TEXT)
+        found = made.ragged(TEXT)
+        return RunningText(found.value[found.begin[first] : found.begin[end]], int(begin_R1[end] - begin_R1[first]))
+
+
+def read_running_text(files: Sequence[Path], layout: TextLayout, findings: Findings) -> StoredText:
+    """The text of files in order, prepared once: all of it, white space included.
+
+    Raises:
+        DataError: a file is missing, no UTF-8, or there is no text.
+    """
+
+    longest = max(min(LONGEST_PIECE, sum(map(_size_of, files)) // FEWEST_PIECES), 1)
+    usual = min(PIECE_CHARACTERS, longest)
+
+    def records() -> Iterator[TextRecord]:
+        for number, file in enumerate(files):
+            for line, text in readable_records(file, _records_of(file, layout, usual, longest, findings), findings):
+                yield TextRecord([text], line, number)
+
+    shards = prepare_texts("running", files, [*layout, usual, longest], 1, records, findings)
+    if not len(shards):
+        raise DataError(f"{name_of(files)}: there is no text; give .txt or .tokens files, or folders of them.")
+    return StoredText(shards, layout, name_of(files), list(map(str, files)))
+
+
+def _size_of(file: Path) -> int:
+    return file.stat().st_size if file.is_file() else 0
+
+
+def _records_of(
+    file: Path, layout: TextLayout, usual: int, longest: int, findings: Findings
+) -> Iterator[Tuple[int, str]]:
+    """The line in which each record of a file begins, and its text."""
+    with open_text(file, None, findings) as lines:
+        yield from _lines(lines, layout) if layout.by_line else _pieces(lines, usual, longest)
+
+
+def _lines(lines: Iterator[str], layout: TextLayout) -> Iterator[Tuple[int, str]]:
+    for number, line in enumerate(lines, start=1):
+        if layout.keeps_empty or line.strip():
+            yield number, line
+
+
+def _pieces(lines: Iterator[str], usual: int, longest: int) -> Iterator[Tuple[int, str]]:
+    some: List[str] = []
+    begin, size = 1, 0
+    for number, line in enumerate(lines, start=1):
+        some.append(line)
+        size += len(line)
+        is_cut = size > longest or (size > usual and line == "\n")
+        if is_cut and any(map(str.strip, some)):
+            yield begin, "".join(some)
+            some, begin, size = [], number + 1, 0
+    if "".join(some).strip():
+        yield begin, "".join(some)
+
+
+def texts_by_split(documents: Dict[str, List[str]], part_of: Sequence[int]) -> List[TextsAtHand]:
+    """Train, val and test.
+
+    Args:
+        documents: texts of each.
+        part_of: 0, 1 or 2 for each document.
+    """
+    found: List[List[str]] = [[], [], []]
+    for texts, part in zip(documents.values(), part_of):
+        found[part] += texts
+    return [TextsAtHand(texts) for texts in found]

@@ -1,0 +1,119 @@
+"""Language modeling: predicts each token of a text from those before it.
+
+Legend: B batch, T tokens of a window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Mapping, Sequence, Tuple, Union
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.errors import ConfigError
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.task.base import Report, Task
+from mxtrain.text.language_modeling.continuation import Continuing, Sampling
+from mxtrain.text.signature import TextSignature
+from mxtrain.types import Artifact, NonNegative, NonNegativeFloat, Positive, Table, shapes_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, LossBlock
+    from mxtrain.data.base import Samples
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.parallel.base import Strategy
+    from mxtrain.types import Batch, Shape
+
+
+class LanguageModeling(Task):
+    """-log p of the tokens (B, T) that follow, against these tokens, -1 where none counts, and the bytes of text that
+    they stand for, (B,). Predictions are the tokens that continue a text, (B, new_tokens)."""
+
+    name: ClassVar[str] = "language_modeling"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("plain_text",)
+    model_option: ClassVar[str] = "lstm"
+    loss_option: ClassVar[str] = "token_cross_entropy"
+    metric_option: ClassVar[str] = "bits_per_byte"
+
+    new_tokens: Union[Literal["auto"], Positive] = "auto"
+    """Tokens that `predict` adds to a text, up to an <eos>; auto = 64, or half of what the network sees at a time if
+    that is less."""
+    temperature: NonNegativeFloat = 1.0
+    """Scores of tokens are divided by it: below 1 likely ones become likelier; 0 = always the likeliest."""
+    top_k: NonNegative = 0
+    """Only so many of the likeliest tokens are drawn from; 0 = all."""
+    top_p: Annotated[float, pydantic.Field(gt=0, le=1)] = 1.0
+    """Only the likeliest tokens are drawn from that together have this probability."""
+    sampling_seed: NonNegative = 0
+    """Seed of sampling; each draw is a function of it, the text's number and the token's number."""
+    ngrams: List[Annotated[int, pydantic.Field(ge=1, le=10)]] = [3, 5]
+    """Orders of the n-gram models that `eval` measures on the same split; [] = none."""
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        if isinstance(description.loss, CustomLoss):
+            raise ConfigError(
+                "loss: networks of task=language_modeling return -log p of each token, so that their output layer can "
+                "be computed in chunks, and a loss of your own cannot look at scores. Type loss=token_cross_entropy."
+            )
+        description.loss.require_unsmoothed()
+
+    def num_classes(self, signature: Signature) -> int:
+        return TextSignature.of(signature).vocab_size
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return [shapes_of(signature.shape)[0]]
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        return description.loss.build(self.num_classes(signature), training)
+
+    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+        """Adds the tokenization to the signature of every perplexity."""
+        tokenizer = TextSignature.of(signature).tokenizer_config.tokenizer
+        said = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
+        return {**dict.fromkeys(description.metric, said), **super().metric_signatures(description, signature)}
+
+    def _sampling(self) -> Sampling:
+        return Sampling(self.temperature, self.top_k, self.top_p, self.sampling_seed)
+
+    def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
+        count = None if self.new_tokens == "auto" else self.new_tokens
+        return Continuing(description, signature, strategy, self._sampling(), count)
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        raise AssertionError("texts are continued token by token: `build_decode_with`")
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """The text that follows, up to the end of a document or line."""
+        return {"continuation": self._text(signature, prediction)}
+
+    def _text(self, signature: Signature, token_N: np.ndarray) -> str:
+        tokenizer, tokens = TextSignature.of(signature).tokenizer_config.tokenizer, token_N.tolist()
+        end = tokens.index(tokenizer.special.eos) if tokenizer.special.eos in tokens else len(tokens)
+        return tokenizer.decode(tokens[:end])
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        """Beginnings of texts, and how the network goes on."""
+        config = TextSignature.of(signature).tokenizer_config
+        prompts = source.prompts(config)  # type: ignore[attr-defined]  # of running text
+        rows = []
+        for number, prediction in enumerate(predictions):
+            begin, end = prompts.begin[number : number + 2]
+            text = config.tokenizer.decode(prompts.value[begin:end])
+            rows.append((text, self._text(signature, prediction)))
+        return [Table("continuations", ("text", "continuation"), rows)]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.text.language_modeling.report import LanguageReport
+
+        return LanguageReport(description, signature, source, self.ngrams)

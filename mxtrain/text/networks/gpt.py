@@ -1,0 +1,148 @@
+"""A decoder in the style of GPT-2 as Gluon blocks. Imports MXNet: the description imports this module when it builds.
+
+Legend: B batch, T tokens, U units, N heads, D units of a head, V vocabulary. Inside time comes first, (T, B, U).
+
+Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), and its published code.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
+
+from mxtrain.engine.backend import gluon, mx, nd, own_operators
+from mxtrain.model.networks import fused
+from mxtrain.model.networks.attention import CausalAttention
+from mxtrain.model.networks.bert import INITIAL_STD, DropoutSum, Embed, LayerNorm, normal
+from mxtrain.model.networks.layers import Gelu
+from mxtrain.model.networks.traced_step import TracedStep
+from mxtrain.text.networks.language import TokenScores
+
+if TYPE_CHECKING:
+    from mxnet import Context
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Array, OperatorModule
+
+nn = gluon.nn
+
+EPSILON = 1e-5
+"""The epsilon of layer norms, as published."""
+FIRST, THIRD = 2 * (2 / math.pi) ** 0.5, 2 * (2 / math.pi) ** 0.5 * 0.044715
+"""Coefficients of x and x^3 in GELU's tanh form, twice."""
+
+
+class GptSizes(NamedTuple):
+    """The sizes of a decoder."""
+
+    num_layers: int
+    units: int
+    num_heads: int
+    max_length: int
+    dropout: float
+    gelu: Gelu = "tanh"
+
+
+class DecoderLayer(gluon.HybridBlock):
+    """Attention and two dense layers, each behind a layer norm and added to what came in: (T, B, U) to the same."""
+
+    begins_stage = True
+
+    def __init__(self, sizes: GptSizes, **kwargs: Any):
+        super().__init__(**kwargs)
+        units, self._gelu = sizes.units, sizes.gelu
+        # Source: the paper, section 2.3: what is added to the residual is drawn smaller, the more layers add.
+        added = mx.init.Normal(INITIAL_STD * (2 * sizes.num_layers) ** -0.5)
+        with self.name_scope():
+            self.attention_norm = LayerNorm(units, epsilon=EPSILON, prefix="attention_norm_")
+            self.qkv = nn.Dense(3 * units, flatten=False, in_units=units, weight_initializer=normal())
+            self.attention = CausalAttention(sizes.num_heads, sizes.dropout)
+            self.projection = nn.Dense(units, flatten=False, in_units=units, weight_initializer=added)
+            self.ffn_norm = LayerNorm(units, epsilon=EPSILON, prefix="ffn_norm_")
+            self.ffn_1 = nn.Dense(4 * units, flatten=False, in_units=units, weight_initializer=normal())
+            self.ffn_2 = nn.Dense(units, flatten=False, in_units=4 * units, weight_initializer=added)
+            self.residual_sum = DropoutSum(sizes.dropout)
+
+    def hybrid_forward(self, F, x_TBU):
+        # Through identities: our own norm loses what else comes back to its input, see `fused`.
+        context_TBU = self.attention(self.qkv(self.attention_norm(F.identity(x_TBU))))
+        x_TBU = self.residual_sum(self.projection(context_TBU), x_TBU)
+        return self.residual_sum(self._feed_forward(F, self.ffn_norm(F.identity(x_TBU))), x_TBU)
+
+    def _feed_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
+        return self.ffn_2(gelu(F, self.ffn_1(x_TBU), self._gelu))
+
+    def step(self, F: OperatorModule, x_1BU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
+        """The same for one more token."""
+        context_1BU, memory = self.attention.step(F, self.qkv(self.attention_norm(F.identity(x_1BU))), memory)
+        x_1BU = x_1BU + self.projection(context_1BU)
+        return x_1BU + self._feed_forward(F, self.ffn_norm(F.identity(x_1BU))), memory
+
+
+def gelu(F: OperatorModule, x: Array, form: Gelu) -> Array:
+    """GELU; nothing else may read `x`.
+
+    Source: Hendrycks and Gimpel, https://arxiv.org/abs/1606.08415, section 2. GPT-2's code has the tanh form.
+    """
+    if form == "erf":
+        return F.LeakyReLU(x, act_type="gelu")
+    if own_operators().path:
+        return fused.gelu(F, x)
+    # 0.5 (1 + tanh(y)) is sigmoid(2 y). Beyond 10 it is 0 or 1, and in float16 powers would overflow.
+    near = F.clip(x, -10.0, 10.0)
+    return x * F.sigmoid(near * (FIRST + THIRD * F.square(near)))
+
+
+class GptNetwork(gluon.HybridBlock):
+    """Tokens (B, T) and the tokens that follow (B, T) to -log p of each of these, (B, T). The output layer's weights
+    are the embeddings.
+
+    Args:
+        vocab_size: V.
+        length: T.
+        sizes: of the layers.
+        chunks: of the output layer.
+    """
+
+    def __init__(self, vocab_size: int, length: int, sizes: GptSizes, chunks: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._sizes, self.longest = sizes, sizes.max_length
+        with self.name_scope():
+            self.embedding = Embed(vocab_size, sizes.units, is_shared=True, prefix="embedding_")
+            self.positions = Embed(sizes.max_length, sizes.units, prefix="positions_")
+            self.dropout = nn.Dropout(sizes.dropout)
+            self.layers = nn.HybridSequential(prefix="")
+            for number in range(sizes.num_layers):
+                self.layers.add(DecoderLayer(sizes, prefix=f"layer{number}_"))
+            self.norm = LayerNorm(sizes.units, epsilon=EPSILON, prefix="norm_")
+            self.output = TokenScores(vocab_size, length, chunks, has_bias=False, prefix="output_")
+        self._step = TracedStep(self, self._trace_step)
+
+    def hybrid_forward(self, F, token_BT, label_BT):
+        x_TBU, table_VU = self.embedding(F.transpose(token_BT))
+        place_T1 = F.expand_dims(F.contrib.arange_like(x_TBU, axis=0), axis=1)
+        # Looked up for each row, not added to all: the gradient of a broadcast addition is a slow sum.
+        place_TB = F.broadcast_like(place_T1, x_TBU, lhs_axes=(1,), rhs_axes=(1,))
+        x_TBU = self.dropout(x_TBU + self.positions(place_TB))
+        for layer in self.layers:
+            x_TBU = layer(x_TBU)
+        return self.output(self.norm(x_TBU), label_BT, table_VU)
+
+    # One token after the other.
+
+    def initial_state(self, batch_size: int, device: Context) -> List[NDArray]:
+        """See `Stepwise`."""
+        return []
+
+    def step(self, token_B: NDArray, place: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
+        """See `Stepwise`; what is remembered are keys and values of all layers."""
+        return self._step(token_B, nd.full((1,), place, ctx=token_B.context), [], memory)
+
+    def _trace_step(self, F, token_B, place_1, fixed, memory, beams):
+        x_1BU, table_VU = self.embedding(F.reshape(token_B, shape=(1, -1)))
+        x_1BU = F.broadcast_add(x_1BU, self.positions(F.reshape(place_1, shape=(1, 1))))
+        after = []
+        for number, layer in enumerate(self.layers):
+            x_1BU, own = layer.step(F, x_1BU, memory[2 * number : 2 * number + 2])
+            after += own
+        return self.output.scores(F, F.reshape(self.norm(x_1BU), shape=(-3, 0)), table_VU), after

@@ -1,0 +1,172 @@
+"""A recurrent language model as Gluon blocks. Imports MXNet: the description imports this module when it builds.
+
+Each layer is an operator of its own, with dropout between layers: MXNet's operator of several layers leaves out the
+dropout between them on a CPU, without a word. Legend: B batch, T tokens, E units of an embedding, H hidden units of a
+layer, V vocabulary. Inside time comes first, (T, B, E).
+
+Source: Merity et al., "Regularizing and Optimizing LSTM Language Models", https://arxiv.org/abs/1708.02182 (AWD-LSTM).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
+
+from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.model.graph.mxnet_workarounds import dropout
+from mxtrain.text.networks.language import TokenScores
+
+if TYPE_CHECKING:
+    from mxnet import Context
+    from mxnet.ndarray import NDArray
+
+nn = gluon.nn
+
+EMBEDDING_RANGE = 0.1
+"""Embeddings are drawn from -0.1 to 0.1, as the paper does."""
+
+
+class LstmSizes(NamedTuple):
+    """The sizes of a network, and the probabilities of its dropouts, see `mxtrain.text.language_modeling.lstm.Lstm`."""
+
+    units: int
+    hidden_size: int
+    num_layers: int
+    tied: bool
+    embedding_dropout: float
+    input_dropout: float
+    hidden_dropout: float
+    output_dropout: float
+    weight_dropout: float
+
+    @property
+    def widths(self) -> List[Tuple[int, int]]:
+        """(E or H that enters, H that leaves) of each layer; with tied weights the last is as wide as an embedding."""
+        hidden = [self.hidden_size] * (self.num_layers - 1) + [self.units if self.tied else self.hidden_size]
+        return list(zip([self.units, *hidden], hidden))
+
+
+class LockedDropout(gluon.HybridBlock):
+    """Dropout of (T, B, U) with the same mask at all times. Source: https://arxiv.org/abs/1512.05287."""
+
+    drops = True
+
+    def __init__(self, rate: float, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._rate = rate
+
+    def hybrid_forward(self, F, x_TBU):
+        return dropout(F, x_TBU, self._rate, axes=(0,))
+
+
+class WordEmbedding(gluon.HybridBlock):
+    """Tokens (T, B) to embeddings (T, B, E), and the table itself, (V, E), as a tensor.
+
+    Dropout forgets whole words: each token of the vocabulary is in all places of a batch, or in none. Its mask is
+    looked up, so that no second table is made. For `copies_table` see `mxtrain.model.networks.bert.Embed`.
+    """
+
+    copies_table = True
+
+    drops = True
+
+    def __init__(self, vocab_size: int, units: int, rate: float, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._vocab_size, self._units, self._rate = vocab_size, units, rate
+        self.weight = self.params.get(
+            "weight", shape=(vocab_size, units), init=mx.init.Uniform(EMBEDDING_RANGE)
+        )
+
+    def hybrid_forward(self, F, token_TB, weight):
+        table_VE = F.identity(weight) if self.copies_table else weight
+        x_TBE = F.Embedding(token_TB, table_VE, self._vocab_size, self._units)
+        if self._rate:
+            one_V1 = F.BlockGrad(F.ones_like(F.slice_axis(weight, axis=1, begin=0, end=1)))
+            mask_V1 = dropout(F, one_V1, self._rate)
+            x_TBE = F.broadcast_mul(x_TBE, F.BlockGrad(F.Embedding(token_TB, mask_V1, self._vocab_size, 1)))
+        return x_TBE, table_VE
+
+
+class LstmLayer(gluon.HybridBlock):
+    """One layer: (T, B, E), states and cells (B, H) to (T, B, H) and the states and cells after the last token.
+
+    With dropout some of the weights between hidden states are 0 for all of a batch.
+
+    Args:
+        width: E.
+        hidden_size: H.
+        rate: probability of a dropped weight.
+    """
+
+    drops = True
+
+    def __init__(self, width: int, hidden_size: int, rate: float, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._hidden_size, self._rate = hidden_size, rate
+        init = mx.init.Uniform(hidden_size**-0.5)
+        for name, shape, drawn in (
+            ("i2h_weight", (4 * hidden_size, width), init), ("h2h_weight", (4 * hidden_size, hidden_size), init),
+            ("i2h_bias", (4 * hidden_size,), "zeros"), ("h2h_bias", (4 * hidden_size,), "zeros"),
+        ):  # fmt: skip
+            setattr(self, name, self.params.get(name, shape=shape, init=drawn))
+
+    def hybrid_forward(self, F, x_TBE, state_BH, cell_BH, i2h_weight, h2h_weight, i2h_bias, h2h_bias):
+        h2h_weight = dropout(F, h2h_weight, self._rate)
+        flat = [F.reshape(one, shape=(-1,)) for one in (i2h_weight, h2h_weight, i2h_bias, h2h_bias)]
+        x_TBH, state_1BH, cell_1BH = F.RNN(
+            x_TBE, F.concat(*flat, dim=0), F.expand_dims(state_BH, axis=0), F.expand_dims(cell_BH, axis=0),
+            state_size=self._hidden_size, num_layers=1, mode="lstm", state_outputs=True,
+        )  # fmt: skip
+        return x_TBH, F.reshape(state_1BH, shape=(-3, 0)), F.reshape(cell_1BH, shape=(-3, 0))
+
+
+class LstmNetwork(gluon.HybridBlock):
+    """Tokens (B, T), the tokens that follow (B, T), and the state and cell of each layer (B, H), to -log p of each
+    token that follows, (B, T), and the new states and cells.
+
+    Args:
+        vocab_size: V.
+        length: T.
+        sizes: of the layers.
+        chunks: of the output layer.
+    """
+
+    def __init__(self, vocab_size: int, length: int, sizes: LstmSizes, chunks: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._sizes = sizes
+        with self.name_scope():
+            self.embedding = WordEmbedding(vocab_size, sizes.units, sizes.embedding_dropout)
+            self.dropout = LockedDropout(sizes.input_dropout)
+            self.layers, self.dropouts = nn.HybridSequential(prefix="layers_"), nn.HybridSequential(prefix="")
+            for number, (width, hidden_size) in enumerate(sizes.widths):
+                is_last = number == sizes.num_layers - 1
+                self.layers.add(LstmLayer(width, hidden_size, sizes.weight_dropout, prefix=f"{number}_"))
+                self.dropouts.add(LockedDropout(sizes.output_dropout if is_last else sizes.hidden_dropout))
+            if not sizes.tied:
+                shape = (vocab_size, sizes.hidden_size)
+                self.table = self.params.get("table", shape=shape, init=mx.init.Uniform(EMBEDDING_RANGE))
+            self.output = TokenScores(vocab_size, length, chunks)
+
+    def hybrid_forward(self, F, token_BT, label_BT, *states, table=None):
+        x_TBU, table_VE = self.embedding(F.transpose(token_BT))
+        x_TBU, after = self.dropout(x_TBU), []
+        for number, (layer, drop) in enumerate(zip(self.layers, self.dropouts)):
+            x_TBU, *own = layer(x_TBU, *states[2 * number : 2 * number + 2])
+            after += own
+            x_TBU = drop(x_TBU)
+        return (self.output(x_TBU, label_BT, table_VE if table is None else table), *after)
+
+    # One token after the other.
+
+    def initial_state(self, batch_size: int, device: Context) -> List[NDArray]:
+        """See `Stepwise`."""
+        return [nd.zeros((batch_size, size), ctx=device) for _, size in self._sizes.widths for _ in range(2)]
+
+    def step(self, token_B: NDArray, place: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
+        """See `Stepwise`."""
+        x_1BU, table_VE = self.embedding(token_B.reshape((1, -1)))
+        after: List[NDArray] = []
+        for number, layer in enumerate(self.layers):
+            x_1BU, *own = layer(x_1BU, *memory[2 * number : 2 * number + 2])
+            after += own
+        table = table_VE if self._sizes.tied else self.table.data(token_B.context)
+        return self.output.scores(nd, x_1BU.reshape((-3, 0)), table), after  # type: ignore[return-value]  # of arrays

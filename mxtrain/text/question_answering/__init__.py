@@ -1,0 +1,1 @@
+"""Questions whose answer is a part of a text (SQuAD)."""

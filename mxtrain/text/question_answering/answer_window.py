@@ -1,0 +1,76 @@
+"""Host data of question answering samples: a window of a context, and the best answer in it.
+
+Legend: T tokens of a sample, C tokens of a window, L tokens of an answer at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Tuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mxtrain.text.question_answering.questions import Question
+
+NOWHERE = -1e30
+"""The score of an answer in a window without any."""
+
+
+class WindowSettings(NamedTuple):
+    """Settings of windows over contexts, and of the answers in them.
+
+    Attributes:
+        doc_stride: tokens from the beginning of a window to that of the next.
+        max_question: tokens of a question; longer ones are cut.
+        max_answer: tokens of an answer that may be predicted.
+        marks_matches: whether words of the context that stand in the question have a token type of their own.
+        may_be_null: whether questions may have no answer.
+        null_threshold: by how much the score of no answer must be above that of the best one.
+    """
+
+    doc_stride: int
+    max_question: int
+    max_answer: int
+    marks_matches: bool
+    may_be_null: bool
+    null_threshold: float
+
+
+@dataclass(frozen=True)
+class Window:
+    """Host data of a sample: a window of a context.
+
+    Attributes:
+        number: of the question in its split.
+        question: with its right answers.
+        context: the text.
+        span_C2: where each token of the window stands in it: its first character and the one behind its last.
+        begin: place of the window's first token in the sample.
+        settings: how answers are read.
+    """
+
+    number: int
+    question: Question
+    context: str
+    span_C2: np.ndarray
+    begin: int
+    settings: WindowSettings
+
+    def best(self, score_T2: np.ndarray) -> Tuple[float, float, int, int]:
+        """The score of the best answer by scores of beginning and end, that of none, and the answer's first character
+        and the one behind its last."""
+        end = self.begin + len(self.span_C2)
+        start_C, stop_C = score_T2[self.begin : end].astype(np.float64).T
+        null = float(score_T2[0].sum(dtype=np.float64))
+        if not len(start_C):
+            return NOWHERE, null, 0, 0
+        length = min(self.settings.max_answer, len(start_C))
+        padded = np.concatenate([np.full(length - 1, NOWHERE), start_C])
+        # Row j: beginnings of answers that end at token j, the earliest first.
+        start_CL = np.lib.stride_tricks.sliding_window_view(padded, length)
+        best_C = start_CL.argmax(axis=1)
+        sum_C = start_CL[np.arange(len(start_C)), best_C] + stop_C
+        last = int(sum_C.argmax())
+        first = last - length + 1 + int(best_C[last])
+        return float(sum_C[last]), null, int(self.span_C2[first, 0]), int(self.span_C2[last, 1])

@@ -1,0 +1,139 @@
+"""Questions about the documentation of NumPy and SciPy, which mxtrain needs anyway: what type has a parameter?
+
+The context is a part of a section "Parameters", on one line; the question is the name of a parameter, and the answer
+what stands behind its colon. What it holds differs between versions of both.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+import zlib
+from importlib import metadata
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Tuple
+
+from mxtrain.files.cache import read_cached, write_cached
+from mxtrain.text.question_answering.questions import Answer, Question, Questions
+
+VERSION = 1
+"""Of what is made; kept questions of another one are made again."""
+PACKAGES = ("numpy", "scipy")
+MOST_WORDS = 110
+"""Of a context."""
+SECTION = re.compile(r"^([ ]*)Parameters\n\1----------\n", re.MULTILINE)
+HEADING = re.compile(r"^[^\n]+\n *-{3,} *$", re.MULTILINE)
+ENTRY = re.compile(r"^(\w+) ?: ?(\S[^\n]*)$")
+Found = List[Tuple[str, List[Tuple[str, str, int]]]]
+"""(context, (name, answer, where it begins) of each question)."""
+
+
+class _Entry(NamedTuple):
+    name: str
+    type: str
+    text: str
+
+
+def numpydoc_questions(val_fraction: float, test_fraction: float, seed: int) -> List[Questions]:
+    """Questions to train on, to choose by and to test; a file is in one of them, and a context in one file."""
+    parts = [Questions(), Questions(), Questions()]
+    for file, contexts in _kept().items():
+        place = zlib.crc32(f"{seed}:{file}".encode()) / 2**32
+        part = parts[1 if place < val_fraction else 2 if place < val_fraction + test_fraction else 0]
+        for context, asked in contexts:
+            part.contexts.append(context)
+            for name, answer, begin in asked:
+                number = f"{file}:{len(part.contexts)}:{name}"
+                part.questions.append(Question(number, name, len(part.contexts) - 1, (Answer(answer, begin),)))
+    return parts
+
+
+def pattern_answer(question: str, context: str) -> str:
+    """The answer of a fixed pattern, to compare a network with: what stands behind the name and a colon, up to what
+    looks like the beginning of a sentence."""
+    found = re.search(rf"(?<!\w){re.escape(question)} ?: ?(.+?)(?= [A-Z][a-z']*\s[a-z]| \w+ : |$)", context)
+    return found.group(1) if found else ""
+
+
+def _kept() -> Dict[str, Found]:
+    versions = "-".join(metadata.version(package) for package in PACKAGES)
+    name = f"{VERSION}-{versions}.json"
+    kept = read_cached("numpydoc_questions", name)
+    if kept is not None:
+        found: Dict[str, Found] = json.loads(kept)
+        return found
+    made = _read_all()
+    write_cached("numpydoc_questions", name, json.dumps(made).encode())
+    return made
+
+
+def _read_all() -> Dict[str, Found]:
+    seen: set = set()
+    found: Dict[str, Found] = {}
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None and spec.origin is not None
+        root = Path(spec.origin).parent
+        for path in sorted(root.rglob("*.py")):
+            content = path.read_bytes()
+            if "tests" in path.parts or b"Parameters\n" not in content or not content.isascii():
+                continue
+            contexts = []
+            for text in _docstrings(content.decode()):
+                for context, asked in contexts_of(text):
+                    if context not in seen:
+                        seen.add(context)
+                        contexts.append((context, asked))
+            if contexts:
+                found[f"{package}/{path.relative_to(root).as_posix()}"] = contexts
+    return found
+
+
+def _docstrings(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
+        if isinstance(value, str) and "Parameters\n" in value:
+            yield value
+
+
+def contexts_of(text: str) -> Iterator[Tuple[str, List[Tuple[str, str, int]]]]:
+    """The contexts of a text's sections "Parameters", and (name, answer, where it begins) of each question."""
+    for section in SECTION.finditer(text):
+        body = text[section.end() :]
+        heading = HEADING.search(body)
+        entries = list(_entries(body[: heading.start()] if heading else body, len(section.group(1))))
+        some: List[_Entry] = []
+        for entry in [*entries, None]:
+            words = sum(len(one.text.split()) for one in some)
+            if some and (entry is None or words + len(entry.text.split()) > MOST_WORDS):
+                yield _context_of(some)
+                some = []
+            if entry is not None:
+                some.append(entry)
+
+
+def _entries(body: str, indent: int) -> Iterator[_Entry]:
+    """Name, type and all words of each parameter that has one name and at most `MOST_WORDS` words."""
+    lines: List[str] = []
+    for line in [*body.split("\n"), " " * indent + "end"]:
+        if line.strip() and len(line) - len(line.lstrip()) == indent:
+            head = ENTRY.match(lines[0].strip()) if lines else None
+            text = " ".join(" ".join(lines).split())
+            if head and len(text.split()) <= MOST_WORDS:
+                yield _Entry(head.group(1), " ".join(head.group(2).split()), text)
+            lines = []
+        if line.strip():
+            lines.append(line)
+
+
+def _context_of(entries: List[_Entry]) -> Tuple[str, List[Tuple[str, str, int]]]:
+    context, asked = "", []
+    for name, kind, text in entries:
+        context += " " if context else ""
+        begin = len(context) + text.index(kind, len(name))
+        asked.append((name, kind, begin))
+        context += text
+    names = [name for name, _, _ in asked]
+    return context, [one for one in asked if names.count(one[0]) == 1]

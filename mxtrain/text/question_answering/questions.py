@@ -1,0 +1,251 @@
+"""Questions about contexts whose answers are parts of them: SQuAD's files, and lines of JSON."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from mxtrain.data.checking.problems import STRICT, UNREADABLE_ROW, DataPlace, Findings, Problem
+from mxtrain.data.loading.regular_files import read_text
+from mxtrain.errors import DataError
+from mxtrain.files.json_text import JsonTextError, parse_json
+from mxtrain.files.text_lines import split_lines
+from mxtrain.files.text_numbers import parse_integer
+
+ANSWER_OFFSET = "answer_offset"
+"""An answer that does not stand where it is said to."""
+NO_ANSWER = "no_answer"
+"""A question without an answer that is not marked as such."""
+REPEATED_ID = "repeated_id"
+"""A question with the id of an earlier one of its file."""
+
+
+class Answer(NamedTuple):
+    """A part of a context.
+
+    Attributes:
+        text: as it stands there.
+        begin: its first character's number.
+    """
+
+    text: str
+    begin: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a context.
+
+    Attributes:
+        id: as files name it.
+        text: the question itself.
+        context: the number of its context.
+        answers: right ones; empty: it has none in the context, or they are not known.
+        place: where it stands.
+    """
+
+    id: str
+    text: str
+    context: int
+    answers: Sequence[Answer] = ()
+    place: DataPlace = DataPlace()
+
+
+@dataclass
+class Questions:
+    """Questions and their contexts."""
+
+    contexts: List[str] = field(default_factory=list)
+    questions: List[Question] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Number of questions."""
+        return len(self.questions)
+
+    def take(self, indices: Sequence[int]) -> Questions:
+        """Some of the questions; those beyond the end are left out."""
+        return Questions(self.contexts, [self.questions[index] for index in indices if index < len(self)])
+
+
+def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True) -> Questions:
+    """The questions of a file of SQuAD 1.1 or 2.0.
+
+    Args:
+        path: of the file.
+        findings: gets answers that are not where they are said to be, and ids that are there twice.
+        with_answers: whether there must be answers.
+
+    Raises:
+        DataError: it cannot be read, or is no such file.
+    """
+    try:
+        content = _parse(read_text(path))
+        found = Questions()
+        ids: Set[str] = set()
+        for number, (line, context, entry) in enumerate(_entries(content)):
+            if not found.contexts or found.contexts[-1] is not context:
+                found.contexts.append(context)
+            place = DataPlace(path, record=number) if line is None else DataPlace(path, line)
+            question = _question(entry, len(found.contexts) - 1, place)
+            if question.id in ids:
+                fact = f"{place} has the id '{question.id}' of an earlier question."
+                findings.remark(Problem(REPEATED_ID, place, fact, "Give each question an id of its own."))
+            ids.add(question.id)
+            if not with_answers or _is_right(question, context, _is_impossible(entry), findings):
+                found.questions.append(question)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(
+            f"{path} is no file of SQuAD ({_reason(error)}): it must be JSON with data, paragraphs, context, qas, id, "
+            "question and answers with text and answer_start; or a line of JSON for each question with id, context, "
+            'question and answers {"text": [...], "answer_start": [...]}, as Hugging Face writes it.'
+        ) from error
+    if not len(found) and not findings.keeps_going:
+        raise DataError(f"{path}: there is no question.")
+    return found
+
+
+def _is_impossible(entry: Any) -> bool:
+    """Returns True if a question has no answer. Hugging Face's SQuAD 2.0 has two empty lists then, and no mark."""
+    answers = entry.get("answers")
+    return bool(entry.get("is_impossible")) or (isinstance(answers, dict) and not answers.get("text"))
+
+
+def _reason(error: Exception) -> str:
+    """Describes an error in JSON."""
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
+    return "its parts are of other kinds" if isinstance(error, (TypeError, AttributeError)) else str(error)
+
+
+class _JsonLines(Dict[int, Any]):
+    """Values of lines of JSON by the numbers of these lines."""
+
+
+def _parse(text: str) -> Any:
+    """One JSON, or `_JsonLines` if the first line is an object by itself and others follow.
+
+    Raises:
+        ValueError: it is no JSON, or a line of it is none.
+    """
+    lines = [(number, line) for number, line in enumerate(split_lines(text), start=1) if line.strip()]
+    try:
+        first = parse_json(lines[0][1], allow_nan=True) if len(lines) > 1 else None
+    except JsonTextError:
+        first = None
+    if not isinstance(first, dict):
+        return parse_json(text, allow_nan=True)
+    found = _JsonLines()
+    for number, line in lines:
+        try:
+            found[number] = parse_json(line, allow_nan=True)
+        except JsonTextError as error:
+            raise ValueError(f"line {number} {error}") from error
+    return found
+
+
+def _entries(content: Any) -> Iterator[Tuple[Optional[int], str, Any]]:
+    """(line, context, entry of a question); no line where a file is one JSON."""
+    data = content if isinstance(content, (list, _JsonLines)) else content["data"] if "data" in content else [content]
+    numbered = data.items() if isinstance(data, _JsonLines) else zip(itertools.repeat(None), data)
+    before = ""
+    for line, row in numbered:
+        if "paragraphs" not in row and "context" in row:
+            context = _text(row["context"])
+            before = before if before == context else context  # questions about one context share it
+            yield line, before, row
+            continue
+        for paragraph in row["paragraphs"]:
+            context = _text(paragraph["context"])
+            for entry in paragraph["qas"]:
+                yield line, context, entry
+
+
+def _question(entry: Any, context: int, place: DataPlace) -> Question:
+    given = entry.get("answers") or ()
+    if isinstance(given, dict):  # as Hugging Face writes them: a list of texts and one of places
+        texts, places = given["text"], given["answer_start"]
+        if not isinstance(texts, list) or not isinstance(places, list) or len(texts) != len(places):
+            raise ValueError("answers must have a list of texts and as long a list in answer_start")
+        given = [{"text": text, "answer_start": begin} for text, begin in zip(texts, places)]
+    answers = [Answer(_text(one["text"]), _whole(one["answer_start"])) for one in given]
+    return Question(_id(entry["id"]), _text(entry["question"]), context, tuple(answers), place)
+
+
+def _whole(value: Any) -> int:
+    number: Any = parse_integer(value) if isinstance(value, str) else value
+    if type(number) not in (int, float) or (isinstance(number, float) and not number.is_integer()):
+        raise ValueError(f"a whole number was expected, not {value!r:.60}")
+    return int(number)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"a text was expected, not {value!r:.60}")
+    return value
+
+
+def _id(value: Any) -> str:
+    """An id as SQuAD's scripts read it back from the keys of a JSON: as a text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"an id must be a text or a whole number, not {value!r:.60}")
+    return value
+
+
+def _is_right(question: Question, context: str, is_impossible: bool, findings: Findings) -> bool:
+    named, place = f"{question.place} (question '{question.id}')", question.place
+    if is_impossible or not question.answers:
+        if not is_impossible:
+            fact = f"{named} has no answer."
+            findings.refuse(Problem(NO_ANSWER, place, fact, 'Remove it, or mark it by "is_impossible": true.'))
+            return False
+        if question.answers:
+            fact = f"{named} is marked as impossible, and has an answer."
+            findings.refuse(Problem(NO_ANSWER, place, fact, "Remove one of them; other answers are plausible_answers."))
+            return False
+        return True
+    for text, begin in question.answers:
+        if begin < 0 or not text.strip() or context[begin : begin + len(text)] != text:
+            there = context[max(begin, 0) : max(begin, 0) + max(len(text), 1)]
+            elsewhere = context.find(text) if text.strip() else -1
+            hint = f"It stands at {elsewhere}." if elsewhere >= 0 else "It stands nowhere in the context."
+            fact = f"{named}: the answer '{text:.60}' is not at {begin}, where '{there:.60}' stands."
+            findings.refuse(Problem(ANSWER_OFFSET, place, fact, hint))
+            return False
+    return True
+
+
+def read_question_lines(path: str) -> Questions:
+    """Questions to answer: of a file of SQuAD (.json), or lines of JSON with question, context and perhaps id.
+
+    Raises:
+        DataError: it cannot be read, or a line is none.
+    """
+    if path.endswith(".json"):
+        return read_squad(path, with_answers=False)
+    found = Questions()
+    for number, line in enumerate(split_lines(read_text(path)), start=1):
+        if not line.strip():
+            continue
+        place = DataPlace(path, number)
+        try:
+            row = parse_json(line, allow_nan=True)
+            question, context = _text(row["question"]), _text(row["context"])
+            own_id = _id(row.get("id", number))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            fact = f"{place} is no line of JSON with question and context ({_reason(error)})."
+            raise DataError(Problem(UNREADABLE_ROW, place, fact).sentence) from error
+        if not found.contexts or found.contexts[-1] != context:
+            found.contexts.append(context)
+        found.questions.append(Question(own_id, question, len(found.contexts) - 1, (), place))
+    if not len(found):
+        raise DataError(f"{path}: there is no question.")
+    return found
+
+
+def find_place(question: Question) -> Optional[str]:
+    """Returns the location of a question, for a column of predictions."""
+    place = question.place
+    return f"{place.file}:{place.line}" if place.line is not None else place.file

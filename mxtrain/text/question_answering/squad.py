@@ -1,0 +1,191 @@
+"""Questions about contexts, as SQuAD 1.1 and 2.0 have them, or about the documentation of NumPy and SciPy."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.base import Samples, Splits
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.data.loading.described_paths import with_current_folder
+from mxtrain.data.loading.input_files import read_each
+from mxtrain.data.loading.regular_files import exists, refuse_shared
+from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.signature import Signature
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.text.base import TextDataset
+from mxtrain.text.model import TextModel
+from mxtrain.text.question_answering.answer_window import WindowSettings
+from mxtrain.text.question_answering.numpydoc_questions import numpydoc_questions, pattern_answer
+from mxtrain.text.question_answering.questions import (
+    ANSWER_OFFSET,
+    NO_ANSWER,
+    REPEATED_ID,
+    Questions,
+    find_place,
+    read_question_lines,
+    read_squad,
+)
+from mxtrain.text.signature import TextSignature, TextSplits
+from mxtrain.text.windows import QuestionSource
+from mxtrain.types import OpenFraction, PathText, Positive
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.loader import LoaderOptions
+    from mxtrain.model.base import Model
+
+OUTPUTS = ("start", "end")
+"""Tags scored for each token."""
+
+
+class Squad(TextDataset):
+    """Questions whose answers are parts of a context: from SQuAD's files, or about the documentation of NumPy and
+    SciPy."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("question_answering",)
+    problem_kinds: ClassVar[Tuple[str, ...]] = (ANSWER_OFFSET, NO_ANSWER, REPEATED_ID)
+
+    root: Optional[PathText] = None
+    """Folder of the files; null = the current folder where a file is named, else types of parameters in the
+    documentation of NumPy and SciPy."""
+    train: str = "train-v1.1.json"
+    """File of training questions, in root."""
+    val: Optional[str] = "dev-v1.1.json"
+    """File of validation questions, in root; null = val_fraction of the contexts."""
+    test: Optional[str] = None
+    """File of test questions, in root; null = test_fraction of the contexts."""
+    null_answers: bool = False
+    """If true, questions may have no answer, as in SQuAD 2.0."""
+    null_threshold: float = 0.0
+    """By how much the score of no answer must be above that of the best one to be predicted."""
+    max_length: Annotated[int, pydantic.Field(ge=8)] = 384
+    """Tokens of a sample at most: the question, a window of its context, and three special ones."""
+    doc_stride: Positive = 128
+    """Tokens from the beginning of a window of a long context to that of the next."""
+    max_question: Positive = 64
+    """Tokens of a question; longer ones are cut."""
+    max_answer: Positive = 30
+    """Tokens of a predicted answer at most."""
+    exact_match: Union[Literal["auto"], bool] = "auto"
+    """Give words of the context that stand in the question a token type of their own; auto = where the model has one
+    (bilstm)."""
+    val_fraction: OpenFraction = 0.1
+    """Share of the training contexts (of the documentation's files) held out for validation where there is no file of
+    them."""
+    test_fraction: OpenFraction = 0.0
+    """Share of the training contexts (of the documentation's files) held out for testing where there is no file of
+    them."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_windows(self) -> Squad:
+        if self.max_question + 3 >= self.max_length:
+            raise ValueError(
+                f"max_question={self.max_question} with max_length={self.max_length} leaves no room for a context; "
+                f"choose a max_question below {self.max_length - 3}"
+            )
+        return self
+
+    def for_model(self, model: Model) -> Squad:
+        """See `BaseDataset.for_model`: with the token type for matches where the model knows one."""
+        if self.exact_match != "auto":
+            return self
+        return self.model_copy(update={"exact_match": isinstance(model, TextModel) and model.num_token_types > 2})
+
+    @property
+    def window_settings(self) -> WindowSettings:
+        """Settings of windows over contexts, and of the answers in them."""
+        return WindowSettings(
+            self.doc_stride, self.max_question, self.max_answer, self.exact_match is True, self.null_answers,
+            self.null_threshold,
+        )  # fmt: skip
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _take_files_without_root(cls, values: Any) -> Any:
+        return with_current_folder(cls.model_fields, values)
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.require_libraries()
+        if self.root is None:
+            name = "The documentation of NumPy and SciPy"
+            parts = numpydoc_questions(self.val_fraction, self.test_fraction, self.split_seed)
+        else:
+            name, parts = self._of_files(self.root, findings)
+        refuse_empty(name, len(parts[0]), len(parts[1]), self.val_fraction)
+        for part in parts:
+            self._require_answers(part)
+        baseline = pattern_answer if self.root is None else None
+        train, val, test = (QuestionSource(part, self.window_settings, baseline) for part in parts)
+        return TextSplits(
+            train, val, test if len(test) else None, class_names=list(OUTPUTS),
+            build_tokenizer_config=lambda: self.tokenizer_config(train.training_texts()),
+        )  # fmt: skip
+
+    def _require_answers(self, questions: Questions) -> None:
+        if self.null_answers:
+            return
+        empty = [question for question in questions.questions if not question.answers]
+        if empty:
+            others = len(empty) - 1
+            said = "has" if not others else f"and {others} other{'s' if others > 1 else ''} have"
+            raise DataError(
+                f"{find_place(empty[0])}: the question '{empty[0].id}' {said} no answer, as in SQuAD 2.0. Type "
+                "dataset.null_answers=true."
+            )
+
+    def _of_files(self, root: str, findings: Findings) -> Tuple[str, List[Questions]]:
+        named = {"train": self.train, "val": self.val, "test": self.test}
+        paths = {name: Path(root) / file for name, file in named.items() if file is not None}
+        for name, path in paths.items():
+            if not exists(path):
+                there = sorted(one.name for one in Path(root).glob("*.json"))
+                raise DataError(
+                    f"{path} is not there. {did_you_mean(path.name, there)} Name the file by "
+                    f"dataset.{name}=FILE, and its folder by dataset.root=FOLDER.".replace("  ", " ")
+                )
+        refuse_shared({name: [path] for name, path in paths.items()}, findings)
+        found = {name: attempt(findings, DataPlace(str(path)), partial(read_squad, str(path), findings))
+                 for name, path in paths.items()}  # fmt: skip
+        if None in found.values():
+            raise NothingLeft(f"{root}: a file cannot be read.")
+        train = found["train"]
+        assert train is not None
+        held = 0.0 if self.val else self.val_fraction, 0.0 if self.test else self.test_fraction
+        context_N = np.array([question.context for question in train.questions], np.int64)
+        parts = [np.isin(context_N, part) for part in
+                 split_indices(np.zeros(len(train.contexts), np.int32), *held, self.split_seed)]  # fmt: skip
+        held_out = [train.take(np.flatnonzero(is_in_N).tolist()) for is_in_N in parts]
+        return str(paths["train"]), [held_out[0], found.get("val") or held_out[1], found.get("test") or held_out[2]]
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: QuestionSource, signature: Signature, options: LoaderOptions
+    ) -> Any:  # fmt: skip
+        from mxtrain.text.windows import WindowLoader
+
+        config = TextSignature.of(signature).tokenizer_config
+        return WindowLoader(source, config, options, self.batches_per_pool)
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """The questions of files, JSONL with question and context or SQuAD's JSON; a place is `file:line`, or the
+        file."""
+        found, places = Questions(), []
+        for name, own in read_each(names, read_question_lines, skip_unreadable, unreadable):
+            shift = len(found.contexts)
+            found.contexts += own.contexts
+            found.questions += [
+                type(one)(one.id, one.text, one.context + shift, (), one.place) for one in own.questions
+            ]
+            places += [find_place(one) or name for one in own.questions]
+        return QuestionSource(found, self.window_settings), places

@@ -1,0 +1,142 @@
+"""The part of a context that answers a question.
+
+Legend: B batch, T tokens of a sample.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+
+from mxtrain.errors import ConfigError, DataError
+from mxtrain.task.base import Report, Task
+from mxtrain.text.losses import SpanSoftmaxCrossEntropy
+from mxtrain.text.model import TextModel
+from mxtrain.text.question_answering.squad import Squad
+from mxtrain.types import Artifact, Table, shapes_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject, LossBlock
+    from mxtrain.data.base import Samples
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.text.question_answering.answer_window import Window
+    from mxtrain.types import Batch, Shape
+
+
+class QuestionAnswering(Task):
+    """Scores (B, T, 2) of each token as the first and the last of the answer, against these two (B, 2) and the number
+    of tokens (B,). Predictions are the scores; the best answer over all windows of a context is found on the host."""
+
+    name: ClassVar[str] = "question_answering"
+    formats: ClassVar[Tuple[str, ...]] = ("squad",)
+    dataset_options: ClassVar[Tuple[str, ...]] = ("squad",)
+    model_option: ClassVar[str] = "bilstm"
+    loss_option: ClassVar[str] = "span_softmax_cross_entropy"
+    metric_option: ClassVar[str] = "exact_match"
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        loss, dataset, model = description.loss, description.dataset, description.model
+        if not isinstance(loss, SpanSoftmaxCrossEntropy):
+            raise ConfigError(
+                "task=question_answering: a loss of your own takes scores (B, T, 2), first and last tokens (B, 2) and "
+                "lengths (B,): a subclass of mxtrain.text.losses.SpanSoftmaxCrossEntropy."
+            )
+        loss.require_unsmoothed()
+        matches = isinstance(dataset, Squad) and dataset.exact_match is True
+        if matches and isinstance(model, TextModel) and model.num_token_types < 3:
+            raise ConfigError(
+                f"dataset.exact_match=true: it needs a third token type, and {type(model).__name__} knows "
+                f"{model.num_token_types}. Type dataset.exact_match=false, or model=bilstm."
+            )
+
+    def num_classes(self, signature: Signature) -> int:
+        return 2
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return [(shapes_of(signature.shape)[0][0], 2)]
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        return description.loss.build(2, training)
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        """The scores (B, T, 2)."""
+        return outputs[0].astype("float32")
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """The likeliest first and last token of a single window."""
+        first, last = prediction.argmax(axis=0).tolist()
+        return {"first_token": first, "last_token": last}
+
+    def rows(
+        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+        """The answer to each question; its score is that of its first and its last token together, compared with that
+        of no answer."""
+        windows: Sequence[Window] = source.windows  # type: ignore[attr-defined]  # of QuestionSource
+        of_windows = ((windows[index], prediction) for index, prediction in found)
+        for number, some in itertools.groupby(of_windows, key=lambda one: one[0].number):
+            yield number, answer_of(list(some))
+
+    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
+        """The form that SQuAD's scripts read: one object of id -> answer.
+
+        Raises:
+            DataError: two questions have one id, so that one of their answers would be lost.
+        """
+        separator, ids = "{", set()
+        for row in rows:
+            if row["id"] in ids:
+                raise DataError(
+                    f"{row['file']}: another question has the id '{row['id']}', too, and format=squad has one answer "
+                    "for each id. Give each its own, or type format=jsonl."
+                )
+            ids.add(row["id"])
+            yield f"{separator}\n{json.dumps(row['id'])}: {json.dumps(row['answer'])}"
+            separator = ","
+        yield "\n}\n" if separator == "," else "{}\n"
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        windows: Sequence[Window] = source.windows  # type: ignore[attr-defined]  # of QuestionSource
+        rows = []
+        for number, row in self.rows(signature, source, enumerate(predictions), 1):
+            question = next(window.question for window in windows if window.number == number)
+            golds = " | ".join(dict.fromkeys(answer.text for answer in question.answers))
+            rows.append([question.text, golds, str(row["answer"])])
+        return [Table("samples", ["question", "right", "predicted"], rows)]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.text.question_answering.report import AnswerReport
+
+        return AnswerReport(self.build_decode(description, signature), source)  # type: ignore[arg-type]
+
+
+def answer_of(windows: Sequence[Tuple[Window, np.ndarray]]) -> Dict[str, Json]:
+    """The best answer over the windows of a question; it has no score where the context has no token to answer with."""
+    import numpy as np
+
+    from mxtrain.text.question_answering.answer_window import NOWHERE
+    from mxtrain.text.question_answering.metrics import best_of_questions, row_of
+
+    row_NW = np.array([row_of(window, score_T2) for window, score_T2 in windows])
+    best = best_of_questions(row_NW)
+    row = row_NW[best.window_M[0]]
+    window = windows[int(best.window_M[0])][0]
+    begin, end = int(row[8]), int(row[9])
+    is_null = bool(best.is_null_M[0]) or begin == end
+    return {
+        "id": window.question.id, "question": window.question.text,
+        "answer": "" if is_null else window.context[begin:end], "begin": None if is_null else begin,
+        "score": None if row[1] == NOWHERE else round(float(row[1]), 4),
+        "score_of_none": round(float(row_NW[:, 4].min()), 4),
+    }  # fmt: skip

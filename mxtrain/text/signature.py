@@ -1,0 +1,66 @@
+"""The signature of texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Sequence, Tuple
+
+from mxtrain.data.loading.samples import Splits
+from mxtrain.data.signature import REQUIRED, Signature
+from mxtrain.files.json_form import NUMBER
+from mxtrain.text.model import build_text
+from mxtrain.text.tokenizing.base import TOKENIZER_STATE
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.types import Shape, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.annotations import Json, Wanted
+    from mxtrain.model.base import Model
+
+TOKENIZER_CONFIG: Wanted = {**TOKENIZER_STATE, "max_length": int, "mask_fraction?": NUMBER}
+"""The form of a `TokenizerConfig` in a checkpoint."""
+
+
+@dataclass(frozen=True)
+class TextSplits(Splits):
+    """Texts, as `mxtrain.text.sources.TextSource`s. There are no classes but tokens where these are to be predicted.
+
+    Attributes:
+        build_tokenizer_config: makes the vocabulary, which may take a while.
+    """
+
+    build_tokenizer_config: Callable[[], TokenizerConfig] = REQUIRED
+
+
+@dataclass(frozen=True)
+class TextSignature(Signature):
+    """Texts as tokens.
+
+    Attributes:
+        tokenizer_config: how texts become tokens.
+    """
+
+    form: ClassVar[Dict[str, Wanted]] = {**Signature.form, "tokenizer_config": TOKENIZER_CONFIG}
+
+    known_names: ClassVar[Tuple[str, ...]] = ("input_shape", "vocab_size")
+
+    tokenizer_config: TokenizerConfig = REQUIRED
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens."""
+        return self.tokenizer_config.size
+
+    def build_network(self, model: Model, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.Block:
+        # Each token is scored: not the text, and no positions that enter the network with it.
+        tags = len(shapes_of(self.shape)) == 3 and len(output_shapes) > 0 and len(output_shapes[0]) == 2
+        return build_text(model, num_classes, self.shape, self.vocab_size, tags)
+
+    def to_json(self) -> Dict[str, Json]:
+        return {**super().to_json(), "tokenizer_config": self.tokenizer_config.to_json()}
+
+    @classmethod
+    def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
+        return {**super()._arguments(values), "tokenizer_config": TokenizerConfig.from_json(values["tokenizer_config"])}

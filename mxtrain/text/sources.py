@@ -1,0 +1,180 @@
+"""Sources of texts, and the tokens of them that are hidden.
+
+Legend: N samples, B batch, T tokens, M masked positions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Optional, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.checks import Checks
+from mxtrain.data.checking.problems import DataPlaces
+from mxtrain.data.loading.randomness import uniform
+from mxtrain.text.draws import TextDraw
+from mxtrain.text.encoded import EncodedPairs, EncodedPieces, EncodedSamples, encode_texts
+from mxtrain.text.text_checks import ParagraphChecks, TextChecks
+from mxtrain.text.tokenizing.config import TokenizerConfig, num_masked
+from mxtrain.text.tokenizing.kinds import TextsInMemory, TrainingTexts
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+UNKNOWN_LABEL = -1
+Pair = Tuple[str, Optional[str]]
+"""One text, or two that belong together."""
+
+
+class TextSource(Protocol):
+    """Texts of one split."""
+
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
+        """All samples as tokens."""
+
+    def training_texts(self) -> TrainingTexts:
+        """Returns the texts from which a vocabulary is built."""
+
+
+class LabelledTexts:
+    """Texts with one class or number each.
+
+    Args:
+        pairs: one sample each.
+        label_N: class indices, or the numbers to predict; None where they are not known.
+        places: where each stands, for messages.
+    """
+
+    def __init__(
+        self, pairs: Sequence[Pair], label_N: Optional[ArrayLike] = None, places: Optional[DataPlaces] = None
+    ) -> None:  # fmt: skip
+        self.pairs, self.places = pairs, places
+        unknown = np.full(len(pairs), UNKNOWN_LABEL)
+        label_N = np.asarray(unknown if label_N is None else label_N)
+        self.label_N = label_N.astype(np.float32 if label_N.dtype.kind == "f" else np.int32)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def take(self, indices: Sequence[int]) -> LabelledTexts:
+        """Some of the samples; those beyond the end are left out."""
+        kept = [index for index in indices if index < len(self)]
+        places = self.places and self.places.take(kept)
+        return LabelledTexts([self.pairs[index] for index in kept], self.label_N[kept], places)
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each sample."""
+        return TextChecks(self, self.places)
+
+    def read_labels(self) -> np.ndarray:
+        """The class of each text, or the number to predict."""
+        return self.label_N
+
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
+        """See `TextSource`."""
+        texts = [[first for first, _ in self.pairs]]
+        if any(second is not None for _, second in self.pairs):
+            texts.append([second or "" for _, second in self.pairs])
+        rows = [encode_texts(tokenizer_config.tokenizer, some) for some in texts]
+        return EncodedPairs(rows, self.label_N, tokenizer_config)
+
+    def training_texts(self) -> TrainingTexts:
+        """See `TextSource`."""
+        return TextsInMemory([text for pair in self.pairs for text in pair if text is not None])
+
+
+class PlainTexts:
+    """Documents, cut into samples of as many tokens as fit.
+
+    Args:
+        documents: paragraphs of each. A sample may span paragraphs, never documents.
+        places: where each paragraph stands, for messages.
+    """
+
+    def __init__(self, documents: Sequence[Sequence[str]], places: Optional[DataPlaces] = None) -> None:
+        self.documents, self.places = documents, places
+
+    @property
+    def num_paragraphs(self) -> int:
+        """Number of paragraphs."""
+        return sum(map(len, self.documents))
+
+    def part(self, kept: np.ndarray) -> PlainTexts:
+        """Some of the paragraphs, ascending; documents without any are left out."""
+        flat = [(number, text) for number, texts in enumerate(self.documents) for text in texts]
+        parts: Dict[int, List[str]] = {}
+        for index in kept:
+            number, text = flat[index]
+            parts.setdefault(number, []).append(text)
+        return PlainTexts(list(parts.values()), self.places and self.places.take(kept))
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each paragraph."""
+        return ParagraphChecks([text for texts in self.documents for text in texts], self.places)
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def take(self, indices: Sequence[int]) -> PlainTexts:
+        """Some of the documents; those beyond the end are left out."""
+        return PlainTexts([self.documents[index] for index in indices if index < len(self)])
+
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
+        """See `TextSource`."""
+        rows = encode_texts(tokenizer_config.tokenizer, [text for texts in self.documents for text in texts])
+        document_P = np.repeat(np.arange(len(self.documents)), list(map(len, self.documents)))
+        return EncodedPieces(rows, None, document_P, tokenizer_config)
+
+    def training_texts(self) -> TrainingTexts:
+        """See `TextSource`."""
+        return TextsInMemory([text for texts in self.documents for text in texts])
+
+
+def mask_tokens(
+    token_BT: np.ndarray,
+    length_B: np.ndarray,
+    index_B: np.ndarray,
+    tokenizer_config: TokenizerConfig,
+    *,
+    seed: int,
+    epoch: int,
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Hides some tokens of each sample, a function of (seed, epoch, sample index).
+
+    Of the chosen ones 80% become [MASK], 10% a random token and 10% stay. Source: section 3.1 of
+    https://arxiv.org/abs/1810.04805, drawn anew in each epoch as in https://arxiv.org/abs/1907.11692, section 4.1.
+
+    Args:
+        token_BT: int32, padded.
+        length_B: tokens of each sample.
+        index_B: of the samples in their dataset.
+        tokenizer_config: vocabulary and fraction.
+        seed: of the run.
+        epoch: counts from 0.
+
+    Returns:
+        Tokens (B, T), positions (B, M) int32, and labels (B, M) float32: the hidden tokens, or -1 where a sample has
+        fewer than M.
+    """
+    batch, length = token_BT.shape
+    tokenizer = tokenizer_config.tokenizer
+    special, mask = np.array(tokenizer.special.ids), tokenizer.require("mask", "masked language modeling")
+    num_positions = num_masked(length, tokenizer_config.mask_fraction)
+    place_BT = index_B[:, None] * (1 << 20) + np.arange(length)
+    draw = [
+        uniform(seed, epoch, place_BT.ravel(), kind).reshape(batch, length)
+        for kind in (TextDraw.MASK_CHOICE, TextDraw.MASK_KIND, TextDraw.MASK_TOKEN)
+    ]
+    can_hide_BT = ~np.isin(token_BT, special)
+    position_BM = np.argsort(np.where(can_hide_BT, draw[0], 2.0), axis=1, kind="stable")[:, :num_positions]
+    wanted_B = np.array([num_masked(int(size), tokenizer_config.mask_fraction) for size in length_B])
+    counts_BM = np.arange(num_positions) < np.minimum(wanted_B, can_hide_BT.sum(axis=1))[:, None]
+    rows_B1 = np.arange(batch)[:, None]
+    label_BM = np.where(counts_BM, token_BT[rows_B1, position_BM], UNKNOWN_LABEL).astype(np.float32)
+    ordinary = np.setdiff1d(np.arange(tokenizer.size), special)
+    kind_BM, token_BM = draw[1][rows_B1, position_BM], draw[2][rows_B1, position_BM]
+    random_BM = ordinary[(token_BM * len(ordinary)).astype(np.int64)]
+    shown_BM = np.where(kind_BM < 0.8, mask, np.where(kind_BM < 0.9, random_BM, label_BM))
+    hidden_BT = token_BT.copy()
+    hidden_BT[rows_B1, position_BM] = np.where(counts_BM, shown_BM, token_BT[rows_B1, position_BM])
+    return hidden_BT, np.where(counts_BM, position_BM, 0).astype(np.int32), label_BM

@@ -1,0 +1,265 @@
+"""Texts of files, prepared as records: read as a stream, kept as UTF-8, encoded once for each tokenizer.
+
+Legend: N samples, R records of a store, P paragraphs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
+
+import numpy as np
+
+from mxtrain.data.corpus.preparing import Advance, prepare
+from mxtrain.data.corpus.shards import ArrayForm, Shards, ShardWriter
+from mxtrain.data.corpus.threads import in_order
+from mxtrain.runtime.cores import usable_cores
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.text.tokenizing.base import BaseTokenizer
+
+TEXT = "text"
+ROWS_AT_ONCE = 2048
+_BYTES_AT_ONCE = 1 << 19
+"""Of text, that one thread encodes at a time."""
+_BYTES_PER_BLOCK = 32 << 20
+"""Of text, after which an interrupted preparation need not encode again."""
+
+Piece = Tuple[int, List[str], int]
+"""The number of the first record, the texts of all of them, and their bytes."""
+
+
+class StoredColumn:
+    """Texts of one column of a store as `TrainingTexts`.
+
+    Args:
+        shards: of texts.
+        name: of the array.
+        row_N: which records, ascending; None = all.
+    """
+
+    def __init__(self, shards: Shards, name: str = TEXT, row_N: Optional[np.ndarray] = None) -> None:
+        self._shards, self._name, self._row_N = shards, name, row_N
+        self._rows = shards.ragged(name)
+
+    def __len__(self) -> int:
+        return len(self._shards) if self._row_N is None else len(self._row_N)
+
+    def __getitem__(self, index: int) -> str:
+        row = index if self._row_N is None else self._row_N[index]
+        return self._rows.value[self._rows.begin[row] : self._rows.begin[row + 1]].tobytes().decode()
+
+    def num_bytes(self) -> np.ndarray:
+        """See `TrainingTexts`."""
+        size_R = self._rows.length
+        return size_R if self._row_N is None else size_R[self._row_N]
+
+    def texts(self, index_N: Optional[np.ndarray] = None) -> Iterator[str]:
+        """See `TrainingTexts`; the store is read from its beginning to its end, and not mapped."""
+        row_N = self._row_N if index_N is None else index_N if self._row_N is None else self._row_N[index_N]
+        for first, texts, _ in _pieces(self._shards, self._name, 0):
+            if row_N is None:
+                yield from texts
+            else:
+                inside = slice(*np.searchsorted(row_N, [first, first + len(texts)]))
+                yield from (texts[row - first] for row in row_N[inside].tolist())
+
+    def digest(self) -> str:
+        """See `TrainingTexts`."""
+        made = hashlib.sha256(f"{self._shards.key} {self._name}".encode())
+        made.update(b"" if self._row_N is None else np.ascontiguousarray(self._row_N, np.int64).tobytes())
+        return made.hexdigest()
+
+
+class JoinedTexts:
+    """Several `TrainingTexts`, one behind the other."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self._parts = parts
+
+    def num_bytes(self) -> np.ndarray:
+        """See `TrainingTexts`."""
+        return np.concatenate([part.num_bytes() for part in self._parts])
+
+    def texts(self, index_N: Optional[np.ndarray] = None) -> Iterator[str]:
+        """See `TrainingTexts`."""
+        begin = 0
+        for part in self._parts:
+            size = len(part.num_bytes())
+            inside = None if index_N is None else index_N[(index_N >= begin) & (index_N < begin + size)] - begin
+            yield from part.texts(inside)
+            begin += size
+
+    def digest(self) -> str:
+        """See `TrainingTexts`."""
+        return hashlib.sha256(" ".join(part.digest() for part in self._parts).encode()).hexdigest()
+
+
+class TextRecord(NamedTuple):
+    """A record of a text store.
+
+    Attributes:
+        texts: one for each column.
+        number: the line or the record that it stands in.
+        group: the number of a class, a file, a document or whatever belongs to it.
+    """
+
+    texts: Sequence[str]
+    number: int
+    group: int
+
+
+def text_forms(num_columns: int) -> Mapping[str, ArrayForm]:
+    """The arrays of a store of texts: `text`, `text2` ..., `number` and `group`."""
+    texts = {column_name(number): ArrayForm("uint8", (), True) for number in range(num_columns)}
+    return {**texts, "number": ArrayForm("int64"), "group": ArrayForm("int32")}
+
+
+def column_name(number: int) -> str:
+    """The array of a column of texts."""
+    return TEXT if number == 0 else f"{TEXT}{number + 1}"
+
+
+def write_texts(
+    records: Iterable[TextRecord], num_columns: int, writer: ShardWriter, advance: Advance
+) -> None:  # fmt: skip
+    """Appends records of texts; what an interrupted preparation wrote before is passed over."""
+    rest = itertools.islice(records, writer.records, None)
+    done = _in_blocks(writer, advance)
+    while some := list(itertools.islice(rest, ROWS_AT_ONCE)):
+        values, lengths = {}, {}
+        for number in range(num_columns):
+            encoded = [record.texts[number].encode() for record in some]
+            values[column_name(number)] = np.frombuffer(b"".join(encoded), np.uint8)
+            lengths[column_name(number)] = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        values["number"] = np.array([record.number for record in some], np.int64)
+        values["group"] = np.array([record.group for record in some], np.int32)
+        writer.append(len(some), values, lengths)
+        done(int(sum(length_N.sum() for length_N in lengths.values())))
+
+
+def _in_blocks(writer: ShardWriter, advance: Advance) -> Advance:
+    """Returns the function to call after each append with its number of bytes; it commits them block by block."""
+    pending = 0
+
+    def done(size: int) -> None:
+        nonlocal pending
+        advance(size)
+        pending += size
+        if pending > _BYTES_PER_BLOCK:
+            writer.commit()
+            pending = 0
+
+    return done
+
+
+def prepare_tokens(
+    texts: Shards, num_columns: int, tokenizer: BaseTokenizer, what: str, ending: Sequence[int] = (),
+    ends_groups: bool = False, first_column: int = 0,
+) -> Shards:  # fmt: skip
+    """The tokens of a store of texts, record by record, in arrays of the same names.
+
+    Args:
+        texts: a store of `write_texts`.
+        num_columns: of texts that are encoded.
+        tokenizer: makes the tokens, without special ones.
+        what: they are of, for people, e.g. train.csv.
+        ending: tokens behind those of each record, e.g. the one for the end of a line.
+        ends_groups: whether they stand only behind the last record of each group, e.g. of a file.
+        first_column: of these.
+    """
+    names = [column_name(first_column + number) for number in range(num_columns)]
+    dtype = "uint16" if tokenizer.size <= 1 << 16 else "int32"
+    made_of: List[Json] = [texts.key, names, tokenizer.digest, _version_of(tokenizer), list(ending)]
+    if ends_groups:
+        made_of.append("groups")
+    total = sum(int(texts.offsets(name)[-1]) for name in names)
+
+    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
+        tail = Tail(np.array(ending, np.int32), texts.array("group") if ends_groups else None)
+        _write_tokens(texts, names, tokenizer, tail, writer, advance)
+        return {}
+
+    forms = {name: ArrayForm(dtype, (), True) for name in names}
+    return prepare("tokens", made_of, forms, write, what=f"tokens of {what}", total=total)
+
+
+class Tail(NamedTuple):
+    """Tokens behind those of records.
+
+    Attributes:
+        token: the ids.
+        group_R: of each record, where they stand only behind the last of each group.
+    """
+
+    token: np.ndarray
+    group_R: Optional[np.ndarray]
+
+    def behind(self, first: int, token_F: np.ndarray, length_N: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """The tokens of records from a first one on, and their lengths, with these."""
+        if not len(self.token):
+            return token_F, length_N
+        is_last_N = np.ones(len(length_N), bool)
+        if self.group_R is not None:
+            some = self.group_R[first : first + len(length_N) + 1]
+            is_last_N[: len(some) - 1] = np.diff(some) != 0
+        where = np.repeat(np.cumsum(length_N)[is_last_N], len(self.token))
+        whole_F = np.insert(token_F, where, np.tile(self.token, int(is_last_N.sum())))
+        return whole_F, length_N + is_last_N * len(self.token)
+
+
+def _version_of(tokenizer: BaseTokenizer) -> str:
+    """The version of the library that makes the tokens, where one does."""
+    from importlib.metadata import version
+
+    library = {"wordpiece": "tokenizers", "tokenizers": "tokenizers", "sentencepiece": "sentencepiece"}
+    package = library.get(tokenizer.kind)
+    return f"{tokenizer.kind} {version(package) if package else ''}"
+
+
+def _write_tokens(
+    texts: Shards, names: Sequence[str], tokenizer: BaseTokenizer, tail: Tail, writer: ShardWriter, advance: Advance
+) -> None:  # fmt: skip
+    def encode(pieces: Tuple[Piece, ...]) -> Tuple[int, int, List[Tuple[np.ndarray, np.ndarray]]]:
+        found = [tail.behind(first, *tokenizer.encode(some)) for first, some, _ in pieces]
+        size = sum(num_bytes for *_, num_bytes in pieces)
+        return len(pieces[0][1]), size, found
+
+    work = zip(*(_pieces(texts, name, writer.records, names) for name in names))
+    done = _in_blocks(writer, advance)
+    for count, size, found in in_order(encode, work, usable_cores()):
+        writer.append(
+            count, {name: token_F for name, (token_F, _) in zip(names, found)},
+            {name: length_N for name, (_, length_N) in zip(names, found)},
+        )  # fmt: skip
+        done(size)
+
+
+def _pieces(
+    texts: Shards, name: str, first: int, names: Optional[Sequence[str]] = None
+) -> Iterator[Piece]:  # fmt: skip
+    """The texts of a store in pieces of about as many bytes each, from a record on. Where several columns are read
+    together, the pieces of each have the same records."""
+    offset_R1 = texts.offsets(name)
+    others = [] if names is None else [one for one in names if one != name]
+    sizes_R1 = np.sum([offset_R1, *map(texts.offsets, others)], axis=0) if others else offset_R1  # not read as a whole
+    while first < len(texts):
+        last = int(np.searchsorted(sizes_R1, sizes_R1[first] + _BYTES_AT_ONCE))
+        last = min(max(last, first + 1), len(texts))
+        content = texts.read(name, int(offset_R1[first]), int(offset_R1[last]))
+        ends = (offset_R1[first : last + 1] - offset_R1[first]).tolist()
+        yield first, [content[begin:end].decode() for begin, end in zip(ends, ends[1:])], len(content)
+        first = last

@@ -1,0 +1,177 @@
+"""Sources of texts that are stored as records: labelled texts of tables, and paragraphs of documents.
+
+In memory are a few bytes for each sample: labels, lengths, and which records they are.
+
+Legend: N samples, P paragraphs, R records of a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as AbstractSequence
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
+
+import numpy as np
+
+from mxtrain.text.encoded import EncodedPairs, EncodedPieces, EncodedSamples, begins_anew
+from mxtrain.text.stored import TEXT, JoinedTexts, StoredColumn, column_name, prepare_tokens
+from mxtrain.text.text_checks import ParagraphChecks, TextChecks
+
+if TYPE_CHECKING:
+    from mxtrain.data.checking.checks import Checks
+    from mxtrain.data.checking.problems import DataPlaces
+    from mxtrain.data.corpus.shards import Shards
+    from mxtrain.text.sources import Pair
+    from mxtrain.text.tokenizing.config import TokenizerConfig
+    from mxtrain.text.tokenizing.kinds import TrainingTexts
+
+
+class StoredPairs(AbstractSequence):
+    """Texts of records, or pairs of them, each read when it is asked for."""
+
+    def __init__(self, columns: Sequence[StoredColumn]) -> None:
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        texts = [column[index % len(self)] for column in self._columns]
+        pair: Pair = (texts[0], texts[1] if len(texts) > 1 else None)
+        return pair
+
+
+class StoredTexts:
+    """Texts with one class or number each, like `LabelledTexts`.
+
+    Args:
+        shards: the store.
+        num_columns: of texts: 1, or 2 for pairs.
+        what: they are of, for people.
+        label_N: class indices, or the numbers to predict.
+        row_N: which record each sample is; None = all in order.
+        record_places: where each record of the store stands.
+    """
+
+    def __init__(
+        self, shards: Shards, num_columns: int, what: str, label_N: np.ndarray, row_N: Optional[np.ndarray],
+        record_places: DataPlaces,
+    ) -> None:  # fmt: skip
+        self.shards, self._num_columns, self._what, self._row_N = shards, num_columns, what, row_N
+        self.label_N, self._record_places = label_N, record_places
+
+    def __len__(self) -> int:
+        return len(self.label_N)
+
+    @property
+    def places(self) -> DataPlaces:
+        """Returns the source location of each sample."""
+        return self._record_places if self._row_N is None else self._record_places.take(self._row_N)
+
+    @property
+    def pairs(self) -> StoredPairs:
+        """The texts themselves."""
+        return StoredPairs(self._columns())
+
+    def _columns(self) -> List[StoredColumn]:
+        return [StoredColumn(self.shards, column_name(number), self._row_N) for number in range(self._num_columns)]
+
+    def take(self, indices: Union[Sequence[int], np.ndarray]) -> StoredTexts:
+        """Some of the samples; those beyond the end are left out."""
+        kept = np.asarray(indices, np.int64)
+        kept = kept[kept < len(self)]
+        row_N = kept if self._row_N is None else self._row_N[kept]
+        return StoredTexts(
+            self.shards, self._num_columns, self._what, self.label_N[kept], row_N, self._record_places
+        )
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each sample."""
+        return TextChecks(self, self.places)
+
+    def read_labels(self) -> np.ndarray:
+        """The class of each text, or the number to predict."""
+        return self.label_N
+
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
+        """See `TextSource`."""
+        found = prepare_tokens(self.shards, self._num_columns, tokenizer_config.tokenizer, self._what)
+        texts = [found.ragged(column_name(number)) for number in range(self._num_columns)]
+        return EncodedPairs(texts, self.label_N, tokenizer_config, self._row_N)
+
+    def training_texts(self) -> TrainingTexts:
+        """See `TextSource`."""
+        return JoinedTexts(self._columns())
+
+
+class StoredDocuments:
+    """Paragraphs of documents, like `PlainTexts`.
+
+    Args:
+        shards: the store, whose `group` is the document of each paragraph.
+        what: they are of, for people.
+        row_P: which records these are, ascending; None = all.
+        record_places: where each record of the store stands.
+    """
+
+    def __init__(self, shards: Shards, what: str, row_P: Optional[np.ndarray], record_places: DataPlaces) -> None:
+        self.shards, self._what, self.row_P, self._record_places = shards, what, row_P, record_places
+
+    @property
+    def places(self) -> DataPlaces:
+        """Returns the source location of each paragraph."""
+        return self._record_places if self.row_P is None else self._record_places.take(self.row_P)
+
+    @property
+    def _document_P(self) -> np.ndarray:
+        """The document of each paragraph; not kept, for there may be millions."""
+        group_R = self.shards.array("group")
+        return group_R if self.row_P is None else group_R[self.row_P]
+
+    @property
+    def num_paragraphs(self) -> int:
+        """Number of paragraphs."""
+        return len(self.shards) if self.row_P is None else len(self.row_P)
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(begins_anew(self._document_P)))
+
+    @property
+    def paragraphs(self) -> StoredColumn:
+        """The texts themselves."""
+        return StoredColumn(self.shards, TEXT, self.row_P)
+
+    @property
+    def documents(self) -> List[List[str]]:
+        """All texts by document, in memory."""
+        found: List[List[str]] = []
+        for is_new, text in zip(begins_anew(self._document_P), self.paragraphs.texts()):
+            found += [[]] if is_new else []
+            found[-1].append(text)
+        return found
+
+    def take(self, indices: Sequence[int]) -> StoredDocuments:
+        """Some of the documents; those beyond the end are left out."""
+        numbers = np.cumsum(begins_anew(self._document_P)) - 1
+        return self.part(np.flatnonzero(np.isin(numbers, indices)))
+
+    def part(self, kept: np.ndarray) -> StoredDocuments:
+        """Some of the paragraphs, ascending."""
+        row_P = kept.astype(np.int32) if self.row_P is None else self.row_P[kept]
+        return StoredDocuments(self.shards, self._what, row_P, self._record_places)
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each paragraph."""
+        return ParagraphChecks(self.paragraphs, self.places)
+
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
+        """See `TextSource`."""
+        found = prepare_tokens(self.shards, 1, tokenizer_config.tokenizer, self._what)
+        return EncodedPieces(found.ragged(TEXT), self.row_P, self._document_P, tokenizer_config)
+
+    def training_texts(self) -> TrainingTexts:
+        """See `TextSource`."""
+        return self.paragraphs

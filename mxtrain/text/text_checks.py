@@ -1,0 +1,89 @@
+"""Checks of `data check` for texts, which are read together with their files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
+
+from mxtrain.data.checking.checks import Checked, Checks, SourceChecks, digest_of, texts_of
+from mxtrain.data.checking.problems import EMPTY_TEXT, LOST_TEXT, DataPlace, DataPlaces, Problem
+from mxtrain.text.tokenizing.kinds import LOSES_NOTHING, name_lost
+from mxtrain.text.translation.reference_text import MIN_WORDS
+
+if TYPE_CHECKING:
+    from mxtrain.text.tokenizing.base import BaseTokenizer
+
+REPLACED = "\N{REPLACEMENT CHARACTER}"
+
+
+class TextChecks(SourceChecks):
+    """Checks of texts with labels, or pairs of them: what has `pairs` and `label_N`."""
+
+    def __init__(self, source: Any, places: Optional[DataPlaces]) -> None:
+        super().__init__(source, places)
+        self._pairs = source.pairs
+
+    def texts(self, index: int) -> Sequence[str]:
+        first, second = self._pairs[index]
+        return [first] if second is None else [first, second]
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        texts, place = self.texts(index), self.place(index)
+        names = ["the text"] if len(texts) == 1 else ["the first text", "the second text"]
+        problems = [
+            Problem(EMPTY_TEXT, place, f"{place}: {name} is empty.", "Complete or remove it.")
+            for name, text in zip(names, texts) if not text.strip()
+        ]  # fmt: skip
+        label = self._source.label_N[index]
+        classes = [int(label)] if label.dtype.kind == "i" else []
+        return Checked(problems, b"" if problems else _digest_of_texts(texts), classes)
+
+
+class LostTextChecks:
+    """Checks of texts, and of what a given vocabulary loses of each.
+
+    Args:
+        checks: of the texts.
+        vocabularies: the tokenizer and the path of its file of each text of a sample; the last one of all further.
+    """
+
+    def __init__(self, checks: Checks, vocabularies: Sequence[Tuple[BaseTokenizer, str]]) -> None:
+        self._checks, self._vocabularies = checks, vocabularies
+
+    def __len__(self) -> int:
+        return len(self._checks)
+
+    def place(self, index: int) -> DataPlace:
+        """See `Checks`."""
+        return self._checks.place(index)
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        found, place = self._checks.check(index), self.place(index)
+        problems = list(found.problems)
+        for number, text in enumerate(texts_of(self._checks, index)):
+            tokenizer, path = self._vocabularies[min(number, len(self._vocabularies) - 1)]
+            lost = tokenizer.lost(text)
+            if lost:
+                fact = f"{place}: the vocabulary {path} loses characters of the text, {name_lost(lost)}."
+                problems.append(Problem(LOST_TEXT, place, fact, LOSES_NOTHING))
+        return Checked(problems, found.digest, found.classes)
+
+
+class ParagraphChecks(SourceChecks):
+    """Checks of a sequence of paragraphs, as they are divided into splits."""
+
+    def texts(self, index: int) -> Sequence[str]:
+        return [self._source[index]]
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`. Short ones, such as headings, may stand anywhere any number of times."""
+        text = self._source[index]
+        return Checked(digest=b"" if len(text.split()) < MIN_WORDS else _digest_of_texts([text]))
+
+
+def _digest_of_texts(texts: Sequence[str]) -> bytes:
+    """Nothing where bytes that are no UTF-8 were replaced: what stood there is not known."""
+    if any(REPLACED in text for text in texts):
+        return b""
+    return digest_of(*(text.encode("utf-8", "surrogatepass") for text in texts))

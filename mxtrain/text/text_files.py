@@ -1,0 +1,245 @@
+"""Prepares stores of texts: of tables with a label in each row, and of the paragraphs of text files."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.data.checking.problems import (
+    EMPTY_TEXT,
+    LISTED_TWICE,
+    STRICT,
+    UNKNOWN_CLASS,
+    UNREADABLE_FILE,
+    DataPlace,
+    DataPlaces,
+    Findings,
+    Problem,
+)
+from mxtrain.data.corpus.content import FileContent, contents_of
+from mxtrain.data.corpus.preparing import Advance, prepare, prepare_for_now
+from mxtrain.data.corpus.shards import Shards, ShardWriter
+from mxtrain.data.loading.regular_files import FileId, exists, files_in, id_of, walk
+from mxtrain.data.loading.text_stream import GZIP, MAX_LINE, ending_of, open_text
+from mxtrain.data.table.columns import PARQUET, Column, Row, place_of, require_table, stream_rows
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.text.sources import LabelledTexts
+from mxtrain.text.stored import TextRecord, text_forms, write_texts
+from mxtrain.text.stored_sources import StoredDocuments, StoredTexts
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
+
+AnyTexts = Union[LabelledTexts, StoredTexts]
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Texts with a name each: of a class, or a number as it is written.
+
+    Attributes:
+        names: all that occur, in the order of their first rows.
+        name_N: the number of each row's.
+        places: where each row stands; None = in no file.
+        build: (label of each sample, which row each is) -> the samples.
+    """
+
+    names: List[str]
+    name_N: np.ndarray
+    places: Optional[DataPlaces]
+    build: Callable[[np.ndarray, np.ndarray], AnyTexts]
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.name_N)
+
+
+def table_in_memory(rows: Sequence[Row]) -> TextTable:
+    """Rows of (text, name) or (text, text, name)."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(row[-1] for row in rows))}
+
+    def build(label_N: np.ndarray, row_N: np.ndarray) -> AnyTexts:
+        kept = [rows[row] for row in row_N]
+        return LabelledTexts([(row[0], row[1] if len(row) > 2 else None) for row in kept], label_N)
+
+    return TextTable(list(numbers), np.array([numbers[row[-1]] for row in rows], np.int32), None, build)
+
+
+def read_table(
+    path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
+    findings: Findings = STRICT, form: Optional[str] = None,
+) -> TextTable:  # fmt: skip
+    """The rows of a file, of which the last column is the name; prepared once, and found again.
+
+    Spaces around names are left out. A row without a name is a problem.
+
+    Raises:
+        DataError: see `stream_rows`, which describes the arguments.
+    """
+    ending = require_table(path)
+    numbers: Dict[str, int] = {}
+    empty: List[int] = []
+
+    def records() -> Iterator[TextRecord]:
+        for number, row in stream_rows(path, columns, header, skip_short, findings, form):
+            name = row[-1].strip()
+            if not name:
+                place = place_of(path, number)
+                fact = f"{place}: '{columns[-1]}' is empty."
+                findings.refuse(Problem(UNKNOWN_CLASS, place, fact, "Give the label, or remove the row."))
+                continue
+            if not all(map(str.strip, row[:-1])):
+                empty.append(number)
+            yield TextRecord(row[:-1], number, numbers.setdefault(name, len(numbers)))
+
+    num_columns = len(columns) - 1
+    shards = prepare_texts(
+        "table", [path], [ending, list(columns), header, skip_short, form], num_columns, records, findings,
+        facts=lambda: {"names": list(numbers), "empty": [len(empty), *empty[:1]]},
+    )  # fmt: skip
+    num_empty, *first_empty = shards.facts["empty"]
+    if num_empty and not findings.keeps_going:  # a check lists them all
+        log.warning("%s: %d rows have an empty text, of which %s is the first, and are read as they are.", path,
+                    num_empty, place_of(path, first_empty[0]))  # fmt: skip
+    places = DataPlaces([str(path)], shards.array("number"), None, ending == PARQUET)
+
+    def build(label_N: np.ndarray, row_N: np.ndarray) -> AnyTexts:
+        is_all = len(row_N) == len(shards)
+        return StoredTexts(shards, num_columns, str(path), label_N, None if is_all else row_N, places)
+
+    return TextTable(shards.facts["names"], shards.array("group"), places, build)
+
+
+def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments:
+    """The paragraphs of text files, each of which is a document; an empty line ends a paragraph.
+
+    Raises:
+        DataError: a file is missing or no UTF-8 text.
+    """
+
+    def records() -> Iterator[TextRecord]:
+        for number, file in enumerate(files):
+            for line, text in readable_records(file, stream_paragraphs(file, findings), findings):
+                yield TextRecord([text], line, number)
+
+    shards = prepare_texts("documents", files, [], 1, records, findings)
+    places = DataPlaces(list(map(str, files)), shards.array("number"), shards.array("group"))
+    return StoredDocuments(shards, name_of(files), None, places)
+
+
+def list_text_files(
+    given: Union[str, List[str]], endings: Tuple[str, ...], findings: Findings = STRICT
+) -> List[Path]:  # fmt: skip
+    """Files as they are, folders as all files with these endings in them; each real file once.
+
+    Raises:
+        DataError: there is no such file or folder.
+    """
+    found: Dict[FileId, Path] = {}
+    for path in map(Path, [given] if isinstance(given, str) else given):
+        if not exists(path):
+            raise DataError(
+                f"'{path}': there is no such file or folder.{did_you_mean(path.name, files_in(path.parent))}"
+            )
+        listed = walk(path, endings, findings=findings) if path.is_dir() else [(path, id_of(path))]
+        for file, number in listed:
+            before = found.setdefault(number, file)
+            if before is not file:
+                is_one = str(file) == str(before)
+                named = f"'{file}' is named twice" if is_one else f"'{file}' and '{before}' are the same file"
+                fact = f"{named}, and counts once."
+                findings.remark(Problem(LISTED_TWICE, DataPlace(str(file)), fact, "Name it once."))
+    return list(found.values())
+
+
+def readable_records(
+    file: Path, records: Iterator[Tuple[int, str]], findings: Findings
+) -> Iterator[Tuple[int, str]]:  # fmt: skip
+    """The records of a file that can be read; what cannot is a problem."""
+    place, is_empty = DataPlace(str(file)), True
+    try:
+        for found in records:
+            is_empty = False
+            yield found
+    except DataError as error:
+        if not findings.keeps_going:
+            raise
+        findings.refuse(Problem(UNREADABLE_FILE, place, str(error)))
+        return
+    if is_empty:
+        findings.remark(Problem(EMPTY_TEXT, place, f"{place} holds no text.", "Remove it."))
+
+
+def name_of(files: Sequence[Union[str, Path]]) -> str:
+    """Files in a few words."""
+    return str(files[0]) if len(files) == 1 else f"{len(files):,} files"
+
+
+def prepare_texts(
+    kind: str, files: Sequence[Union[str, Path]], settings: Json, num_columns: int,
+    records: Callable[[], Iterator[TextRecord]], findings: Findings = STRICT,
+    facts: Callable[[], JsonObject] = dict,
+) -> Shards:  # fmt: skip
+    """A store of the texts of files, as `prepare` finds or makes it.
+
+    Args:
+        kind: of texts, part of the key.
+        files: all that `records` reads.
+        settings: all else that decides what the records are.
+        num_columns: of texts in each record.
+        records: reads them, as streams, from the beginning each time.
+        findings: if the check goes on after a problem, what is stored is not reused.
+        facts: asked after the last record.
+
+    Raises:
+        DataError: a file cannot be read, or is written to meanwhile.
+    """
+    contents = [] if findings.keeps_going else contents_of(files)
+
+    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
+        write_texts(records(), num_columns, writer, advance)
+        for content in contents:
+            content.require_unchanged()
+        return facts()
+
+    forms = text_forms(num_columns)
+    if findings.keeps_going:
+        return prepare_for_now(kind, forms, write)
+    is_plain = all(ending_of(file) == Path(file).suffix != PARQUET for file in files)
+    total = sum(content.num_bytes for content in contents) if is_plain else 0
+    made_of: Json = [_named(contents), settings]
+    return prepare(kind, made_of, forms, write, what=f"texts of {name_of(files)}", total=total)
+
+
+def _named(contents: Sequence[FileContent]) -> Json:
+    """Returns the content kinds of files and whether they are unpacked, from their names."""
+    return [[content.sha256, Path(content.path).suffix == GZIP] for content in contents]
+
+
+def stream_paragraphs(path: Path, findings: Findings = STRICT) -> Iterator[Tuple[int, str]]:
+    """The line in which each paragraph of a file begins, and its words; an empty line ends it, or a blank one.
+
+    Raises:
+        DataError: the file cannot be read, is no UTF-8, or has a paragraph that is too long.
+    """
+    with open_text(path, None, findings) as lines:
+        words: List[str] = []
+        begin, size = 0, 0
+        for number, line in enumerate(lines, start=1):
+            found = line.split()
+            if found:
+                begin = begin if words else number
+                words += found
+                size += len(line)
+                if size > MAX_LINE:
+                    raise DataError(f"{path}, line {begin} begins a paragraph of more than {MAX_LINE:,} characters.")
+            elif words:
+                yield begin, " ".join(words)
+                words, size = [], 0
+        if words:
+            yield begin, " ".join(words)

@@ -1,0 +1,1 @@
+"""A class for every token of a sentence, such as the parts of names (CoNLL)."""

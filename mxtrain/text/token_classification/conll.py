@@ -1,0 +1,198 @@
+"""Words with tags in columns, as in the files of CoNLL, or lines of Python's standard library."""
+
+from __future__ import annotations
+
+import logging
+import re
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple
+
+import numpy as np
+import pydantic
+
+from mxtrain.data.base import Samples, Splits
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.data.loading.described_paths import with_current_folder
+from mxtrain.data.loading.input_files import read_each
+from mxtrain.data.loading.regular_files import exists, files_in, first_of, read_text, refuse_shared
+from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.signature import Signature
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.files.text_lines import split_lines, split_words
+from mxtrain.text.base import TextDataset
+from mxtrain.text.python_words import part_of, python_lines
+from mxtrain.text.signature import TextSignature, TextSplits
+from mxtrain.text.token_classification.conll_file import (
+    ENDLESS_SENTENCE,
+    ColumnLayout,
+    TaggedWords,
+    endless_sentence,
+    read_conll,
+)
+from mxtrain.text.token_classification.tag_scheme import TAG_ORDER, unified
+from mxtrain.text.token_classification.tagged import TaggedSentences
+from mxtrain.types import OpenFraction, PathText
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.loader import LoaderOptions
+
+log = logging.getLogger(__name__)
+
+_LIKE_ENTITY = re.compile(r"[bi][-_].+|[BI]_.+|.+[-_][BIbi]")
+"""Tags of entities in other writings than those that are read: b-per, B_PER, PER-B."""
+COLUMNS = (".conll", ".iob", ".iob2", ".bio", ".bioes", ".conllu", ".conllup")
+"""Endings of files to predict for whose words stand in a column; in other files, all words of a line are a sentence."""
+
+
+class Conll(TextDataset):
+    """Sentences with a tag for each word: from files with columns, or Python's standard library, line by line."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("token_classification",)
+    problem_kinds: ClassVar[Tuple[str, ...]] = (TAG_ORDER, ENDLESS_SENTENCE)
+
+    root: Optional[PathText] = None
+    """Folder of the files; null = the current folder where a file is named, else lines of Python's standard library,
+    whose tags say what each name is."""
+    train: str = "train.txt"
+    """File of training sentences, in root."""
+    val: Optional[str] = "valid.txt"
+    """File of validation sentences, in root; null = val_fraction of the training sentences."""
+    test: Optional[str] = "test.txt"
+    """File of test sentences, in root; null = test_fraction of the training sentences."""
+    word: int = 0
+    """Column of the word, from 0; -1 is the last."""
+    tag: int = -1
+    """Column of the tag, from 0; -1 is the last."""
+    comment: str = ""
+    """Lines that begin so are left out, e.g. "# "; empty: none, but "#" in files named .conllu."""
+    scheme: Literal["auto", "bio", "iob1", "bioes", "brackets", "plain"] = "auto"
+    """Scheme of the tags: bio, iob1 (it becomes bio), bioes, brackets of CoNLL 2012 (they become bio), or plain
+    (each tag is a name, e.g. a part of speech); auto = what the training tags are in."""
+    repair_tags: bool = False
+    """Read tags that cannot follow each other as conlleval does, e.g. I-X that begins an entity as B-X; else they are
+    refused."""
+    lowercase: bool = False
+    val_fraction: OpenFraction = 0.1
+    """Share of the training sentences (of Python's files) held out for validation where there is no file of them."""
+    test_fraction: OpenFraction = 0.1
+    """Share of the training sentences (of Python's files) held out for testing where there is no file of them."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _take_files_without_root(cls, values: Any) -> Any:
+        return with_current_folder(cls.model_fields, values)
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.require_libraries()
+        name, parts = self._of_python() if self.root is None else self._of_files(self.root, findings)
+        assert parts[0] is not None
+        train, scheme = unified(parts[0], self.scheme, self.repair_tags, findings)
+        names = sorted({tag for tags in train.tags for tag in tags}, key=lambda tag: (tag != "O", tag))
+        if not names:
+            raise DataError(f"{name}: there is no sentence with tags in it.")
+        like_entities = next(filter(_LIKE_ENTITY.fullmatch, names), None)
+        if scheme == "plain" and self.scheme == "auto" and "O" in names and like_entities:
+            log.warning("%s: tags such as '%s' are read as names of their own. Tags of entities are written as B-PER "
+                        "and I-PER: write them so to measure entities.", name, like_entities)  # fmt: skip
+        if len(names) < 2:
+            raise DataError(f"{name} has no other tag than '{names[0]}' in its training sentences.")
+        others = [None if part is None else unified(part, scheme, self.repair_tags, findings, names)[0]
+                  for part in parts[1:]]  # fmt: skip
+        val, test = others
+        refuse_empty(name, len(train), 0 if val is None else len(val), self.val_fraction)
+        assert val is not None
+        kept = TaggedSentences(train, names)
+        return TextSplits(
+            kept, TaggedSentences(val, names), TaggedSentences(test, names) if test is not None and len(test) else None,
+            class_names=names, build_tokenizer_config=lambda: self.tokenizer_config(kept.training_texts()),
+        )  # fmt: skip
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        """See `BaseDataset.remark`."""
+        sources: List[Any] = [source for source in (splits.train, splits.val, splits.test) if source is not None]
+        endless = [problem.sentence for source in sources for problem in endless_sentence(source.words)]
+        return "\n".join([super().remark(signature, splits), *endless])
+
+    def _of_python(self) -> Tuple[str, List[Optional[TaggedWords]]]:
+        """Python's lines; a file is in one split."""
+        parts = [TaggedWords() for _ in range(3)]
+        for file, found in python_lines():
+            place = part_of(file, self.split_seed)
+            number = 1 if place < self.val_fraction else 2 if place < self.val_fraction + self.test_fraction else 0
+            parts[number].sentences += found.sentences
+            parts[number].tags += found.tags
+        return "Python's standard library", list(parts)
+
+    def _of_files(self, root: str, findings: Findings) -> Tuple[str, List[Optional[TaggedWords]]]:
+        paths = {name: Path(root) / file for name, file in
+                 {"train": self.train, "val": self.val, "test": self.test}.items() if file is not None}  # fmt: skip
+        for name, path in paths.items():
+            if not exists(path):
+                raise DataError(_missing(name, path))
+        refuse_shared({name: [path] for name, path in paths.items()}, findings)
+        layout = ColumnLayout(self.word, self.tag, self.comment)
+        found = {
+            name: attempt(findings, DataPlace(str(path)), partial(read_conll, str(path), layout, findings))
+            for name, path in paths.items()
+        }
+        if None in found.values():
+            raise NothingLeft(f"{root}: a file cannot be read.")
+        train = found["train"]
+        assert train is not None
+        held = 0.0 if self.val else self.val_fraction, 0.0 if self.test else self.test_fraction
+        parts = split_indices(np.zeros(len(train), np.int32), *held, self.split_seed)
+        kept: List[Optional[TaggedWords]] = [train.take(parts[0].tolist())]
+        for name, index_N in zip(("val", "test"), parts[1:]):
+            kept.append(found[name] if name in found else train.take(index_N.tolist()))
+        return str(paths["train"]), kept
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: TaggedSentences, signature: Signature, options: LoaderOptions
+    ) -> Any:  # fmt: skip
+        from mxtrain.text.token_classification.tagged import TagLoader
+
+        config = TextSignature.of(signature).tokenizer_config
+        return TagLoader(source, config, options, self.batches_per_pool)
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """The sentences of files, one a line with white space between words, or in columns; a place is `file:line`."""
+        words, places = TaggedWords(), []
+        for name, found in read_each(names, self._read_words, skip_unreadable, unreadable):
+            words.sentences += found.sentences
+            places += [f"{name}:{lines[0]}" for lines in found.lines]
+        return TaggedSentences(words, signature.class_names), places
+
+    def _read_words(self, name: str) -> TaggedWords:
+        if name.endswith(COLUMNS):
+            found = read_conll(name, ColumnLayout(self.word if self.word >= 0 else 0, None, self.comment))
+        else:
+            found = TaggedWords(file=name)
+            for number, line in enumerate(split_lines(read_text(name)), start=1):
+                row = split_words(line)
+                if row:
+                    found.sentences.append(row)
+                    found.lines.append([number])
+        if not len(found):
+            raise DataError(f"{name}: there are no words.")
+        return found
+
+
+def _missing(name: str, path: Path) -> str:
+    """Names the setting to type if a file is missing."""
+    there = files_in(path.parent)
+    if not there:
+        return f"'{path.parent}' is no folder with files. Name the folder of {path.name} by dataset.root=FOLDER."
+    hint = did_you_mean(path.name, there)
+    or_none = "" if name == "train" else f", or dataset.{name}=null for a share of the training sentences"
+    return (
+        f"{path.parent} has no {path.name}. {hint} Name the file by dataset.{name}=NAME{or_none}. There: "
+        f"{first_of(there)}."
+    ).replace("  ", " ")

@@ -1,0 +1,176 @@
+"""Files of words and tags in columns, as those of CoNLL: a word a line, an empty line between sentences."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, field
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from mxtrain.data.checking.problems import EMPTY_TEXT, SHORT_ROW, STRICT, DataPlace, Findings, Problem
+from mxtrain.data.loading.text_stream import ending_of, open_text
+from mxtrain.data.table.quoted_cells import has_doubled_quotes
+from mxtrain.errors import DataError
+from mxtrain.files.text_lines import BLANKS, split_words
+
+log = logging.getLogger(__name__)
+
+ENDLESS_SENTENCE = "endless_sentence"
+"""All words of a file in one sentence."""
+_MOST_WORDS = 200
+"""Of a file that is one sentence; longer ones of a language are rare."""
+DOCUMENT = "-DOCSTART-"
+"""The word of a line that begins a document, in the files of CoNLL 2003."""
+CONLLU = (".conllu", ".conllup")
+"""Endings of CoNLL-U's files, which have comments, and ids in the first column."""
+_CONLLU_COLUMNS = 10
+_NOT_A_WORD = re.compile(r"[0-9]+(-|\.)[0-9]+")
+"""Ids of CoNLL-U that are no syntactic words: 3-4 of a token of several words, 5.1 of an empty node."""
+_COMMENTS = (
+    "#begin document", "#end document", "# sent_id = ", "# text = ", "# newdoc", "# newpar", "# global.columns = ",
+)  # fmt: skip
+"""Lines around documents in the files of CoNLL 2011 and 2012, and around sentences in CoNLL-U."""
+
+
+class ColumnLayout(NamedTuple):
+    """Columns of words and tags in a line, counted from 0, or from the last with -1.
+
+    Attributes:
+        word: the column of the word.
+        tag: the column of the tag; None = words alone are read.
+        comment: lines that begin so are left out; empty: none.
+    """
+
+    word: int = 0
+    tag: Optional[int] = -1
+    comment: str = ""
+
+
+@dataclass
+class TaggedWords:
+    """Sentences with a tag for each word.
+
+    Attributes:
+        sentences: words.
+        tags: of these words, as they are written.
+        lines: the line of each word, from 1; empty where they come from no file.
+        file: that they come from.
+    """
+
+    sentences: List[List[str]] = field(default_factory=list)
+    tags: List[List[str]] = field(default_factory=list)
+    lines: List[List[int]] = field(default_factory=list)
+    file: str = ""
+
+    def __len__(self) -> int:
+        """Number of sentences."""
+        return len(self.sentences)
+
+    def take(self, indices: Sequence[int]) -> TaggedWords:
+        """Some of the sentences; those beyond the end are left out."""
+        kept = [index for index in indices if index < len(self)]
+        sentences = [self.sentences[index] for index in kept]
+        tags = [self.tags[index] for index in kept] if self.tags else []
+        return TaggedWords(sentences, tags, [self.lines[index] for index in kept] if self.lines else [], self.file)
+
+
+def read_conll(path: str, layout: ColumnLayout, findings: Findings = STRICT) -> TaggedWords:
+    """The sentences of a file.
+
+    Raises:
+        DataError: it cannot be read, or a line has too few columns.
+    """
+    found = TaggedWords(file=path)
+    for rows in _sentences(path, layout, findings):
+        found.sentences.append([word for _, word, _ in rows])
+        found.tags.append([tag for _, _, tag in rows])
+        found.lines.append([line for line, _, _ in rows])
+    for problem in endless_sentence(found):
+        findings.remark(problem)
+    return found
+
+
+def endless_sentence(words: TaggedWords) -> List[Problem]:
+    """The problem of a file that is one long sentence, for it has no empty line between words; none of any other."""
+    if not words.file or len(words) != 1 or len(words.sentences[0]) <= _MOST_WORDS:
+        return []
+    place = DataPlace(words.file)
+    fact = f"{place} has no empty line between words: its {len(words.sentences[0]):,} words are one sentence."
+    return [Problem(ENDLESS_SENTENCE, place, fact, "It is divided wherever dataset.max_length tokens are full: put an "
+                    "empty line between sentences.")]  # fmt: skip
+
+
+def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[List[Tuple[int, str, str]]]:
+    """(line, word, tag) of the words of each sentence."""
+    columns = [column for column in (layout.word, layout.tag) if column is not None]
+    least = max(*(column + 1 if column >= 0 else -column for column in columns), len(set(columns)))
+    rows: List[Tuple[int, str, str]] = []
+    is_said = False
+    follows_words = True  # or begins the file, or ends a document's line
+    is_conllu = ending_of(path) in CONLLU
+    if is_conllu and layout.word == 0:
+        raise DataError(f"{path} is CoNLL-U by its name, whose first column has ids of words, not words. Type "
+                        "dataset.word=1, and dataset.tag=3 for parts of speech.")  # fmt: skip
+    comments = (*_COMMENTS, *filter(None, (layout.comment, "#" if is_conllu else "")))
+    with open_text(path, None, findings) as lines:
+        for number, text in enumerate(lines, start=1):
+            if text.startswith(comments):
+                continue
+            row = split_columns(text)
+            if not row:
+                if not follows_words:
+                    place = DataPlace(path, number)
+                    fact = f"{place} ends an empty sentence: no words stand before it."
+                    findings.remark(Problem(EMPTY_TEXT, place, fact, "Leave one empty line between sentences."))
+                if rows:
+                    yield rows
+                rows, follows_words = [], False
+                continue
+            follows_words = True
+            if DOCUMENT in (row[0], row[layout.word] if 0 <= layout.word < len(row) else ""):
+                if rows:
+                    yield rows
+                rows = []
+                continue
+            if layout.word and _NOT_A_WORD.fullmatch(row[0]) and (
+                is_conllu or (len(row) == _CONLLU_COLUMNS and "\t" in text)
+            ):  # fmt: skip
+                continue
+            if len(row) < least:
+                findings.refuse(_too_short(DataPlace(path, number), len(row), least, text.startswith("#")))
+                continue
+            word = row[layout.word]
+            if not word:
+                place = DataPlace(path, number)
+                findings.refuse(Problem(EMPTY_TEXT, place, f"{place}: the word is empty.", "Complete or remove it."))
+                continue
+            if not is_said and has_doubled_quotes(word):
+                is_said = True
+                log.warning("%s: the quotes of the word %.40s are read as characters, for these files have no quoting. "
+                            "In pandas, type quoting=csv.QUOTE_NONE.", DataPlace(path, number), word)  # fmt: skip
+            if not rows and not least_is_enough(layout):
+                least = max(least, len(row))  # columns that count from the last are those of every line
+            rows.append((number, word, "" if layout.tag is None else row[layout.tag]))
+    if rows:
+        yield rows
+
+
+def least_is_enough(layout: ColumnLayout) -> bool:
+    """Returns True if extra columns of a line do not shift the columns that are read."""
+    return all(column is None or column >= 0 for column in (layout.word, layout.tag))
+
+
+def split_columns(text: str) -> List[str]:
+    """The columns of a line, which tabs divide, or spaces if it has no tab; none of an empty line."""
+    if "\t" not in text:
+        return split_words(text)
+    columns = [column.strip(BLANKS) for column in text.split("\t")]
+    return columns if any(columns) else []
+
+
+def _too_short(place: DataPlace, count: int, least: int, is_comment: bool) -> Problem:
+    columns = "1 column" if count == 1 else f"{count} columns"
+    remedy = "Spaces or tabs divide columns. Complete the line, or name them by dataset.word and dataset.tag."
+    if is_comment:
+        remedy = 'If it is a comment, type dataset.comment="#".'
+    return Problem(SHORT_ROW, place, f"{place} has {columns}, and there must be {least}.", remedy)

@@ -1,0 +1,94 @@
+"""F1 of entities as seqeval (and conlleval) computes it.
+
+Legend: W words of all sentences, B batch, T tokens of a sample, K tags.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Dict, Literal, NamedTuple, Optional, Tuple, Type
+
+import numpy as np
+
+from mxtrain.metric.host import Collected, HostMetric, HostPredictions
+from mxtrain.text.token_classification.tags import count_entities
+
+
+class WordTags(Collected):
+    """Has for each word: its sentence, its true and its predicted tag."""
+
+    width: ClassVar[int] = 3
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        """Notes a batch: predicted tags (B, T), true ones (B, T), -1 where no word begins, and of each sample its
+        sentence and the code of each tag."""
+        assert meta_B is not None
+        for index, found_T, true_T, facts in zip(index_B, prediction_B, target_B, meta_B):
+            is_word_T = true_T >= 0
+            true_W, found_W = (self._noted(tag_T[is_word_T].astype(np.int64), facts[1:]) for tag_T in (true_T, found_T))
+            self.add(int(index), np.stack([np.full(len(true_W), facts[0]), true_W, found_W], axis=1))
+
+    def _noted(self, tag_W: np.ndarray, code_K: np.ndarray) -> np.ndarray:
+        """Returns the representation of tags that is kept."""
+        return tag_W
+
+
+class CollectedTags(WordTags):
+    """The same with the codes of tags, see `TagCodes`, and what entities they make."""
+
+    def reset(self) -> None:
+        super().reset()
+        self._known: Optional[Dict[int, Tuple[int, int, int]]] = None
+
+    def _noted(self, tag_W: np.ndarray, code_K: np.ndarray) -> np.ndarray:
+        return code_K[tag_W]
+
+    def merge(self, rows: np.ndarray) -> None:
+        super().merge(rows)
+        self._known = None
+
+    def counts(self) -> Dict[int, Tuple[int, int, int]]:
+        """By the number of a type: entities that are both true and found, that are found, that are true."""
+        if self._known is None:
+            rows = self.samples()[:, 2:].astype(np.int64)
+            self._known = count_entities(rows[:, 1], rows[:, 2], rows[:, 0])
+        return self._known
+
+
+class Scores(NamedTuple):
+    """Precision, recall and F1, each 0 where it is not defined, as in seqeval."""
+
+    precision: float
+    recall: float
+    f1: float
+
+    @classmethod
+    def of(cls, hits: int, found: int, true: int) -> Scores:
+        """The scores of counts."""
+        precision, recall = (hits / count if count else 0.0 for count in (found, true))
+        return cls(precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0)
+
+
+class EntityF1(HostMetric):
+    """F1 of entities: one counts where its type, its first and its last word are right. As seqeval's default mode."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("token_classification",)
+    collects: ClassVar[Type[Collected]] = CollectedTags
+
+    average: Literal["micro", "macro", "weighted"] = "micro"
+    """micro: over all entities; macro: the mean over types; weighted: that by how many entities of each there are."""
+
+    @property
+    def signature(self) -> str:
+        return f"seqeval,mode=default,average={self.average}"
+
+    def compute(self, collected: Collected) -> float:
+        assert isinstance(collected, CollectedTags)
+        counts = list(collected.counts().values())
+        if not counts:
+            return 0.0
+        if self.average == "micro":
+            return Scores.of(*(sum(column) for column in zip(*counts))).f1
+        weights = [true if self.average == "weighted" else 1 for _, _, true in counts]
+        return float(np.dot(weights, [Scores.of(*one).f1 for one in counts]) / max(sum(weights), 1))

@@ -1,0 +1,139 @@
+"""Brings the tags of sentences into one scheme, and finds those that are none or cannot follow each other."""
+
+from __future__ import annotations
+
+from typing import Iterator, List, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.problems import UNKNOWN_CLASS, DataPlace, Findings, Problem
+from mxtrain.errors import did_you_mean
+from mxtrain.text.token_classification.conll_file import TaggedWords
+from mxtrain.text.token_classification.tags import (
+    TagCodes,
+    are_brackets,
+    bio_of_brackets,
+    detect_scheme,
+    find_entities,
+    impossible_W,
+    is_plain,
+    parse_tag,
+    write_entities,
+    write_tag,
+)
+
+TAG_ORDER = "tag_order"
+"""A tag that cannot stand behind the one before."""
+
+
+def unified(
+    words: TaggedWords, scheme: str, repair: bool, findings: Findings, names: Sequence[str] = ()
+) -> Tuple[TaggedWords, str]:
+    """Sentences with tags in bio, bioes or plain, without those in which something is wrong, and the scheme that they
+    were in.
+
+    Args:
+        words: as they were read.
+        scheme: what their tags are in; auto finds it out.
+        repair: whether tags that cannot follow each other are read as conlleval does.
+        findings: gets tags that are wrong.
+        names: tags that there may be; empty: any.
+    """
+    all_tags = list(dict.fromkeys(tag for tags in words.tags for tag in tags))
+    if scheme == "brackets" or (scheme == "auto" and are_brackets(all_tags)):
+        return _known(_of_brackets(words, findings), names, findings), "brackets"
+    if scheme == "plain" or (scheme == "auto" and is_plain(all_tags)):
+        return _known(words, names, findings), "plain"
+    words = _parsed(words, findings)
+    sentence_W = np.repeat(np.arange(len(words)), list(map(len, words.tags)))
+    tag_W = [tag for tags in words.tags for tag in tags]
+    codes = TagCodes(list(dict.fromkeys(tag_W)))
+    number = {tag: code for tag, code in zip(dict.fromkeys(tag_W), codes.code_K.tolist())}
+    code_W = np.array([number[tag] for tag in tag_W], np.int64)
+    if scheme == "auto":
+        scheme = detect_scheme(tag_W, code_W, sentence_W)
+    written = "bio" if scheme == "iob1" else scheme
+    if scheme != "iob1" and not repair:
+        wrong = impossible_W(code_W, sentence_W, scheme)
+        findings.refuse(*_out_of_order(words, wrong, sentence_W, scheme))
+        words = words.take(np.setdiff1d(np.arange(len(words)), sentence_W[wrong]).tolist())
+    else:
+        tag_W = write_entities(find_entities(code_W, sentence_W), len(tag_W), codes.types, written)
+        begins = np.concatenate([[0], np.cumsum(list(map(len, words.tags)))]).astype(int)
+        tags = [tag_W[begin:end] for begin, end in zip(begins[:-1], begins[1:])]
+        words = TaggedWords(words.sentences, tags, words.lines, words.file)
+    return _known(words, names, findings), scheme
+
+
+def _of_brackets(words: TaggedWords, findings: Findings) -> TaggedWords:
+    """Sentences whose tags are brackets, as bio; those in which brackets do not fit are left out."""
+    kept, tags = [], []
+    for index, brackets in enumerate(words.tags):
+        bio, wrong = bio_of_brackets(brackets)
+        if wrong is None:
+            kept.append(index)
+            tags.append(bio)
+            continue
+        place = place_of(words, index, wrong)
+        fact = f"{place} has the tag '{brackets[wrong]}', which does not fit into the brackets of its sentence."
+        remedy = (
+            "Spans are written (PER* * *), one word alone (PER), and none is inside of another. Correct it, name "
+            "another column by dataset.tag, or type dataset.scheme=plain where tags are names of their own."
+        )
+        findings.refuse(Problem(TAG_ORDER, place, fact, remedy))
+    found = words.take(kept)
+    return TaggedWords(found.sentences, tags, found.lines, found.file)
+
+
+def _parsed(words: TaggedWords, findings: Findings) -> TaggedWords:
+    """Tags as they are written in our own schemes; sentences with others are left out."""
+    own = {}
+    for tag in dict.fromkeys(tag for tags in words.tags for tag in tags):
+        try:
+            own[tag] = write_tag(*parse_tag(tag))
+        except ValueError:
+            continue
+    words = _kept(words, own, findings, "no O and no prefix, hyphen and type such as B-PER",
+                  "Correct it, or type dataset.scheme=plain where tags are names of their own.")  # fmt: skip
+    tags = [[own[tag] for tag in tags] for tags in words.tags]
+    return TaggedWords(words.sentences, tags, words.lines, words.file)
+
+
+def _known(words: TaggedWords, names: Sequence[str], findings: Findings) -> TaggedWords:
+    """The sentences whose tags are all among the names."""
+    shown = ", ".join(list(names)[:12]) + (", ..." if len(names) > 12 else "")
+    return _kept(words, names, findings, "not in the training sentences", f"Tags: {shown}.") if names else words
+
+
+def _kept(words: TaggedWords, names: object, findings: Findings, what: str, remedy: str) -> TaggedWords:
+    kept: List[int] = []
+    for index, tags in enumerate(words.tags):
+        wrong = [place for place, tag in enumerate(tags) if tag not in names]  # type: ignore[operator]
+        for place in wrong:
+            where = place_of(words, index, place)
+            hint = f"{did_you_mean(tags[place], list(names))} {remedy}".lstrip()  # type: ignore[call-overload]
+            fact = f"{where} has the tag '{tags[place]}', which is {what}."
+            findings.refuse(Problem(UNKNOWN_CLASS, where, fact, hint))
+        if not wrong:
+            kept.append(index)
+    return words if len(kept) == len(words) else words.take(kept)
+
+
+def place_of(words: TaggedWords, sentence: int, place: int) -> DataPlace:
+    """Returns the source location of a word."""
+    return DataPlace(words.file, words.lines[sentence][place]) if words.lines else DataPlace(record=sentence)
+
+
+def _out_of_order(
+    words: TaggedWords, wrong: np.ndarray, sentence_W: np.ndarray, scheme: str
+) -> Iterator[Problem]:  # fmt: skip
+    for word in wrong.tolist():
+        sentence = int(sentence_W[word])
+        place = word - int(np.searchsorted(sentence_W, sentence))
+        tags, where = words.tags[sentence], place_of(words, sentence, place)
+        before = f"follows '{tags[place - 1]}'" if place else "begins a sentence"
+        ends = " and ends it" if place == len(tags) - 1 and tags[place][0] in "BI" and scheme == "bioes" else ""
+        fact = f"{where}: the tag '{tags[place]}' {before}{ends}, which cannot be with dataset.scheme={scheme}."
+        yield Problem(TAG_ORDER, where, fact, "Correct it, or type dataset.repair_tags=true to read it as conlleval.")
+
+

@@ -1,0 +1,216 @@
+"""Tags of words: schemes (BIO, IOB1, BIOES), and the entities that tags mean.
+
+A tag is O, or a prefix and a type: B-PER. As numbers, a tag's code is 8 * type + prefix.
+
+Legend: W words of all sentences one after the other, E entities, K tags.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+OUTSIDE = "O"
+PREFIXES = ("O", "B", "I", "E", "S")
+OUT, BEGIN, INSIDE, END, SINGLE = range(5)
+"""Prefixes as numbers: outside; beginning, inside and end of an entity; an entity of one word."""
+PREFIX_CODES = 8
+BILOU = {"L": "E", "U": "S"}
+"""Letters of another scheme for the same as in BIOES."""
+
+
+class TagParts(NamedTuple):
+    """A tag in its parts: "B-PER" is (1, "PER"), and "O" (0, "")."""
+
+    prefix: int
+    type: str
+
+
+def parse_tag(tag: str) -> TagParts:
+    """The parts of a tag.
+
+    Raises:
+        ValueError: it is neither O nor a prefix, a hyphen and a type.
+    """
+    if tag == OUTSIDE:
+        return TagParts(OUT, "")
+    prefix, hyphen, kind = tag.partition("-")
+    prefix = BILOU.get(prefix, prefix)
+    if not hyphen or not kind or prefix not in PREFIXES[1:]:
+        raise ValueError(tag)
+    return TagParts(PREFIXES.index(prefix), kind)
+
+
+def write_tag(prefix: int, kind: str) -> str:
+    """The inverse of `parse_tag`."""
+    return OUTSIDE if prefix == OUT else f"{PREFIXES[prefix]}-{kind}"
+
+
+_BRACKETS = re.compile(r"(\([^()*\s]+)*\*?\)*")
+
+
+def are_brackets(tags: Sequence[str]) -> bool:
+    """Returns True if tags are brackets of spans, as in CoNLL 2005 and 2012: (PER* * *) or (PER), and * elsewhere.
+
+    Tags of coreference, (0) and -, are brackets with numbers, and no spans with types.
+    """
+    return all(map(_BRACKETS.fullmatch, tags)) and any(tag[:1] == "(" and len(tag) > 1 for tag in tags)
+
+
+def bio_of_brackets(tags: Sequence[str]) -> Tuple[List[str], Optional[int]]:
+    """The tags of a sentence in bio, and the index of the first one that does not fit: a span inside of another, an end
+    without a beginning, or a span that does not end."""
+    found: List[str] = []
+    kind, begin = "", 0
+    for place, tag in enumerate(tags):
+        opened = tag.count("(")
+        closed = tag.count(")")
+        if opened > 1 or closed > 1 or (opened and kind) or (closed and not (kind or opened)) or not tag:
+            return found, place
+        if opened:
+            kind, begin = tag[1:].rstrip("*)"), place
+        found.append(write_tag((BEGIN if opened else INSIDE) if kind else OUT, kind))
+        if closed:
+            kind = ""
+    return found, begin if kind else None
+
+
+def is_plain(tags: Sequence[str]) -> bool:
+    """Returns True if tags are plain classes, such as parts of speech, rather than entity tags."""
+    return not any(_has_prefix(tag) for tag in tags)
+
+
+def _has_prefix(tag: str) -> bool:
+    try:
+        return parse_tag(tag).prefix != OUT
+    except ValueError:
+        return False
+
+
+class TagCodes:
+    """Tags of a vocabulary as numbers, by which entities are found.
+
+    Args:
+        names: of the K tags.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        parts = [parse_tag(name) for name in names]
+        self.types: List[str] = sorted({part.type for part in parts if part.prefix != OUT})
+        number = {name: index for index, name in enumerate(self.types)}
+        self.code_K = np.array(
+            [OUT if part.prefix == OUT else PREFIX_CODES * number[part.type] + part.prefix for part in parts], np.int64
+        )
+
+
+@dataclass(frozen=True)
+class Entities:
+    """Entities of sentences.
+
+    Attributes:
+        type_E: the number of each one's type.
+        begin_E, end_E: its first word, and the one behind its last, as places among all words.
+    """
+
+    type_E: np.ndarray
+    begin_E: np.ndarray
+    end_E: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.type_E)
+
+    def keys(self, num_words: int) -> np.ndarray:
+        """One number for each, the same for the same entity of the same words."""
+        return (self.type_E * (num_words + 1) + self.begin_E) * (num_words + 1) + self.end_E
+
+
+def find_entities(code_W: np.ndarray, sentence_W: np.ndarray) -> Entities:
+    """The entities that tags mean, as conlleval and seqeval's default mode understand them: an entity also begins where
+    a tag cannot go on with the one before.
+
+    Args:
+        code_W: of the tags.
+        sentence_W: the number of each word's sentence, ascending.
+    """
+    code_W = np.asarray(code_W, np.int64)
+    is_new_W = np.diff(sentence_W, prepend=-1) != 0
+    prefix_W, type_W = code_W % PREFIX_CODES, code_W // PREFIX_CODES
+    before_W = np.where(is_new_W, OUT, np.concatenate([[OUT], prefix_W[:-1]]))[: len(code_W)]
+    differs_W = np.where(before_W == OUT, True, type_W != np.concatenate([[-1], type_W[:-1]])[: len(code_W)])
+    inside_W = prefix_W != OUT
+    begins_W = inside_W & (
+        np.isin(prefix_W, (BEGIN, SINGLE)) | np.isin(before_W, (OUT, END, SINGLE)) | differs_W
+    )
+    begin_E = np.flatnonzero(begins_W)
+    # Ends before the next one that begins, at the next word outside, or with its sentence.
+    stops = np.flatnonzero(begins_W | ~inside_W | is_new_W)
+    place_E = np.searchsorted(stops, begin_E, side="right")
+    end_E = np.append(stops, len(code_W))[place_E]
+    return Entities(type_W[begin_E], begin_E, end_E)
+
+
+def write_entities(entities: Entities, num_words: int, types: Sequence[str], scheme: str) -> List[str]:
+    """The tags of words in a scheme, bio or bioes."""
+    found = [OUTSIDE] * num_words
+    for kind, begin, end in zip(entities.type_E.tolist(), entities.begin_E.tolist(), entities.end_E.tolist()):
+        for place in range(begin, end):
+            prefix = BEGIN if place == begin else INSIDE
+            if scheme == "bioes" and place == end - 1:
+                prefix = SINGLE if place == begin else END
+            found[place] = write_tag(prefix, types[kind])
+    return found
+
+
+def impossible_W(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> np.ndarray:
+    """Places of tags that cannot stand where they do in a scheme: I-X in BIO behind something else than B-X or I-X; in
+    BIOES also what follows or ends an entity that has no end."""
+    if not len(code_W):
+        return np.zeros(0, np.int64)
+    is_new_W = np.diff(sentence_W, prepend=-1) != 0
+    prefix_W, type_W = code_W % PREFIX_CODES, code_W // PREFIX_CODES
+    before_W = np.where(is_new_W, OUT, np.concatenate([[OUT], prefix_W[:-1]]))
+    open_before_W = (before_W == BEGIN) | (before_W == INSIDE)
+    same_W = open_before_W & (type_W == np.concatenate([[-1], type_W[:-1]]))
+    if scheme == "bio":
+        return np.flatnonzero((prefix_W == INSIDE) & ~same_W)
+    goes_on_W = (prefix_W == INSIDE) | (prefix_W == END)
+    is_last_W = np.append(is_new_W[1:], True)
+    left_open_W = is_last_W & ((prefix_W == BEGIN) | (prefix_W == INSIDE))
+    return np.flatnonzero((goes_on_W & ~same_W) | (~goes_on_W & open_before_W) | left_open_W)
+
+
+def detect_scheme(tag_W: Sequence[str], code_W: np.ndarray, sentence_W: np.ndarray) -> str:
+    """The scheme that tags are in: bioes where an entity has an end, iob1 where no B-X stands but behind a word of the
+    same type and some entity begins with I-X, else bio.
+
+    Args:
+        tag_W: as they are written.
+        code_W: the same as numbers.
+        sentence_W: the number of each word's sentence, ascending.
+    """
+    prefix_W, type_W = code_W % PREFIX_CODES, code_W // PREFIX_CODES
+    if np.isin(prefix_W, (END, SINGLE)).any():
+        return "bioes"
+    is_new_W = np.diff(sentence_W, prepend=-1) != 0
+    same_W = ~is_new_W & np.concatenate([[False], (type_W[1:] == type_W[:-1]) & (prefix_W[:-1] != OUT)])
+    begins_with_i = ((prefix_W == INSIDE) & ~same_W).any()
+    return "iob1" if begins_with_i and not ((prefix_W == BEGIN) & ~same_W).any() else "bio"
+
+
+def count_entities(
+    true_W: np.ndarray, found_W: np.ndarray, sentence_W: np.ndarray
+) -> Dict[int, Tuple[int, int, int]]:  # fmt: skip
+    """Entities by type: those that are both true and found, that are found, and that are true."""
+    true, found = find_entities(true_W, sentence_W), find_entities(found_W, sentence_W)
+    count = len(true_W)
+    is_hit_E = np.isin(found.keys(count), true.keys(count))
+    return {
+        int(kind): (
+            int((is_hit_E & (found.type_E == kind)).sum()), int((found.type_E == kind).sum()),
+            int((true.type_E == kind).sum()),
+        )
+        for kind in np.union1d(true.type_E, found.type_E)
+    }  # fmt: skip

@@ -1,0 +1,154 @@
+"""A tag for each word of a sentence, such as the names in a text.
+
+Legend: B batch, T tokens of a sample, W words, K tags.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.task.base import Report, Task
+from mxtrain.text.token_classification.tags import TagCodes, find_entities, is_plain
+from mxtrain.types import Artifact, Table, shapes_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.data.base import Samples
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.metric.meter import LossWeights, Meter
+    from mxtrain.text.token_classification.tagged import TaggedSentences
+    from mxtrain.types import Batch, Shape
+
+
+class TokenClassification(Task):
+    """Scores (B, T, K) against tags (B, T), which stand at the first token of each word; -1 at all others.
+
+    Predictions are (B, T): the number of the likeliest tag where a word begins, -1 elsewhere. A sentence that is longer
+    than `dataset.max_length` is several samples, one after the other.
+    """
+
+    name: ClassVar[str] = "token_classification"
+    formats: ClassVar[Tuple[str, ...]] = ("conll",)
+    dataset_options: ClassVar[Tuple[str, ...]] = ("conll",)
+    model_option: ClassVar[str] = "bilstm"
+    loss_option: ClassVar[str] = "token_softmax_cross_entropy"
+    metric_option: ClassVar[str] = "entity_f1"
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        loss = description.loss
+        if not isinstance(loss, CustomLoss):
+            return
+        if not loss.dense_labels:
+            loss.refuse_smoothing("tag")
+        loss.refuse_counting_ignored("tokens inside words", self.loss_option)
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return [(shapes_of(signature.shape)[0][0], self.num_classes(signature))]
+
+    def build_meter(
+        self, description: Description, signature: Signature, weights: LossWeights, training: bool
+    ) -> Meter:  # fmt: skip
+        """See `Task.build_meter`.
+
+        Raises:
+            ConfigError: entities are to be measured, and the tags mean none.
+        """
+        from mxtrain.text.token_classification.metrics import EntityF1
+
+        for name, metric in description.metric.items():
+            if isinstance(metric, EntityF1) and is_plain(signature.class_names):
+                raise ConfigError(
+                    f"metric.{name}: the tags ({', '.join(signature.class_names[:5])}, ...) are no B-X and I-X, so "
+                    "they mean no entities. Type metric=[token_accuracy] trainer.monitor=val/token_accuracy."
+                )
+        return super().build_meter(description, signature, weights, training)
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        """The likeliest tag where a word begins, (B, T), -1 elsewhere."""
+        from mxtrain.engine.backend import nd
+
+        best_BT = outputs[0].astype("float32").argmax(axis=-1)
+        return nd.where(batch.targets[0].astype("float32") >= 0, best_BT, -nd.ones_like(best_BT))
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """The tags of the words of a sample."""
+        return {"tags": tags_of(signature, prediction)}
+
+    def rows(
+        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+        """The words of each sentence, their tags, and the entities that these mean."""
+        sentences = source.words.sentences  # type: ignore[attr-defined]  # of TaggedSentences
+        for index, tags in joined(sentences, (tags_of(signature, prediction) for _, prediction in found)):
+            row: Dict[str, Json] = {"words": list(sentences[index]), "tags": tags}
+            if not is_plain(signature.class_names):
+                row["entities"] = entities_of(signature, sentences[index], tags)
+            yield index, row
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Words and tags with spaces between."""
+        return {key: " ".join(row[key]) for key in ("words", "tags") if key in row}
+
+    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
+        """Columns as those of CoNLL: a word and its tag a line, an empty line behind each sentence."""
+        for row in rows:
+            yield "".join(f"{word} {tag}\n" for word, tag in zip(row["words"], row["tags"])) + "\n"
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        words: TaggedSentences = source  # type: ignore[assignment]  # of words
+        sentences = words.words.sentences
+        found = joined(sentences, (tags_of(signature, prediction) for prediction in predictions))
+        rows = [[" ".join(sentences[index]), marked(sentences[index], words.words.tags[index]),
+                 marked(sentences[index], tags)] for index, tags in found]  # fmt: skip
+        return [Table("samples", ["sentence", "tags", "predicted"], rows)]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.text.token_classification.report import TokenReport
+
+        return TokenReport(self.build_decode(description, signature), signature, source)  # type: ignore[arg-type]
+
+
+def tags_of(signature: Signature, prediction: np.ndarray) -> List[str]:
+    """The tags of a sample's words."""
+    return [signature.class_names[int(tag)] for tag in prediction[prediction >= 0]]
+
+
+def joined(sentences: Sequence[Sequence[str]], parts: Iterable[List[str]]) -> Iterator[Tuple[int, List[str]]]:
+    """The tags of whole sentences, of which samples may be parts, in order."""
+    index = 0
+    tags: List[str] = []
+    for part in parts:
+        tags = [*tags, *part]
+        if len(tags) >= len(sentences[index]):
+            yield index, tags
+            index, tags = index + 1, []
+
+
+def marked(words: Sequence[str], tags: Sequence[str]) -> str:
+    """Words that have another tag than O, with it."""
+    return " ".join(f"{word}/{tag}" for word, tag in zip(words, tags) if tag != "O")
+
+
+def entities_of(signature: Signature, words: Sequence[str], tags: Sequence[str]) -> List[Json]:
+    """The entities that tags mean: their type, their words, and which these are."""
+    import numpy as np
+
+    codes, number = TagCodes(signature.class_names), {name: k for k, name in enumerate(signature.class_names)}
+    code_W = codes.code_K[[number[tag] for tag in tags]]
+    found = find_entities(code_W, np.zeros(len(code_W), np.int64))
+    return [
+        {"type": codes.types[kind], "text": " ".join(words[begin:end]), "begin": begin, "end": end}
+        for kind, begin, end in zip(found.type_E.tolist(), found.begin_E.tolist(), found.end_E.tolist())
+    ]

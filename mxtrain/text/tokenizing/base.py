@@ -1,0 +1,227 @@
+"""The protocol of tokenizers: texts to token ids and back, the range of ids, and special tokens by their role.
+
+Legend: N texts, F tokens of all texts one after the other, T tokens of one text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.loading.libraries import require_library
+from mxtrain.errors import DataError
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, Wanted
+
+MAX_FILE_BYTES = 64 << 20
+"""Of a tokenizer's file; one for a million tokens has a half of it."""
+MAX_TOKENS = 1 << 24
+"""Ids beyond are not exact where a label is a float32."""
+TOKENIZER_STATE: Dict[str, Wanted] = {
+    "kind?": str, "vocab?": [str], "lowercase?": bool, "file?": str, "sha256?": str,
+}  # fmt: skip
+"""The form of a tokenizer in a checkpoint; without a kind it is WordPiece."""
+
+SPECIAL_NAMES: Dict[str, Tuple[str, ...]] = {
+    "pad": ("[PAD]", "<pad>", "<|pad|>"),
+    "unknown": ("[UNK]", "<unk>", "<|unk|>"),
+    "bos": ("<bos>", "[BOS]", "<s>", "<|startoftext|>", "<|endoftext|>"),
+    "eos": ("<eos>", "[EOS]", "</s>", "<|endoftext|>"),
+    "mask": ("[MASK]", "<mask>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
+}
+"""Role -> the names that tokens of that role have in published vocabularies, the usual ones first."""
+OWN_SPECIAL = ("<pad>", "<unk>", "<bos>", "<eos>", "<mask>")
+"""The first tokens of every vocabulary that is trained here, except of WordPiece, which has BERT's."""
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The ids of special tokens by role; None where a vocabulary has none.
+
+    Attributes:
+        pad: fills batches.
+        unknown: stands for what the vocabulary does not have.
+        bos, eos: the beginning and the end of a text.
+        mask: stands where a token is hidden.
+        cls, sep: BERT's first token, and the one behind each text.
+    """
+
+    pad: Optional[int] = None
+    unknown: Optional[int] = None
+    bos: Optional[int] = None
+    eos: Optional[int] = None
+    mask: Optional[int] = None
+    cls: Optional[int] = None
+    sep: Optional[int] = None
+
+    @classmethod
+    def named(cls, find: Callable[[str], Optional[int]], **known: int) -> SpecialTokens:
+        """Special tokens with one of the usual names.
+
+        Args:
+            find: the id of a token, or None.
+            known: by role, what the vocabulary itself says.
+        """
+        found = {role: next((index for index in map(find, names) if index is not None), None)
+                 for role, names in SPECIAL_NAMES.items()}  # fmt: skip
+        return cls(**{**found, **known})
+
+    @property
+    def ids(self) -> List[int]:
+        """All of them, ascending, each once."""
+        return sorted({index for index in asdict(self).values() if index is not None})
+
+    @property
+    def first(self) -> Optional[int]:
+        """Returns the token before a text that is classified: cls, otherwise bos."""
+        return self.bos if self.cls is None else self.cls
+
+    @property
+    def last(self) -> Optional[int]:
+        """Returns the token after each text that is classified: sep, otherwise eos."""
+        return self.eos if self.sep is None else self.sep
+
+
+class BaseTokenizer:
+    """Base of tokenizers. They compare by what they are made of, and may be used in several threads at once.
+
+    A checkpoint carries `to_json`, which is all that is needed to encode and decode; reading it runs no code.
+    """
+
+    kind: ClassVar[str] = ""
+
+    @property
+    def size(self) -> int:
+        """Ids are from 0 to below this."""
+        raise NotImplementedError
+
+    @cached_property
+    def special(self) -> SpecialTokens:
+        """Special tokens by role."""
+        return SpecialTokens.named(self.find)
+
+    @property
+    def lost_bytes(self) -> bytes:
+        """Bytes of UTF-8 that it leaves out of texts without a token that stands for them."""
+        return b""
+
+    def lost(self, text: str) -> str:
+        """The characters of a text that hold `lost_bytes`, each once, in order."""
+        return ""
+
+    def find(self, piece: str) -> Optional[int]:
+        """The id of a token as the vocabulary writes it, or None."""
+        raise NotImplementedError
+
+    def piece(self, token: int) -> str:
+        """A token as the vocabulary writes it."""
+        raise NotImplementedError
+
+    def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
+        """The tokens of texts, without special ones.
+
+        Returns:
+            token_F int32, and length_N int64: how many of them each text has.
+        """
+        raise NotImplementedError
+
+    def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
+        """The tokens of one text, int32 (T,), and where each stands in it, int64 (T, 2): its first character and the
+        one behind its last."""
+        raise NotImplementedError
+
+    def decode(self, tokens: Iterable[int], with_special: bool = False) -> str:
+        """The text of some tokens.
+
+        Args:
+            tokens: ids.
+            with_special: write special tokens, too, except padding.
+        """
+        raise NotImplementedError
+
+    def to_json(self) -> Mapping[str, Json]:
+        """The plain values that a checkpoint holds, in the form of `TOKENIZER_STATE`."""
+        raise NotImplementedError
+
+    def require_usable(self) -> None:
+        """Raises: DataError: what it is made of, e.g. the content of a file, is no tokenizer."""
+
+    def trust(self) -> None:
+        """Remembers that it was made here, so that `require_usable` need not try it."""
+
+    def tokens(self, text: str) -> List[int]:
+        """The tokens of one text, without special ones."""
+        return self.encode([text])[0].tolist()
+
+    def require(self, role: str, needed_by: str) -> int:
+        """The special token of a role.
+
+        Raises:
+            DataError: there is none.
+        """
+        found: Optional[int] = getattr(self.special, role)
+        if found is None:
+            raise DataError(
+                f"{needed_by} needs a special token '{role}', and the vocabulary has none of "
+                f"{', '.join(SPECIAL_NAMES[role])}. Give another file, or have one trained: dataset.vocab=null "
+                "dataset.tokenizer=bpe."
+            )
+        return found
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that it is made of."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def shown(self, tokens: Iterable[int], with_special: bool) -> List[int]:
+        """The tokens, of some, that a text shows."""
+        hidden = {self.special.pad} if with_special else set(self.special.ids)
+        return [int(token) for token in tokens if int(token) not in hidden]
+
+
+@dataclass(frozen=True)
+class ListedVocab(BaseTokenizer):
+    """Base of tokenizers whose tokens are a list.
+
+    Attributes:
+        vocab: tokens in the order of their ids.
+        lowercase: whether texts are lowercased.
+    """
+
+    vocab: Tuple[str, ...]
+    lowercase: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.vocab)
+
+    @cached_property
+    def index(self) -> Dict[str, int]:
+        """Token -> id."""
+        return {token: number for number, token in enumerate(self.vocab)}
+
+    def find(self, piece: str) -> Optional[int]:
+        return self.index.get(piece)
+
+    def piece(self, token: int) -> str:
+        return self.vocab[token]
+
+
+def flat_of(rows: Sequence[Sequence[int]]) -> Tuple[np.ndarray, np.ndarray]:
+    """token_F and length_N of lists of tokens."""
+    length_N = np.fromiter(map(len, rows), np.int64, len(rows))
+    token_F = np.fromiter((token for row in rows for token in row), np.int32, int(length_N.sum()))
+    return token_F, length_N
+
+
+def require_tokenizers() -> Any:
+    """The library `tokenizers`; raises a DataError where it is not installed."""
+    return require_library("tokenizers", "tokenizers", "Text")

@@ -1,0 +1,229 @@
+"""Judges tokenizer files of strangers before a library reads them, and tries them in a process of their own.
+
+The libraries `tokenizers` and sentencepiece abort, panic or compute without end for some files. A file is used only if
+all it asks for is bounded (`require_harmless`), and a child process with limits of time and memory has encoded sample
+texts with it (`require_tried`). The verdict is kept in the user's cache by the file's SHA-256.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
+
+import numpy as np
+
+from mxtrain.errors import DataError
+from mxtrain.files.cache import read_cached, write_cached
+from mxtrain.files.json_text import JsonTextError, parse_json
+from mxtrain.search_path import module_command
+from mxtrain.text.tokenizing.patterns import require_bounded
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
+
+MOST_WORD = 1_000
+"""Characters of a word that WordPiece looks up: its time grows with their square."""
+MOST_GROWTH = 1_000
+"""Characters that a normalizer may make of one."""
+MOST_GAPS = 1 << 16
+"""Ids without a token, besides as many as there are tokens."""
+_TRIAL = "mxtrain.text.tokenizing.trial"
+_TRIAL_S = 120.0
+_KIND = "tokenizers"
+
+
+def require_harmless(text: str) -> None:
+    """Judges the content of a tokenizer.json.
+
+    Raises:
+        DataError: it is none, or asks for what may take endless time or memory.
+    """
+    try:
+        found = parse_json(text)
+    except JsonTextError as error:
+        raise DataError(f"no tokenizer.json: it {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
+        raise DataError("no tokenizer.json: it has no model")
+    for part in _parts_of(found):
+        pattern = part.get("Regex")
+        if isinstance(pattern, str):
+            require_bounded(pattern)
+        if "precompiled_charsmap" in part:
+            _require_charsmap_text(part["precompiled_charsmap"])
+    _require_model(found["model"])
+    _require_growth(found.get("normalizer"))
+
+
+def _parts_of(value: Any) -> Iterator[Dict[str, Any]]:
+    """All objects except of the vocabulary; `parse_json` has limited their depth."""
+    if isinstance(value, dict):
+        yield value
+        for name, one in value.items():
+            if name not in ("vocab", "merges", "added_tokens"):
+                yield from _parts_of(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _parts_of(one)
+
+
+def _require_model(model: JsonObject) -> None:
+    vocab, kind = model.get("vocab"), model.get("type")
+    if isinstance(vocab, dict):
+        ids = [index for index in vocab.values() if isinstance(index, int)]
+        if ids and max(ids) > 2 * len(ids) + MOST_GAPS:
+            raise DataError(f"its highest id is {max(ids):,}, and it has only {len(ids):,} tokens")
+        unknown = model.get("unk_token", "[UNK]")
+        if kind == "WordPiece" and unknown not in vocab:
+            raise DataError(f"its token for what is unknown, {unknown!r:.60}, is not in its vocabulary")
+    longest = model.get("max_input_chars_per_word")
+    if isinstance(longest, (int, float)) and longest > MOST_WORD:
+        raise DataError(f"max_input_chars_per_word is {longest:,}; at most {MOST_WORD:,} are allowed")
+
+
+def _require_growth(normalizer: Any) -> None:
+    """Replacements in a sequence multiply each other's length."""
+    growth = 1
+    for part in _parts_of(normalizer):
+        pattern, content = part.get("pattern"), part.get("content")
+        if isinstance(pattern, dict) and isinstance(content, str):
+            old = pattern.get("String")
+            size = 1 + len(content) if not isinstance(old, str) else -(-len(content) // max(len(old), 1))
+            growth *= max(size, 1)
+            if growth > MOST_GROWTH:
+                raise DataError(f"its normalizer makes more than {MOST_GROWTH:,} characters of one")
+
+
+def _require_charsmap_text(text: Any) -> None:
+    try:
+        content = base64.b64decode(text or "", validate=True)
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise DataError(f"its precompiled_charsmap is no base64: {error}") from error
+    if text:
+        require_charsmap(content)
+
+
+def require_charsmap(content: bytes) -> None:
+    """Judges a map of characters as sentencepiece compiles it: the size of a trie, a double array, and texts.
+
+    Raises:
+        DataError: the trie leads out of its array, or to no text.
+    """
+    size = int.from_bytes(content[:4], "little")
+    texts = content[4 + size :]
+    if len(content) < 4 or not size or size % 4 or len(content) < 4 + size or not texts.endswith(b"\0"):
+        raise DataError("its map of characters (precompiled_charsmap) is damaged")
+    unit_U = np.frombuffer(content[4 : 4 + size], "<u4").astype(np.int64)
+    offset_U = (unit_U >> 10) << ((unit_U & (1 << 9)) >> 6)
+    label_U = unit_U & (1 << 31 | 0xFF)
+    base_B = offset_U[:1]
+    seen_U = np.zeros(len(unit_U), bool)
+    key_K = np.arange(1, 256)
+    while len(base_B):
+        if (base_B | 0xFF).max() >= len(unit_U):
+            raise DataError("its map of characters (precompiled_charsmap) leads out of its array")
+        base_B = np.unique(base_B[~seen_U[base_B]])
+        seen_U[base_B] = True
+        child_BK = base_B[:, None] ^ key_K
+        child_C = child_BK[label_U[child_BK] == key_K]
+        base_B = child_C ^ offset_U[child_C]
+        has_leaf_C = (unit_U[child_C] >> 8 & 1).astype(bool)
+        leaf_C = base_B[has_leaf_C]
+        if len(leaf_C) and (leaf_C.max() >= len(unit_U) or (unit_U[leaf_C] & 0x7FFFFFFF).max() >= len(texts)):
+            raise DataError("its map of characters (precompiled_charsmap) leads to no text")
+
+
+def require_harmless_model(model: bytes) -> None:
+    """Judges the content of a model file of sentencepiece.
+
+    Raises:
+        DataError: it is none, or its maps of characters are damaged.
+    """
+    for number, value in _fields(model):
+        if number in (3, 5):  # ModelProto.normalizer_spec, denormalizer_spec
+            for inner, charsmap in _fields(value):
+                if inner == 2 and charsmap:  # NormalizerSpec.precompiled_charsmap
+                    require_charsmap(charsmap)
+
+
+def _fields(content: bytes) -> Iterator[Tuple[int, bytes]]:
+    """The numbers and contents of the fields with lengths of a serialized protocol buffer."""
+    at = 0
+    while at < len(content):
+        tag, at = _varint(content, at)
+        wire = tag & 7
+        if wire == 0:
+            _, at = _varint(content, at)
+        elif wire in (1, 5):
+            at += 8 if wire == 1 else 4
+        elif wire == 2:
+            size, at = _varint(content, at)
+            if at + size > len(content):
+                raise DataError("no model of sentencepiece: it is cut off")
+            yield tag >> 3, content[at : at + size]
+            at += size
+        else:
+            raise DataError("no model of sentencepiece: it is no protocol buffer")
+
+
+def _varint(content: bytes, at: int) -> Tuple[int, int]:
+    value = 0
+    for shift in range(0, 64, 7):
+        if at >= len(content):
+            break
+        byte = content[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise DataError("no model of sentencepiece: it is no protocol buffer")
+
+
+def require_tried(library: str, content: bytes) -> None:
+    """Lets a process of its own load a file and encode sample texts, unless that went well before.
+
+    Args:
+        library: tokenizers or sentencepiece.
+        content: of the file.
+
+    Raises:
+        DataError: that process failed, was ended, or took too long.
+    """
+    name = _verdict_name(library, content)
+    if read_cached(_KIND, name) is not None:
+        return
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "RUST_BACKTRACE": "0", "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            [*module_command(_TRIAL), library], input=content, capture_output=True, timeout=_TRIAL_S, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        raise DataError(f"loading it and encoding sample texts takes more than {_TRIAL_S:.0f} s") from None
+    if done.returncode < 0:
+        said = signal.Signals(-done.returncode).name
+        raise DataError(f"the library {library} ends with {said} when it loads the file or encodes sample texts")
+    try:
+        reason = json.loads(done.stdout.splitlines()[-1])["reason"]
+    except (ValueError, IndexError, KeyError, TypeError):
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+        reason = f"the library {library} fails: {lines[-1]:.200}"
+    if reason:
+        raise DataError(str(reason))
+    remember_tried(library, content)
+
+
+def remember_tried(library: str, content: bytes) -> None:
+    """Keeps that a file can be used, e.g. because it was made here."""
+    write_cached(_KIND, _verdict_name(library, content), b"usable")
+
+
+def _verdict_name(library: str, content: bytes) -> str:
+    from importlib.metadata import version
+
+    made = hashlib.sha256(f"{library} {version(library)} 1\0".encode() + content)
+    return f"{made.hexdigest()[:32]}.txt"

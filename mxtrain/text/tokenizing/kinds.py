@@ -1,0 +1,271 @@
+"""All kinds of tokenizers: trained, read from a file, and restored from a checkpoint."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, NamedTuple, Optional, Protocol, Sequence
+
+import numpy as np
+
+from mxtrain.data.loading.randomness import bits
+from mxtrain.data.loading.regular_files import read_bytes
+from mxtrain.errors import CheckpointError, DataError
+from mxtrain.files.cache import read_cached, write_cached
+from mxtrain.text.draws import TextDraw
+from mxtrain.text.tokenizing.base import MAX_FILE_BYTES, BaseTokenizer, require_tokenizers
+from mxtrain.text.tokenizing.library import TokenizerFile, train_bpe
+from mxtrain.text.tokenizing.plain import Characters, Words, train_characters, train_words
+from mxtrain.text.tokenizing.sentence_piece import (
+    SentencePiece,
+    require_sentencepiece,
+    train_sentencepiece,
+)
+from mxtrain.text.tokenizing.wordpiece import WordPiece, read_vocab, train_wordpiece
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
+
+MOST_NAMED = 8
+"""Characters that a vocabulary loses, in a message."""
+log = logging.getLogger(__name__)
+
+TokenizerKind = Literal["auto", "wordpiece", "bpe", "unigram", "sentencepiece_bpe", "words", "characters"]
+WITH_DIGITS = ("bpe", "unigram", "sentencepiece_bpe")
+"""Kinds that can be trained to make a token of each digit."""
+MOST_TRAINED_BYTES = 32 << 20
+"""Of more text, a vocabulary of subwords is made of so much, chosen by a hash of each text's number."""
+MOST_SENTENCEPIECE_BYTES = 8 << 20
+"""The same for sentencepiece, whose training takes about 20 bytes of memory for each."""
+
+
+class TokenizerSettings(NamedTuple):
+    """Tokenizer settings of a description.
+
+    Attributes:
+        kind: of one that is trained; auto = WordPiece. Of a given file, its content says it, except of words.
+        vocab: the file; None = trained.
+        size: tokens of a trained one, at most.
+        lowercase: whether texts are lowercased; a tokenizer.json and a sentencepiece model say that themselves.
+        individual_digits: whether a trained one makes a token of each digit.
+    """
+
+    kind: str = "auto"
+    vocab: Optional[str] = None
+    size: int = 4000
+    lowercase: bool = True
+    individual_digits: bool = False
+
+
+class TrainingTexts(Protocol):
+    """Texts that a vocabulary is made of, in order, perhaps more than fit into memory."""
+
+    def num_bytes(self) -> np.ndarray:
+        """The size of each in UTF-8."""
+
+    def texts(self, index_N: Optional[np.ndarray] = None) -> Any:
+        """An iterator over all of them, or over some."""
+
+    def digest(self) -> str:
+        """The same for the same texts in the same order."""
+
+
+class TextsInMemory:
+    """`TrainingTexts` that are a list."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+
+    def num_bytes(self) -> np.ndarray:
+        """See `TrainingTexts`."""
+        return np.array([len(text.encode("utf-8", "surrogatepass")) for text in self._texts], np.int64)
+
+    def texts(self, index_N: Optional[np.ndarray] = None) -> Any:
+        """See `TrainingTexts`."""
+        return iter(self._texts if index_N is None else [self._texts[index] for index in index_N])
+
+    def digest(self) -> str:
+        """See `TrainingTexts`."""
+        made = hashlib.sha256()
+        for text in self._texts:
+            made.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+        return made.hexdigest()
+
+
+def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTokenizer:
+    """The tokenizer of the given file, or one that is trained on the texts; the latter is kept in the user's cache.
+
+    Raises:
+        DataError: the file is none, or a library is not installed.
+    """
+    if settings.vocab is not None:
+        given = read_tokenizer(settings, settings.vocab)
+        _warn_of_lost(given, settings.vocab, texts)
+        return given
+    require_kind(settings)
+    versions = [getattr(library, "__version__", "") for library in _libraries(settings.kind)]
+    parts = [texts.digest(), _own_kind(settings.kind), settings.size, settings.lowercase, settings.individual_digits]
+    made_of = json.dumps([*parts, versions, MOST_TRAINED_BYTES, MOST_SENTENCEPIECE_BYTES])
+    name = f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.json"
+    kept = read_cached("vocabularies", name)
+    if kept is not None:
+        return tokenizer_from_json(json.loads(kept))
+    made = train_tokenizer(settings, texts)
+    made.trust()
+    write_cached("vocabularies", name, json.dumps(made.to_json()).encode())
+    return made
+
+
+LOSES_NOTHING = "Give a vocabulary with all bytes, or have one trained: dataset.vocab=null dataset.tokenizer=bpe."
+
+
+def _warn_of_lost(tokenizer: BaseTokenizer, path: str, texts: TrainingTexts) -> None:
+    """Warns where a vocabulary leaves bytes out, and says what that is of these texts."""
+    if not tokenizer.lost_bytes:
+        return
+    found = [lost for text in texts.texts() if (lost := tokenizer.lost(text))]
+    characters = "".join(dict.fromkeys("".join(found)))
+    said = (
+        f"{len(found):,} of the training texts lose characters without a trace, {name_lost(characters)}; `data check` "
+        "lists them" if found else "characters that are written with them are lost; the training texts have none"
+    )  # fmt: skip
+    log.warning("the vocabulary %s lacks %s of the 256 bytes: %s. %s", path, len(tokenizer.lost_bytes), said,
+                LOSES_NOTHING)  # fmt: skip
+
+
+def name_lost(characters: str) -> str:
+    """The first few of different characters, and how many there are."""
+    shown = ", ".join(map(repr, characters[:MOST_NAMED]))
+    return f"{len(characters):,} different: {shown}{', ...' if len(characters) > MOST_NAMED else ''}"
+
+
+def require_kind(settings: TokenizerSettings) -> None:
+    """Raises: DataError: the library of a kind is not installed."""
+    _libraries(settings.kind if settings.vocab is None else "words")
+
+
+def _libraries(kind: str) -> List[Any]:
+    if kind in ("words", "characters"):
+        return []
+    return [require_sentencepiece() if "unigram" in kind or "sentencepiece" in kind else require_tokenizers()]
+
+
+def _own_kind(kind: str) -> str:
+    return "wordpiece" if kind == "auto" else kind
+
+
+def train_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTokenizer:
+    """A tokenizer that is a function of the texts and the settings alone."""
+    kind, size, lowercase = _own_kind(settings.kind), settings.size, settings.lowercase
+    if kind == "words":
+        return train_words(texts.texts(), size, lowercase)
+    if kind == "characters":
+        return train_characters(texts.texts(), size, lowercase)
+    is_own = kind in ("wordpiece", "bpe")
+    some = _some_of(texts, MOST_TRAINED_BYTES if is_own else MOST_SENTENCEPIECE_BYTES)
+    if kind == "wordpiece":
+        return train_wordpiece(some, size, lowercase)
+    if kind == "bpe":
+        return train_bpe(some, size, lowercase, settings.individual_digits)
+    algorithm = "unigram" if kind == "unigram" else "bpe"
+    return train_sentencepiece(some, algorithm, size, lowercase, settings.individual_digits)
+
+
+def _some_of(texts: TrainingTexts, most_bytes: int) -> List[str]:
+    """All texts, or of more than so many bytes those that come first in an order by hashes."""
+    size_N = texts.num_bytes()
+    if size_N.sum() <= most_bytes:
+        return list(texts.texts())
+    order = np.argsort(bits(0, 0, np.arange(len(size_N)), TextDraw.VOCABULARY), kind="stable")
+    count = int(np.searchsorted(np.cumsum(size_N[order]), most_bytes, side="right"))
+    return list(texts.texts(np.sort(order[: max(count, 1)])))
+
+
+def read_tokenizer(settings: TokenizerSettings, path: str) -> BaseTokenizer:
+    """The tokenizer of a file: a tokenizer.json, a model of sentencepiece, BERT's vocab.txt or GluonNLP's JSON, or for
+    kind=words the same two.
+
+    Raises:
+        DataError: it is none of these, or not of the kind that was asked for.
+    """
+    if settings.kind == "words":
+        return Words(read_vocab(path, ("<unk>",)), settings.lowercase)
+    found: Optional[BaseTokenizer] = None
+    try:
+        if path.endswith(".model"):
+            found = SentencePiece(read_bytes(path, MAX_FILE_BYTES))
+            found.require_usable()
+        elif path.endswith(".json") and _is_tokenizer_json(content := read_bytes(path, MAX_FILE_BYTES)):
+            found = TokenizerFile(content.decode("utf-8-sig"))
+            found.require_usable()
+    except (DataError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"dataset.vocab={path} is no vocabulary ({error}). Give a tokenizer.json, a .model of sentencepiece or "
+            "BERT's vocab.txt, or dataset.vocab=null for one that is made of the texts."
+        ) from error
+    found = found or WordPiece(read_vocab(path), settings.lowercase)
+    fits = {"wordpiece": "wordpiece", "bpe": "tokenizers", "unigram": "sentencepiece", "sentencepiece_bpe":
+            "sentencepiece", "auto": found.kind}.get(settings.kind)  # fmt: skip
+    if fits != found.kind:
+        raise DataError(
+            f"dataset.vocab={path} is a file of {found.kind}, and dataset.tokenizer={settings.kind} was given. Leave "
+            "dataset.tokenizer out: the file says what it is."
+        )
+    return found
+
+
+def _is_tokenizer_json(content: bytes) -> bool:
+    """Returns True for a Hugging Face tokenizer.json, False for a vocabulary of GluonNLP, which also ends in .json."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return True  # and will be refused as such
+    return not (isinstance(found, dict) and "idx_to_token" in found)
+
+
+def tokenizer_from_json(values: JsonObject) -> BaseTokenizer:
+    """The inverse of `BaseTokenizer.to_json`; what it reads may come from anybody.
+
+    Raises:
+        CheckpointError: it is of no kind that there is, damaged, or its library is not installed.
+    """
+    kind = values.get("kind") or WordPiece.kind
+    restore = _RESTORE.get(kind)
+    if restore is None:
+        raise CheckpointError(f"The checkpoint's tokenizer is of the kind '{kind}', which this version does not know.")
+    try:
+        return restore(values)
+    except (KeyError, binascii.Error, UnicodeError, DataError) as error:
+        raise CheckpointError(f"The checkpoint's tokenizer ({kind}) cannot be used: {error}.") from error
+
+
+def _restore_file(values: JsonObject) -> TokenizerFile:
+    _require_digest(values["file"].encode(), values["sha256"])
+    found = TokenizerFile(values["file"])
+    found.require_usable()
+    return found
+
+
+def _restore_model(values: JsonObject) -> SentencePiece:
+    model = base64.b64decode(values["file"], validate=True)
+    _require_digest(model, values["sha256"])
+    found = SentencePiece(model)
+    found.require_usable()
+    return found
+
+
+def _require_digest(content: bytes, sha256: str) -> None:
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise DataError("its file is not the one that its checksum is of")
+
+
+_RESTORE: Dict[str, Any] = {
+    "wordpiece": lambda values: WordPiece(tuple(values["vocab"]), values["lowercase"]),
+    "words": lambda values: Words(tuple(values["vocab"]), values["lowercase"]),
+    "characters": lambda values: Characters(tuple(values["vocab"]), values["lowercase"]),
+    "tokenizers": _restore_file,
+    "sentencepiece": _restore_model,
+}

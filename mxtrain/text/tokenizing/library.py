@@ -1,0 +1,225 @@
+"""Tokenizers of the library `tokenizers`: files of it from elsewhere, and byte-level BPE that is trained here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.errors import DataError
+from mxtrain.text.tokenizing.base import (
+    MAX_FILE_BYTES,
+    MAX_TOKENS,
+    OWN_SPECIAL,
+    BaseTokenizer,
+    flat_of,
+    require_tokenizers,
+)
+from mxtrain.text.tokenizing.judging import remember_tried, require_harmless, require_tried
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+
+LEAST_BPE = 256 + len(OWN_SPECIAL)
+"""Tokens of the smallest byte-level vocabulary: all bytes, and special tokens."""
+_TEXTS_AT_ONCE = 1000
+_LONGEST_WORD = 1000
+_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD}}}(?=\S)")
+
+
+class LibraryTokenizer(BaseTokenizer):
+    """Base of what the library encodes."""
+
+    @cached_property
+    def library(self) -> Any:
+        """The library's object; nothing is changed in it, so threads share it."""
+        raise NotImplementedError
+
+    def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
+        encode = getattr(self.library, "encode_batch_fast", self.library.encode_batch)  # without offsets
+        with library_errors("a text cannot be encoded"):
+            found = encode(texts, add_special_tokens=False)
+        return flat_of([one.ids for one in found])
+
+    def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
+        with library_errors("a text cannot be encoded"):
+            found = self.library.encode(text, add_special_tokens=False)
+        return np.array(found.ids, np.int32), np.array(found.offsets, np.int64).reshape(-1, 2)
+
+
+@contextmanager
+def library_errors(what: str) -> Iterator[None]:
+    """Raises a DataError for what the library raises: plain exceptions, and panics, which are no `Exception`."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"The tokenizer's file does not fit this data, or is damaged: {what}: {error}") from error
+
+
+@dataclass(frozen=True)
+class TokenizerFile(LibraryTokenizer):
+    """A tokenizer.json of the library, of whatever model.
+
+    Attributes:
+        text: the content of the file.
+    """
+
+    kind: ClassVar[str] = "tokenizers"
+
+    text: str
+
+    @cached_property
+    def library(self) -> Any:
+        made = parse_tokenizer(self.text)
+        made.no_truncation()
+        made.no_padding()
+        if getattr(made.model, "dropout", None) is not None:
+            made.model.dropout = None  # else each start would make other tokens of the same text
+        return made
+
+    @cached_property
+    def size(self) -> int:
+        return 1 + max(self.library.get_vocab(with_added_tokens=True).values())
+
+    def require_usable(self) -> None:
+        if len(self.text) > MAX_FILE_BYTES:
+            raise DataError(f"a tokenizer.json of {len(self.text):,} characters; at most {MAX_FILE_BYTES:,} are read")
+        require_harmless(self.text)
+        require_tokenizers()
+        require_tried("tokenizers", self.text.encode())
+        _ = self.library
+
+    def trust(self) -> None:
+        remember_tried("tokenizers", self.text.encode())
+
+    @cached_property
+    def lost_bytes(self) -> bytes:
+        found = json.loads(self.text)
+        model, vocab = found["model"], self.library.get_vocab(with_added_tokens=False)
+        replaces = model.get("type", "BPE") != "BPE" or model.get("unk_token")
+        if replaces or not _is_byte_level(found.get("pre_tokenizer")):
+            return b""
+        return bytes(byte for byte, character in enumerate(byte_characters()) if character not in vocab)
+
+    def lost(self, text: str) -> str:
+        if not self.lost_bytes:
+            return ""
+        normalizer = self.library.normalizer
+        with library_errors("a text cannot be normalized"):
+            text = text if normalizer is None else normalizer.normalize_str(text)
+        kept = bytes(set(range(256)) - set(self.lost_bytes))
+        if not text.encode("utf-8", "surrogatepass").translate(None, kept):
+            return ""
+        encoded = {character: character.encode("utf-8", "surrogatepass") for character in text}  # in order
+        return "".join(character for character, some in encoded.items() if some.translate(None, kept))
+
+    def find(self, piece: str) -> Optional[int]:
+        found: Optional[int] = self.library.token_to_id(piece)
+        return found
+
+    def piece(self, token: int) -> str:
+        return self.library.id_to_token(token) or ""  # ids may have gaps
+
+    def decode(self, tokens: Iterable[int], with_special: bool = False) -> str:
+        with library_errors("tokens cannot be decoded"):
+            text: str = self.library.decode(self.shown(tokens, with_special), skip_special_tokens=not with_special)
+        return text
+
+    def to_json(self) -> Mapping[str, Json]:
+        return {"kind": self.kind, "file": self.text, "sha256": hashlib.sha256(self.text.encode()).hexdigest()}
+
+
+def _is_byte_level(pre_tokenizer: Any) -> bool:
+    """Returns True if a tokenizer.json splits texts into bytes."""
+    if not isinstance(pre_tokenizer, dict):
+        return False
+    return pre_tokenizer.get("type") == "ByteLevel" or any(map(_is_byte_level, pre_tokenizer.get("pretokenizers", ())))
+
+
+def byte_characters() -> List[str]:
+    """The character that stands for each byte in a byte-level vocabulary: itself where it can be seen, else one from
+    U+0100 on. Source: Radford et al., GPT-2, `bytes_to_unicode`."""
+    seen = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in seen else chr(next(others)) for byte in range(256)]
+
+
+def parse_tokenizer(text: str) -> Any:
+    """The library's object of the content of a tokenizer.json.
+
+    Raises:
+        DataError: it is none, or its ids are too large.
+    """
+    tokenizers = require_tokenizers()
+    try:
+        made = tokenizers.Tokenizer.from_str(text)
+        ids = made.get_vocab(with_added_tokens=True).values()
+    except BaseException as error:  # what panics in the library is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"no tokenizer.json: {error}") from error
+    if not ids or max(ids) >= MAX_TOKENS:
+        raise DataError(f"a tokenizer.json with ids up to {max(ids, default=-1):,}; {MAX_TOKENS - 1:,} is the highest")
+    return made
+
+
+def train_bpe(texts: Sequence[str], size: int, lowercase: bool, individual_digits: bool) -> TokenizerFile:
+    """Byte-level BPE with at most `size` tokens, a function of the texts alone.
+
+    Args:
+        texts: it is made of.
+        size: at least `LEAST_BPE`.
+        lowercase: whether texts are lowercased, and accents removed.
+        individual_digits: whether each digit is a token.
+    """
+    tokenizers = require_tokenizers()
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    normal = tokenizers.normalizers
+    if lowercase:
+        made.normalizer = normal.Sequence([normal.NFD(), normal.Lowercase(), normal.StripAccents()])
+    split = tokenizers.pre_tokenizers
+    by_bytes = split.ByteLevel(add_prefix_space=False)
+    made.pre_tokenizer = (
+        split.Sequence([split.Digits(individual_digits=True), by_bytes]) if individual_digits else by_bytes
+    )
+    made.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size, min_frequency=2, special_tokens=list(OWN_SPECIAL), show_progress=False,
+        initial_alphabet=sorted(split.ByteLevel.alphabet()),
+    )  # fmt: skip
+    made.train_from_iterator(batches_of(texts), trainer)
+    return TokenizerFile(_canonical(made.to_str()))
+
+
+def _canonical(text: str) -> str:
+    """The same file with its vocabulary in the order of ids: the library writes it as a hash table has it."""
+    found = json.loads(text)
+    vocab = found["model"]["vocab"]
+    found["model"]["vocab"] = dict(sorted(vocab.items(), key=lambda item: item[1]))
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+
+def batches_of(texts: Sequence[str]) -> Iterator[List[str]]:
+    """Lists of texts, as the library reads them fastest; words without end are divided."""
+    for begin in range(0, len(texts), _TEXTS_AT_ONCE):
+        yield [part for text in texts[begin : begin + _TEXTS_AT_ONCE] for part in _divided(text)]
+
+
+def _divided(text: str) -> List[str]:
+    """The text in pieces, so that no word has more than `_LONGEST_WORD` characters: the time that the library needs to
+    learn pairs of tokens grows with the square of the longest word."""
+    if len(text) <= _LONGEST_WORD or not _LONG_WORD.search(text):
+        return [text]
+    pieces, end = [], 0
+    for found in _LONG_WORD.finditer(text):
+        pieces.append(text[end : found.end()])
+        end = found.end()
+    return [*pieces, text[end:]]

@@ -1,0 +1,108 @@
+"""Tokenizers without subwords: words between white space, as in PTB and WikiText, and characters."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Iterable, Mapping, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.text.tokenizing.base import OWN_SPECIAL, ListedVocab, flat_of
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+
+_MOST_COUNTED = 1_000_000
+"""Different words that are counted at a time; of more, those that were seen once are forgotten."""
+
+
+class PlainTokenizer(ListedVocab):
+    """Base of tokenizers whose tokens are parts of the text as they are."""
+
+    def to_json(self) -> Mapping[str, Json]:
+        return {"kind": self.kind, "vocab": list(self.vocab), "lowercase": self.lowercase}
+
+    def _lowered(self, text: str) -> str:
+        return text.lower() if self.lowercase else text
+
+    @cached_property
+    def _unknown(self) -> int:
+        return self.require("unknown", f"dataset.tokenizer={self.kind}")
+
+
+class Words(PlainTokenizer):
+    """Words between white space. `<unk>` and `<eos>` in a text are these tokens, as in the files of PTB."""
+
+    kind: ClassVar[str] = "words"
+
+    def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
+        get, unknown = self.index.get, self._unknown
+        return flat_of([[get(word, unknown) for word in self._lowered(text).split()] for text in texts])
+
+    def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
+        span_T2 = np.array([found.span() for found in re.finditer(r"\S+", text)], np.int64).reshape(-1, 2)
+        return np.array([self.index.get(self._lowered(text[begin:end]), self._unknown) for begin, end in span_T2],
+                        np.int32), span_T2  # fmt: skip
+
+    def decode(self, tokens: Iterable[int], with_special: bool = False) -> str:
+        return " ".join(map(self.vocab.__getitem__, self.shown(tokens, with_special)))
+
+
+class Characters(PlainTokenizer):
+    """Characters, i.e. code points, white space included."""
+
+    kind: ClassVar[str] = "characters"
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        """Code point -> id."""
+        codes = {ord(token): number for number, token in enumerate(self.vocab) if len(token) == 1}
+        table = np.full(max(codes, default=0) + 2, self._unknown, np.int32)
+        table[list(codes)] = list(codes.values())
+        return table
+
+    def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
+        lowered = list(map(self._lowered, texts))
+        code_F = np.frombuffer("".join(lowered).encode("utf-32-le", "surrogatepass"), np.uint32)
+        token_F = self._table[np.minimum(code_F, len(self._table) - 1)]
+        return token_F, np.fromiter(map(len, lowered), np.int64, len(lowered))
+
+    def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
+        # One by one: a few letters have two characters in lower case.
+        token_F, length_N = self.encode(list(text))
+        begin_F = np.repeat(np.arange(len(text)), length_N)
+        return token_F, np.stack([begin_F, begin_F + 1], axis=1)
+
+    def decode(self, tokens: Iterable[int], with_special: bool = False) -> str:
+        return "".join(map(self.vocab.__getitem__, self.shown(tokens, with_special)))
+
+
+def train_words(texts: Iterable[str], size: int, lowercase: bool) -> Words:
+    """Words with the `size` most frequent ones, special tokens included."""
+    return Words(_most_frequent((_lowered(text, lowercase).split() for text in texts), size), lowercase)
+
+
+def train_characters(texts: Iterable[str], size: int, lowercase: bool) -> Characters:
+    """Characters with the `size` most frequent ones, special tokens included."""
+    return Characters(_most_frequent((_lowered(text, lowercase) for text in texts), size), lowercase)
+
+
+def _lowered(text: str, lowercase: bool) -> str:
+    return text.lower() if lowercase else text
+
+
+def _most_frequent(parts: Iterable[Iterable[str]], size: int) -> Tuple[str, ...]:
+    """Special tokens, and the most frequent others; of those that are as frequent, the first by code points."""
+    counts: Counter = Counter()
+    most = _MOST_COUNTED
+    for some in parts:
+        counts.update(some)
+        if len(counts) > most:
+            counts = Counter({part: count for part, count in counts.items() if count > 1})
+            most = max(_MOST_COUNTED, 2 * len(counts))
+    for name in OWN_SPECIAL:
+        counts.pop(name, None)
+    found = sorted(counts, key=lambda part: (-counts[part], part))
+    return (*OWN_SPECIAL, *found[: max(size - len(OWN_SPECIAL), 0)])

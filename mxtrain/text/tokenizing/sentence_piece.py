@@ -1,0 +1,154 @@
+"""sentencepiece: models from elsewhere, and unigram or BPE models that are trained here."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.loading.libraries import require_library
+from mxtrain.errors import DataError
+from mxtrain.runtime.cores import usable_cores
+from mxtrain.text.tokenizing.base import (
+    MAX_FILE_BYTES,
+    OWN_SPECIAL,
+    BaseTokenizer,
+    SpecialTokens,
+    flat_of,
+)
+from mxtrain.text.tokenizing.judging import (
+    remember_tried,
+    require_harmless_model,
+    require_tried,
+)
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+
+_TRAINING_THREADS = 8
+"""Always as many: they divide the sums, so another number would be another vocabulary."""
+_LONGEST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class SentencePiece(BaseTokenizer):
+    """A model of sentencepiece, of whatever algorithm.
+
+    Attributes:
+        model: the content of its file, a serialized protocol buffer.
+    """
+
+    kind: ClassVar[str] = "sentencepiece"
+
+    model: bytes
+
+    @cached_property
+    def _processor(self) -> Any:
+        return parse_model(self.model)
+
+    def require_usable(self) -> None:
+        if len(self.model) > MAX_FILE_BYTES:
+            raise DataError(f"a model of {len(self.model):,} bytes; at most {MAX_FILE_BYTES:,} are read")
+        require_harmless_model(self.model)
+        require_sentencepiece()
+        require_tried("sentencepiece", self.model)
+        _ = self._processor
+
+    def trust(self) -> None:
+        remember_tried("sentencepiece", self.model)
+
+    @property
+    def size(self) -> int:
+        return int(self._processor.get_piece_size())
+
+    @cached_property
+    def special(self) -> SpecialTokens:
+        made = self._processor
+        said = {"pad": made.pad_id(), "unknown": made.unk_id(), "bos": made.bos_id(), "eos": made.eos_id()}
+        return SpecialTokens.named(self.find, **{role: index for role, index in said.items() if index >= 0})
+
+    def find(self, piece: str) -> Optional[int]:
+        index = int(self._processor.piece_to_id(piece))  # of what it does not know, the unknown token's
+        return index if self._processor.id_to_piece(index) == piece else None
+
+    def piece(self, token: int) -> str:
+        found: str = self._processor.id_to_piece(int(token))  # it takes no NumPy
+        return found
+
+    def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
+        return flat_of(self._processor.encode(list(texts), out_type=int, num_threads=usable_cores()))
+
+    def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
+        pieces = self._processor.encode(text, out_type="immutable_proto").pieces
+        span_T2 = np.array([(piece.begin, piece.end) for piece in pieces], np.int64).reshape(-1, 2)
+        return np.array([piece.id for piece in pieces], np.int32), span_T2
+
+    def decode(self, tokens: Iterable[int], with_special: bool = False) -> str:
+        text: str = self._processor.decode(self.shown(tokens, with_special))
+        return text
+
+    def to_json(self) -> Mapping[str, Json]:
+        file = base64.b64encode(self.model).decode()
+        return {"kind": self.kind, "file": file, "sha256": hashlib.sha256(self.model).hexdigest()}
+
+
+def require_sentencepiece() -> Any:
+    """The library; raises a DataError where it is not installed."""
+    return require_library("sentencepiece", "sentencepiece", "A tokenizer of sentencepiece")
+
+
+def parse_model(model: bytes) -> Any:
+    """The library's object of the content of a model file.
+
+    Raises:
+        DataError: it is none.
+    """
+    library = require_sentencepiece()
+    try:
+        made = library.SentencePieceProcessor()
+        if not made.LoadFromSerializedProto(model) or made.get_piece_size() < 1:
+            raise ValueError("it has no pieces")
+    except (RuntimeError, OSError, ValueError, TypeError) as error:
+        raise DataError(f"no model of sentencepiece: {error}") from error
+    return made
+
+
+def train_sentencepiece(
+    texts: Sequence[str], algorithm: str, size: int, lowercase: bool, individual_digits: bool
+) -> SentencePiece:
+    """A model with at most `size` tokens, a function of the texts alone.
+
+    Args:
+        texts: it is made of.
+        algorithm: unigram or bpe.
+        size: tokens at most.
+        lowercase: whether texts are lowercased.
+        individual_digits: whether each digit is a token.
+
+    Raises:
+        DataError: the texts are too few, or have more characters than the vocabulary has room for.
+    """
+    library = require_sentencepiece()
+    written = io.BytesIO()
+    try:
+        library.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts), model_writer=written, model_type=algorithm, vocab_size=size,
+            hard_vocab_limit=False, split_digits=individual_digits, num_threads=_TRAINING_THREADS,
+            max_sentence_length=_LONGEST_BYTES, shuffle_input_sentence=False, input_sentence_size=0,
+            normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc", minloglevel=2,
+            byte_fallback=False, pad_id=0, unk_id=1, bos_id=2, eos_id=3, pad_piece=OWN_SPECIAL[0],
+            unk_piece=OWN_SPECIAL[1], bos_piece=OWN_SPECIAL[2], eos_piece=OWN_SPECIAL[3],
+            control_symbols=[OWN_SPECIAL[4]],
+        )  # fmt: skip
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise DataError(
+            f"sentencepiece makes no vocabulary of dataset.vocab_size={size} of these texts: {reason} Choose another "
+            "dataset.vocab_size, or dataset.tokenizer=bpe, which knows every character."
+        ) from error
+    return SentencePiece(written.getvalue())

@@ -1,0 +1,155 @@
+"""Shared parts of tasks that generate text by beam search: settings, limits, and predictions as numbers.
+
+Legend: B batch, N best sequences of a sample, T tokens of a sequence, W numbers of a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+import pydantic
+
+from mxtrain.task.base import Task
+from mxtrain.types import NonNegative, NonNegativeFloat, Positive
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.task.own_network import OwnNetwork
+    from mxtrain.text.translation.networks.decoding import Beam
+    from mxtrain.types import Batch
+
+    ReadSource = Callable[[Batch], Tuple[Sequence[NDArray], np.ndarray]]
+    """Inputs of `StepDecoder.begin` for a batch, and the length (B,) of each source, on the host."""
+
+NO_TOKEN = -1
+"""Fills rows of predictions up."""
+
+
+class BeamSearchTask(Task):
+    """Base of tasks whose predictions are sequences of tokens that a beam search finds."""
+
+    beam_size: Positive = 4
+    """Sequences that are kept of each sample; 1 = always the likeliest token (greedy)."""
+    length_penalty: NonNegativeFloat = 0.6
+    """Sequences are compared by log p / ((5 + tokens) / 6) ^ length_penalty; 0 = by log p, which prefers short ones."""
+    max_length_ratio: NonNegativeFloat = 1.0
+    """A sequence has at most max_length_ratio * length of the source + max_length_offset tokens."""
+    max_length_offset: NonNegative = 50
+    """See max_length_ratio."""
+    max_tokens: Positive = 256
+    """No sequence has more tokens, however long its source is."""
+    num_best: Positive = 1
+    """Sequences that `predict` writes of each sample, best first; at most beam_size."""
+    validation_beam_size: Positive = 1
+    """beam_size of validations, and of the test at the end of training; `eval` takes beam_size."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_num_best(self) -> BeamSearchTask:
+        if self.num_best > self.beam_size:
+            raise ValueError(f"num_best={self.num_best} must be at most beam_size={self.beam_size}")
+        return self
+
+    def in_training(self) -> BeamSearchTask:
+        return self.model_copy(update={"beam_size": self.validation_beam_size, "num_best": 1})
+
+    @property
+    def search_signature(self) -> str:
+        """Returns the search settings, for the signatures of metrics of generated sequences."""
+        if self.beam_size == 1:
+            return "decoding:greedy"
+        return f"decoding:beam{self.beam_size}|length_penalty:{self.length_penalty:g}"
+
+    def build_beam(self, bos: int, eos: int, never: Sequence[int] = ()) -> Beam:
+        """Builds the beam search; arguments as in `Beam`."""
+        from mxtrain.text.translation.networks.decoding import Beam
+
+        return Beam(bos, eos, self.beam_size, self.length_penalty, never)
+
+    def build_searching(self, network: OwnNetwork, beam: Beam, read: ReadSource) -> BeamSearching:
+        """Builds the result of `build_decode_with`.
+
+        Args:
+            network: a `StepDecoder`.
+            beam: how to search.
+            read: what it takes of a batch.
+        """
+        limits = LengthLimits(self.max_length_ratio, self.max_length_offset, self.max_tokens, network.longest)
+        return BeamSearching(network, beam, limits, read, self.num_best)
+
+
+class LengthLimits(NamedTuple):
+    """Length limits of generated sequences.
+
+    Attributes:
+        ratio: tokens for each token (or frame) of the source.
+        offset: tokens besides.
+        most: tokens at most.
+        longest: tokens that the network can see, the first one included; None: any number.
+    """
+
+    ratio: float
+    offset: int
+    most: int
+    longest: Optional[int] = None
+
+    def of(self, length_B: np.ndarray) -> np.ndarray:
+        """Tokens of each sequence at most."""
+        limit_B = np.floor(self.ratio * length_B.astype(np.float64)).astype(np.int64) + self.offset
+        most = self.most if self.longest is None else min(self.most, self.longest - 1)
+        return np.minimum(limit_B, most)
+
+
+@dataclass(frozen=True)
+class BeamSearching:
+    """Searches the likeliest sequences of a batch, with a network of its own that has the weights of the moment.
+
+    Predictions are an array (B, N, 1 + T) of float64, in which both scores and tokens are exact: of each sequence its
+    score and its tokens without <eos>, filled up with -1. `hypotheses_of` reads those of a sample.
+
+    Attributes:
+        network: a `StepDecoder`.
+        beam: how to search.
+        limits: of lengths.
+        read: what the network takes of a batch.
+        num_best: N.
+    """
+
+    network: OwnNetwork
+    beam: Beam
+    limits: LengthLimits
+    read: ReadSource
+    num_best: int = 1
+
+    def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        """The predictions for a batch."""
+        from mxtrain.engine.backend import nd
+        from mxtrain.text.translation.networks.decoding import beam_search
+
+        inputs, length_B = self.read(batch)
+        inputs = [array.as_in_context(self.network.device) for array in inputs]
+        found = beam_search(self.network.current(), inputs, self.limits.of(length_B), self.beam, self.num_best)
+        is_token = np.arange(found.token_SNT.shape[2]) < found.length_SN[:, :, None]
+        tokens = np.where(is_token, found.token_SNT, NO_TOKEN)
+        rows = np.concatenate([found.score_SN[:, :, None], tokens], axis=2)
+        return nd.array(rows, dtype="float64")
+
+
+class Hypothesis(NamedTuple):
+    """A sequence that was found.
+
+    Attributes:
+        tokens: without <eos>, int32.
+        score: log p over the length penalty.
+    """
+
+    tokens: np.ndarray
+    score: float
+
+
+def hypotheses_of(prediction_NW: np.ndarray) -> List[Hypothesis]:
+    """The sequences of a sample, best first, from what `BeamSearching` predicted for it; at least one."""
+    first, *others = (Hypothesis(row[1:][row[1:] != NO_TOKEN].astype(np.int32), float(row[0])) for row in prediction_NW)
+    return [first, *(one for one in others if one.score > -np.inf)]

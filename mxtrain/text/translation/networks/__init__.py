@@ -1,0 +1,1 @@
+"""Encoders, decoders and beam search as Gluon blocks."""

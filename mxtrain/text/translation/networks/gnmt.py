@@ -1,0 +1,202 @@
+"""LSTMs with attention that translate, as Gluon blocks. Imports MXNet: the description imports this module when it
+builds.
+
+Each layer is an operator of its own, with dropout before it: MXNet's operator of several layers leaves out the dropout
+between them on a CPU, and lengths, without a word. The one layer that reads backwards reads texts that
+`SequenceReverse` has turned by their lengths.
+
+Legend: B batch, S tokens of the source, T tokens of the target, H hidden units, V vocabulary, R rows of a search.
+Inside time comes first, (T, B, H).
+
+Source: Wu et al., "Google's Neural Machine Translation System", https://arxiv.org/abs/1609.08144. Attention: Bahdanau
+et al., https://arxiv.org/abs/1409.0473, and Luong et al., https://arxiv.org/abs/1508.04025.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
+
+from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.model.networks.bert import PADDING_SCORE
+from mxtrain.model.networks.traced_step import TracedStep, read
+from mxtrain.text.networks.lstm import LstmLayer
+from mxtrain.text.translation.networks.translation import TargetScores
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+nn = gluon.nn
+
+EMBEDDING_RANGE, OUTPUT_RANGE = 1.0, 0.1
+"""Embeddings are drawn from -1 to 1: with 0.1 what passes through the layers is so small at first that attention learns
+nothing for hundreds of steps."""
+
+
+class GnmtSizes(NamedTuple):
+    """The sizes of a network.
+
+    Attributes:
+        num_layers: of encoder and decoder each.
+        units: H, and the width of an embedding.
+        attention: "luong" or "bahdanau".
+    """
+
+    num_layers: int
+    units: int
+    attention: str
+    dropout: float
+
+
+class FromZero(gluon.HybridBlock):
+    """An LSTM layer whose state is zeros before the first token: (T, B, I) to (T, B, H)."""
+
+    begins_stage = True
+
+    def __init__(self, width: int, units: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._units = units
+        with self.name_scope():
+            self.cell = LstmLayer(width, units, 0.0, prefix="cell_")
+
+    def hybrid_forward(self, F, x_TBI):
+        first_B1 = F.reshape(F.slice(x_TBI, begin=(0, None, 0), end=(1, None, 1)), shape=(-3, 0))
+        zero_BH = F.BlockGrad(F.broadcast_axis(F.zeros_like(first_B1), axis=1, size=self._units))
+        return self.cell(x_TBI, zero_BH, zero_BH)[0]
+
+
+class SourceAttention(gluon.HybridBlock):
+    """Contexts of queries (B, T, H): sums of the encoded source (B, S, H) by its keys (B, S, H), without padding.
+
+    Luong's scores are products of queries with keys, times a number that is learnt, as in GluonNLP's `scaled_luong`;
+    Bahdanau's are v * tanh(W query + key) and take (B, T, S, H) numbers.
+    """
+
+    def __init__(self, sizes: GnmtSizes, **kwargs: Any):
+        super().__init__(**kwargs)
+        units = sizes.units
+        self._is_luong = sizes.attention == "luong"
+        with self.name_scope():
+            if self._is_luong:
+                self.scale = self.params.get("scale", shape=(1, 1, 1), init="ones")
+            else:
+                self.query = nn.Dense(units, flatten=False, in_units=units, prefix="query_")
+                self.score = nn.Dense(1, use_bias=False, flatten=False, in_units=units, prefix="score_")
+
+    def hybrid_forward(self, F, query_BTH, key_BSH, value_BSH, length_B, scale=None):
+        score_BTS = self._score(F, query_BTH, key_BSH, scale)
+        place_1S = F.reshape(F.contrib.arange_like(score_BTS, axis=2), shape=(1, -1))
+        is_padding_BS = F.broadcast_greater_equal(place_1S, F.reshape(length_B, shape=(-1, 1)))
+        padding_B1S = F.expand_dims(is_padding_BS * PADDING_SCORE, axis=1)
+        padding_BTS = F.BlockGrad(F.broadcast_like(padding_B1S, score_BTS, lhs_axes=(1,), rhs_axes=(1,)))
+        return F.batch_dot(F.softmax(score_BTS + padding_BTS, axis=-1), value_BSH)
+
+    def _score(self, F, query_BTH, key_BSH, scale):
+        if self._is_luong:
+            return F.broadcast_mul(F.batch_dot(query_BTH, key_BSH, transpose_b=True), scale)
+        query_BT1H = F.expand_dims(self.query(query_BTH), axis=2)
+        sum_BTSH = F.broadcast_add(query_BT1H, F.expand_dims(key_BSH, axis=1))
+        return F.reshape(self.score(F.tanh(sum_BTSH)), shape=(0, 0, 0))
+
+
+class GnmtNetwork(gluon.HybridBlock):
+    """Source (B, S), its lengths (B,), target (B, T) and the tokens that follow in it (B, T), -1 where none counts, to
+    -log p of each and the mean of -log p over the vocabulary, (B, T) both.
+
+    The first layer of the encoder reads in both directions. From the third one on (in the decoder, too) what enters a
+    layer is added to what leaves it. What the decoder's first layer says at a token asks for a context, which all
+    layers above read beside what comes from below: so all tokens of a target are computed at once.
+
+    Args:
+        source_size: tokens of the source's vocabulary.
+        target_size: tokens of the target's.
+        sizes: of the layers.
+        tied: see `TransformerNetwork`.
+        chunks: of the output layer.
+    """
+
+    def __init__(self, source_size: int, target_size: int, sizes: GnmtSizes, tied: str, chunks: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._sizes, self._tied, self._sizes_V = sizes, tied, (source_size, target_size)
+        units = sizes.units
+        with self.name_scope():
+            # With tied="all" there is the first one alone.
+            tables = [("source_table", source_size, EMBEDDING_RANGE), ("target_table", target_size, EMBEDDING_RANGE),
+                      ("output_table", target_size, OUTPUT_RANGE)]  # fmt: skip
+            for name, size, most in tables[: {"all": 1, "target": 2, "none": 3}[tied]]:
+                setattr(self, name, self.params.get(name, shape=(size, units), init=mx.init.Uniform(most)))
+            self.dropout = nn.Dropout(sizes.dropout)
+            self.backward_layer = FromZero(units, units, prefix="backward_")
+            self.encoder, self.decoder = nn.HybridSequential(prefix="encoder_"), nn.HybridSequential(prefix="decoder_")
+            for number in range(sizes.num_layers):
+                self.encoder.add(FromZero(2 * units if number == 1 else units, units, prefix=f"encoder{number}_"))
+                self.decoder.add(FromZero(2 * units if number else units, units, prefix=f"decoder{number}_"))
+            self.keys = nn.Dense(units, use_bias=False, flatten=False, in_units=units, prefix="keys_")
+            self.attention = SourceAttention(sizes, prefix="attention_")
+            self.output = TargetScores(target_size, chunks, has_bias=True, prefix="output_")
+        self._step = TracedStep(self, self._trace_step)
+
+    def hybrid_forward(
+        self, F, source_BS, length_B, token_BT, label_BT, source_table, target_table=None, output_table=None
+    ):  # fmt: skip
+        # One operator reads each parameter, so that stages may be cut between this and a tied output layer.
+        source_table = F.identity(source_table)
+        key_BSH, value_BSH = self._encode(F, source_BS, length_B, source_table)
+        target_table = source_table if target_table is None else F.identity(target_table)
+        y_TBH = self.decoder[0](self.dropout(self._embed(F, token_BT, target_table, 1)))
+        context_BTH = self.attention(F.transpose(y_TBH, axes=(1, 0, 2)), key_BSH, value_BSH, length_B)
+        context_TBH = self.dropout(F.transpose(context_BTH, axes=(1, 0, 2)))
+        for number in range(1, self._sizes.num_layers):
+            made = self.decoder[number](F.concat(self.dropout(y_TBH), context_TBH, dim=2))
+            y_TBH = made if number < 2 else made + y_TBH
+        return self.output(self.dropout(y_TBH), label_BT, target_table if output_table is None else output_table)
+
+    def _embed(self, F, token_BT, table, which):
+        return F.Embedding(F.transpose(token_BT), table, self._sizes_V[which], self._sizes.units)
+
+    def _encode(self, F, source_BS, length_B, source_table):
+        """Keys and values of the source, (B, S, H) each. Nothing before a text's end reads what stands behind it."""
+        x_SBH = self.dropout(self._embed(F, source_BS, source_table, 0))
+        turned = F.SequenceReverse(x_SBH, length_B, use_sequence_length=True)
+        backward = F.SequenceReverse(self.backward_layer(turned), length_B, use_sequence_length=True)
+        x_SBH = F.concat(self.encoder[0](x_SBH), backward, dim=2)
+        for number in range(1, self._sizes.num_layers):
+            made = self.encoder[number](self.dropout(x_SBH))
+            x_SBH = made if number < 2 else made + x_SBH
+        value_BSH = F.transpose(x_SBH, axes=(1, 0, 2))
+        return self.keys(value_BSH), value_BSH
+
+    # One token after the other.
+
+    def initial_state(self, *inputs: NDArray) -> Tuple[List[NDArray], List[NDArray]]:
+        """See `StepDecoder`: what is fixed are keys, values and lengths of the source; what moves are state and cell of
+        each layer."""
+        source_BS, length_B = inputs[:2]
+        keys, values = self._encode(nd, source_BS, length_B, self.source_table.data(source_BS.context))
+        shape = (len(source_BS), self._sizes.units)
+        count = 2 * self._sizes.num_layers
+        return [keys, values, length_B], [nd.zeros(shape, ctx=source_BS.context) for _ in range(count)]
+
+    def step(
+        self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
+    ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
+        """See `StepDecoder`."""
+        return self._step(token_R, nd.full((1,), place, ctx=token_R.context), fixed, moving)
+
+    def _trace_step(self, F, token_R, place_1, fixed, moving, beams):
+        tables = [
+            read(F, table, token_R)
+            for table in (getattr(self, f"{name}_table", None) for name in ("source", "target", "output"))
+            if table is not None
+        ]
+        table = tables[0] if self._tied == "all" else tables[1]
+        x_1RH = self._embed(F, F.reshape(token_R, shape=(-1, 1)), table, 1)
+        y_1RH, *after = self.decoder[0].cell(x_1RH, *moving[:2])
+        # The rows of a sentence ask for contexts as the tokens of one text do.
+        query_AKH = F.reshape(F.reshape(y_1RH, shape=(-3, 0)), shape=(-4, -1, beams, 0))
+        context_1RH = F.expand_dims(F.reshape(self.attention(query_AKH, *fixed), shape=(-3, 0)), axis=0)
+        for number in range(1, self._sizes.num_layers):
+            own = slice(2 * number, 2 * number + 2)
+            made, *kept = self.decoder[number].cell(F.concat(y_1RH, context_1RH, dim=2), *moving[own])
+            y_1RH = made if number < 2 else made + y_1RH
+            after += kept
+        return F.log_softmax(self.output.scores(F, F.reshape(y_1RH, shape=(-3, 0)), tables[-1])), after

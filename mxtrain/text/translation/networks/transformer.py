@@ -1,0 +1,263 @@
+"""The Transformer as Gluon blocks. Imports MXNet: the description imports this module when it builds.
+
+Legend: B batch, S tokens of the source, T tokens of the target, U units, N heads, D units of a head, V vocabulary, R
+rows of a search. Inside time comes first, (T, B, U).
+
+Source: Vaswani et al., "Attention Is All You Need", https://arxiv.org/abs/1706.03762. With norms before each part:
+Xiong et al., https://arxiv.org/abs/2002.04745.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Tuple
+
+import numpy as np
+
+from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.model.networks.attention import CausalAttention, CrossAttention, PaddedAttention
+from mxtrain.model.networks.bert import DropoutSum, Embed, LayerNorm
+from mxtrain.model.networks.traced_step import TracedStep, read
+from mxtrain.text.translation.networks.translation import TargetScores
+
+if TYPE_CHECKING:
+    from mxnet import Context
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Array, OperatorModule
+
+nn = gluon.nn
+
+EPSILON = 1e-6
+"""The epsilon of layer norms, as in the authors' code."""
+LONGEST_WAVE = 10000.0
+
+
+class TransformerSizes(NamedTuple):
+    """The sizes of a network.
+
+    Attributes:
+        norm_first: whether layer norms stand before each part, or behind its sum.
+    """
+
+    num_layers: int
+    units: int
+    hidden_size: int
+    num_heads: int
+    dropout: float
+    norm_first: bool
+
+
+class TransformerLayer(gluon.HybridBlock):
+    """Base of layers: parts with a residual around and a layer norm each, (T, B, U) to the same."""
+
+    begins_stage = True
+
+    def __init__(self, sizes: TransformerSizes, parts: Tuple[str, ...], **kwargs: Any):
+        super().__init__(**kwargs)
+        self._sizes = sizes
+        units, inside = sizes.units, sizes.hidden_size
+        with self.name_scope():
+            for part in parts:
+                norm = LayerNorm(units, 0.0 if sizes.norm_first else sizes.dropout, EPSILON, prefix=f"{part}_norm_")
+                setattr(self, f"{part}_norm", norm)
+                if part != "ffn":
+                    projection = nn.Dense(units, flatten=False, in_units=units, prefix=f"{part}_projection_")
+                    setattr(self, f"{part}_projection", projection)
+            self.ffn_1 = nn.Dense(inside, activation="relu", flatten=False, in_units=units, prefix="ffn_1_")
+            self.ffn_2 = nn.Dense(units, flatten=False, in_units=inside, prefix="ffn_2_")
+            self.residual_sum = DropoutSum(sizes.dropout)
+
+    def enter(self, F: OperatorModule, part: str, x: Array) -> Array:
+        """Returns the input of a part."""
+        # Through an identity: our own norm loses what else comes back to its input, see `fused`.
+        return getattr(self, f"{part}_norm")(F.identity(x)) if self._sizes.norm_first else x
+
+    def leave(self, part: str, x: Array, made: Array) -> Array:
+        """Returns the residual sum of a part's input and output."""
+        if self._sizes.norm_first:
+            return self.residual_sum(made, x)
+        return getattr(self, f"{part}_norm")(made, x)
+
+    def feed_forward(self, F: OperatorModule, x: Array) -> Array:
+        """Two dense layers."""
+        return self.leave("ffn", x, self.ffn_2(self.ffn_1(self.enter(F, "ffn", x))))
+
+
+class TransformerEncoderLayer(TransformerLayer):
+    """Attention to all tokens of a text, and dense layers: (S, B, U) and lengths (B,) to (S, B, U)."""
+
+    def __init__(self, sizes: TransformerSizes, **kwargs: Any):
+        super().__init__(sizes, ("self", "ffn"), **kwargs)
+        with self.name_scope():
+            self.qkv = nn.Dense(3 * sizes.units, flatten=False, in_units=sizes.units)
+            self.attention = PaddedAttention(sizes.num_heads, 0.0)
+
+    def hybrid_forward(self, F, x_SBU, length_B):
+        context = self.attention(self.qkv(self.enter(F, "self", x_SBU)), length_B)
+        return self.feed_forward(F, self.leave("self", x_SBU, self.self_projection(context)))
+
+
+class TransformerDecoderLayer(TransformerLayer):
+    """Attention to tokens before, to the source, and dense layers: (T, B, U), encoded source (S, B, U) and its lengths
+    (B,) to (T, B, U)."""
+
+    def __init__(self, sizes: TransformerSizes, **kwargs: Any):
+        super().__init__(sizes, ("self", "cross", "ffn"), **kwargs)
+        units = sizes.units
+        with self.name_scope():
+            self.qkv = nn.Dense(3 * units, flatten=False, in_units=units)
+            self.attention = CausalAttention(sizes.num_heads, 0.0)
+            self.query = nn.Dense(units, flatten=False, in_units=units)
+            self.key_value = nn.Dense(2 * units, flatten=False, in_units=units)
+            self.cross_attention = CrossAttention(sizes.num_heads, 0.0)
+
+    def hybrid_forward(self, F, x_TBU, source_SBU, length_B):
+        context = self.attention(self.qkv(self.enter(F, "self", x_TBU)))
+        x_TBU = self.leave("self", x_TBU, self.self_projection(context))
+        query = self.query(self.enter(F, "cross", x_TBU))
+        context = self.cross_attention(query, self.key_value(source_SBU), length_B)
+        return self.feed_forward(F, self.leave("cross", x_TBU, self.cross_projection(context)))
+
+    # One token after the other.
+
+    def initial_state(self, source_SBU: NDArray) -> List[Any]:
+        """Keys and values of the source, (B, N, S, D) each."""
+        attention = self.cross_attention
+        return [attention.by_row(nd, one) for one in attention.heads(nd, self.key_value(source_SBU), 2)]
+
+    def step(
+        self, F: OperatorModule, x_1RU: Array, length_A: Array, source: List[Array], before: List[Array], beams: int
+    ) -> Tuple[Array, List[Array]]:  # fmt: skip
+        """The same for one more token.
+
+        Args:
+            x_1RU: of each row.
+            length_A: of the source of each sentence.
+            source: what `begin` gave.
+            before: keys and values of tokens before, (R, N, T, D); empty: there are none.
+            beams: R / A.
+        """
+        context, after = self.attention.step(F, self.qkv(self.enter(F, "self", x_1RU)), before)
+        x_1RU = self.leave("self", x_1RU, self.self_projection(context))
+        query = self.query(self.enter(F, "cross", x_1RU))
+        context = self.cross_attention.step(F, query, source, length_A, beams)
+        return self.feed_forward(F, self.leave("cross", x_1RU, self.cross_projection(context))), after
+
+
+class TransformerNetwork(gluon.HybridBlock):
+    """Source (B, S), its lengths (B,), target (B, T) and the tokens that follow in it (B, T), -1 where none counts, to
+    -log p of each and the mean of -log p over the vocabulary, (B, T) both.
+
+    Args:
+        source_size: tokens of the source's vocabulary.
+        target_size: tokens of the target's.
+        sizes: of the layers.
+        tied: which of three tables are one: "all"; "target": that of the target's embeddings and of the output layer;
+            "none".
+        chunks: of the output layer.
+    """
+
+    def __init__(
+        self, source_size: int, target_size: int, sizes: TransformerSizes, tied: str, chunks: int, **kwargs: Any
+    ):
+        super().__init__(**kwargs)
+        units, std = sizes.units, sizes.units**-0.5
+        self._sizes, self._tied, self._target_size = sizes, tied, target_size
+        with self.name_scope():
+            self.embedding = Embed(source_size, units, tied == "all", std, prefix="embedding_")
+            if tied != "all":
+                self.target_embedding = Embed(target_size, units, tied == "target", std, prefix="target_embedding_")
+            self.dropout = nn.Dropout(sizes.dropout)
+            self.encoder, self.decoder = nn.HybridSequential(prefix="encoder_"), nn.HybridSequential(prefix="decoder_")
+            for number in range(sizes.num_layers):
+                self.encoder.add(TransformerEncoderLayer(sizes, prefix=f"encoder{number}_"))
+                self.decoder.add(TransformerDecoderLayer(sizes, prefix=f"decoder{number}_"))
+            if sizes.norm_first:
+                self.encoder_norm = LayerNorm(units, epsilon=EPSILON, prefix="encoder_norm_")
+                self.decoder_norm = LayerNorm(units, epsilon=EPSILON, prefix="decoder_norm_")
+            if tied == "none":
+                self.table = self.params.get("table", shape=(target_size, units), init=mx.init.Normal(std))
+            self.output = TargetScores(target_size, chunks, prefix="output_")
+        self._step = TracedStep(self, self._trace_step)
+        self._sinusoids: Dict[Tuple[int, Context], NDArray] = {}
+
+    def hybrid_forward(self, F, source_BS, length_B, token_BT, label_BT, table=None):
+        x_SBU, table_VU = self._encode(F, source_BS, length_B)
+        y_TBU, table_VU = self._embed_target(F, token_BT, table_VU)
+        y_TBU = self.dropout(self._positioned(F, y_TBU))
+        for layer in self.decoder:
+            y_TBU = layer(y_TBU, x_SBU, length_B)
+        y_TBU = self.decoder_norm(y_TBU) if self._sizes.norm_first else y_TBU
+        return self.output(y_TBU, label_BT, table_VU if table is None else table)
+
+    def _encode(self, F, source_BS, length_B):
+        """The encoded source, and the table of all tokens where there is one."""
+        x_SBU, table_VU = self.embedding(F.transpose(source_BS)), None
+        if self._tied == "all":
+            x_SBU, table_VU = x_SBU
+        x_SBU = self.dropout(self._positioned(F, x_SBU))
+        for layer in self.encoder:
+            x_SBU = layer(x_SBU, length_B)
+        return self.encoder_norm(x_SBU) if self._sizes.norm_first else x_SBU, table_VU
+
+    def _embed_target(self, F, token_BT, table_VU):
+        """Embeddings of the target, and the table of the output layer where it is that of the embeddings."""
+        token_TB = F.transpose(token_BT)
+        if self._tied == "all":
+            return F.Embedding(token_TB, table_VU, self._target_size, self._sizes.units), table_VU
+        found = self.target_embedding(token_TB)
+        return found if self._tied == "target" else (found, None)
+
+    def _positioned(self, F, x_TBU):
+        """Embeddings times the root of U, and sinusoids of their places."""
+        units = self._sizes.units
+        place_T1 = F.reshape(F.contrib.arange_like(x_TBU, axis=0), shape=(-1, 1))
+        number_U = F.contrib.arange_like(x_TBU, axis=2)
+        is_odd_U = number_U - 2 * F.floor(number_U / 2)
+        wave_1U = F.reshape(F.exp((number_U - is_odd_U) * (-math.log(LONGEST_WAVE) / units)), shape=(1, -1))
+        angle_TU = F.broadcast_mul(place_T1, wave_1U)
+        is_odd_1U = F.reshape(is_odd_U, shape=(1, -1))
+        sinusoid_TU = F.broadcast_mul(F.sin(angle_TU), 1 - is_odd_1U) + F.broadcast_mul(F.cos(angle_TU), is_odd_1U)
+        # Made as large as the batch: the gradient of a broadcast addition is a slow sum.
+        sinusoid_TBU = F.broadcast_like(F.expand_dims(sinusoid_TU, axis=1), x_TBU, lhs_axes=(1,), rhs_axes=(1,))
+        return x_TBU * units**0.5 + F.BlockGrad(sinusoid_TBU)
+
+    # One token after the other.
+
+    def initial_state(self, *inputs: NDArray) -> Tuple[List[NDArray], List[NDArray]]:
+        """See `StepDecoder`: what is fixed are the lengths of the source, and its keys and values of each layer; what
+        moves are those of the target."""
+        source_BS, length_B = inputs[:2]
+        x_SBU, _ = self._encode(nd, source_BS, length_B)
+        return [length_B, *(one for layer in self.decoder for one in layer.initial_state(x_SBU))], []
+
+    def step(
+        self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
+    ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
+        """See `StepDecoder`."""
+        key = (place, token_R.context)
+        if key not in self._sinusoids:
+            values_11U = sinusoid(place, self._sizes.units)[None, None]
+            self._sinusoids[key] = nd.array(values_11U, ctx=token_R.context, dtype="float32")
+        return self._step(token_R, self._sinusoids[key], fixed, moving)
+
+    def _trace_step(self, F, token_R, sinusoid_11U, fixed, moving, beams):
+        table_VU = read(F, self.embedding.weight, token_R) if self._tied == "all" else None
+        y_1RU, table_VU = self._embed_target(F, F.reshape(token_R, shape=(-1, 1)), table_VU)
+        y_1RU = F.broadcast_add(y_1RU * self._sizes.units**0.5, sinusoid_11U)
+        (length_A, *sources), after = fixed, []
+        for number, layer in enumerate(self.decoder):
+            own = slice(2 * number, 2 * number + 2)
+            y_1RU, kept = layer.step(F, y_1RU, length_A, sources[own], moving[own], beams)
+            after += kept
+        y_1RU = self.decoder_norm(y_1RU) if self._sizes.norm_first else y_1RU
+        table_VU = read(F, self.table, token_R) if self._tied == "none" else table_VU
+        return F.log_softmax(self.output.scores(F, F.reshape(y_1RU, shape=(-3, 0)), table_VU)), after
+
+
+def sinusoid(place: int, units: int) -> np.ndarray:
+    """Returns the sinusoidal position encoding of a place, (units,)."""
+    number_U = np.arange(units)
+    angle_U = place * np.exp((number_U - number_U % 2) * (-math.log(LONGEST_WAVE) / units))
+    return np.where(number_U % 2, np.cos(angle_U), np.sin(angle_U))

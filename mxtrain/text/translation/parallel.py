@@ -1,0 +1,229 @@
+"""Pairs of texts, a source and its translation: their sources, and what they are as tokens.
+
+A source is read as `tokens <eos>`, a target as `<bos> tokens`, of which `tokens <eos>` is to be predicted.
+
+Legend: N pairs, B batch, S tokens of a source, T tokens of a target.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.data.checking.checks import Checked
+from mxtrain.data.checking.problems import LONG_TEXT, DataPlaces, Problem
+from mxtrain.data.corpus.shards import Ragged, Shards
+from mxtrain.text.encoded import encode_texts
+from mxtrain.text.sources import LabelledTexts, Pair
+from mxtrain.text.stored import JoinedTexts, StoredColumn, column_name, prepare_tokens
+from mxtrain.text.stored_sources import StoredTexts
+from mxtrain.text.text_checks import TextChecks
+from mxtrain.text.tokenizing.kinds import TextsInMemory, TrainingTexts
+
+if TYPE_CHECKING:
+    from mxtrain.data.checking.checks import Checks
+    from mxtrain.text.tokenizing.base import BaseTokenizer
+    from mxtrain.text.tokenizing.config import TokenizerConfig
+
+NOTHING = -1
+"""The label where no token is to be predicted."""
+Tokenizers = Tuple["BaseTokenizer", "BaseTokenizer"]
+"""Of sources and of targets."""
+
+
+class ParallelTokens:
+    """Pairs as tokens, perhaps mapped from files.
+
+    Attributes:
+        source_fits_N: whether the source of a pair has at most `max_length` tokens.
+        fits_N: whether both of its sides have.
+        size_N: tokens of the longer side of each pair, special ones included, after the cut.
+        bytes_N: of each target's text in UTF-8; of one that is cut, the share of its tokens that is left.
+
+    Args:
+        sides: tokens of sources, and of targets where these are known.
+        bytes_N: of each target's text in UTF-8.
+        configs: of both.
+        row_N: which row of the sides each pair is; None = all of them in order.
+    """
+
+    def __init__(
+        self, sides: Sequence[Ragged], bytes_N: np.ndarray, configs: Sequence[TokenizerConfig],
+        row_N: Optional[np.ndarray] = None,
+    ) -> None:  # fmt: skip
+        self._sides, self._configs, self._row_N = sides, configs, row_N
+        self._room = configs[0].max_length - 1
+        lengths = [side.length if row_N is None else side.begin[row_N + 1] - side.begin[row_N] for side in sides]
+        self.source_fits_N = lengths[0] <= self._room
+        self.fits_N = np.max(lengths, axis=0) <= self._room
+        self._counts = [np.minimum(length_N, self._room).astype(np.int32) for length_N in lengths]
+        self.size_N = np.max(self._counts, axis=0) + 1
+        self.bytes_N = bytes_N * (self._counts[-1] / np.maximum(lengths[-1], 1))
+
+    def __len__(self) -> int:
+        return len(self.size_N)
+
+    def source(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray]:
+        """Tokens (B, S) int32, padded, and their lengths (B,)."""
+        special = self._configs[0].tokenizer.special
+        token_BS = self._padded(0, index_B, length, special.pad or 0, 0)
+        count_B = self._counts[0][index_B]
+        token_BS[np.arange(len(index_B)), count_B] = special.eos
+        return token_BS, count_B + 1
+
+    def target(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray]:
+        """Tokens (B, T) int32, padded, and those that follow (B, T) float32, -1 where none does; where targets are not
+        known, a <bos> and -1."""
+        special = self._configs[1].tokenizer.special
+        if len(self._sides) == 1:
+            return np.full((len(index_B), 1), special.bos, np.int32), np.full((len(index_B), 1), NOTHING, np.float32)
+        token_BT = self._padded(1, index_B, length, special.pad or 0, 1)
+        token_BT[:, 0] = special.bos
+        label_BT = self._padded(1, index_B, length, NOTHING, 0).astype(np.float32)
+        label_BT[np.arange(len(index_B)), self._counts[1][index_B]] = special.eos
+        return token_BT, label_BT
+
+    def longest(self, side: int, index_B: np.ndarray) -> int:
+        """Tokens of the longest source (side 0) or target of a batch, one special token included."""
+        return int(self._counts[side][index_B].max()) + 1 if side < len(self._counts) else 1
+
+    def _padded(self, side: int, index_B: np.ndarray, length: int, padding: int, first: int) -> np.ndarray:
+        rows, count_B1 = self._sides[side], self._counts[side][index_B][:, None]
+        row_B = index_B if self._row_N is None else self._row_N[index_B]
+        place_T = np.arange(length) - first
+        inside_BT = (place_T >= 0) & (place_T < count_B1)
+        token_BT = np.full(inside_BT.shape, padding, np.int32)
+        token_BT[inside_BT] = rows.value[(rows.begin[row_B][:, None] + place_T)[inside_BT]]
+        return token_BT
+
+
+class PairsAtHand(LabelledTexts):
+    """Pairs in memory; without targets, texts to be translated.
+
+    Args:
+        pairs: one each.
+    """
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        super().__init__(pairs, np.zeros(len(pairs), np.float32))
+        self._encoded: Dict[str, ParallelTokens] = {}
+
+    def take(self, indices: Sequence[int]) -> PairsAtHand:
+        """See `LabelledTexts`."""
+        kept = [index for index in indices if index < len(self)]
+        return PairsAtHand([self.pairs[index] for index in kept])
+
+    def side(self, number: int) -> TrainingTexts:
+        """All sources, 0, or targets, 1."""
+        return TextsInMemory([pair[number] or "" for pair in self.pairs])
+
+    def tokens(self, configs: Sequence[TokenizerConfig]) -> ParallelTokens:
+        """All pairs as tokens."""
+        key = _key_of(configs)
+        if key not in self._encoded:
+            count = 1 if len(self.pairs) and self.pairs[0][1] is None else 2
+            sides = [encode_texts(config.tokenizer, list(self.side(number).texts()))
+                     for number, config in enumerate(configs[:count])]  # fmt: skip
+            self._encoded[key] = ParallelTokens(sides, self.side(1).num_bytes(), configs)
+        return self._encoded[key]
+
+
+class StoredParallel(StoredTexts):
+    """Pairs of files, like `PairsAtHand`.
+
+    Args:
+        shards: a store of two columns.
+        what: they are of, for people.
+        row_N: which record each pair is; None = all in order.
+        record_places: where each record of the store stands.
+        tokenizers: makes what `data check` counts tokens by; None = it counts none.
+        max_length: of a text in tokens.
+    """
+
+    def __init__(
+        self, shards: Shards, what: str, row_N: Optional[np.ndarray], record_places: DataPlaces,
+        tokenizers: Optional[Callable[[], Tokenizers]] = None, max_length: int = 0,
+    ) -> None:  # fmt: skip
+        count = len(shards) if row_N is None else len(row_N)
+        super().__init__(shards, 2, what, np.broadcast_to(np.float32(0), count), row_N, record_places)
+        self._tokenizers, self._max_length = tokenizers, max_length
+        self._encoded: Dict[str, ParallelTokens] = {}
+
+    def take(self, indices: Union[Sequence[int], np.ndarray]) -> StoredParallel:
+        """See `StoredTexts`."""
+        kept = np.asarray(indices, np.int64)
+        kept = kept[kept < len(self)]
+        row_N = kept if self._row_N is None else self._row_N[kept]
+        return StoredParallel(
+            self.shards, self._what, row_N, self._record_places, self._tokenizers, self._max_length
+        )
+
+    def counted(self, tokenizers: Callable[[], Tokenizers], max_length: int) -> StoredParallel:
+        """The same pairs, with what `data check` counts their tokens by."""
+        return StoredParallel(self.shards, self._what, self._row_N, self._record_places, tokenizers, max_length)
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each pair."""
+        return ParallelChecks(self, self.places, self._tokenizers, self._max_length)
+
+    def side(self, number: int) -> StoredColumn:
+        """All sources, 0, or targets, 1."""
+        return StoredColumn(self.shards, column_name(number), self._row_N)
+
+    def tokens(self, configs: Sequence[TokenizerConfig]) -> ParallelTokens:
+        """All pairs as tokens, kept in files."""
+        key = _key_of(configs)
+        if key not in self._encoded:
+            self._encoded[key] = ParallelTokens(self._sides(configs), self.side(1).num_bytes(), configs, self._row_N)
+        return self._encoded[key]
+
+    def _sides(self, configs: Sequence[TokenizerConfig]) -> List[Ragged]:
+        source, target = (config.tokenizer for config in configs)
+        if source == target:
+            made = prepare_tokens(self.shards, 2, source, self._what)
+            return [made.ragged(column_name(number)) for number in range(2)]
+        return [
+            prepare_tokens(self.shards, 1, tokenizer, self._what, first_column=number).ragged(column_name(number))
+            for number, tokenizer in enumerate((source, target))
+        ]
+
+
+AnyPairs = Union[PairsAtHand, StoredParallel]
+
+
+def _key_of(configs: Sequence[TokenizerConfig]) -> str:
+    return " ".join(f"{config.tokenizer.digest} {config.max_length}" for config in configs)
+
+
+def both_sides(pairs: AnyPairs) -> TrainingTexts:
+    """All sources and all targets, one behind the other."""
+    return JoinedTexts([pairs.side(0), pairs.side(1)])
+
+
+class ParallelChecks(TextChecks):
+    """Checks of pairs: empty sides, and sides of more tokens than fit."""
+
+    def __init__(
+        self, source: StoredParallel, places: Optional[DataPlaces], tokenizers: Optional[Callable[[], Tokenizers]],
+        max_length: int,
+    ) -> None:  # fmt: skip
+        super().__init__(source, places)
+        self._build, self._max_length = tokenizers, max_length
+
+    @cached_property
+    def _tokenizers(self) -> Sequence[BaseTokenizer]:
+        return self._build() if self._build is not None else ()
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        found = super().check(index)
+        problems, place = list(found.problems), self.place(index)
+        for name, text, tokenizer in zip(("source", "target"), self._pairs[index], self._tokenizers):
+            count = len(tokenizer.tokens(text)) + 1
+            if count > self._max_length:
+                fact = f"{place}: the {name} has {count} tokens, and dataset.max_length={self._max_length}."
+                remedy = "Training leaves the pair out; evaluations cut it."
+                problems.append(Problem(LONG_TEXT, place, fact, remedy))
+        return Checked(problems, found.digest, found.classes)

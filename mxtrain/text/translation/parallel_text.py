@@ -1,0 +1,223 @@
+"""Translations in files: two aligned ones, a line each, or tables with two columns."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Iterator, List, Optional, Sequence, Set, Tuple, Union
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.problems import (
+    EMPTY_TEXT,
+    MISSING_COUNTERPART,
+    STRICT,
+    DataPlace,
+    DataPlaces,
+    Findings,
+    NothingLeft,
+    Problem,
+    attempt,
+)
+from mxtrain.data.loading.regular_files import exists, files_in, first_of, refuse_shared
+from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.text_stream import GZIP, ending_of, open_text
+from mxtrain.data.table.columns import PARQUET, TABLES, Column, place_of, stream_rows
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.text.signature import TextSplits
+from mxtrain.text.stored import TextRecord
+from mxtrain.text.text_files import name_of, prepare_texts
+from mxtrain.text.translation.parallel import StoredParallel
+from mxtrain.text.translation.translation import TranslationDataset
+from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
+
+Names = Union[None, PathText, List[PathText]]
+NumberedPair = Tuple[int, Sequence[str]]
+"""The line or record of a pair, and its two texts."""
+
+
+class ParallelText(TranslationDataset):
+    """Translations in files.
+
+    `train` is what the names of two files begin with, as in `wmt16/train` for `wmt16/train.en` and `wmt16/train.de`,
+    or a table with a column for each language.
+    """
+
+    train: Names = None
+    """Common prefix of two files, or a .tsv, .csv, .jsonl or .parquet file; or a list of these. Names may end in .gz,
+    except for .parquet."""
+    val: Names = None
+    """The same for validation; null = val_fraction of the training pairs."""
+    test: Names = None
+    """The same for testing; null = test_fraction of the training pairs."""
+    source: Column = "en"
+    """Ending of the files that are translated, or their column in a table: its name, or its number from 0."""
+    target: Column = "de"
+    """Ending or column of the translations."""
+    header: bool = True
+    """If true, the first row of a TSV or CSV file names the columns."""
+    vocab_size: Annotated[int, pydantic.Field(ge=100)] = 8000
+    max_length: Annotated[int, pydantic.Field(ge=8)] = 100
+    """Tokens of a text at most, one special one included; longer ones are not trained on."""
+    batch_tokens: Optional[Positive] = 4096
+    batch_size: BatchSize = 64
+    """With batch_tokens=null: pairs per optimizer step, over all devices and workers together."""
+    val_fraction: OpenFraction = 0.01
+    """Share of the training pairs held out for validation where there are no files of it."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_files(self) -> ParallelText:
+        if self.source == self.target:
+            raise ValueError(f"source={self.source} and target={self.target} must differ")
+        return self
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.require_libraries()
+        if self.train is None:
+            raise DataError(
+                "dataset.train: name the training pairs, e.g. dataset.train=wmt16/train dataset.source=en "
+                "dataset.target=de for wmt16/train.en and wmt16/train.de."
+            )
+        named = {"train": self.train, "val": self.val, "test": self.test}
+        files = {name: [self._files_of(one) for one in _listed(given)] for name, given in named.items() if given}
+        refuse_shared({name: itertools.chain(*some) for name, some in files.items()}, findings)
+        found = {name: attempt(findings, DataPlace(str(some[0][0])), partial(self._read, some, findings))
+                 for name, some in files.items()}  # fmt: skip
+        train = found["train"]
+        if train is None or None in found.values():
+            raise NothingLeft(f"dataset.train={self.train}: a file cannot be read.")
+        held = 0.0 if "val" in found else self.val_fraction, 0.0 if "test" in found else self.test_fraction
+        parts = split_indices(np.zeros(len(train), np.int8), *held, self.split_seed)
+        refuse_empty(f"dataset.train={self.train}", len(parts[0]), len(found.get("val") or parts[1]), self.val_fraction)
+        whole = len(parts[0]) == len(train)
+        trained = train if whole else train.take(parts[0])
+        trained, val, test = (
+            self._checked(one, trained, findings)
+            for one in (trained, found.get("val") or train.take(parts[1]), found.get("test") or train.take(parts[2]))
+        )
+        return TextSplits(
+            trained, val, test if len(test) else None, class_names=[],
+            build_tokenizer_config=lambda: self.configs(trained)[0],
+        )  # fmt: skip
+
+    def _checked(self, pairs: StoredParallel, trained: StoredParallel, findings: Findings) -> StoredParallel:
+        """Pairs that know what `data check` counts their tokens by."""
+        return pairs.counted(lambda: self.tokenizers(trained, findings), self.max_length)
+
+    @property
+    def target_name(self) -> str:
+        """See `TranslationDataset.target_name`."""
+        return str(self.target)
+
+    def _files_of(self, name: str) -> List[Path]:
+        """A table, or the two files whose names begin so.
+
+        Raises:
+            DataError: there are none.
+        """
+        if ending_of(name) in TABLES:
+            return [Path(name)]
+        found = []
+        for side, ending in (("source", self.source), ("target", self.target)):
+            names = [f"{name}.{ending}", f"{name}.{ending}{GZIP}"]
+            path = next((one for one in names if exists(one)), None)
+            if path is None:
+                others = _endings_of(name) - {str(self.source), str(self.target)}
+                if others:
+                    raise DataError(
+                        f"dataset.{side}={ending}: there is no {names[0]}, nor with {GZIP}. Type "
+                        + " or ".join(f"dataset.{side}={other}" for other in sorted(others)[:5])
+                        + f" for {name}.{min(others)}{' and so on' if others - {min(others)} else ''}."
+                    )
+                raise DataError(
+                    f"there is no {names[0]}, nor with {GZIP}: name what both files begin with, and their endings by "
+                    f"dataset.source and dataset.target, here dataset.{side}={ending}; or a file that ends in "
+                    f"{', '.join(TABLES)}.{_instead_of(name)}"
+                )
+            found.append(Path(path))
+        return found
+
+    def _read(self, groups: Sequence[Sequence[Path]], findings: Findings) -> StoredParallel:
+        """The pairs of files in order, prepared once, without those of which a side is empty."""
+
+        def records() -> Iterator[TextRecord]:
+            for number, files in enumerate(groups):
+                for line, texts in self._pairs_of(files, findings):
+                    if _are_filled(files, line, texts, findings):
+                        yield TextRecord(texts, line, number)
+
+        flat = list(itertools.chain(*groups))
+        columns = [[self.source, self.target, self.header] if len(files) == 1 else [] for files in groups]
+        shards = prepare_texts("parallel", flat, [[ending_of(file) for file in flat], *columns], 2, records, findings)
+        if not len(shards):
+            raise DataError(f"{' and '.join(map(str, flat))}: there is no pair of texts.")
+        firsts = [str(files[0]) for files in groups]
+        are_records = all(ending_of(name) == PARQUET for name in firsts)
+        places = DataPlaces(firsts, shards.array("number"), shards.array("group"), are_records)
+        return StoredParallel(shards, name_of(flat), None, places)
+
+    def _pairs_of(self, files: Sequence[Path], findings: Findings) -> Iterator[NumberedPair]:
+        if len(files) == 1:
+            return stream_rows(files[0], [self.source, self.target], self.header, findings=findings)
+        return _aligned(files, findings)
+
+
+def _endings_of(name: str) -> Set[str]:
+    """The endings of the files whose names begin with this and a point."""
+    path = Path(name)
+    found = [file for file in files_in(path.parent) if file.startswith(f"{path.name}.")]
+    return {file[len(path.name) + 1 :].removesuffix(GZIP) for file in found} - {""}
+
+
+def _instead_of(name: str) -> str:
+    """Returns advice for a file prefix that no two files have."""
+    path = Path(name)
+    if path.is_file():
+        beginning = Path(name[: -len(GZIP)] if name.endswith(GZIP) else name).with_suffix("")
+        return f" {name} is one of two files, type {beginning}."
+    folder = path if path.is_dir() else path.parent
+    there = files_in(folder)
+    near = did_you_mean(path.name, {file.partition(".")[0] for file in there})
+    return f"{near} {folder} holds {first_of(there)}." if there else ""
+
+
+def _listed(given: Union[str, List[str]]) -> List[str]:
+    return [given] if isinstance(given, str) else given
+
+
+def _aligned(files: Sequence[Path], findings: Findings) -> Iterator[NumberedPair]:
+    """The lines of two files, number by number."""
+    with ExitStack() as stack:
+        # A single \r is a character: two files may hold other numbers of them.
+        sides = [stack.enter_context(open_text(file, "\n", findings)) for file in files]
+        for number, lines in enumerate(itertools.zip_longest(*sides), start=1):
+            if None not in lines:
+                yield number, [line.strip("\r\n") for line in lines]
+                continue
+            shorter = lines.index(None)
+            place = DataPlace(str(files[1 - shorter]), number)
+            fact = f"{place} has no counterpart: {files[shorter]} has fewer lines."
+            remedy = "Lines of the same number belong together: complete the file, or cut the other."
+            findings.refuse(Problem(MISSING_COUNTERPART, place, fact, remedy))
+
+
+def _are_filled(files: Sequence[Path], line: int, texts: Sequence[str], findings: Findings) -> bool:
+    """Returns True if both sides of a pair are non-empty; training skips other pairs."""
+    for side, (name, text) in enumerate(zip(("source", "target"), texts)):
+        if not text.strip():
+            file = files[side if len(files) > 1 else 0]
+            place = place_of(file, line)
+            fact = f"{place}: the {name} is empty, and the pair is left out."
+            findings.remark(Problem(EMPTY_TEXT, place, fact, "Complete it, or remove it on both sides."))
+            return False
+    return True

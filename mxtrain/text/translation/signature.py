@@ -1,0 +1,57 @@
+"""The signature of texts and their translations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Dict
+
+from mxtrain.data.signature import REQUIRED
+from mxtrain.errors import DamagedCheckpoint
+from mxtrain.text.signature import TOKENIZER_CONFIG, TextSignature
+from mxtrain.text.tokenizing.config import TokenizerConfig
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, Wanted
+
+
+@dataclass(frozen=True)
+class TranslationSignature(TextSignature):
+    """Source and target as tokens.
+
+    Attributes:
+        target_tokenizer_config: how targets become tokens; equal to `tokenizer_config` where both have one vocabulary.
+        target_language: of the training targets, where words have no spaces between them; see
+            `writing.language_without_spaces`.
+    """
+
+    form: ClassVar[Dict[str, Wanted]] = {
+        **TextSignature.form, "joint_vocabulary?": bool, "target_tokenizer_config?": TOKENIZER_CONFIG,
+        "target_language?": str,
+    }  # fmt: skip
+
+    target_tokenizer_config: TokenizerConfig = REQUIRED
+    target_language: str = ""
+
+    @property
+    def is_joint(self) -> bool:
+        """True if source and target share a vocabulary."""
+        return self.target_tokenizer_config == self.tokenizer_config
+
+    def to_json(self) -> Dict[str, Json]:
+        found = super().to_json()
+        if self.target_language:
+            found["target_language"] = self.target_language
+        if self.is_joint:
+            found["joint_vocabulary"] = True
+        else:
+            found["target_tokenizer_config"] = self.target_tokenizer_config.to_json()
+        return found
+
+    @classmethod
+    def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
+        found = super()._arguments(values)
+        if found.pop("joint_vocabulary", False):
+            return {**found, "target_tokenizer_config": found["tokenizer_config"]}
+        if "target_tokenizer_config" not in found:
+            raise DamagedCheckpoint("The checkpoint cannot be used: it does not say how targets become tokens.")
+        return {**found, "target_tokenizer_config": TokenizerConfig.from_json(found["target_tokenizer_config"])}

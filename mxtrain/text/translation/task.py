@@ -1,0 +1,242 @@
+"""Translation: a source text becomes a target text, token by token.
+
+Legend: B batch, T tokens of a target.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.writing import NAMES
+from mxtrain.errors import ConfigError
+from mxtrain.files.text_lines import split_lines
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.metric.metrics import OfTokens
+from mxtrain.metric.texts import MECAB, Bleu, TextMetric, sacrebleu_metric
+from mxtrain.task.own_network import OwnNetwork
+from mxtrain.task.report import Report
+from mxtrain.text.translation.beam_searching import BeamSearchTask, hypotheses_of
+from mxtrain.text.translation.model import TranslatingModel
+from mxtrain.text.translation.signature import TranslationSignature
+from mxtrain.text.translation.translation import TranslationDataset, configs_of
+from mxtrain.types import Artifact, Table, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject, LossBlock
+    from mxtrain.data.base import Samples
+    from mxtrain.data.loading.loader import Collate
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.metric.meter import LossWeights, Meter
+    from mxtrain.metric.metrics import Metric
+    from mxtrain.parallel.base import Strategy
+    from mxtrain.text.translation.parallel import AnyPairs
+    from mxtrain.types import Batch, Shape
+
+log = logging.getLogger(__name__)
+
+
+def translating_model(description: Description) -> TranslatingModel:
+    """The model of a description. Raises: ConfigError: it does not translate."""
+    model = description.model
+    if not isinstance(model, TranslatingModel):
+        raise ConfigError(
+            f"model: {type(model).__name__} does not translate. Type model=transformer or model=gnmt; a network of "
+            "your own is a subclass of mxtrain.text.translation.model.TranslatingModel."
+        )
+    return model
+
+
+class Translation(BeamSearchTask):
+    """-log p of the tokens (B, T) of the target and the mean of -log p over the vocabulary (B, T), against these
+    tokens, -1 where none counts, and the bytes of text that they stand for, (B,). Predictions are what a beam search
+    finds, see `BeamSearching`."""
+
+    name: ClassVar[str] = "translation"
+    formats: ClassVar[Tuple[str, ...]] = ("text",)
+    dataset_options: ClassVar[Tuple[str, ...]] = ("parallel_text",)
+    model_option: ClassVar[str] = "transformer"
+    loss_option: ClassVar[str] = "label_smoothed_cross_entropy"
+    metric_option: ClassVar[str] = "bleu"
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        if isinstance(description.loss, CustomLoss):
+            raise ConfigError(
+                "loss: networks of task=translation return -log p of each token, so that their output layer can be "
+                "computed in chunks, and a loss of your own cannot look at scores. Type "
+                "loss=label_smoothed_cross_entropy."
+            )
+        for metric in description.metric.values():
+            if isinstance(metric, Bleu) and metric.tokenize in MECAB:
+                sacrebleu_metric(metric)  # raises if MeCab is not installed
+        dataset = description.dataset
+        is_joint = dataset.joint_vocabulary if isinstance(dataset, TranslationDataset) else True
+        translating_model(description).tie(is_joint)
+
+    def num_classes(self, signature: Signature) -> int:
+        return TranslationSignature.of(signature).target_tokenizer_config.size
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return [shapes_of(signature.shape)[2]] * 2
+
+    def build_network(self, description: Description, signature: Signature) -> gluon.Block:
+        signature = TranslationSignature.of(signature)
+        return translating_model(description).build_translator(
+            self.num_classes(signature), signature.shape, signature.vocab_size, signature.is_joint
+        )
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        return description.loss.build(self.num_classes(signature), training)
+
+    def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:
+        """BLEU divides texts into words as the language of the training targets needs it."""
+        language = TranslationSignature.of(signature).target_language
+        return {
+            name: _for_language(name, metric, language) if isinstance(metric, Bleu) else metric
+            for name, metric in description.metric.items()
+        }
+
+    def build_meter(
+        self, description: Description, signature: Signature, weights: LossWeights, training: bool
+    ) -> Meter:  # fmt: skip
+        from mxtrain.metric.meter import Meter, MeterOutputs
+
+        metrics, outputs = self.metrics(description, signature), MeterOutputs(2, num_read=1)
+        return Meter(metrics, self.num_classes(signature), weights, outputs, training=training)
+
+    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+        """Adds the tokenization to the signature of every perplexity, and the search settings to metrics of generated
+        text."""
+        tokenizer = TranslationSignature.of(signature).target_tokenizer_config.tokenizer
+        metrics = self.metrics(description, signature)
+        found = {name: metric.signature for name, metric in metrics.items() if metric.signature}
+        for name, metric in metrics.items():
+            if isinstance(metric, TextMetric):
+                found[name] = "|".join(filter(None, (found.get(name), self.search_signature)))
+            elif isinstance(metric, OfTokens):
+                found[name] = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
+        return found
+
+    def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
+        """Right translations become what reads a prediction, too."""
+
+        def collate(batch: Batch, epoch: int) -> Batch:
+            if batch.meta is None:
+                return batch
+            meta_B = np.empty(batch.size, object)
+            meta_B[:] = [RightTranslation(text, self, signature) for text in batch.meta]
+            return replace(batch, meta=meta_B)
+
+        return None if training else collate
+
+    def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
+        signature = TranslationSignature.of(signature)
+        source, target = signature.tokenizer_config, signature.target_tokenizer_config
+        network = OwnNetwork(
+            lambda: translating_model(description).build_translator(
+                target.size, signature.shape, source.size, source == target
+            ), strategy,
+        )  # fmt: skip
+        special = target.tokenizer.special
+        assert special.bos is not None and special.eos is not None
+        never = [token for token in special.ids if token != special.eos]
+        beam = self.build_beam(special.bos, special.eos, never)
+        return self.build_searching(network, beam, lambda batch: (batch.inputs[:2], batch.inputs[1].asnumpy()))
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        raise AssertionError("texts are translated token by token: `build_decode_with`")
+
+    def texts(self, signature: Signature, prediction: np.ndarray) -> List[Tuple[str, float]]:
+        """Returns the translations, best first, with their log probabilities."""
+        tokenizer = TranslationSignature.of(signature).target_tokenizer_config.tokenizer
+        return [(tokenizer.decode(one.tokens.tolist()), one.score) for one in hypotheses_of(prediction)]
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """The translation, and with task.num_best others."""
+        (best, score), *others = self.texts(signature, prediction)
+        row: Dict[str, Json] = {"translation": best, "score": round(score, 4)}
+        if others:
+            row["others"] = [{"translation": text, "score": round(score, 4)} for text, score in others]
+        return row
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        return {name: value for name, value in row.items() if name != "others"}
+
+    def rows(
+        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+        """Sources and translations; empty lines stay empty, and what was too long to be read whole is marked."""
+        pairs: AnyPairs = source  # type: ignore[assignment]  # of pairs
+        fits_N = pairs.tokens(configs_of(signature)).source_fits_N
+        for number, prediction in found:
+            text = pairs.pairs[number][0]
+            said = self.row(signature, prediction, top_k) if text.strip() else {"translation": "", "score": 0.0}
+            row = {"source": text, **said}
+            if not fits_N[number]:
+                row["is_cut"] = True
+            yield number, row
+
+    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
+        """Translations alone, a line each, as other programs read them."""
+        for row in rows:
+            yield " ".join(split_lines(str(row["translation"]))) + "\n"
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        """Sources, their references, and what the network makes of them."""
+        pairs = source.pairs  # type: ignore[attr-defined]  # of pairs
+        rows = [(text, reference, self.texts(signature, prediction)[0][0])
+                for (text, reference), prediction in zip(pairs, predictions)]  # fmt: skip
+        return [Table("translations", ("source", "reference", "translation"), rows)]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.text.translation.report import TranslationReport
+
+        return TranslationReport(source)  # type: ignore[arg-type]  # of pairs
+
+
+@functools.cache
+def _for_language(name: str, metric: Bleu, language: str) -> Bleu:
+    """See `Bleu.for_language`; says once what was chosen."""
+    chosen = metric.for_language(language)
+    if chosen != metric and language:
+        log.info("metric.%s.tokenize=%s: the training targets are written in %s%s", name, chosen.tokenize,
+                 NAMES[language], _why_characters(language) if chosen.tokenize == "char" else "")  # fmt: skip
+    return chosen
+
+
+def _why_characters(language: str) -> str:
+    packages = MECAB.get(f"{language}-mecab", ("", ()))[1]
+    return f"; for the words of WMT type pip install {' '.join(packages)}" if packages else ""
+
+
+@dataclass(frozen=True)
+class RightTranslation:
+    """A right translation, see `ReferenceText`.
+
+    Attributes:
+        task: knows what predictions are.
+        signature: knows the tokenizer.
+    """
+
+    text: str
+    task: Translation
+    signature: Signature
+
+    def read(self, prediction: np.ndarray) -> str:
+        """The likeliest translation that was found."""
+        return self.task.texts(self.signature, prediction)[0][0]

@@ -1,0 +1,153 @@
+"""Base of datasets of translations: vocabularies, batches of as many tokens, and texts to translate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Optional, Sequence, Tuple, Type
+
+import numpy as np
+import pydantic
+
+from mxtrain.data.base import Samples, Splits
+from mxtrain.data.checking.problems import Findings
+from mxtrain.data.signature import Signature
+from mxtrain.data.writing import language_without_spaces
+from mxtrain.errors import CheckpointError
+from mxtrain.text.base import TextDataset, open_lines
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.kinds import (
+    TokenizerKind,
+    TokenizerSettings,
+    build_tokenizer,
+    train_tokenizer,
+)
+from mxtrain.text.translation.parallel import AnyPairs, PairsAtHand, Tokenizers, both_sides
+from mxtrain.text.translation.signature import TranslationSignature
+from mxtrain.types import PathText, Positive
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.loader import LoaderOptions
+    from mxtrain.model.base import Model
+    from mxtrain.text.translation.parallel_loader import PairLoader
+
+
+class TranslationDataset(TextDataset):
+    """Base of the descriptions of pairs of a text and its translation."""
+
+    signature_class: ClassVar[Type[Signature]] = TranslationSignature
+    tasks: ClassVar[Tuple[str, ...]] = ("translation",)
+
+    joint_vocabulary: bool = True
+    """If true, source and target share one vocabulary built from both; otherwise each has its own."""
+    target_vocab: Optional[PathText] = None
+    """File of the target's vocabulary, with joint_vocabulary=false; null = one trained from the targets."""
+    batch_tokens: Optional[Positive] = None
+    """Tokens of a batch of training at most, padding included: rows times tokens of the longest source or target; null
+    = batch_size pairs."""
+    tokenizer: TokenizerKind = "bpe"
+    """Kind of a trained vocabulary: bpe (byte-level), unigram, sentencepiece_bpe, words or characters."""
+    lowercase: bool = False
+
+    @pydantic.model_validator(mode="after")
+    def _check_tokens(self) -> TranslationDataset:
+        if self.target_vocab is not None and self.joint_vocabulary:
+            raise ValueError("target_vocab is for joint_vocabulary=false, where source and target have their own")
+        if self.vocab is not None and self.target_vocab is None and not self.joint_vocabulary:
+            raise ValueError("vocab with joint_vocabulary=false is the source's alone: give target_vocab, too")
+        if self.batch_tokens is not None and self.batch_tokens < self.max_length:
+            raise ValueError(
+                f"batch_tokens={self.batch_tokens} has no room for a pair of max_length={self.max_length} tokens; type "
+                f"batch_tokens={self.max_length} or more"
+            )
+        return self
+
+    @property
+    def batch_unit(self) -> Tuple[str, int]:
+        """See `BaseDataset.batch_unit`."""
+        return super().batch_unit if self.batch_tokens is None else ("batch_tokens", self.batch_tokens)
+
+    @property
+    def vocabularies(self) -> List[TokenizerSettings]:
+        """Vocabularies of the tokenizers of sources and of targets, or of their joint one."""
+        own = self.tokenizer_settings
+        return [own] if self.joint_vocabulary else [own, own._replace(vocab=self.target_vocab)]
+
+    def tokenizers(self, train: AnyPairs, findings: Optional[Findings] = None) -> Tokenizers:
+        """The tokenizers of sources and of targets, given, or trained on pairs.
+
+        Raises:
+            DataError: a file is no vocabulary, or lacks special tokens.
+        """
+        texts = [both_sides(train)] if self.joint_vocabulary else [train.side(0), train.side(1)]
+        keeps = findings is None or not findings.keeps_going  # else no other object holds the texts
+        made = [
+            build_tokenizer(settings, some) if keeps or settings.vocab else train_tokenizer(settings, some)
+            for settings, some in zip(self.vocabularies, texts)
+        ]
+        for tokenizer in made:
+            for role in ("bos", "eos"):
+                tokenizer.require(role, "translation")
+        return made[0], made[-1]
+
+    def configs(self, train: AnyPairs) -> List[TokenizerConfig]:
+        """Returns the tokenizer settings of source and target."""
+        return [TokenizerConfig(tokenizer, self.max_length) for tokenizer in self.tokenizers(train)]
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        """Source, its length, target, and the tokens that follow in it."""
+        source, target = self.configs(splits.train)  # type: ignore[arg-type]  # of pairs
+        tokens = (self.max_length,)
+        targets = splits.train.side(1).texts()  # type: ignore[attr-defined]  # of pairs
+        return TranslationSignature(
+            (tokens, (), tokens, tokens), tokenizer_config=source, target_tokenizer_config=target,
+            target_language=language_without_spaces(targets, self.target_name),
+        )  # fmt: skip
+
+    @property
+    def target_name(self) -> str:
+        """The name that the data gives the language of targets; empty if it gives none."""
+        return ""
+
+    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+        """See `BaseDataset.check_compatible`."""
+        before = TranslationSignature.of(before)
+        super().check_compatible(signature, before, source)
+        if before.target_tokenizer_config != TranslationSignature.of(signature).target_tokenizer_config:
+            raise CheckpointError(
+                f"{source} was made with another vocabulary of the target. Give the same texts, or a file by "
+                "dataset.target_vocab=PATH, or choose another hydra.run.dir."
+            )
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        signature = TranslationSignature.of(signature)
+        configs = configs_of(signature)
+        sizes = [f"{config.size:,}" for config in configs]
+        vocabulary = f"a vocabulary of {sizes[0]}" if signature.is_joint else f"vocabularies of {' and '.join(sizes)}"
+        said = f"pairs of up to {self.max_length} tokens, of {vocabulary}"
+        for name, fate in (("train", "are left out"), ("val", "are cut"), ("test", "are cut")):
+            split: Optional[AnyPairs] = getattr(splits, name)
+            count = 0 if split is None else int(np.count_nonzero(~split.tokens(configs).fits_N))
+            said += f"; {count:,} longer ones of {name} {fate}" if count else ""
+        return said
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: AnyPairs, signature: Signature, options: LoaderOptions
+    ) -> PairLoader:  # fmt: skip
+        from mxtrain.text.translation.parallel_loader import PairLoader
+
+        return PairLoader(
+            source, configs_of(signature), options, batch_tokens=self.batch_tokens,
+            batches_per_pool=self.batches_per_pool,
+        )  # fmt: skip
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """Each line of the files is to be translated, empty ones to empty ones; a place is `file:line`."""
+        texts, places = open_lines(names, skip_unreadable, unreadable, keep_empty=True)
+        return PairsAtHand([(text, None) for text in texts]), places
+
+
+def configs_of(signature: Signature) -> Tuple[TokenizerConfig, TokenizerConfig]:
+    """Returns the tokenizer settings of source and target."""
+    signature = TranslationSignature.of(signature)
+    return signature.tokenizer_config, signature.target_tokenizer_config

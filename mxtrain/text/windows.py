@@ -1,0 +1,230 @@
+"""Questions with contexts as samples: windows of long contexts, and the loader of these.
+
+A sample is `[CLS] question [SEP] window [SEP]`; windows of a context overlap. The target is the first and the last
+token of the answer, or twice the place of [CLS] where the window does not hold it.
+
+Legend: N samples (windows), B batch, T tokens of a sample, C tokens of a context, Q tokens of a question.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
+from mxtrain.data.checking.problems import EMPTY_TEXT, DataPlace, Problem
+from mxtrain.data.corpus.shards import Ragged
+from mxtrain.errors import DataError
+from mxtrain.text.loader import TextLoader
+from mxtrain.text.question_answering.answer_window import Window, WindowSettings
+from mxtrain.text.question_answering.questions import Question, Questions
+from mxtrain.text.tokenizing.kinds import TextsInMemory
+
+if TYPE_CHECKING:
+    from mxtrain.data.checking.checks import Checks
+    from mxtrain.data.loading.placing import HostArrays
+    from mxtrain.text.tokenizing.base import BaseTokenizer
+    from mxtrain.text.tokenizing.config import TokenizerConfig
+    from mxtrain.text.tokenizing.kinds import TrainingTexts
+
+QUESTION, CONTEXT, MATCH = range(3)
+"""Token types."""
+WORD = re.compile(r"\w+")
+
+
+class QuestionSource:
+    """Questions of one split.
+
+    Args:
+        questions: with contexts.
+        settings: how they become samples.
+        baseline: (question, context) -> an answer by a fixed pattern, where the data have one to compare with.
+    """
+
+    def __init__(
+        self, questions: Questions, settings: WindowSettings, baseline: Optional[Callable[[str, str], str]] = None
+    ) -> None:
+        self.questions, self.settings, self.baseline = questions, settings, baseline
+        self._encoded: Optional[EncodedWindows] = None
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def take(self, indices: Sequence[int]) -> QuestionSource:
+        """Some of the questions; those beyond the end are left out."""
+        return QuestionSource(self.questions.take(list(indices)), self.settings, self.baseline)
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each question."""
+        return _QuestionChecks(self)
+
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedWindows:
+        """All windows as tokens, made once."""
+        if self._encoded is None:
+            self._encoded = EncodedWindows(self.questions, self.settings, tokenizer_config)
+        return self._encoded
+
+    @property
+    def windows(self) -> Sequence[Window]:
+        """Returns the window of each sample, after `encode`."""
+        assert self._encoded is not None
+        return self._encoded.windows
+
+    def training_texts(self) -> TrainingTexts:
+        """See `TextSource`."""
+        used = sorted({question.context for question in self.questions.questions})
+        texts = [self.questions.contexts[index] for index in used]
+        return TextsInMemory([*texts, *(question.text for question in self.questions.questions)])
+
+
+class _QuestionChecks(SourceChecks):
+    def place(self, index: int) -> DataPlace:
+        question: Question = self._source.questions.questions[index]
+        return question.place if question.place.file else DataPlace(record=index)
+
+    def texts(self, index: int) -> Sequence[str]:
+        question = self._source.questions.questions[index]
+        return question.text, self._source.questions.contexts[question.context]
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        question, texts = self._source.questions.questions[index], self.texts(index)
+        problems = []
+        for name, text in zip(("question", "context"), texts):
+            if not text.strip():
+                place = self.place(index)
+                fact = f"{place} (question '{question.id}'): the {name} is empty."
+                problems.append(Problem(EMPTY_TEXT, place, fact, "Complete or remove it."))
+        return Checked(problems, digest_of(*(text.encode("utf-8", "surrogatepass") for text in texts)))
+
+
+class EncodedWindows:
+    """Questions with contexts as samples of tokens.
+
+    Attributes:
+        length_N: tokens of each sample, special ones included.
+        label_N: unused: -1 each.
+        windows: what is known of each.
+        span_N2: first and last token of each answer.
+
+    Raises:
+        DataError: the tokenizer has no special token for the beginning and the end of a text.
+    """
+
+    def __init__(self, questions: Questions, settings: WindowSettings, config: TokenizerConfig) -> None:
+        special = config.tokenizer.special
+        if special.first is None or special.last is None:
+            raise DataError(
+                "question answering needs special tokens for the beginning and the end of a text, [CLS] and [SEP] or "
+                "<bos> and <eos>, and the vocabulary has none. Give another file, or dataset.vocab=null."
+            )
+        self._first, self._last, self._pad = special.first, special.last, special.pad or 0
+        self._tokenizer, self._settings, self._max_length = config.tokenizer, settings, config.max_length
+        self.windows: List[Window] = []
+        rows: List[Tuple[np.ndarray, np.ndarray]] = []
+        spans: List[Tuple[int, int]] = []
+        contexts: dict = {}
+        for number, question in enumerate(questions.questions):
+            if question.context not in contexts:
+                contexts = {question.context: _Context(config.tokenizer, questions.contexts[question.context])}
+            for row, span, window in self._windows_of(number, question, contexts[question.context]):
+                rows.append(row)
+                spans.append(span)
+                self.windows.append(window)
+        self.length_N = np.fromiter((len(tokens) for tokens, _ in rows), np.int32, len(rows))
+        begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.length_N, dtype=np.int64)])
+        empty = [np.zeros(0, np.int32)]
+        self._tokens = Ragged(np.concatenate([tokens for tokens, _ in rows] or empty), begin)
+        self._types = np.concatenate([types for _, types in rows] or empty)
+        self.span_N2 = np.array(spans, np.float32).reshape(-1, 2)
+        self.label_N = np.broadcast_to(np.int32(-1), len(self.windows))
+
+    def _windows_of(self, number: int, question: Question, context: _Context) -> Any:
+        """((tokens, types), (first, last token of the answer), window) of each window of a question's context."""
+        settings = self._settings
+        asked_Q = np.array(self._tokenizer.tokens(question.text)[: settings.max_question], np.int32)
+        room = self._max_length - len(asked_Q) - 3
+        begin = len(asked_Q) + 2
+        type_C = np.full(len(context.token_C), CONTEXT, np.int32)
+        if settings.marks_matches:
+            type_C[context.matches(question.text)] = MATCH
+        answer = context.tokens_of(*question.answers[0]) if question.answers else None
+        for first in window_starts(len(context.token_C), room, settings.doc_stride):
+            part = slice(first, first + room)
+            tokens = np.concatenate([
+                [self._first], asked_Q, [self._last], context.token_C[part], [self._last],
+            ]).astype(np.int32)  # fmt: skip
+            types = np.concatenate([np.full(begin, QUESTION), type_C[part], [CONTEXT]]).astype(np.int32)
+            span = (0, 0)
+            if answer is not None and answer[0] >= first and answer[1] < min(first + room, len(context.token_C)):
+                span = (answer[0] - first + begin, answer[1] - first + begin)
+            window = Window(number, question, context.text, context.span_C2[part], begin, settings)
+            yield (tokens, types), span, window
+
+    def padded(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `EncodedSamples`."""
+        length_B = self.length_N[index_B]
+        inside_BT = np.arange(length) < length_B[:, None]
+        where = (self._tokens.begin[index_B][:, None] + np.arange(length))[inside_BT]
+        token_BT = np.full((len(index_B), length), self._pad, np.int32)
+        type_BT = np.zeros_like(token_BT)
+        token_BT[inside_BT], type_BT[inside_BT] = self._tokens.value[where], self._types[where]
+        return token_BT, type_BT, length_B
+
+
+class _Context:
+    """A context as tokens."""
+
+    def __init__(self, tokenizer: BaseTokenizer, text: str) -> None:
+        self.text = text
+        self.token_C, self.span_C2 = tokenizer.offsets(text)
+        words = [(found.start(), found.end(), found.group().lower()) for found in WORD.finditer(text)]
+        self._begin_W = np.array([begin for begin, _, _ in words], np.int64)
+        self._end_W = np.array([end for _, end, _ in words], np.int64)
+        self._words = [word for _, _, word in words]
+
+    def matches(self, question: str) -> np.ndarray:
+        """Returns a mask of the tokens of words that occur in the question.
+
+        Source: Chen et al., https://arxiv.org/abs/1704.00051, section 3.2.
+        """
+        asked = {found.lower() for found in WORD.findall(question)}
+        is_asked_W = np.array([word in asked for word in self._words], bool)
+        begin_K, end_K = self._begin_W[is_asked_W], self._end_W[is_asked_W]
+        # Of each token the last such word that begins before its end.
+        place_C = np.searchsorted(begin_K, self.span_C2[:, 1], side="left") - 1
+        if not len(begin_K):
+            return np.zeros(len(self.token_C), bool)
+        return (place_C >= 0) & (self.span_C2[:, 0] < end_K[np.maximum(place_C, 0)])
+
+    def tokens_of(self, text: str, begin: int) -> Optional[Tuple[int, int]]:
+        """The first and the last token of a part of the text; None where no token is of it."""
+        inside = np.flatnonzero((self.span_C2[:, 1] > begin) & (self.span_C2[:, 0] < begin + len(text)))
+        return (int(inside[0]), int(inside[-1])) if len(inside) else None
+
+
+def window_starts(count: int, room: int, stride: int) -> List[int]:
+    """The first token of each window of a context of `count` tokens, so that each token is in one; one window even
+    where there are none."""
+    stride = min(stride, room)
+    return list(range(0, max(count - room + stride - 1, 0) // stride * stride + 1, stride))
+
+
+class WindowLoader(TextLoader):
+    """Batches of windows; what stays on the host of each sample is its `Window`."""
+
+    _encoded: EncodedWindows
+
+    def _read_share(
+        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+        token_BT, type_BT, length_B = self._encoded.padded(share_B, self._length(index_B))
+        length_B = length_B.astype(np.float32)
+        return (token_BT, type_BT, length_B), (self._encoded.span_N2[share_B], length_B)
+
+    def _meta(self, index_B: np.ndarray) -> np.ndarray:
+        found = np.empty(len(index_B), object)
+        found[:] = [self._encoded.windows[index] for index in index_B]
+        return found

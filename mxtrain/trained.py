@@ -1,0 +1,66 @@
+"""A trained network back from its checkpoint, ready to be measured or to predict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mxtrain.amp import FULL
+from mxtrain.checkpoint import Checkpoint
+from mxtrain.data.signature import Signature
+from mxtrain.description.groups import Description
+from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.parallel.strategies import Single
+from mxtrain.training import snapshot
+from mxtrain.training.evaluate import Evaluator
+from mxtrain.training.network import build_network
+from mxtrain.training.objective import build_evaluator
+
+if TYPE_CHECKING:
+    from mxnet import Context, gluon
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network with a checkpoint's weights on a device."""
+
+    evaluator: Evaluator
+    strategy: Strategy
+    description: Description
+    signature: Signature
+    device: Context
+
+
+def load_trained(checkpoint: Checkpoint, description: Description, signature: Signature) -> Trained:
+    """The network of `description` with the weights that were validated.
+
+    Args:
+        checkpoint: of any strategy and any number of devices.
+        description: of the run, perhaps with another dataset or placement.
+        signature: the checkpoint's.
+
+    Raises:
+        CheckpointError: it does not fit the description.
+    """
+    description = replace(description, model=description.model.model_copy(update={"weights": None, "freeze": []}))
+    ((device, *_), *_) = description.parallel.place()
+    network = build_network(description, signature, device, learns=False)
+    objective = Objective(
+        network, None, None, signature.shape, description.dataset.samples_per_step, description.amp,  # type: ignore[arg-type]  # it only predicts
+        state_shapes=description.model.state_shapes, global_batch_size=description.dataset.eval_batch_size,
+    )  # fmt: skip
+    strategy = description.parallel.build(objective, 1)
+    snapshot.set_parameters(strategy, snapshot.weights_to_use(checkpoint), str(checkpoint.path))
+    return Trained(build_evaluator(description, strategy, signature), strategy, description, signature, device)
+
+
+def load_network(checkpoint: Checkpoint, description: Description, signature: Signature) -> gluon.Block:
+    """The network alone, with the weights that were validated: whole, on one device of the description's kind, in
+    float32.
+
+    Raises:
+        CheckpointError: it does not fit the description.
+    """
+    ((device, *_), *_) = description.parallel.place()
+    alone = replace(description, parallel=Single(devices=f"{device.device_type}:1"), amp=FULL)
+    return load_trained(checkpoint, alone, signature).strategy.gather()

@@ -1,0 +1,223 @@
+"""Asks the actions of a run, and carries their decisions out. The runner calls it; decision 0096 says when."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Callable, Dict, Mapping, Tuple, Union
+
+from mxtrain.callback.action import Action, Control, Decisions
+from mxtrain.config.specs import shown
+from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.training.statistics import recompute_statistics
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.checkpoint import Checkpoint
+    from mxtrain.description.groups import Description
+    from mxtrain.training.plan import Plan, RunData
+    from mxtrain.training.state import TrainState
+    from mxtrain.training.step import TrainingStep
+
+SCHEDULE = "lr_scheduler"
+"""The name of the learning-rate schedule among the actions, if it is one."""
+
+
+class StepWeights:
+    """The parameters of a run, for actions; see `RunWeights`."""
+
+    def __init__(self, step: TrainingStep, data: RunData):
+        self._step, self._data = step, data
+
+    @property
+    def arrays(self) -> Mapping[str, NDArray]:
+        """See `RunWeights`."""
+        return self._step.strategy.values
+
+    def write(self, arrays: Mapping[str, NDArray]) -> None:
+        """See `RunWeights`."""
+        for name, value in self._step.strategy.values.items():
+            arrays[name].copyto(value)
+        self._step.strategy.publish()
+
+    def recompute_statistics(self) -> None:
+        """See `RunWeights`."""
+        recompute_statistics(self._step, self._data.train)
+
+
+class ActionList:
+    """The actions of a run. They and their decisions are the state `actions` of a checkpoint.
+
+    Args:
+        actions: by name.
+        settings: of each, by the same name: a checkpoint of a run with others is refused.
+    """
+
+    def __init__(self, actions: Mapping[str, Action], settings: Mapping[str, Json]):
+        self._actions, self._settings = dict(actions), dict(settings)
+        self._decisions = Decisions()
+        self._controls: Dict[str, Control] = {}
+        self._seconds_before, self._started = 0.0, time.monotonic()
+
+    def __bool__(self) -> bool:
+        return bool(self._actions)
+
+    def require_same(self, checkpoint: Checkpoint) -> None:
+        """Refuses to continue a run that had other actions: `callback.*` may change otherwise.
+
+        Raises:
+            CheckpointError: names the first that differs.
+        """
+        before = (checkpoint.state.get("states") or {}).get("actions", {}).get("settings", {})
+        for name in sorted({*before, *self._settings}):
+            if before.get(name) != self._settings.get(name):
+                raise CheckpointError(
+                    f"{checkpoint.path} was trained with {_shown(name, before)}, now with "
+                    f"{_shown(name, self._settings)}, which changes the weights. Type the same settings, or another "
+                    "hydra.run.dir."
+                )
+
+    def bind(
+        self, step: TrainingStep, data: RunData, plan: Plan, lr: float, direction: Callable[[str], str],
+        say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        """Called once, before the run begins.
+
+        Raises:
+            ConfigError: an action does not fit the run.
+        """
+        self._step, self._plan = step, plan
+        weights = StepWeights(step, data)
+        self._controls = {
+            name: Control(
+                name, self._decisions, weights, step.strategy.trainable, plan.steps_per_epoch, plan.total_steps, lr,
+                direction, say,
+            )
+            for name in self._actions
+        }  # fmt: skip
+        for name, action in self._actions.items():
+            action.on_begin(self._controls[name])
+
+    @property
+    def stop_reason(self) -> str:
+        """The reason why an action ends the run; empty: none does."""
+        return self._decisions.stop
+
+    def before_step(self, state: TrainState, lr: float) -> float:
+        """Asks before each step; returns its learning rate. `lr` is the schedule's."""
+        if not self._actions:
+            return lr
+        self._ask("before_step", state)
+        self._carry_out(state)
+        decisions = self._decisions
+        rate = next(iter(reversed(list(decisions.rates.values()))), lr)
+        for factor in decisions.factors.values():
+            rate *= factor
+        return rate
+
+    def after_validation(self, state: TrainState) -> None:
+        """Asks after each validation. Collective: all workers take the decisions and states of worker 0."""
+        if not self._actions:
+            return
+        self._ask("after_validation", state)
+        store = self._step.store
+        if store.world.size > 1:
+            is_first = store.world.rank == 0
+            found = json.loads(store.broadcast(json.dumps(self._values()).encode() if is_first else None))
+            if not is_first:
+                self._take(found)
+                for name, action in self._actions.items():
+                    action.state = found["states"][name]
+
+    def at_end(self, state: TrainState) -> None:
+        """Asks after the last step of a complete run."""
+        self._ask("at_end", state)
+
+    def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
+        """See `Stateful`."""
+        arrays = {
+            f"{name}/{key}": array
+            for name, action in self._actions.items() for key, array in action.save_state()[0].items()
+        }  # fmt: skip
+        return arrays, self._values()
+
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
+        """See `Stateful`."""
+        for name, action in self._actions.items():
+            own = {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{name}/")}
+            action.load_state(own, values["states"][name], source)
+        self._take(values)
+        self._seconds_before, self._started = float(values["seconds"]), time.monotonic()
+
+    def _take(self, values: JsonObject) -> None:
+        for name, value in values["decisions"].items():
+            setattr(self._decisions, name, value)
+
+    def _values(self) -> Dict[str, Json]:
+        states = {name: _json_state(name, action) for name, action in self._actions.items()}
+        return {"settings": self._settings, "decisions": asdict(self._decisions), "states": states,
+                "seconds": self._seconds}  # fmt: skip
+
+    @property
+    def _seconds(self) -> float:
+        return self._seconds_before + time.monotonic() - self._started
+
+    def _ask(self, hook: str, state: TrainState) -> None:
+        for name, action in self._actions.items():
+            control = self._controls[name]
+            control.advance(
+                step=state.step, epoch=state.epoch, epoch_step=state.epoch_step, values=state.values,
+                seconds=self._seconds,
+            )  # fmt: skip
+            getattr(action, hook)(control)
+
+    def _carry_out(self, state: TrainState) -> None:
+        step, decisions = self._step, self._decisions
+        step.freeze(decisions.frozen)
+        ends_epoch = state.epoch_step + 1 == self._plan.steps_per_epoch
+        ends_run = state.step + 1 == self._plan.total_steps
+        count = decisions.batches_per_update
+        if count > 1 and step.strategy.rows:
+            raise ConfigError(
+                "several batches for one update: the gradient of an embedding table holds the rows of one batch only. "
+                "Type trainer.sparse_grad=false."
+            )
+        step.gradient_sum.is_open = (state.epoch_step + 1) % count != 0 and not ends_epoch and not ends_run
+
+
+def _json_state(name: str, action: Action) -> Dict[str, Json]:
+    """The JSON values that an action keeps.
+
+    Raises:
+        ConfigError: one of them is none.
+    """
+    values = dict(action.save_state()[1])
+    for key, value in values.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"callback.{name}: state[{key!r}] is a {type(value).__name__} ({error}), and state holds JSON values. "
+                "Keep float(x) or x.tolist(), or arrays by save_state and load_state."
+            ) from error
+    return values
+
+
+def _shown(name: str, settings: Mapping[str, Json]) -> str:
+    return f"callback.{name}={shown(settings[name])}" if name in settings else f"no callback.{name}"
+
+
+def build_actions(description: Description) -> ActionList:
+    """The actions of a description: those of its callbacks, and its learning-rate schedule if it is one."""
+    found: Dict[str, Action] = {
+        name: spec.build_action() for name, spec in description.callback.items() if spec.acts
+    }  # fmt: skip
+    settings = {name: description.config["callback"][name] for name in found}
+    schedule = description.lr_scheduler.build_action()
+    if schedule is not None:
+        found[SCHEDULE] = schedule  # its settings are compared with the rest of the description
+    return ActionList(found, settings)

@@ -1,0 +1,373 @@
+"""Finds which parts of a sample a prediction came from: Grad-CAM, and integrated gradients.
+
+A task says which number of a sample is explained (`Task.explained`); everything here is about arrays. The network is a
+copy of its own that is not hybridized, so that gradients with respect to what is inside of it can be asked for, and no
+graph of another mode is run by mistake.
+
+Sources: R. R. Selvaraju et al., "Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization",
+ICCV 2017. M. Sundararajan, A. Taly, Q. Yan, "Axiomatic Attribution for Deep Networks", ICML 2017.
+
+Legend: B batch, C channels, H height, W width; h, w of a map inside the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.engine.backend import autograd, gluon, mx, nd
+from mxtrain.errors import ConfigError, nearest
+from mxtrain.model.graph.trace import blocks_by_path
+from mxtrain.parallel.stage import as_list
+from mxtrain.task.explained import Attribution, Explained
+from mxtrain.training.evaluate import Evaluator, Outputs
+from mxtrain.types import Batch, Shapes, shapes_of
+
+AUTO = "auto"
+MIN_STEPS, MAX_STEPS = 16, 256
+"""Parts of the way from the baseline: doubled from the first number until the sum is right, up to the last."""
+TOLERANCE = 0.05
+"""The sum of integrated gradients may miss the difference of the scores by this share of it."""
+NUM_SUGGESTED = 4
+FINE_ENOUGH = 8
+"""Places on each side of a map that can show where something small is."""
+
+Choose = Callable[[Outputs, Batch], Explained]
+"""`Task.explained` of a network's signature."""
+Found = Tuple[Explained, nd.NDArray, np.ndarray, Mapping[str, np.ndarray]]
+"""Explained scores of a batch (B,), maps (B, h, w), and further numbers (B,) by name."""
+
+
+class LargestLosses:
+    """Finds, in a pass over a split, the samples that the network is most wrong about.
+
+    Args:
+        evaluator: has the loss.
+    """
+
+    def __init__(self, evaluator: Evaluator):
+        self._evaluator = evaluator
+        self._losses: List[List[nd.NDArray]] = []
+        self._index: List[np.ndarray] = []
+
+    def update(self, batch: Batch, outputs: Outputs) -> None:
+        """Notes a batch; does not wait for the device."""
+        assert batch.index_B is not None
+        self._losses.append(self._evaluator.losses(batch, outputs))
+        self._index.append(batch.index_B)
+
+    def indices(self, count: int) -> List[int]:
+        """The samples of the largest loss, for its weight, the largest first."""
+        loss_N, *weights = (np.concatenate([one.asnumpy() for one in arrays]) for arrays in zip(*self._losses))
+        if weights:
+            loss_N = loss_N / np.maximum(weights[0], 1e-12)
+        order = np.argsort(-np.nan_to_num(loss_N, nan=np.inf), kind="stable")[:count]
+        return [int(index) for index in np.concatenate(self._index)[order]]
+
+
+class Method:
+    """A way to find which parts of a sample its score came from."""
+
+    title: str
+    """The method in words."""
+
+    def __call__(self, batch: Batch, choose: Choose) -> Found:
+        raise NotImplementedError
+
+
+class GradCAM(Method):
+    """Adds up the channels of a layer's output, each weighted by the mean of the score's gradient over its map, and
+    keeps what is above 0. Where the score is of one place, each cell is weighted by its own gradient.
+
+    Source of the latter: R. L. Draelos, L. Carin, "Use HiResCAM instead of Grad-CAM for faithful explanations of
+    convolutional neural networks", 2020.
+
+    Where scores are computed from several maps, each is looked at by itself, brought to the size of the finest, and all
+    are added up. A number that is computed from one map alone has no gradient in the others, so that map's is left.
+
+    Args:
+        network: not hybridized.
+        layers: structural names of the blocks whose outputs are looked at, none of which another one reads.
+    """
+
+    def __init__(self, network: gluon.Block, layers: Sequence[str]):
+        blocks = dict(blocks_by_path(network))
+        self._network, self._blocks = network, {layer: blocks[layer] for layer in layers}
+        self.title = f"Grad-CAM of {', '.join(layers)}"
+
+    def __call__(self, batch: Batch, choose: Choose) -> Found:
+        made: Dict[str, List[nd.NDArray]] = {}
+
+        def see(layer: str, output: Any) -> None:
+            made[layer] = [mark(one) for one in as_list(output)]
+
+        with watched(self._blocks, see):
+            explained, score_B = run_recorded(self._network, batch, choose)
+        maps = [one for layer in self._blocks for one in made[layer]]
+        found = []
+        for map_BChw, gradient_BChw in zip(maps, gradients(score_B, maps, ", ".join(self._blocks))):
+            # A number of one place has a gradient there, and its mean over the map would say nothing of where.
+            is_local = explained.is_of_one_place
+            weight = gradient_BChw if is_local else gradient_BChw.mean(axis=(2, 3), keepdims=True)
+            found.append(nd.relu(nd.broadcast_mul(weight, map_BChw).sum(axis=1, keepdims=True)))
+        return explained, score_B, add_up(found).squeeze(axis=1).asnumpy(), {}
+
+
+def add_up(maps: Sequence[nd.NDArray]) -> nd.NDArray:
+    """The sum of maps (B, 1, h, w), each brought to the size of the finest."""
+    if len(maps) == 1:
+        return maps[0]
+    height, width = max((one.shape[2:] for one in maps), key=lambda size: size[0] * size[1])
+    return nd.add_n(*(
+        one if one.shape[2:] == (height, width)
+        else nd.contrib.BilinearResize2D(one, height=height, width=width, align_corners=False) for one in maps
+    ))  # fmt: skip
+
+
+class IntegratedGradients(Method):
+    """Multiplies what entered the network with the mean of the score's gradient on the straight way to it from zeros.
+
+    Zeros are the mean of the training samples. The sum of all is the difference of the scores at both ends
+    ("completeness"): the number of steps on the way is doubled until it is, within `TOLERANCE`. By the trapezoid rule,
+    so that no step is lost.
+
+    Args:
+        network: not hybridized.
+    """
+
+    title = "integrated gradients"
+
+    def __init__(self, network: gluon.Block):
+        self._network = network
+
+    def __call__(self, batch: Batch, choose: Choose) -> Found:
+        (given,) = batch.inputs
+        explained, whole_B = run_recorded(self._network, batch, choose)
+
+        def at(share: float) -> Tuple[nd.NDArray, nd.NDArray]:
+            """The score and its gradient on the way from zeros, 0, to what was given, 1."""
+            between = given * share
+            mark(between)
+            moved = Batch((between,), batch.targets, batch.size, index_B=batch.index_B, meta=batch.meta)
+            _, score_B = run_recorded(self._network, moved, lambda outputs, batch: explained)
+            return score_B, gradients(score_B, [between])[0]
+
+        baseline_B, first = at(0.0)
+        _, last = at(1.0)
+        total, steps = (first + last) / 2, 1
+        difference_B = (whole_B - baseline_B).asnumpy()
+        while True:
+            for step in range(steps):
+                total = total + at((step + 0.5) / steps)[1]
+            steps *= 2
+            part = (given * total / steps).asnumpy().astype(np.float64)
+            sum_B = part.reshape(batch.size, -1).sum(axis=1)
+            error_B = np.abs(sum_B - difference_B) / np.maximum(np.abs(difference_B), 1e-12)
+            if steps >= MAX_STEPS or (steps >= MIN_STEPS and (error_B <= TOLERANCE).all()):
+                break
+        facts = {
+            "baseline": baseline_B.asnumpy(), "sum": sum_B, "error": error_B, "steps": np.full(batch.size, steps),
+        }  # fmt: skip
+        return explained, whole_B, part.sum(axis=1), facts
+
+
+def build_method(name: str, network: gluon.Block, layer: str, input_shape: Shapes) -> Method:
+    """The method of that name.
+
+    Args:
+        name: "grad_cam" or "integrated_gradients".
+        network: with the weights that are looked at; it is not to be used for anything else afterwards.
+        layer: for Grad-CAM: structural name of a block, or "auto".
+        input_shape: of one sample.
+
+    Raises:
+        ConfigError: there is no such layer, or its output is no map.
+    """
+    network.hybridize(active=False)
+    for parameter in network.collect_params().values():
+        parameter.grad_req = "null"
+    if name == "integrated_gradients":
+        return IntegratedGradients(network)
+    return GradCAM(network, find_layers(network, layer, input_shape))
+
+
+def explain(batch: Batch, indices: Sequence[int], method: Method, choose: Choose) -> List[Attribution]:
+    """Computes the parts of a few samples that their predictions come from.
+
+    Args:
+        batch: of them.
+        indices: of these samples in the split, possibly followed by others.
+        method: finds it.
+        choose: says what is explained.
+    """
+    explained, score_B, map_Bhw, facts = method(batch, choose)
+    region, extent = explained.region_BHW, explained.extent_B2
+    return [
+        Attribution(
+            indices[row], heat_hw, score, explained.true[row], explained.predicted[row],
+            float(explained.probability_B[row]), bool(explained.is_right_B[row]),
+            None if region is None else region[row],
+            None if extent is None else (int(extent[row, 0]), int(extent[row, 1])),
+            {name: value_B[row].item() for name, value_B in facts.items()},
+        )
+        for row, (score, heat_hw) in enumerate(zip(score_B.asnumpy().tolist(), map_Bhw))
+    ]  # fmt: skip
+
+
+# Layers.
+
+
+def find_layers(network: gluon.Block, layer: str, input_shape: Shapes) -> Sequence[str]:
+    """The structural names of the layers whose outputs Grad-CAM looks at: for `auto` those that a network itself names
+    as `scored_maps`, since it computes scores from several maps, else one, see `find_layer`.
+
+    Raises:
+        ConfigError: as `find_layer`.
+    """
+    named: Sequence[str] = getattr(network, "scored_maps", ())
+    if named and layer == AUTO:
+        return named
+    return [layer] if layer in named else [find_layer(network, layer, input_shape)]
+
+
+def find_layer(network: gluon.Block, layer: str, input_shape: Shapes) -> str:
+    """The structural name of the layer whose output Grad-CAM looks at.
+
+    `auto` is the last layer whose output is a map of more than one place, pooling aside, which only thins the map
+    before it. Where the network's own output is a map, scores of each place, the last layers know only their own place:
+    then it is the widest layer of those with the coarsest map that still tells `FINE_ENOUGH` places apart on each side,
+    the last of several.
+
+    Raises:
+        ConfigError: there is no such layer, its output is no map, or no layer's is.
+    """
+    maps, is_dense, others = map_shapes(network, input_shape)
+    if not maps:
+        raise ConfigError(
+            "explain=grad_cam: no layer of this network returns a map of more than one place. Type "
+            "explain=integrated_gradients, which looks at no layer."
+        )
+    if layer != AUTO and layer not in maps:
+        known = [*maps, *others]
+        near = nearest(layer, maps, NUM_SUGGESTED) or list(maps)[-NUM_SUGGESTED:]
+        found = "its output is no map of more than one place" if layer in known else "there is no such layer"
+        raise ConfigError(f"explain_layer={layer}: {found}. Type auto, or e.g. {', '.join(near)}.")
+    if layer != AUTO:
+        return layer
+    blocks = dict(blocks_by_path(network))
+    layers = [name for name in maps if not is_pooling(blocks[name])] or list(maps)
+    if not is_dense:
+        return layers[-1]
+    layers = [name for name in layers if min(maps[name][2:]) >= FINE_ENOUGH] or layers
+    coarsest = min(maps[name][2] * maps[name][3] for name in layers)
+    layers = [name for name in layers if maps[name][2] * maps[name][3] == coarsest]
+    widest = max(maps[name][1] for name in layers)
+    return [name for name in layers if maps[name][1] == widest][-1]
+
+
+def is_pooling(block: gluon.Block) -> bool:
+    """Returns True if a layer only thins the map that it is given."""
+    return isinstance(block, gluon.nn.conv_layers._Pooling)
+
+
+def map_shapes(
+    network: gluon.Block, input_shape: Shapes
+) -> Tuple[Dict[str, Tuple[int, ...]], bool, List[str]]:  # fmt: skip
+    """(layer -> shape of its output where that is a map of more than one place, in the order in which they end; whether
+    the network's own output is such a map; layers whose output is something else)."""
+    device = next(iter(network.collect_params().values())).list_ctx()[0]
+    shapes: Dict[str, Tuple[int, ...]] = {}
+
+    def note(path: str, output: object) -> None:
+        shapes.pop(path, None)
+        shapes[path] = getattr(output, "shape", ())  # of several arrays none
+
+    blocks = {path: block for path, block in blocks_by_path(network) if path}
+    with watched(blocks, note), autograd.predict_mode():
+        outputs = as_list(network(*(nd.zeros((1, *shape), ctx=device) for shape in shapes_of(input_shape))))
+    maps = {path: shape for path, shape in shapes.items() if is_map(shape)}
+    return maps, is_map(outputs[0].shape), [path for path in shapes if path not in maps]
+
+
+def is_map(shape: Sequence[int]) -> bool:
+    """Returns True if a shape is (B, C, h, w) with more than one place."""
+    return len(shape) == 4 and shape[2] * shape[3] > 1
+
+
+# Gradients.
+
+
+@contextlib.contextmanager
+def watched(blocks: Mapping[str, gluon.Block], see: Callable[[str, Any], object]) -> Iterator[None]:
+    """Shows what blocks return, by their names, each time that they are called."""
+    wrapped: Dict[int, gluon.Block] = {}  # a block that stands at several places has one name
+
+    def wrap(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            output = forward(*args)
+            see(name, output)
+            return output
+
+        return call
+
+    for name, block in blocks.items():
+        if id(block) not in wrapped:
+            wrapped[id(block)] = block
+            object.__setattr__(block, "forward", wrap(name, block.forward))
+    try:
+        yield
+    finally:
+        for block in wrapped.values():
+            object.__delattr__(block, "forward")
+
+
+def mark(array: nd.NDArray) -> nd.NDArray:
+    """Makes a variable of an array; what it was computed from is forgotten."""
+    with autograd.pause():
+        autograd.mark_variables([array], [nd.zeros_like(array)])
+    return array
+
+
+@contextlib.contextmanager
+def maxima_kept() -> Iterator[None]:
+    """Lets pooling run as in training, which gives the same: in inference oneDNN does not keep where the maxima were,
+    and MXNet's gradient of max pooling would be wrong."""
+    pool = nd.Pooling
+
+    def keeping(*args: Any, **options: Any) -> nd.NDArray:
+        with autograd.train_mode():
+            return pool(*args, **options)
+
+    nd.Pooling = keeping
+    try:
+        yield
+    finally:
+        nd.Pooling = pool
+
+
+def run_recorded(network: gluon.Block, batch: Batch, choose: Choose) -> Tuple[Explained, nd.NDArray]:
+    """Returns the explained quantity of a batch and its scores (B,), recorded in inference mode."""
+    with maxima_kept(), autograd.record(train_mode=False):
+        outputs = tuple(as_list(network(*batch.inputs)))
+        with autograd.pause():
+            explained = choose(outputs, batch)
+        return explained, explained.score(outputs)
+
+
+def gradients(score_B: nd.NDArray, variables: List[nd.NDArray], layer: Optional[str] = None) -> List[nd.NDArray]:
+    """The gradients of each sample's score.
+
+    Raises:
+        ConfigError: the score does not depend on that layer's output.
+    """
+    try:
+        # The backward pass has a mode of its own; in training mode it is another one for batch norms.
+        return autograd.grad([score_B], variables, train_mode=False)
+    except mx.MXNetError as error:
+        if layer is None:
+            raise
+        raise ConfigError(
+            f"explain_layer={layer}: nothing of what it returns reaches the prediction. Type auto, or another layer."
+        ) from error

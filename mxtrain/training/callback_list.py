@@ -1,0 +1,70 @@
+"""Notifies the callbacks of a run in order; at the end it notifies all, whatever one of them raises."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+from mxtrain.callback.record import RunRecord
+from mxtrain.callback.status import StatusFile
+from mxtrain.checkpoint.run_directory import held_lock
+from mxtrain.description.groups import Description
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, LESS_MEMORY, out_of_memory
+from mxtrain.types import Callback, Result
+
+_LOG = logging.getLogger(__name__)
+
+
+class CallbackList:
+    """The callbacks of a run."""
+
+    def __init__(self, callbacks: Sequence[Callback]):
+        self._callbacks = list(callbacks)
+
+    def notify(self, event: str, *values: object) -> None:
+        """Calls the method `event` of each.
+
+        Raises:
+            Exception: whatever one of them raised; those after it are not told.
+        """
+        for callback in self._callbacks:
+            getattr(callback, event)(*values)
+
+    def end(self, result: Result, error: Optional[BaseException]) -> Result:
+        """Notifies all callbacks of the end of the run, and returns the result.
+
+        Args:
+            error: what broke the run, raised again when all were told.
+
+        Raises:
+            BaseException: `error`, or the first that a callback's own `on_end` raised; those after it are told of it.
+        """
+        for callback in self._callbacks:
+            try:
+                callback.on_end(result)
+            except Exception as problem:
+                _LOG.exception("%s.on_end failed", type(callback).__name__)
+                error = error or problem
+                if result.exit_code == EXIT_FINISHED:
+                    result = replace(result, state="failed", exit_code=EXIT_CRASHED, cause=describe_error(problem))
+        if error is not None:
+            raise error
+        return result
+
+
+def describe_error(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
+    """The class and the message, as the last line of a traceback has them; where memory was the cause a sentence, and
+    what to do about it."""
+    return out_of_memory(error, less_memory) or f"{type(error).__name__}: {error}"
+
+
+def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
+    """Builds the callbacks, in the order in which they are notified."""
+    # The status after the user's own callbacks: if one of them fails at the end, it can say so.
+    own = [spec.build() for spec in description.callback.values() if not spec.acts]
+    loggers = [spec.build() for spec in description.logger.values()]
+    lock = held_lock(run_dir)
+    status = StatusFile(run_dir, lock.is_in_place) if lock else StatusFile(run_dir)
+    return [*own, status, RunRecord(), *loggers]

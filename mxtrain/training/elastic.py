@@ -1,0 +1,55 @@
+"""Lets a ring of workers go on after some were lost or have joined: all of them agree on one state."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Callable, Optional
+
+from mxtrain.checkpoint import Checkpoint, Snapshot
+from mxtrain.checkpoint.contents import read_checkpoint, write_contents
+from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
+from mxtrain.errors import PeersLost
+from mxtrain.kvstore.store import Store
+
+
+def remark(lost: PeersLost, before: int, now: int, step: int) -> str:
+    """The message for a ring that was formed anew.
+
+    Args:
+        lost: why.
+        before: workers of the last ring.
+        now: of this one.
+        step: the last whole one.
+    """
+    return (
+        f"{lost}: {now} worker{'s' * (now > 1)} (before: {before}) go on after step {step}. No step is lost or done "
+        "twice; but shares are others from here on: the last bits differ from those of an undisturbed run, and more "
+        "where dropout or a batch norm looks at a share"
+    )
+
+
+def share_state(workers: Store, take: Callable[[], Snapshot]) -> Optional[Checkpoint]:
+    """Gives rank 0's state to all others. Collective.
+
+    Args:
+        workers: of the new ring.
+        take: what rank 0's state is.
+
+    Returns:
+        The state that this worker continues from; None for rank 0 and for a worker alone, which have it.
+    """
+    world = workers.world
+    if world.size == 1:
+        return None
+    # As at the start of a run, because workers that have just come do the same.
+    if world.rank > 0:
+        found = receive_checkpoint(workers.broadcast)
+        workers.broadcast(None)
+        return found
+    with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
+        path = Path(folder) / "state"
+        write_contents(take(), path)
+        send_checkpoint(workers.broadcast, read_checkpoint(path, verify_arrays=False))
+    workers.broadcast(b"")
+    return None

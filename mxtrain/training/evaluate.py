@@ -1,0 +1,212 @@
+"""Evaluates a network: one pass over a split in inference mode."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable, Dict, Generator, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.loading.loader import DISCARD, Consumer
+from mxtrain.engine.backend import nd
+from mxtrain.engine.predictions import BATCHES_AHEAD, DecodedOnce, to_host
+from mxtrain.kvstore.store import Store
+from mxtrain.metric.host import HostMetric, all_gather
+from mxtrain.metric.meter import Meter, read_vectors
+from mxtrain.parallel.base import Strategy
+from mxtrain.parallel.recurrent_state import RecurrentState
+from mxtrain.parallel.stage import as_list
+from mxtrain.process.heartbeat import HEARTBEAT
+from mxtrain.process.stopping import BrokenOff, SignalStop
+from mxtrain.types import Artifact, Batch
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import LossBlock
+    from mxtrain.data.loading.loader import EpochLoader
+    from mxtrain.engine.predictions import Decode, Predictions
+
+Outputs = Tuple[nd.NDArray, ...]
+# Sums are read in bulk: often enough that a metric of many numbers doesn't fill the memory.
+VECTORS_PER_READ = 64
+
+
+class BreakableLoader:
+    """A loader whose passes end with `BrokenOff` when a signal came: a validation may take longer than a grace period.
+
+    Args:
+        loader: of the validation split.
+        signals: of the run.
+    """
+
+    def __init__(self, loader: EpochLoader, signals: SignalStop):
+        self._loader, self._signals = loader, signals
+
+    def epoch(
+        self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD
+    ) -> Generator[Batch, None, None]:  # fmt: skip
+        with closing(self._loader.epoch(epoch, start, consumer)) as batches:
+            for batch in batches:
+                if self._signals.stop is not None:
+                    raise BrokenOff
+                HEARTBEAT.begin_batch()
+                yield batch
+
+
+class Evaluator:
+    """Measures loss and metrics of a placed network.
+
+    Args:
+        strategy: predicts.
+        loss: (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,); unsmoothed.
+        meter: sums of loss and metrics.
+        on_host: further metrics by name.
+        decode: predictions from the network's outputs for a batch, on the device, for `on_host`.
+    """
+
+    def __init__(
+        self, strategy: Strategy, loss: LossBlock, meter: Meter, on_host: Optional[Mapping[str, HostMetric]] = None,
+        decode: Optional[Decode] = None,
+    ):  # fmt: skip
+        self._strategy, self._loss, self._meter = strategy, loss, meter
+        self._on_host = dict(on_host or {})
+        self.decode = None if decode is None else DecodedOnce(decode)
+
+    def measure(
+        self,
+        loader: EpochLoader,
+        watch: Optional[Callable[[Batch, Outputs], None]] = None,
+        workers: Optional[Store] = None,
+    ) -> Dict[str, float]:
+        """Loss, metrics and samples_per_s over all samples of `loader`, each counted once.
+
+        Args:
+            watch: is called with every batch and its outputs, so that one pass serves several readers.
+            workers: who measure the other shares of each batch.
+
+        Raises:
+            BrokenOff: a signal came, here or at another worker.
+        """
+        started = time.monotonic()
+        sums, count, broken_off = np.zeros(self._meter.width), 0, False
+        vectors: List[nd.NDArray] = []
+        collector = Collector(self._on_host, self.decode)
+        try:
+            for batch, outputs in self.predict(loader):
+                losses = self.losses(batch, outputs)
+                vectors.append(self._meter(*losses, *outputs, *batch.targets))
+                count += batch.size
+                collector.add(batch, outputs)
+                if watch is not None:
+                    watch(batch, outputs)
+                if len(vectors) == VECTORS_PER_READ:
+                    sums += read_vectors(vectors).sum(axis=0)
+                    vectors = []
+        except BrokenOff:
+            broken_off = True
+        finally:
+            if self.decode is not None:
+                self.decode.forget()
+        if vectors:
+            sums += read_vectors(vectors).sum(axis=0)
+        # Also after a signal: the others wait in this sum, and learn from it that this pass is not complete.
+        *totals, count, broken_off = (workers or Store()).total([*sums, count, broken_off])
+        if broken_off:
+            raise BrokenOff
+        values = {**self._meter.values(np.array(totals), int(count)), **collector.compute(workers or Store())}
+        values["samples_per_s"] = count / (time.monotonic() - started)
+        return values
+
+    def losses(self, batch: Batch, outputs: Outputs) -> List[nd.NDArray]:
+        """Loss (B,) of each sample of a batch, and its weight (B,) where the loss gives some. Asynchronous."""
+        return as_list(self._loss(*outputs, *batch.targets))
+
+    def predict(self, loader: EpochLoader) -> Iterator[Tuple[Batch, Outputs]]:
+        """Batches with what the network returns for them, a few ahead of the device."""
+        under_way: List[nd.NDArray] = []
+        objective = self._strategy.objective
+        count, state = len(objective.state_shapes), RecurrentState(objective.state_shapes, objective.network)
+        for batch in loader.epoch(consumer=Consumer([self._strategy])):
+            if not batch.size:
+                continue
+            outputs = self._strategy.predict(state.enter(batch).inputs)
+            if count:
+                state.leave([outputs[-count:]])
+                outputs = outputs[:-count]
+            # Without a limit the outputs of the whole split would be in memory at once.
+            under_way.append(outputs[0])
+            if len(under_way) > BATCHES_AHEAD:
+                under_way.pop(0).wait_to_read()
+            yield batch, outputs
+
+
+class Collector:
+    """Gives batches to metrics on the host, a few batches behind the device.
+
+    Args:
+        metrics: by name.
+        decode: predictions from outputs.
+    """
+
+    def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Decode]):
+        self._metrics = metrics
+        given = list(metrics.values())
+        kinds = dict.fromkeys(metric.collects for metric in given)
+        self._collected = {kind: kind.of([metric for metric in given if metric.collects is kind]) for kind in kinds}
+        self._decode = decode
+        self._under_way: List[Tuple[Batch, Predictions]] = []
+
+    def add(self, batch: Batch, outputs: Outputs) -> None:
+        """Notes a batch."""
+        if self._collected:
+            assert self._decode is not None
+            self._under_way.append((batch, self._decode(outputs, batch)))
+            if len(self._under_way) > BATCHES_AHEAD:
+                self._update(*self._under_way.pop(0))
+
+    def _update(self, batch: Batch, predictions: Predictions) -> None:
+        assert batch.index_B is not None
+        prediction_B, target_B = to_host(predictions), batch.targets[0].asnumpy()
+        for collected in self._collected.values():
+            collected.update(batch.index_B, prediction_B, target_B, batch.meta)
+
+    def compute(self, workers: Store) -> Dict[str, float]:
+        """The metrics over the samples of all workers. Collective."""
+        for entry in self._under_way:
+            self._update(*entry)
+        for collected in self._collected.values():
+            all_gather(collected, workers)
+        return {name: metric.compute(self._collected[metric.collects]) for name, metric in self._metrics.items()}
+
+
+@dataclass(frozen=True)
+class ShownSamples:
+    """A few validation samples that are shown with what the network says of them.
+
+    Attributes:
+        loader: of these samples, in order.
+        show: (predictions, targets), on the host -> artifacts.
+    """
+
+    loader: EpochLoader
+    show: Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], List[Artifact]]
+
+    def artifacts(self, evaluator: Evaluator) -> List[Artifact]:
+        """Predicts and shows; waits for the device."""
+        assert evaluator.decode is not None
+        found = [(evaluator.decode(outputs, batch), batch.targets) for batch, outputs in evaluator.predict(self.loader)]
+        predictions = [prediction for decoded, _ in found for prediction in to_host(decoded)]
+        targets = [joined([one.asnumpy() for one in arrays]) for arrays in zip(*(t for _, t in found))]
+        return self.show(predictions, targets)
+
+
+def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays (B, ...) one behind the other; those of shorter samples are filled with -1, which no target is."""
+    longest = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
+    found = np.full((sum(map(len, arrays)), *longest), -1, arrays[0].dtype)
+    begin = 0
+    for array in arrays:
+        found[(slice(begin, begin + len(array)), *map(slice, array.shape[1:]))] = array
+        begin += len(array)
+    return found

@@ -1,0 +1,125 @@
+"""The loaders of a run: of its splits, and of the few samples that are shown."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.base import Samples, Splits, open_splits
+from mxtrain.data.loading.loader import BatchLoader, LoaderOptions, Scale
+from mxtrain.data.loading.samples import Takeable
+from mxtrain.data.loading.sources import Subset
+from mxtrain.data.signature import Signature
+from mxtrain.description.groups import Description
+from mxtrain.description.rules import batch_divisions
+from mxtrain.kvstore.world import ALONE, World
+from mxtrain.training.evaluate import ShownSamples
+from mxtrain.training.plan import RunData
+
+if TYPE_CHECKING:
+    from mxnet import Context
+
+
+log = logging.getLogger("mxtrain")
+NUM_SHOWN_SAMPLES = 16
+
+
+def build_loader(
+    description: Description, source: Samples, signature: Signature, device: Context, training: bool = False,
+    **options: Any,
+) -> BatchLoader:  # fmt: skip
+    """A loader of one split; evaluation order and no augmentation unless `train=True`.
+
+    Args:
+        training: whether batches are trained on; they are with `train=True` anyway.
+        options: fields of `LoaderOptions` that are others.
+    """
+    dataset, task = description.dataset, description.task
+    training = training or bool(options.get("train"))
+    settings = {
+        "batch_size": dataset.eval_batch_size, "prefetch": dataset.prefetch, "device": device,
+        "seed": description.trainer.seed, "num_classes": task.num_classes(signature),
+        "collate": task.build_collate(description, signature, training),
+        "encode": task.build_encode(description, signature, training),
+        "scales": [
+            Scale(other, task.build_encode(description, sign, training))  # type: ignore[arg-type]  # of images
+            for other, sign in (dataset.scaled(source, signature) if training else ())
+        ],
+    }  # fmt: skip
+    return dataset.build_loader(source, signature, LoaderOptions(**{**settings, **options}))
+
+
+def build_data(
+    description: Description, splits: Splits, signature: Signature, device: Context, world: World = ALONE
+) -> RunData:  # fmt: skip
+    """The loaders of all splits; with `trainer.overfit_batches` training sees only the first samples.
+
+    Workers share the batches of training and validation; the test split is measured by one.
+    """
+    dataset, trainer = description.dataset, description.trainer
+    trained: Dict[str, Any] = {
+        "batch_size": dataset.samples_per_step, "limit_batches": trainer.limit_train_batches, "world": world,
+    }  # fmt: skip
+    if trainer.overfit_batches is None:
+        sampler = dataset.build_sampler(splits, trainer.seed)
+        train = build_loader(description, splits.train, signature, device, train=True, sampler=sampler, **trained)
+    else:
+        first = range(min(trainer.overfit_batches * dataset.samples_per_step, len(splits.train)))
+        train = build_loader(description, take(splits.train, first), signature, device, training=True, **trained)
+    return RunData(
+        train=train,
+        val=build_loader(
+            description, splits.val, signature, device, world=world, limit_batches=trainer.limit_val_batches
+        ),
+        test=build_loader(description, splits.test, signature, device, limit_batches=trainer.limit_test_batches)
+        if splits.test and trainer.test
+        else None,
+        samples=build_samples(description, splits, signature, device),
+    )
+
+
+def take(source: Samples, indices: Sequence[int]) -> Samples:
+    """Some samples of a split, as far as it has them."""
+    if isinstance(source, Takeable):
+        return source.take(indices)
+    kept = np.array([index for index in indices if index < len(source)], np.int64)
+    return Subset(source, kept)  # type: ignore[arg-type]  # whatever cannot `take` is a `Source`
+
+
+def build_samples(
+    description: Description, splits: Splits, signature: Signature, device: Context
+) -> Optional[ShownSamples]:  # fmt: skip
+    """A few validation samples to show with what the network says of them; None where there is nothing to show."""
+    task = description.task
+    if not task.can_show(description):
+        return None
+    shown = take(
+        splits.val, np.linspace(0, len(splits.val) - 1, min(NUM_SHOWN_SAMPLES, len(splits.val))).astype(int).tolist()
+    )
+    return ShownSamples(
+        build_loader(description, shown, signature, device, prefetch=0, in_order=True),
+        lambda predictions, targets: task.show(signature, shown, predictions, targets),
+    )  # fmt: skip
+
+
+def open_data(description: Description) -> Tuple[Splits, Signature]:
+    """The opened dataset, and what of it enters the network."""
+    splits = open_splits(description.dataset)
+    signature = description.dataset.infer_signature(splits, description.model)
+    remark = description.dataset.remark(signature, splits)
+    if remark:
+        log.info("%s", remark)
+    return splits, signature
+
+
+def with_batch_size(description: Description, num_samples: int) -> Description:
+    """The description with a batch for its number of training samples, where `dataset.batch_size` is auto."""
+    divisor = math.prod(batch_divisions(description).values())
+    dataset = description.dataset.for_size(num_samples, divisor)
+    if dataset is not description.dataset and dataset.batch_unit[0] == "batch_size":
+        log.info("dataset.batch_size=%d for %s training samples (auto)", dataset.samples_per_step, f"{num_samples:,}")
+    return replace(description, dataset=dataset)

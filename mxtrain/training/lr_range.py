@@ -1,0 +1,139 @@
+"""Reads a learning-rate range test: smooths the losses, and finds the rates at which they fall. Imports no MXNet."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+
+from mxtrain.files.durable import create_file, encode_json
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+
+SMOOTHING = 0.9
+"""Decay of the moving average of the losses, which is corrected for its start."""
+DIVERGES_AT = 3.0
+"""The test ends when the smoothed loss is above the lowest one by this many times its size, and above the first."""
+BEGINS_AT, ENDS_AT = 0.1, 0.9
+"""Shares of the fall of the loss at which the range begins and ends."""
+FEWEST_STEPS = 10
+"""Losses that a range needs at least."""
+
+
+@dataclass(frozen=True)
+class LearningRateCurve:
+    """The losses of a range test.
+
+    Attributes:
+        rates: learning rate of each step.
+        losses: training loss of each step; the last may be NaN.
+        smoothed: moving average of the losses.
+        diverged: whether the test ended because the loss rose or was no finite number.
+    """
+
+    rates: Sequence[float]
+    losses: Sequence[float]
+    smoothed: Sequence[float]
+    diverged: bool
+
+    @property
+    def lowest(self) -> int:
+        """The step with the lowest smoothed loss."""
+        return min(range(len(self.smoothed)), key=lambda step: self.smoothed[step])
+
+    @property
+    def range(self) -> Optional[Tuple[float, float]]:
+        """The rates between which the loss falls from 10 % to 90 % of its whole fall; None if it never falls."""
+        first, low = self.smoothed[0], self.smoothed[self.lowest]
+        if len(self.smoothed) < FEWEST_STEPS or first - low <= 0.02 * abs(first):
+            return None
+        begin, end = (
+            next(step for step, loss in enumerate(self.smoothed) if first - loss >= share * (first - low))
+            for share in (BEGINS_AT, ENDS_AT)
+        )
+        return self.rates[begin], self.rates[end]
+
+    def reasons(self) -> List[str]:
+        """The range, and the reasons for it."""
+        found = self.range
+        last = f"the loss diverged at {self.rates[-1]:.2g}" if self.diverged else \
+            f"the loss did not diverge up to {self.rates[-1]:.2g}: a larger end= may show higher rates"  # fmt: skip
+        if found is None:
+            return [f"no range: the loss did not fall by more than 2 % between {self.rates[0]:.2g} and "
+                    f"{self.rates[-1]:.2g} ({last})", "try another start= and end=, or more steps="]  # fmt: skip
+        first, low = self.smoothed[0], self.smoothed[self.lowest]
+        return [
+            f"optimizer.lr between {found[0]:.2g} and {found[1]:.2g}",
+            f"below {found[0]:.2g} the loss has made less than {BEGINS_AT:.0%} of its fall ({first:.4g} to {low:.4g})",
+            f"at {found[1]:.2g} it has made {ENDS_AT:.0%} of it; it is lowest at {self.rates[self.lowest]:.2g}, too "
+            "late to be a rate for a whole run",
+            last,
+            "the test is of the first steps only: with a warm-up, or with momentum, higher rates may do",
+        ]  # fmt: skip
+
+    def to_json(self) -> Dict[str, Json]:
+        """The numbers and the range."""
+        found = self.range
+        return {
+            "range": None if found is None else list(found), "diverged": self.diverged, "lr": list(self.rates),
+            "loss": [loss if math.isfinite(loss) else None for loss in self.losses], "smoothed": list(self.smoothed),
+        }  # fmt: skip
+
+    def write(self, folder: Path) -> List[Path]:
+        """Writes curve.png, curve.csv and curve.json, and returns their paths."""
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"curve.{ending}" for ending in ("png", "csv", "json")]
+        for path in paths:
+            path.unlink(missing_ok=True)
+        with open(create_file(paths[0]), "wb") as stream:
+            self._draw().savefig(stream, format="png")
+        with open(create_file(paths[1]), "w", newline="", encoding="utf-8") as text:
+            writer = csv.writer(text)
+            writer.writerow(["step", "lr", "loss", "smoothed"])
+            smoothed = [*map(str, self.smoothed), *[""] * (len(self.rates) - len(self.smoothed))]
+            writer.writerows(zip(range(1, len(self.rates) + 1), self.rates, self.losses, smoothed))
+        with open(create_file(paths[2]), "wb") as stream:
+            stream.write(encode_json(self.to_json(), indent=2) + b"\n")
+        return paths
+
+    def _draw(self) -> Any:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        drawn: List[Any] = []  # artists of matplotlib's
+        figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        drawn += axes.plot(self.rates, self.losses, color="0.75", linewidth=0.8)
+        drawn += axes.plot(self.rates[: len(self.smoothed)], self.smoothed)
+        if self.range is not None:
+            drawn.append(axes.axvspan(*self.range, alpha=0.15))
+        low, high = min(self.smoothed), max(self.smoothed[: self.lowest + 1])
+        axes.set(xscale="log", xlabel="learning rate", ylabel="training loss",
+                 ylim=(low - 0.1 * (high - low or 1), high + 0.5 * (high - low or 1)))  # fmt: skip
+        axes.legend(drawn, ["loss", "smoothed", "range"][: len(drawn)], frameon=False)
+        return figure
+
+
+def read_curve(rates: Sequence[float], losses: Sequence[float]) -> LearningRateCurve:
+    """Smooths the losses, up to where they diverge.
+
+    Args:
+        rates: learning rate of each step, rising.
+        losses: training loss of each step.
+    """
+    smoothed: List[float] = []
+    average = 0.0
+    for step, loss in enumerate(losses):
+        average = SMOOTHING * average + (1 - SMOOTHING) * loss
+        value = average / (1 - SMOOTHING ** (step + 1))
+        if not math.isfinite(value):
+            return LearningRateCurve(rates[: step + 1], losses[: step + 1], smoothed, True)
+        smoothed.append(value)
+        low = min(smoothed)
+        if step >= FEWEST_STEPS and value > low + DIVERGES_AT * abs(low) and value > smoothed[0]:
+            return LearningRateCurve(rates[: step + 1], losses[: step + 1], smoothed, True)
+    return LearningRateCurve(rates, losses, smoothed, False)

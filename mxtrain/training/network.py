@@ -1,0 +1,91 @@
+"""Builds the network of a run, ready to compute, and says what its embedding tables cost."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, List
+
+from mxtrain.description.groups import Description
+from mxtrain.description.sparse_tables import PAYS_FROM, WORKERS_PAY_FROM, obstacle, sparse_from, sparse_samples
+from mxtrain.errors import ConfigError
+from mxtrain.model.graph.id_inputs import tables_of
+from mxtrain.model.parameters import distinct_parameters
+from mxtrain.model.prepare import Prepared, TableOptions, prepare_network
+from mxtrain.parallel.engine_dependency import can_add_dependencies
+
+if TYPE_CHECKING:
+    from mxnet import Context, gluon
+
+    from mxtrain.data.signature import Signature
+
+log = logging.getLogger("mxtrain")
+
+
+def build_network(
+    description: Description, signature: Signature, device: Context, remote_rows: bool = False, learns: bool = True
+) -> gluon.Block:  # fmt: skip
+    """The initialised, hybridized network.
+
+    Args:
+        remote_rows: servers hold the rows of its large tables.
+        learns: else there is no memory for gradients.
+    """
+    task = description.task
+    prepared = prepare_network(
+        description.model, num_classes=task.num_classes(signature), input_shape=signature.shape,
+        seed=description.trainer.seed, device=device, network=task.build_network(description, signature),
+        output_shapes=[*task.output_shapes(description, signature), *description.model.state_shapes],
+        output_names=task.output_names(signature), learns=learns,
+        tables=TableOptions(sparse_from(description), sparse_samples(description), remote_rows),
+    )  # fmt: skip
+    warn_dense_gradients(description, prepared)
+    if remote_rows:
+        require_tables(prepared.network)
+    if description.model.weights:
+        for line in str(prepared.weights_report).splitlines():
+            log.info("%s", line)
+    return hybridize(prepared.network)
+
+
+def warn_dense_gradients(description: Description, prepared: Prepared) -> None:
+    """Says why the gradient of a large table holds all of its rows, where others would hold a batch's alone.
+
+    Raises:
+        ConfigError: that was asked for, and the network cannot.
+    """
+    against, _ = obstacle(description)
+    if description.trainer.sparse_grad is True and prepared.dense_tables:
+        raise ConfigError(
+            f"trainer.sparse_grad=true: {prepared.dense_tables[0]}. Type trainer.sparse_grad=auto, or look ids up in "
+            "an EmbeddingTable and nowhere else."
+        )
+    reasons = list(prepared.dense_tables)
+    if against and description.trainer.sparse_grad == "auto":
+        reasons += [against] * any(
+            table.num_rows * table.units >= PAYS_FROM for table in tables_of(prepared.network)
+        )  # fmt: skip
+    for reason in reasons:
+        log.info("the gradient of a table of embeddings holds all of its rows: %s", reason)
+
+
+def require_tables(network: gluon.Block) -> None:
+    """Raises: ConfigError: the network has no table whose rows servers could hold."""
+    if not any(table.remote_rows for table in tables_of(network)):
+        raise ConfigError(
+            f"kvstore.tables=servers: no table of this network can have its rows on servers, of those with "
+            f"{WORKERS_PAY_FROM:,} numbers or more. Type trainer.sparse_grad=true for smaller ones, or "
+            "kvstore.tables=workers."
+        )
+
+
+def remote_tables(network: gluon.Block) -> List[str]:
+    """Structural names of the tables whose rows others hold."""
+    weights = [table.weight for table in tables_of(network) if table.remote_rows]
+    return [name for name, parameter in distinct_parameters(network).items() if any(parameter is w for w in weights)]
+
+
+def hybridize(block: gluon.Block) -> gluon.Block:
+    """Hybridizes with static memory; a plain gluon.Block only passes that on to its children. Shapes are static, too,
+    where an `EngineDependency` can mend what that breaks."""
+    block.hybridize(static_alloc=True, static_shape=can_add_dependencies(block))
+    return block

@@ -1,0 +1,51 @@
+"""Builds the objective of a run and what measures it: network, loss and meter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Tuple
+
+from mxtrain.description.groups import Description
+from mxtrain.kvstore.world import ALONE, World
+from mxtrain.metric.host import HostMetric
+from mxtrain.metric.meter import LossWeights
+from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.training.evaluate import Evaluator
+from mxtrain.training.network import hybridize
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.annotations import LossBlock
+    from mxtrain.data.signature import Signature
+    from mxtrain.metric.meter import Meter
+
+
+def build_loss(description: Description, signature: Signature, training: bool) -> Tuple[LossBlock, Meter]:
+    """Builds the loss, hybridized, and the meter that sums it and the metrics up."""
+    task = description.task
+    loss = task.build_loss(description, signature, training)
+    block = hybridize(loss)  # type: ignore[arg-type]  # it is a block
+    return block, task.build_meter(description, signature, LossWeights.of(loss), training)
+
+
+def build_objective(
+    description: Description, network: gluon.Block, signature: Signature, world: World = ALONE
+) -> Objective:
+    """Builds the objective: network, loss and meter, which a strategy computes for a batch."""
+    begin, end = world.share(description.dataset.samples_per_step)
+    loss, meter = build_loss(description, signature, training=True)
+    shape, trained = signature.shape, description.task.training_shapes(description, signature)
+    predicted = None if trained == shape else shape
+    return Objective(
+        network, loss, meter, trained, max(end - begin, 1), description.amp, predicted, description.model.state_shapes,
+        description.dataset.samples_per_step,
+    )
+
+
+def build_evaluator(description: Description, strategy: Strategy, signature: Signature) -> Evaluator:
+    """Builds the evaluator, with the loss as it is outside of training: without smoothing and auxiliary outputs."""
+    loss, meter = build_loss(description, signature, training=False)
+    metrics = description.task.metrics(description, signature)
+    on_host = {name: metric for name, metric in metrics.items() if isinstance(metric, HostMetric)}
+    decode = description.task.build_decode_with(description, signature, strategy)
+    return Evaluator(strategy, loss, meter, on_host, decode)

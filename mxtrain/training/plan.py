@@ -1,0 +1,104 @@
+"""The plan of a run: its number of steps and when it logs, validates and saves. Plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable, Mapping, Optional
+
+from mxtrain.cadence import Cadence
+from mxtrain.description.groups import Description
+from mxtrain.description.remedies import less_memory
+from mxtrain.description.trainer import Trainer
+from mxtrain.errors import LESS_MEMORY
+from mxtrain.kvstore.world import World
+from mxtrain.process.stopping import GRACE_S
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+    from mxtrain.data.loading.loader import BatchLoader
+    from mxtrain.training.evaluate import ShownSamples
+
+
+@dataclass
+class Plan:
+    """The lengths and cadences of a run: plain numbers and functions.
+
+    Attributes:
+        lr: learning rate by the number of finished steps.
+        total_steps: where the description is complete; None if only time limits it.
+        max_steps, max_time: budgets of `trainer`.
+        monitor: e.g. "val/accuracy"; `direction` is "max" or "min".
+    """
+
+    lr: Callable[[int], float]
+    steps_per_epoch: int
+    total_steps: Optional[int]
+    max_steps: Optional[int]
+    max_time: Optional[float]
+    log: Cadence
+    validate: Cadence
+    save: Cadence
+    monitor: str
+    direction: str
+    identity: Mapping[str, Json]
+    """Facts of the run in its checkpoints: the description and the signature of the network."""
+    grace_s: float = GRACE_S
+    """Seconds after a signal, when the process is ended if it has not saved and ended by itself."""
+    save_on_end: bool = True
+    """True if the last step is saved, whatever the cadence says."""
+    keeps_best: bool = True
+    """True if a new best is saved when it is found, whatever the cadence says."""
+
+    less_memory: str = LESS_MEMORY
+    """Advice for a device with too little memory."""
+
+    @property
+    def saves_midway(self) -> bool:
+        """True if checkpoints are written before the end, which a run can be continued from after a crash."""
+        return not self.save.every_steps is self.save.every_epochs is self.save.every_minutes is None
+
+
+@dataclass
+class RunData:
+    """The loaders of a run; a split that does not exist is None."""
+
+    train: BatchLoader
+    val: Optional[BatchLoader] = None
+    test: Optional[BatchLoader] = None
+    samples: Optional[ShownSamples] = None
+    """A loader of the few samples to show predictions of."""
+
+    def share(self, world: World) -> None:
+        """Workers have come or gone: batches are shared anew from the next epoch or `start` on."""
+        for loader in (self.train, self.val):
+            if loader is not None:
+                loader.world = world
+
+
+def total_steps_of(trainer: Trainer, steps_per_epoch: int) -> Optional[int]:
+    """Steps of the whole run, None where only time limits it."""
+    return trainer.max_epochs * steps_per_epoch if trainer.max_epochs else trainer.max_steps
+
+
+def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Json], direction: str) -> Plan:
+    """Builds the plan: lengths, cadences and the schedule, in steps."""
+    trainer, checkpoint = description.trainer, description.checkpoint
+    total_steps = total_steps_of(trainer, steps_per_epoch)
+    by_steps = trainer.val_interval_unit == "steps"
+    return Plan(
+        lr=description.rates.schedule.build(description.rates.lr, steps_per_epoch, total_steps),
+        steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
+        max_steps=trainer.max_steps,
+        max_time=trainer.max_time,
+        log=Cadence(every_steps=trainer.log_interval),
+        validate=Cadence(**{"every_steps" if by_steps else "every_epochs": trainer.val_interval}),
+        save=checkpoint.cadence(),
+        grace_s=description.cluster.grace,
+        save_on_end=checkpoint.save_on_end,
+        keeps_best=checkpoint.keep_top > 0,
+        monitor=trainer.monitor,
+        direction=direction,
+        identity=identity,
+        less_memory=less_memory(description),
+    )

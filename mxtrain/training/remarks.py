@@ -1,0 +1,91 @@
+"""Sentences for a person before training begins: settings that do something unexpected, and what training takes."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, List, Optional
+
+from mxtrain.description.groups import Description
+from mxtrain.description.remedies import less_memory
+from mxtrain.training.estimate import Estimate, estimate_training
+from mxtrain.training.plan import total_steps_of
+
+if TYPE_CHECKING:
+    from mxtrain.data.base import Splits
+    from mxtrain.data.loading.loader import BatchLoader
+    from mxtrain.data.signature import Signature
+    from mxtrain.kvstore.store import Store
+    from mxtrain.metric.meter import Meter
+    from mxtrain.parallel.base import Objective
+    from mxtrain.parallel.planner import Layout
+
+log = logging.getLogger("mxtrain")
+FEW_SAMPLES = 10
+"""With fewer samples a validation is warned of."""
+
+
+def warnings_of(
+    description: Description, num_samples: int, steps_per_epoch: int, meter: Meter, workers: Store
+) -> List[str]:  # fmt: skip
+    """Warnings about settings that are allowed but do something unexpected with this much data, a sentence each."""
+    (setting, size), total_steps = description.dataset.batch_unit, total_steps_of(description.trainer, steps_per_epoch)
+    found = description.rates.schedule.warnings(steps_per_epoch, total_steps)
+    if setting == "batch_size" and size > num_samples:
+        found.append(
+            f"dataset.batch_size={size} is more than the {num_samples} training samples: a step takes them all, so an "
+            "epoch is one step. Type dataset.batch_size=auto for more of them."
+        )
+    kind, _, count = description.parallel.devices.partition(":")
+    if count == "1" and {"replicas", "stages"}.intersection(type(description.parallel).model_fields) == {"replicas"}:
+        found.append(
+            f"parallel.devices={kind}:1: one device trains as parallel=single does. Type parallel.devices={kind}:2 for "
+            "two."
+        )
+    if meter.weighted and workers.updates and workers.world.size > 1:
+        found.append(
+            "this loss weighs samples, and workers of kvstore=dist_async do not wait for each other: each divides "
+            "its gradients by the weight of its own share of a batch, not of the whole batch"
+        )
+    return found
+
+
+def few_samples(splits: Splits) -> List[str]:
+    """The warning about a validation split whose metrics say little, in a list; empty where it has enough samples."""
+    count = len(splits.val)
+    if count >= FEW_SAMPLES:
+        return []
+    had = "1 sample" if count == 1 else f"{count} samples"
+    return [f"validation has {had}, so its metrics say little. Give more data, or more of them for validation."]
+
+
+def log_remarks(
+    description: Description, splits: Splits, signature: Signature, train: BatchLoader, objective: Objective,
+    layout: Layout, workers: Store,
+) -> None:  # fmt: skip
+    """Logs all that there is to say before training.
+
+    Args:
+        description, splits, signature: of the run.
+        train: the loader of training.
+        objective: network, loss and meter.
+        layout: the devices.
+        workers: the gradient store.
+    """
+    if description.dataset.sampler != "shuffle" and description.trainer.overfit_batches is None:
+        log.info("dataset.sampler=%s: %s", description.dataset.sampler, train.sampler.summary)
+    if description.rates.remark:
+        log.info("%s", description.rates.remark)
+    found = warnings_of(description, train.total, len(train), objective.meter, workers)
+    for line in [*found, *few_samples(splits), *description.task.warnings(description, signature)]:
+        log.warning("%s", line)
+    say_estimate(description, estimate_training(objective, layout, len(train)))
+
+
+def say_estimate(description: Description, estimate: Optional[Estimate]) -> None:
+    """Says about how much memory and time training takes, where that is much."""
+    if estimate is None or not estimate.sentence:
+        return
+    if estimate.exceeds_memory:
+        log.warning("%s, more than there is. %s", estimate.sentence, less_memory(description))
+    else:
+        log.info("%s", estimate.sentence)

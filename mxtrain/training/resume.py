@@ -1,0 +1,373 @@
+"""Decides whether a description may continue a run directory, and from which checkpoint."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Collection, Dict, List, Optional, Tuple, Union
+
+from mxtrain.checkpoint import (
+    Checkpoint,
+    CheckpointSpec,
+    CheckpointStore,
+    canonical_sha256,
+    open_checkpoint,
+    require_run_state,
+)
+from mxtrain.checkpoint.average import AVERAGED, refuse_average
+from mxtrain.checkpoint.run_directory import held_lock
+from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
+from mxtrain.checkpoint.store import CHECKPOINTS
+from mxtrain.config.specs import flatten, shown
+from mxtrain.description.groups import Description
+from mxtrain.errors import EXIT_FINISHED, CheckpointError
+from mxtrain.files.durable import open_file
+from mxtrain.files.json_text import read_json
+from mxtrain.kvstore.store import Store
+from mxtrain.parallel.strategies import Parallel, Staged
+from mxtrain.training.saving import NoStore
+from mxtrain.types import Result, expand_path
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config, JsonObject
+
+# What may change between a run and its continuation without changing what a step computes: for how long, where, how it
+# is watched and kept. Everything else makes other weights.
+FREE = (
+    "trainer.max_*", "trainer.log_interval", "trainer.val_interval*", "trainer.limit_val_batches",
+    "trainer.limit_test_batches", "trainer.test", "trainer.profile", "trainer.sparse_grad",
+    "early_stopping.*", "checkpoint.*", "runtime.*",
+    "parallel.*", "kvstore.*", "cluster.*",
+    "callback", "callback.*", "logger", "logger.*",  # without the dot: the group may have been empty
+    "dataset.root", "dataset.download", "dataset.num_workers", "dataset.prefetch", "dataset.eval_batch_size",
+    "model.weights",
+)  # fmt: skip
+
+# Within what is free, what changes the result all the same, and what it means where another option does not have it.
+BOUND: Dict[str, object] = {
+    "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
+    "kvstore.ratio": 0.01, "dataset.class_weights": {},  # whose classes are settings of their own where there are any
+}  # fmt: skip
+
+WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")
+"""Settings that do not change whether a finished run has anything left to do."""
+
+LEFT_TO_THE_DATA = ("batch_size", "image_size")
+"""Settings of a dataset whose auto means a number that depends on its samples."""
+
+RUN_FILES = (
+    "checkpoints",
+    AVERAGED,
+    "metrics.jsonl",
+    "metrics.csv",
+    "status.json",
+    "meta.json",
+    "timeline.json",
+    "events.out.tfevents.*",
+)
+LOG_FILE = "train.log"
+STATUS_FILE = "status.json"
+
+
+def settings_of(config: Config) -> Dict[str, object]:
+    """The settings of a description by their dotted paths, and what those of `BOUND` mean that it does not have."""
+    found = {**BOUND, **flatten(config)}
+    if found.get("trainer.reference_batch_size") == found.get("dataset.batch_size"):
+        found["trainer.reference_batch_size"] = None  # nothing is scaled
+    return found
+
+
+def differences(before: Config, after: Config) -> List[str]:
+    """One line for each setting that differs and changes the result."""
+    old, new = map(settings_of, (before, after))
+    lines = []
+    for path in sorted(set(old) | set(new)):
+        if old.get(path) == new.get(path):  # null is what stands where nothing does
+            continue
+        if path not in BOUND and any(fnmatch.fnmatch(path, pattern) for pattern in FREE):
+            continue
+        was = shown(old[path]) if path in old else "(not set)"
+        now = shown(new[path]) if path in new else "(not set)"
+        lines.append(f"  {path}: was {was}, now {now}")
+    return lines
+
+
+def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
+    """Refuses to continue a run with a description that would have computed something else.
+
+    Raises:
+        CheckpointError: listing the differences.
+    """
+    before, after = checkpoint.state["run"]["description"], config
+    old, new = before.get("dataset"), after.get("dataset")
+    if isinstance(old, dict) and isinstance(new, dict):
+        # The number that auto stands for is known only when the data are open: `require_same_batch` and the dataset's
+        # `check_compatible` compare it then.
+        same = {name: old.get(name) for name in LEFT_TO_THE_DATA if "auto" in (old.get(name), new.get(name))}
+        after = {**after, "dataset": {**new, **same}}
+    lines = differences(before, after)
+    if lines:
+        raise CheckpointError(
+            f"{checkpoint.path} was made by a description that computes something else:\n" + "\n".join(lines) + "\n"
+            "Give the same settings, choose another hydra.run.dir, or start over with checkpoint.resume=never (which "
+            "keeps the earlier files under previous/)."
+        )
+
+
+def require_same_batch(checkpoint: Checkpoint, setting: str, batch_size: int) -> None:
+    """Refuses to continue with other batches than before, where one of the two descriptions left them to the data.
+
+    Raises:
+        CheckpointError: the number of training samples has changed, or the user asks for another batch.
+    """
+    before = checkpoint.state["run"]["batch_size"]
+    if setting == "batch_size" and before != batch_size:
+        raise CheckpointError(
+            f"{checkpoint.path} was trained with dataset.batch_size={before}, and the training samples that are there "
+            f"now, or the settings, make it {batch_size}. Type dataset.batch_size={before}."
+        )
+
+
+def same_cut(parallel: Parallel, checkpoint: Optional[Checkpoint], num_stages: int) -> Parallel:
+    """The placement, cut where the checkpoint's was, if it has as many stages and the user names no cut.
+
+    Another kind of device, or version of mxtrain, may cut elsewhere, which may change the last bits.
+    """
+    cut_before = checkpoint.state["run"]["cut_before"] if checkpoint is not None else []
+    if isinstance(parallel, Staged) and not parallel.cut_before and 0 < len(cut_before) == num_stages - 1:
+        return parallel.model_copy(update={"cut_before": cut_before})
+    return parallel
+
+
+def find_checkpoint(resume: str, store: CheckpointStore, config: Config) -> Optional[Checkpoint]:
+    """The checkpoint to continue from, or None for a new run.
+
+    Args:
+        resume: `checkpoint.resume`: auto, never or a path.
+        store: of the run directory; what it already holds wins over a path, which only starts a new run.
+        config: the description as plain nested dicts.
+
+    Raises:
+        CheckpointError: none can be used, here or at that path, or the description differs.
+    """
+    if resume == "never":
+        return None
+    checkpoint = store.latest()
+    if checkpoint is None:
+        store.require_usable()
+    if checkpoint is None and resume != "auto":
+        if not os.path.exists(path := expand_path(resume)):
+            raise CheckpointError(
+                f"checkpoint.resume={resume}: there is nothing at that path. It is auto (continue this run directory), "
+                "never (begin anew), or the path of a run or a checkpoint."
+            )
+        checkpoint = open_checkpoint(path, which="last")
+    if checkpoint is not None:
+        require_run_state(checkpoint)
+        refuse_average(checkpoint)
+        require_same_description(checkpoint, config)
+    return checkpoint
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """The checkpoint that a run continues from, looked for and checked once when this process took the run directory.
+
+    Attributes:
+        store: of the run directory.
+        checkpoint: to continue from, perhaps another run's; None for a new run.
+    """
+
+    store: CheckpointStore
+    checkpoint: Optional[Checkpoint]
+
+    @property
+    def own_checkpoint(self) -> Optional[Checkpoint]:
+        """The checkpoint to continue from, if it is this run's."""
+        is_own = self.checkpoint is not None and self.checkpoint.path.parent == self.store.directory
+        return self.checkpoint if is_own else None
+
+
+def find_resume_point(run_dir: Path, keep: CheckpointSpec, config: Config) -> ResumePoint:
+    """Looks where a run begins. Writes nothing; raises as `find_checkpoint`."""
+    store = CheckpointStore(run_dir / CHECKPOINTS, keep_last=keep.keep_last, keep_top=keep.keep_top)
+    return ResumePoint(store, find_checkpoint(keep.resume, store, config))
+
+
+def other_monitor(before: JsonObject, now: JsonObject) -> bool:
+    """Returns True if early stopping monitored another value before, so that its state does not apply."""
+    monitors = [run["description"].get("early_stopping", {}).get("monitor") for run in (before, now)]
+    return monitors[0] != monitors[1]
+
+
+def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, operators: str) -> List[str]:
+    """Remarks when a run is continued here: a sentence for each difference that changes what is computed.
+
+    Args:
+        checkpoint: to continue from.
+        workers: how many there are now.
+        updates: whether servers update the parameters now.
+        threads: OMP_NUM_THREADS now; empty where it is not set.
+        operators: whose operators compute now, as `engine.backend.operators_in_use` says.
+    """
+    before, name, found = checkpoint.state["run"], checkpoint.path.name, []
+    if updates:
+        found.append(
+            f"the servers go on from step {checkpoint.step}: what they had applied after it, if anything, is lost"
+        )
+    if "residual" in checkpoint.stems and before["workers"] != workers:
+        found.append(
+            f"what compression had left over of the gradients of {before['workers']} workers is split evenly over "
+            f"{workers}: nothing of it is lost, but the numbers differ from those of an unbroken run"
+        )
+    if before["updates"] != updates and max(workers, before["workers"]) > 1:
+        found.append(
+            "servers updated by each worker's gradient alone (dist_async) "
+            + ("until this step: from now on" if before["updates"] else "only from this step on: until now")
+            + " a step is one update by all workers' gradient"
+        )
+    if before["threads"] != threads:
+        found.append(
+            f"{name} was computed with OMP_NUM_THREADS={before['threads'] or '(not set)'}, now it is "
+            f"{threads or '(not set)'}: the last bits may differ from those of an unbroken run"
+        )
+    if before["own_operators"] != operators:
+        found.append(
+            f"{name} was computed with {before['own_operators'] or 'MXNet'}'s operators, now with "
+            f"{operators or 'MXNet'}'s: the last bits, and what dropout draws, differ from those of an unbroken run"
+        )
+    return found
+
+
+def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optional[JsonObject]:
+    """status.json, if it tells of this end of this very run; else None."""
+    try:
+        status = read_json(run_dir / STATUS_FILE)
+        same = (status["state"], status["step"], status["weights_sha256"]) == (state, step, weights_sha256)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return status if same else None
+
+
+def find_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
+    """status.json of a run of this description that came to its end, whose last checkpoint is there; else None.
+    Imports no MXNet."""
+    status = _read_finished(run_dir, config)
+    if status is None:
+        return None
+    try:
+        checkpoint = CheckpointStore(run_dir / CHECKPOINTS, keep_last=1, keep_top=1).latest()
+        is_same = checkpoint is not None and _is_of(checkpoint, config)
+    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
+        return None
+    return status if is_same else None
+
+
+def _read_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
+    try:
+        status = read_json(run_dir / STATUS_FILE)
+        is_finished = status["exit_code"] == EXIT_FINISHED and config["checkpoint"]["resume"] != "never"
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return status if is_finished else None
+
+
+def _is_of(checkpoint: Checkpoint, config: Config) -> bool:
+    return _what_counts(checkpoint.state["run"]["description"]) == _what_counts(config)
+
+
+def _what_counts(config: Config) -> Dict[str, object]:
+    return {path: value for path, value in settings_of(config).items() if not path.startswith(WITHOUT_EFFECT)}
+
+
+def find_end(run_dir: Path, config: Config, checkpoint: Optional[Checkpoint]) -> Optional[Result]:
+    """The result of a run of this description that has nothing left to do: its last weights are there, and are those
+    that status.json tells of. None where there may be work. Imports no MXNet.
+
+    Args:
+        run_dir: of the run.
+        config: its description as plain nested dicts.
+        checkpoint: the last of its own; None where it has none.
+
+    Raises:
+        CheckpointError: the weights were removed or damaged meanwhile.
+    """
+    finished = _read_finished(run_dir, config)
+    if finished is None or checkpoint is None or not _is_of(checkpoint, config):
+        return None
+    train = checkpoint.state["train"]
+    sha256 = canonical_sha256(checkpoint.arrays("model"))
+    status = read_end(run_dir, finished.get("state", ""), checkpoint.step, sha256)
+    if status is None or train["validation_due"]:
+        return None
+    return ended_result(
+        status, state=status["state"], exit_code=EXIT_FINISHED, cause=status.get("cause") or "", step=checkpoint.step,
+        epoch=checkpoint.epoch, best=train["best"], weights_sha256=sha256,
+    )  # fmt: skip
+
+
+def ended_result(status: JsonObject, **known: Any) -> Result:
+    """The result of a run that ended before: what is known of it, and what status.json alone says."""
+    return Result(
+        metrics=status.get("metrics") or {}, checkpoint=status.get("checkpoint"),
+        best_checkpoint=status.get("best_checkpoint"), measured=status.get("measured") or {},
+        samples_per_s=status.get("samples_per_s") or 0.0, **known,
+    )  # fmt: skip
+
+
+def nothing_left(run_dir: Path, cause: str, step: int) -> str:
+    """The message for a run that has nothing left to do."""
+    return f"nothing is left to do in {run_dir}: {cause or f'all {step} steps are trained'}"
+
+
+def set_aside(run_dir: Path, hydra: bool = False) -> Optional[Path]:
+    """Moves an earlier run's files to previous/<n>, so that starting over loses nothing; returns where to.
+
+    Args:
+        hydra: also keep a copy of `.hydra`; for callers before Hydra writes its own.
+    """
+    files = [path for pattern in RUN_FILES for path in sorted(run_dir.glob(pattern))]
+    if not files:
+        return None
+    number = 1
+    while (run_dir / "previous" / str(number)).exists():
+        number += 1
+    target = run_dir / "previous" / str(number)
+    target.mkdir(parents=True)
+    if hydra and (run_dir / ".hydra").is_dir():
+        shutil.copytree(run_dir / ".hydra", target / ".hydra", symlinks=True)
+    if (run_dir / LOG_FILE).exists():
+        # Copied and emptied, not moved: this process may be logging into it already.
+        shutil.copy2(run_dir / LOG_FILE, target / LOG_FILE)
+        os.close(open_file(run_dir / LOG_FILE, os.O_WRONLY | os.O_TRUNC))
+    for path in files:
+        shutil.move(str(path), str(target / path.name))
+    return target
+
+
+def open_checkpoints(
+    description: Description, run_dir: Path, workers: Store, resume_point: Optional[ResumePoint] = None,
+    without: Collection[str] = (),
+) -> Tuple[Union[CheckpointStore, NoStore], Optional[Checkpoint]]:  # fmt: skip
+    """The store of checkpoints, and the one to continue from; all workers get that of rank 0, but for the parameters
+    `without`, which it alone reads.
+
+    Raises:
+        CheckpointError: there is none where one was asked for, or it is of another description.
+    """
+    if workers.world.rank == 0:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        resume_point = resume_point or find_resume_point(run_dir, description.checkpoint, description.config)
+        store, found = resume_point.store, resume_point.checkpoint
+        store.own(held_lock(run_dir), logging.getLogger("mxtrain").warning)
+        if workers.world.size > 1:
+            send_checkpoint(workers.broadcast, found, without)
+            workers.broadcast(b"own" if found is not None and found.path.parent == store.directory else b"")
+        return store, found
+    checkpoint = receive_checkpoint(workers.broadcast)
+    is_own = bool(workers.broadcast(None))
+    return NoStore(checkpoint.path.parent if checkpoint is not None and is_own else None), checkpoint

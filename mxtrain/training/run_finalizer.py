@@ -1,0 +1,154 @@
+"""Ends a run: writes and measures what is left, and makes the result."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
+
+from mxtrain.checkpoint import Checkpoint, canonical_sha256
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, EXIT_SIGINT
+from mxtrain.process.heartbeat import HEARTBEAT
+from mxtrain.process.stopping import BrokenOff, Stop
+from mxtrain.ranking import is_said_midway, unmoved_remark
+from mxtrain.training import resume, snapshot
+from mxtrain.training.context import RunContext
+from mxtrain.training.evaluate import BreakableLoader
+from mxtrain.training.recorder import Recorder
+from mxtrain.training.state import TrainState
+from mxtrain.types import Result
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.annotations import Json
+
+
+class RunFinalizer:
+    """Ends a run.
+
+    Args:
+        run: objects of the run.
+    """
+
+    def __init__(self, run: RunContext):
+        self._step, self._plan, self._data, self._evaluator = run.step, run.plan, run.data, run.evaluator
+        self._saving, self._signals, self._callbacks = run.saving, run.signals, run.callbacks
+        self._workers = run.step.store
+
+    def finish(self, stop: Stop, state: TrainState, recorder: Recorder) -> Result:
+        """Called when this process has trained all: waits for the last save, and measures the test split."""
+        saving = self._saving
+        remark = unmoved_remark(self._plan.monitor, self._plan.direction, state.unmoved)
+        if remark and not is_said_midway(state.unmoved, state.step, self._plan.total_steps):
+            self._callbacks.notify("on_message", f"{remark}.")
+        saving.synchronize()
+        saving.require_in_place()
+        self._step.synchronize()
+        values, best = {**state.values, **self._workers.summary()}, saving.best()
+        sha256 = self._sha256()
+        measured = self._measured(state)
+        HEARTBEAT.waits = self._workers.world.rank > 0
+        if stop.exit_code == EXIT_FINISHED and self._data.test is not None and not HEARTBEAT.waits:
+            try:
+                values.update(self._test(best, state.step))
+                measured["test"] = {"step": best.step if best else state.step, "part": self._data.test.coverage}
+            except BrokenOff:
+                stop = self._signals.stop or stop  # all is trained and saved; the same command measures it
+        if saving.failure and saving.saved_step == state.step:
+            stop = self._without_last_checkpoint(stop, state.step)
+        is_kept = best is not None and state.best is not None and best.step == state.best["step"]
+        return self._result(
+            stop, state, recorder, metrics=values, measured=measured,
+            best_checkpoint=str(best.path) if best is not None and is_kept else None,
+            weights_sha256=sha256,
+        )  # fmt: skip
+
+    def _sha256(self) -> str:
+        """The hash of the weights; empty where only worker 0 should read all of them, and this is another."""
+        if self._step.strategy.remote.names and self._workers.world.rank:
+            return ""
+        return canonical_sha256(snapshot.held_parameters(self._step.strategy))
+
+    def _measured(self, state: TrainState) -> Dict[str, Dict[str, Json]]:
+        """Returns the weights' step and the measured part of the split of the last validation."""
+        if not state.validated_step:
+            return {}
+        part = self._data.val.coverage if self._data.val is not None else ""
+        return {name: {"step": state.validated_step, "part": part if name == "val" else ""}
+                for name in ("train", "val")}  # fmt: skip
+
+    def _without_last_checkpoint(self, stop: Stop, step: int) -> Stop:
+        """The weights of the last step are not on the disk, so the run must not report success."""
+        done = stop.cause or "training is complete"
+        cause = (
+            f"{done}, but the checkpoint of its last step {step} could not be written: "
+            f"{self._saving.failure}. Make room and give the same command again: it goes on from the one before"
+        )
+        if stop.exit_code == EXIT_FINISHED:
+            return Stop("failed", EXIT_CRASHED, cause)
+        return replace(stop, cause=cause)
+
+    def _test(self, best: Optional[Checkpoint], step: int) -> Dict[str, float]:
+        """Loss and metrics of the test split with the best weights, or the last where none were kept."""
+        strategy = self._step.strategy
+        assert self._data.test is not None
+        last = None if best is None else self._last(step)
+        if best is not None:
+            snapshot.set_parameters(strategy, snapshot.weights_to_use(best), str(best.path))
+        try:
+            with self._step.average.applied() if best is None else nullcontext():
+                values = self._evaluator.measure(BreakableLoader(self._data.test, self._signals))
+        finally:
+            if last is not None:
+                snapshot.set_parameters(strategy, last, "the last weights")
+        return {f"test/{name}": value for name, value in values.items() if name != "samples_per_s"}
+
+    def _last(self, step: int) -> Mapping[str, np.ndarray]:
+        """The weights of the last step: of large tables no second copy is made where the checkpoint has one."""
+        latest = self._saving.latest() if self._step.strategy.rows else None
+        if latest is not None and latest.step == step:
+            return latest.arrays("model")
+        return snapshot.copy_parameters(self._step.strategy)
+
+    def failed(self, cause: str, exit_code: int, state: TrainState, recorder: Recorder) -> Result:
+        """The result of a run that could not go on."""
+        return self._result(Stop("failed", exit_code, cause), state, recorder, metrics=dict(state.values))
+
+    def interrupted(self, state: TrainState, recorder: Recorder) -> Result:
+        """The result of a run that a `KeyboardInterrupt` of a user's own code broke off: it saves nothing more, since
+        the step may not be whole."""
+        stop = Stop("interrupted", EXIT_SIGINT, f"KeyboardInterrupt raised after step {state.step}")
+        return self._result(stop, state, recorder, metrics=dict(state.values))
+
+    def _result(self, stop: Stop, state: TrainState, recorder: Recorder, **known: Any) -> Result:
+        try:
+            latest = self._saving.latest()
+        except Exception:  # the run directory is gone: what is told of the end is the cause, not this
+            latest = None
+        return Result(
+            state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
+            best=state.best, checkpoint=None if latest is None else str(latest.path),
+            samples_per_s=recorder.samples / recorder.seconds if recorder.seconds else 0.0, **known,
+        )  # fmt: skip
+
+    def ended_before(self, stop: Stop, state: TrainState, run_dir: Path) -> Optional[Result]:
+        """The result of a run that has nothing left to do and said so in status.json; None where there is work.
+
+        Args:
+            stop: why it would end at once.
+            state: where it stands.
+            run_dir: where it is kept.
+        """
+        sha256 = self._sha256()
+        is_first = self._workers.world.rank == 0  # the others may not see the run directory
+        status = resume.read_end(run_dir, stop.state, state.step, sha256) if is_first else {}
+        (ended,) = self._workers.total([is_first and status is not None])
+        if not ended or status is None:
+            return None
+        self._callbacks.notify("on_message", resume.nothing_left(run_dir, stop.cause, state.step))
+        return resume.ended_result(
+            status, state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
+            best=state.best, weights_sha256=sha256,
+        )  # fmt: skip

@@ -1,0 +1,450 @@
+"""The loop around the step: epochs, validation, saving, stopping.
+
+    for each batch:  [actions] -> step -> record -> [validate -> actions] -> [save] -> [stop]
+
+It knows nothing of devices, precision or stores: those are the step's.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Generator, Iterator, List, NamedTuple, Optional, Tuple
+
+from mxtrain.cadence import Cadence
+from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
+from mxtrain.data.loading.loader import Consumer
+from mxtrain.engine.backend import operators_in_use
+from mxtrain.errors import AGREED, EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError, PeersLost
+from mxtrain.process.heartbeat import HEARTBEAT
+from mxtrain.process.stopping import Budget, Stop
+from mxtrain.training import elastic, resume, snapshot
+from mxtrain.training.agreement import Agreement
+from mxtrain.training.callback_list import describe_error
+from mxtrain.training.context import Monitors, RunContext
+from mxtrain.training.nonfinite import Diagnosis
+from mxtrain.training.recorder import STEPS_AHEAD, Entry, Recorder, first_nonfinite
+from mxtrain.training.run_finalizer import RunFinalizer
+from mxtrain.training.state import NOT_MEASURED, LoopValues, TrainState
+from mxtrain.training.validation import Validator
+from mxtrain.types import Batch, Progress, Result, RunInfo
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.checkpoint import Checkpoint
+    from mxtrain.early_stopping import StoppingRule
+    from mxtrain.metric.meter import Meter
+
+
+class StepDue(NamedTuple):
+    """A step that is to be taken next: with this learning rate, by its number from 1."""
+
+    batch: Batch
+    lr: float
+    step: int
+
+
+class StepTaken(NamedTuple):
+    """A step that was taken."""
+
+    sums: NDArray
+    """The meter's sums over the batch."""
+    lr: float
+    saves: bool = False
+    """True if a checkpoint is wanted, whatever the cadence says."""
+    tell: Optional[Callable[[], None]] = None
+    """Is called when the rows of all steps up to this one are written, to tell the callbacks more."""
+    measured: LoopValues = NOT_MEASURED
+    """Values of the validation split after this step."""
+
+
+class LoopLeft(Exception):
+    """The caller of `Runner.steps` takes no more steps."""
+
+
+Steps = Generator[StepDue, StepTaken, Result]
+Loop = Generator[StepDue, StepTaken, Stop]
+
+
+class Runner:
+    """Trains until the description is complete, a budget is used up, or something stops it.
+
+    Args:
+        run: objects that it shares with the validations and the end.
+        meter: of the training sums.
+        early_stopping: its description.
+        monitors: look at devices and workers.
+        checkpoint: continues from it instead of from the initial weights.
+
+    Raises:
+        CheckpointError: the checkpoint does not fit.
+    """
+
+    def __init__(
+        self, run: RunContext, meter: Meter, early_stopping: StoppingRule, monitors: Monitors,
+        checkpoint: Optional[Checkpoint] = None,
+    ):  # fmt: skip
+        self.state = TrainState()
+        self._step, self._plan, self._data, self._evaluator = run.step, run.plan, run.data, run.evaluator
+        self._saving, self._signals, self._callbacks = run.saving, run.signals, run.callbacks
+        self._actions = run.actions
+        self._meter, self._early_stopping = meter, early_stopping
+        self._profiling, self._stragglers = monitors.profiling, monitors.stragglers
+        self._gpu_memory = monitors.gpu_memory
+        self._workers = run.step.store
+        self._agreement = Agreement(self._workers, STEPS_AHEAD)
+        # A checkpoint may need all workers: one of them looks at the clock, for all.
+        self._clock = Cadence(every_minutes=run.plan.save.every_minutes if self._workers.world.rank == 0 else None)
+        self._recorder = self._build_recorder()
+        self._validator = Validator(run, meter.direction, early_stopping)
+        self._diagnosis = Diagnosis(run.step, self._repeat, self._train_again, lambda: self.state.step)
+        self._finalizer = RunFinalizer(run)
+        self._consumer = Consumer([run.step.strategy], self._workers, run.step.strategy.look_ahead)
+        self._remarks: List[str] = []
+        self.can_repeat = True
+        """False if steps are taken by a caller's own functions, so that they cannot be done again to explain them."""
+        if checkpoint is not None:
+            self._restore(checkpoint)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self._rewind(checkpoint)
+        if self._saving.holds(checkpoint):
+            self._saving.saved_step = self.state.step
+        before = checkpoint.state["run"]
+        if resume.other_monitor(before, self._plan.identity):
+            self.state.early_stopping = {}
+        self._remarks += resume.remarks(
+            checkpoint, self._workers.world.size, self._workers.updates, snapshot.threads(), operators_in_use()
+        )
+
+    def train(self, run: RunInfo) -> Result:
+        """Runs to the end, saves, and measures the test split with the best weights.
+
+        Args:
+            run: what the callbacks are told.
+
+        Raises:
+            Exception: whatever a user's own code raised, after the callbacks were told.
+        """
+        steps = self.steps(run)
+        try:
+            due = next(steps)
+            while True:
+                try:
+                    sums = self._step(due.batch, due.lr, due.step)
+                except BaseException as problem:
+                    due = steps.throw(problem)
+                else:
+                    due = steps.send(StepTaken(sums, due.lr))
+        except StopIteration as end:
+            return end.value
+
+    def steps(self, run: RunInfo) -> Steps:
+        """As `train`, for a caller who takes the steps: yields what is due, is sent what was taken, and returns the
+        result. An error of a step must be thrown in; `LoopLeft` ends the run early."""
+        came_late = self._workers.came_late  # then the others are in the loop, and wait there
+        ended = None if came_late else self._ended_before(run.run_dir)
+        if ended is not None:
+            self._workers.close()
+            return ended
+        started = time.monotonic()
+        error: Optional[BaseException] = None
+        is_agreed = True
+        with self._signals:
+            try:
+                self._callbacks.notify("on_start", run)
+                for remark in self._remarks:
+                    self._say(remark)
+                if self._plan.saves_midway and self._saving.saved_step != self.state.step and not came_late:
+                    self._save()  # what a look back at a non-finite loss starts from
+                stop = yield from self._loop_through_losses()
+                if self._profiling:
+                    self._profiling.end()
+                result = self._finalizer.finish(stop, self.state, self._recorder)
+            except MxtrainError as problem:
+                result = self._finalizer.failed(str(problem), problem.exit_code, self.state, self._recorder)
+            except KeyboardInterrupt:  # of a callback or a caller's step: a signal raises none
+                is_agreed = False
+                result = self._finalizer.interrupted(self.state, self._recorder)
+            except BaseException as problem:
+                error = problem
+                said = describe_error(problem, self._plan.less_memory)
+                result = self._finalizer.failed(said, EXIT_CRASHED, self.state, self._recorder)
+            if self._profiling:
+                self._profiling.break_off()
+            HEARTBEAT.end()
+            result = self._callbacks.end(replace(result, wall_s=time.monotonic() - started), error)
+        # Closing waits for the other workers, which come here only after an end that all agreed on.
+        if is_agreed and result.exit_code in AGREED:
+            self._workers.close()
+        return result
+
+    # The loop.
+
+    def _loop_through_losses(self) -> Loop:
+        """Goes on where other workers go or come, if the store can."""
+        budget = Budget(self._plan.total_steps, self._plan.max_steps, self._plan.max_time)
+        self._clock.start(self.state.step, self.state.epoch, time.monotonic())
+        lost: Optional[PeersLost] = None
+        has_changed = self._workers.came_late
+        while True:
+            try:
+                if lost is not None:
+                    self._regroup(lost)
+                    has_changed = True
+                snapshot.require_same_operators(self._step)
+                snapshot.require_same_weights(self._step, self.state.step)
+                if has_changed and self._plan.saves_midway:
+                    self._save()  # one may have been due when the ring broke
+                lost, has_changed = None, False
+                stop = yield from self._loop(budget)
+                self._save_at_end()
+                return stop
+            except PeersLost as found:
+                if not self._workers.elastic:
+                    raise
+                lost = found
+
+    def _regroup(self, lost: PeersLost) -> None:
+        """The workers that are there agree on the state of rank 0, after its last whole step."""
+        before = self._workers.world
+        self._workers.regroup()
+        world = self._workers.world
+        self._data.share(world)
+        # What was under way was meant for the workers of before, and so were the measured speeds.
+        self._agreement = Agreement(self._workers, STEPS_AHEAD)
+        self._stragglers.forget()
+        if world.rank == 0:
+            self._record(everything=True, together=False)
+            self._recorder.pause()
+            due = self._plan.validate.due(self.state.step, self.state.epoch, 0.0)
+            self.state.validation_due = self.state.validation_due or due
+            self._say(elastic.remark(lost, before.size, world.size, self.state.step))
+        given = elastic.share_state(
+            self._workers, lambda: snapshot.take(self._step, self.state, self._plan, None, with_residuals=False)
+        )
+        if given is not None:
+            self._rewind(given)
+        self._workers.resume_from(self.state.step)
+
+    def _loop(self, budget: Budget) -> Loop:
+        for rule in (self._plan.log, self._plan.validate, self._plan.save):
+            rule.start(self.state.step, self.state.epoch, 0.0)
+        stop = self._reached()
+        if self.state.validation_due or (stop is not None and stop.state == "finished"):
+            if self._validator.finds_best(self.state, self._recorder, self._agreement):
+                self._save()  # the checkpoint that this run goes on from does not know how good it is
+        stop = self._resolve_stop(stop)
+        if stop is not None:
+            return stop
+        with closing(self._batches()) as batches:
+            for batch in batches:
+                lr, epoch = self._begin_step(batch)
+                try:
+                    taken = yield StepDue(batch, lr, self.state.step + 1)
+                except LoopLeft:
+                    self._record(everything=True)
+                    return Stop("interrupted", EXIT_BUDGET, "the loop was left before its last step")
+                self._count_step(batch, taken.lr, epoch, taken.sums)
+                save = self._clock.due(self.state.step, self.state.epoch, time.monotonic()) or taken.saves
+                wish = self._agreement.after_step(self._signals.stop or budget.time_is_up(), save)
+                stop = budget.steps_done(self.state.step) or wish or self._action_stop()
+                measured = taken.measured
+                if stop is not None and stop.exit_code == EXIT_FINISHED:
+                    self._actions.at_end(self.state)
+                    if self._actions:  # they may have changed the weights
+                        measured = measured._replace(values={})
+                self._record_validate_save(stop, taken.tell, measured)
+                stop = self._resolve_stop(stop)
+                if stop is not None:
+                    return stop
+        raise AssertionError("batches never end")
+
+    def _batches(self) -> Generator[Batch, None, None]:
+        """The batches from where the run stands on, without end; each must be trained on before the next is taken."""
+        while True:
+            self._share_by_speed()
+            with closing(self._data.train.epoch(self.state.epoch, self.state.epoch_step, self._consumer)) as batches:
+                for batch in batches:
+                    yield batch
+                    if self.state.epoch_step == 0:
+                        break
+
+    def _share_by_speed(self) -> None:
+        """At the begin of an epoch, the same on all workers."""
+        world = self._stragglers.share(self._workers.world)
+        if world is not self._workers.world:
+            self._workers.world = world
+            self._data.share(world)
+
+    def _begin_step(self, batch: Batch) -> Tuple[float, int]:
+        """(learning rate, number of the epoch from 1) of the step that comes."""
+        state = self.state
+        if state.epoch_step == 0:
+            state.epoch_sums.clear()
+        lr, epoch = self._actions.before_step(state, self._plan.lr(state.step)), state.epoch + 1
+        self._recorder.begin()
+        self._profile(batch)
+        return lr, epoch
+
+    def _count_step(self, batch: Batch, lr: float, epoch: int, sums: NDArray) -> None:
+        """Notes that the step is done, and its row, which is read when the device has come so far."""
+        state = self.state
+        state.count_step(self._plan.steps_per_epoch)
+        self._watch_workers()
+        HEARTBEAT.step = state.step
+        HEARTBEAT.begin_batch()
+        entry = Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm)
+        self._recorder.add(entry, ends_epoch=state.epoch_step == 0)
+
+    def _profile(self, batch: Batch) -> None:
+        if self._profiling is None:
+            return
+        for usage in self._profiling.step_begins(self.state.step + 1, batch):
+            self._callbacks.notify("on_usage", usage)
+            self._callbacks.notify("on_scalars", usage.scalars(), self.state.step)
+
+    def _watch_workers(self) -> None:
+        times = self._workers.times
+        if times is None or not self._stragglers.note(times):
+            return
+        self._callbacks.notify("on_usage", times)
+        self._callbacks.notify("on_scalars", times.scalars(), times.step)
+        remark = self._stragglers.remark()
+        if remark:
+            self._say(remark)
+
+    def _record_validate_save(
+        self, stop: Optional[Stop], tell: Optional[Callable[[], None]], measured: LoopValues
+    ) -> None:  # fmt: skip
+        step, epoch_ended = self.state.step, self.state.epoch_step == 0
+        finished = stop is not None and stop.state == "finished"
+        now = (step, self.state.epoch, 0.0)  # minutes are the agreement's
+        log, validate, save = (rule.due(*now) for rule in (self._plan.log, self._plan.validate, self._plan.save))
+        save = save or self._agreement.saves
+        validate = validate or finished
+        if log or validate or save or stop:
+            self._saving.require_in_place()
+        if self._profiling and (validate or save or stop):
+            self._profiling.break_off()
+        if validate or save or stop or epoch_ended or tell:
+            # The epoch's sums start anew after its last step, so all of its rows are read before.
+            self._record(everything=True)
+            self._recorder.pause()
+        elif log:
+            self._record(everything=False)
+        else:
+            row = self._recorder.glance()
+            if row is not None:
+                self._callbacks.notify("on_glance", row, self._progress(row["step"]))
+        is_best = validate and self._validator.finds_best(self.state, self._recorder, self._agreement, measured)
+        if tell is not None:
+            tell()
+        if (save and not stop) or is_best:
+            self._save()
+            self._clock.start(step, self.state.epoch, time.monotonic())
+
+    def _reached(self) -> Optional[Stop]:
+        """The limit of steps that was reached before. Time begins with the first step: each process makes one."""
+        return Budget(self._plan.total_steps, self._plan.max_steps, None).steps_done(self.state.step)
+
+    def _resolve_stop(self, stop: Optional[Stop]) -> Optional[Stop]:
+        """Why the run ends here, after the validation: a broken off one comes first, then early stopping."""
+        if self.state.validation_due:
+            return self._validator.broken_off or self._signals.stop
+        reason = self._early_stopping.reason(self.state.early_stopping)
+        return Stop("stopped_early", EXIT_FINISHED, reason) if reason else stop or self._action_stop()
+
+    def _action_stop(self) -> Optional[Stop]:
+        reason = self._actions.stop_reason
+        return Stop("stopped_early", EXIT_FINISHED, reason) if reason else None
+
+    # Recording, validation, saving.
+
+    def _record(self, everything: bool, together: bool = True) -> None:
+        """Tells what is done; `together`: all workers do, after the same step."""
+        rows = self._recorder.read(everything)
+        if not rows:
+            return
+        progress = self._progress(rows[-1]["step"])
+        self._callbacks.notify("on_steps", rows, progress)
+        for step, values in self._recorder.points:
+            self._callbacks.notify("on_scalars", values, step)
+        scalars = {**self._recorder.scalars, **self._step.scaling.scalars(), **self._workers.scalars()}
+        for memory in progress.gpu_memory:
+            scalars.update(memory.scalars())
+        self._callbacks.notify("on_scalars", scalars, rows[-1]["step"])
+        bad_step = first_nonfinite(rows)
+        if bad_step is not None:
+            raise NonFiniteError(self._diagnosis.explain_loss(bad_step, together))
+
+    def _save(self) -> None:
+        self._step.synchronize()
+        bad = snapshot.first_nonfinite_parameter(self._step)
+        if bad:
+            raise NonFiniteError(self._diagnosis.explain_weights(bad))
+        self._callbacks.notify("on_checkpoint", self.state.step)
+        validated = self.state.validated_step == self.state.step
+        metric = self.state.values.get(self._plan.monitor) if validated else None
+        self._saving.save(snapshot.take(self._step, self.state, self._plan, metric))
+        self._step.wait_for_save()
+
+    def _save_at_end(self) -> None:
+        """Saves the last step. Collective, and still within the loop: if a worker is lost now, the others can go on."""
+        if self._plan.save_on_end and self._saving.saved_step != self.state.step:
+            self._save()
+
+    def _ended_before(self, run_dir: Path) -> Optional[Result]:
+        """The result of a run that has nothing left to do and said so in status.json; None where there is work."""
+        if self._saving.saved_step != self.state.step or self.state.validation_due:
+            return None
+        stop = self._resolve_stop(self._reached())
+        return None if stop is None else self._finalizer.ended_before(stop, self.state, run_dir)
+
+    # Doing steps again, which are the same steps: how `Diagnosis` finds what went wrong.
+
+    def _train_again(self, batch: Batch) -> int:
+        """Returns the number of the step."""
+        lr = self._actions.before_step(self.state, self._plan.lr(self.state.step))
+        self._step(batch, lr, self.state.step + 1)
+        self.state.count_step(self._plan.steps_per_epoch)
+        return self.state.step
+
+    def _repeat(self, said: str, bad_step: int) -> Iterator[Batch]:
+        """The batches from the last checkpoint before `bad_step` on; none where there is no such checkpoint."""
+        if not self.can_repeat:
+            return
+        start = self._saving.latest()
+        if self._workers.world.rank > 0:  # rank 0 keeps the checkpoints
+            start = receive_checkpoint(self._workers.broadcast)
+        elif self._workers.world.size > 1:
+            send_checkpoint(self._workers.broadcast, start, self._step.strategy.remote.names)
+        if start is None or start.step >= bad_step:
+            return
+        if self._profiling:
+            self._profiling.break_off()
+        self._say(f"{said}; repeating it from step {start.step} to find where it began")
+        self._rewind(start)
+        with closing(self._batches()) as batches:
+            yield from batches
+
+    def _rewind(self, checkpoint: Checkpoint) -> None:
+        self.state = snapshot.restore(checkpoint, self._step)
+        self._recorder = self._build_recorder()
+
+    def _build_recorder(self) -> Recorder:
+        plan = self._plan
+        log_interval = min(plan.log.every_steps or 1, plan.steps_per_epoch)
+        return Recorder(
+            self._meter, self.state.epoch_sums, self.state.window_sums, log_interval, plan.total_steps
+        )  # fmt: skip
+
+    def _say(self, text: str) -> None:
+        self._callbacks.notify("on_message", text)
+
+    def _progress(self, step: int) -> Progress:
+        total = self._plan.total_steps
+        return Progress(step=step, epoch=self.state.epoch, total_steps=total, gpu_memory=self._gpu_memory.read())

@@ -1,0 +1,66 @@
+"""Computes batch-norm statistics anew, for weights that were not trained with those that are there."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Dict, List
+
+from mxtrain.data.loading.loader import Consumer
+from mxtrain.engine.backend import STATISTICS, nd
+from mxtrain.engine.parameter_names import role_of
+from mxtrain.model.parameters import distinct_parameters
+from mxtrain.process.heartbeat import HEARTBEAT
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.loader import BatchLoader
+    from mxtrain.training.step import TrainingStep
+    from mxtrain.types import Batch
+
+
+def recompute_statistics(step: TrainingStep, loader: BatchLoader) -> None:
+    """Replaces each moving mean and variance by its mean over the batches of one training epoch, weighted by their
+    samples. Collective. The gradients and the random state of the devices change; parameters do not.
+
+    Source: `torch.optim.swa_utils.update_bn`, which weighs all batches alike.
+    """
+    strategy = step.strategy
+    parameters = distinct_parameters(strategy.network)
+    moving = {
+        name: array for name, array in strategy.values.items()
+        if role_of(name) in STATISTICS and parameters[name].lr_mult != 0
+    }  # fmt: skip
+    if not moving:
+        return
+    sums = {name: nd.zeros_like(array) for name, array in moving.items()}
+    kept: Dict[int, Dict[str, nd.NDArray]] = {}
+    total = 0
+    with closing(loader.epoch(0, 0, Consumer([strategy], step.store, strategy.look_ahead))) as batches:
+        for number, batch in enumerate(batches, start=1):
+            HEARTBEAT.begin_batch()
+            # A pass makes `kept * before + (1 - kept) * statistic of the batch` of a statistic, where `kept` follows
+            # from the momentum of the layer and the parts of the batch: two passes from 0 and from 1 tell it.
+            found = _after(step, batch, number, moving, 0.0)
+            if batch.global_size not in kept:
+                ones = _after(step, batch, number, moving, 1.0)
+                kept[batch.global_size] = {name: ones[name] - zero for name, zero in found.items()}
+            for name, value in found.items():
+                sums[name] += value / (1 - kept[batch.global_size][name]) * batch.global_size
+            total += batch.global_size
+            nd.waitall()  # a batch at a time: nothing else bounds what is under way
+    for name, array in moving.items():
+        (sums[name] / total).copyto(array)
+    strategy.publish(list(moving))
+
+
+def _after(
+    step: TrainingStep, batch: Batch, number: int, moving: Dict[str, nd.NDArray], before: float
+) -> Dict[str, nd.NDArray]:  # fmt: skip
+    """The statistics after a pass that begins with all of them at `before`."""
+    names: List[str] = list(moving)
+    for array in moving.values():
+        array[:] = before
+    step.strategy.publish(names)
+    step.seed_random(number, step.store.world.rank)
+    step.strategy.forward_backward(batch)
+    nd.waitall()  # MXNet's engine does not know that a backward pass writes statistics
+    return {name: array.copy() for name, array in moving.items()}

@@ -1,0 +1,1 @@
+"""Images: reading, augmentation, and the tasks on them."""

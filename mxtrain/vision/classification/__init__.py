@@ -1,0 +1,1 @@
+"""Images with a class each: datasets and networks."""

@@ -1,0 +1,171 @@
+"""CIFAR-10 and CIFAR-100 in their binary version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Dict, List, Tuple
+
+import numpy as np
+from typing_extensions import Literal
+
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.problems import (
+    CANNOT_OPEN,
+    STRICT,
+    WRONG_CHECKSUM,
+    DataPlace,
+    DataPlaces,
+    Findings,
+    Problem,
+    attempt,
+    refuse_labels,
+)
+from mxtrain.data.loading.official import refuse_missing, verify
+from mxtrain.data.loading.public_files import PublicDataset
+from mxtrain.data.loading.regular_files import exists, open_regular, read_text
+from mxtrain.data.loading.sources import MemorySource
+from mxtrain.files.regular_files import MAX_BYTES
+from mxtrain.files.text_lines import split_lines
+from mxtrain.types import PathText
+from mxtrain.vision.images.dataset import Dataset
+from mxtrain.vision.images.memory import split_in_memory
+from mxtrain.vision.images.settings import Augment
+
+_HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
+_PIXELS = 3 * 32 * 32
+
+
+class _Cifar(PublicDataset, Dataset):
+    """Base of both: files of labels and 3 x 32 x 32 pixels, one after the other."""
+
+    verify_checksum: bool = True
+    """Refuse files that are not the official ones; false for your own files in the same format."""
+    augment: Augment = Augment(crop_padding=4, flip=True)
+
+    root: PathText
+    option: ClassVar[str]
+    folder: ClassVar[str]
+    num_labels: ClassVar[int]
+    train_sha1: ClassVar[Dict[str, str]]
+    test_sha1: ClassVar[Dict[str, str]]
+
+    def _label_column(self) -> int:
+        return 0
+
+    def _class_names(self, root: Path) -> List[str]:
+        raise NotImplementedError
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.fetch()
+        root = self._find()
+        class_names = self._class_names(root)
+        images, labels, places = self._read_files(root, self.train_sha1, len(class_names), findings)
+        test = self._read_files(root, self.test_sha1, len(class_names), findings)
+        return split_in_memory(self, images, labels, class_names, MemorySource(*test), places)
+
+    def _find(self) -> Path:
+        given = Path(self.root)
+        names = [*self.train_sha1, *self.test_sha1]
+        root, missing = given, names
+        for root in (given / self.folder, given):
+            missing = [name for name in names if not exists(root / name)]
+            if not missing:
+                return root
+            if len(missing) < len(names):  # some of them: this is the folder that was meant
+                break
+        remark = f"Unpack the binary version; its folder '{self.folder}' may stay."
+        refuse_missing(self.option, root, missing, _HOME, remark)
+
+    def _read_files(
+        self, root: Path, files: Dict[str, str], num_classes: int, findings: Findings
+    ) -> Tuple[np.ndarray, np.ndarray, DataPlaces]:
+        tables, kept = [], []
+        for name, checksum in files.items():
+            path = str(root / name)
+            table = self._read_table(Path(path), checksum, findings)
+            places = DataPlaces([path], np.arange(len(table)), are_records=True)
+            sentence = f"'{path}' holds the label {{label}}; allowed are 0 to {num_classes - 1}."
+            kept.append(refuse_labels(findings, table[:, self._label_column()], num_classes, places, sentence))
+            tables.append(table if len(kept[-1]) == len(table) else table[kept[-1]])
+        label_N = np.concatenate([table[:, self._label_column()] for table in tables])
+        image_NCHW = np.concatenate([table[:, self.num_labels :] for table in tables]).reshape(-1, 3, 32, 32)
+        file_N = np.repeat(np.arange(len(tables)), list(map(len, tables)))
+        paths = [str(root / name) for name in files]
+        return image_NCHW, label_N, DataPlaces(paths, np.concatenate(kept), file_N, are_records=True)
+
+    def _read_table(self, path: Path, checksum: str, findings: Findings) -> np.ndarray:
+        """The bytes of a file, a row for each image; those of its whole images where it is cut off."""
+        row = self.num_labels + _PIXELS
+        with open_regular(path) as (file, size):
+            if not size or size % row or size > MAX_BYTES:
+                findings.refuse(Problem(
+                    CANNOT_OPEN, DataPlace(str(path)),
+                    f"'{path}' is truncated or damaged: {size} bytes are not a whole number of images of {row} bytes "
+                    f"each. Fetch it again from {_HOME}.",
+                ))  # fmt: skip
+                size = min(size, MAX_BYTES) // row * row
+            content = file.read(size)
+        if self.verify_checksum:
+            attempt(findings, DataPlace(str(path)), lambda: verify(path, content, checksum, _HOME), WRONG_CHECKSUM)
+        return np.frombuffer(content, np.uint8).reshape(-1, row)
+
+
+class Cifar10(_Cifar):
+    """50,000 small photographs to train on and 10,000 to test on, 3 x 32 x 32, 10 classes.
+
+    Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009).
+    """
+
+    root: PathText = "data/cifar10"
+    """Folder of the .bin files, or of the `cifar-10-batches-bin` that holds them; by default in the folder that
+    MXTRAIN_DATA names, else in data/."""
+
+    option: ClassVar[str] = "cifar10"
+    published_as: ClassVar[str] = "cifar10"
+    folder: ClassVar[str] = "cifar-10-batches-bin"
+    num_labels: ClassVar[int] = 1
+    train_sha1: ClassVar[Dict[str, str]] = {
+        "data_batch_1.bin": "aadd24acce27caa71bf4b10992e9e7b2d74c2540",
+        "data_batch_2.bin": "c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
+        "data_batch_3.bin": "1dd00a74ab1d17a6e7d73e185b69dbf31242f295",
+        "data_batch_4.bin": "aab85764eb3584312d3c7f65fd2fd016e36a258e",
+        "data_batch_5.bin": "26e2849e66a845b7f1e4614ae70f4889ae604628",
+    }
+    test_sha1: ClassVar[Dict[str, str]] = {"test_batch.bin": "67eb016db431130d61cd03c7ad570b013799c88c"}
+
+    def _class_names(self, root: Path) -> List[str]:
+        return ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+
+
+class Cifar100(_Cifar):
+    """50,000 small photographs to train on and 10,000 to test on, 3 x 32 x 32, 100 classes in 20 groups.
+
+    Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009).
+    """
+
+    root: PathText = "data/cifar100"
+    """Folder of the .bin files, or of the `cifar-100-binary` that holds them; by default in the folder that
+    MXTRAIN_DATA names, else in data/."""
+    labels: Literal["fine", "coarse"] = "fine"
+    """fine = 100 classes, coarse = 20."""
+
+    option: ClassVar[str] = "cifar100"
+    published_as: ClassVar[str] = "cifar100"
+    folder: ClassVar[str] = "cifar-100-binary"
+    num_labels: ClassVar[int] = 2
+    train_sha1: ClassVar[Dict[str, str]] = {"train.bin": "e207cd2e05b73b1393c74c7f5e7bea451d63e08e"}
+    test_sha1: ClassVar[Dict[str, str]] = {"test.bin": "8fb6623e830365ff53cf14adec797474f5478006"}
+
+    def _label_column(self) -> int:
+        return 0 if self.labels == "coarse" else 1  # the coarse label comes first
+
+    def _class_names(self, root: Path) -> List[str]:
+        count = 20 if self.labels == "coarse" else 100
+        path = root / f"{self.labels}_label_names.txt"  # comes with the official files
+        names = list(filter(None, split_lines(read_text(path)))) if path.is_file() else []
+        return names if len(names) == count else [f"class {label}" for label in range(count)]

@@ -1,0 +1,136 @@
+"""Any of GluonCV's classification networks, by its name there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Sequence, Tuple, TypeVar
+
+import pydantic
+
+from mxtrain.errors import ConfigError, nearest
+from mxtrain.model.base import Model
+from mxtrain.types import Shape
+from mxtrain.vision.networks.gluoncv_names import CLASSIFICATION_NAMES, gluoncv_name, sizes_of
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+T = TypeVar("T")
+
+OURS = {
+    "classes": "the number of classes comes from the dataset",
+    "num_classes": "the number of classes comes from the dataset",
+    "ctx": "devices are set by parallel.devices",
+    "root": "the folder is models/ in the one that the variable MXNET_HOME names",
+}
+"""Arguments of GluonCV's functions that the description gives elsewhere."""
+
+
+def no_such_network(kind: str, name: str, known: Sequence[str]) -> str:
+    """The message for a name that GluonCV does not have.
+
+    Args:
+        kind: of networks, such as "classification".
+        name: what was typed.
+        known: names of this kind.
+    """
+    near = " or ".join(f"'{found}'" for found in nearest(name, known, 3))
+    meant = f" Did you mean {near}?" if near else ""
+    return f"GluonCV has no {kind} network '{name}'.{meant} There are {len(known)}: {', '.join(known)}"
+
+
+class GluonCVModel(Model):
+    """Base of the descriptions of GluonCV's networks: further arguments, and errors that say what to type."""
+
+    taken: ClassVar[Mapping[str, str]] = OURS
+    """Arguments of GluonCV's that the description gives elsewhere -> where."""
+
+    name: str
+    options: Dict[str, Any] = {}
+
+    @property
+    def published_name(self) -> str:
+        """See `Model.published_name`."""
+        return f"gluoncv:{self.name}"
+
+    @pydantic.field_validator("options")
+    @classmethod
+    def _free_options(cls, options: Dict[str, Any]) -> Dict[str, Any]:
+        for key in options:
+            if key in cls.taken:
+                raise ValueError(f"'{key}' is not an option here: {cls.taken[key]}. Remove model.options.{key}")
+            if key.startswith("pretrained") and options[key]:
+                raise ValueError(
+                    f"pretrained weights are not an option. Remove model.options.{key} and type "
+                    "model.weights=pretrained, model.weights=gluoncv:NAME or model.weights=PATH"
+                )
+        return options
+
+    def _built(self, name: str, build: Callable[[], T]) -> T:
+        """Calls `build`, with errors that say what to type.
+
+        Raises:
+            ConfigError: GluonCV is not installed, or refuses an option.
+        """
+        try:
+            return build()
+        except ImportError as error:
+            raise ConfigError(
+                f"GluonCV's {name} needs the package gluoncv, which cannot be imported ({error}). Type pip install "
+                "gluoncv 'numpy<1.24', or choose another model, e.g. model=resnet."
+            ) from error
+        except (TypeError, ValueError, KeyError, AssertionError) as error:
+            if not self.options:
+                raise
+            raise ConfigError(
+                f"model.options={dict(self.options)}: GluonCV's {name} refuses them: {error}. Remove or correct "
+                "the option, e.g. model.options={}."
+            ) from error
+
+
+class GluonCV(GluonCVModel):
+    """A network of GluonCV's model zoo; its parameter names are GluonCV's, so weights can be exchanged.
+
+    `weights=pretrained` starts from those that GluonCV publishes.
+    """
+
+    tasks: ClassVar[Tuple[str, ...]] = ("classification", "regression")
+
+    name: str = "resnet18_v1"
+    """GluonCV's name, e.g. resnet50_v1b, mobilenetv3_small, cifar_resnet20_v1, densenet121."""
+    options: Dict[str, Any] = {}
+    """Further arguments of GluonCV's function of that name, e.g. {thumbnail: true} for resnet18_v1."""
+
+    @classmethod
+    def hint_for(cls, word: str) -> str:
+        """See `Model.hint_for`."""
+        name = gluoncv_name(word)
+        return f"It is one of GluonCV's networks: write model.name={name}." if name else ""
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _known_name(cls, name: str) -> str:
+        if name not in CLASSIFICATION_NAMES:
+            raise ValueError(no_such_network("classification", name, CLASSIFICATION_NAMES))
+        return name
+
+    def input_shape(self, native: Shape) -> Shape:
+        """Three channels, and the native size where the network takes it, else the usual or next one that it takes."""
+        sizes = sizes_of(self.name)
+        height, width = native[-2:]
+        if sizes.only or min(height, width) < sizes.least or height == width == sizes.usual:
+            return (3, sizes.usual, sizes.usual)
+        return (3, *(-(-side // sizes.multiple) * sizes.multiple for side in (height, width)))
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        """The network, uninitialised.
+
+        Raises:
+            ConfigError: GluonCV is not installed, or refuses an option.
+        """
+
+        def build() -> gluon.HybridBlock:
+            from mxtrain.vision.networks import gluoncv as gluoncv_zoo
+
+            return gluoncv_zoo.build(self.name, num_classes, dict(self.options))
+
+        return self._built(self.name, build)

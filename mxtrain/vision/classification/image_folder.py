@@ -1,0 +1,184 @@
+"""Images in one folder per class."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Collection, Dict, List, Sequence
+
+import numpy as np
+
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.problems import (
+    EMPTY_CLASS,
+    LISTED_TWICE,
+    STRICT,
+    UNDECODABLE_TEXT,
+    UNKNOWN_CLASS,
+    DataPlace,
+    Findings,
+    Problem,
+    attempt,
+)
+from mxtrain.data.loading.regular_files import FileId, composed, exists, files_in, id_of, is_hidden, nearest_there
+from mxtrain.data.loading.split_folders import find_splits
+from mxtrain.errors import DataError
+from mxtrain.types import PathText
+from mxtrain.vision.images.decoded import DecodedDataset
+from mxtrain.vision.images.files import EXTENSIONS, ImageFiles, find_images
+
+
+class ImageFolder(DecodedDataset):
+    """Image files in `root/train/CLASS/` with `root/val/` and `root/test/` beside, or all in `root/CLASS/`.
+
+    Other usual names of splits are understood (`training_set`, `Valid`, `dev`; see `split_folders`). The classes are
+    the folder names in alphabetical order. Splits that are missing are carved out of the training images by
+    `val_fraction` and `test_fraction`, seeded and stratified.
+    """
+
+    root: PathText = "data/image_folder"
+    """Folder of the files; by default in the folder that MXTRAIN_DATA names, else in data/."""
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        root = Path(self.root)
+        if not exists(root) or not root.is_dir():
+            raise DataError(
+                f"dataset=image_folder: there is no folder '{root}'.{nearest_there(root)} It must hold one folder "
+                f"per class with images, or train/CLASS/ with val/CLASS/ beside. Name yours with dataset.root=FOLDER."
+            )
+        roots = find_roots(root, "dataset=image_folder")
+        class_names = _list_classes(roots["train"], findings)
+        finder = _ClassFinder(root, roots.values(), class_names, findings)
+        found = {name: finder.list_split(folder) for name, folder in roots.items()
+                 if name == "train" or _has_classes(folder, findings)}  # fmt: skip
+        return self.make_splits(
+            (found["train"], found["train"].label_N), found.get("val"), found.get("test"), class_names, findings
+        )
+
+
+def find_roots(root: Path, option: str) -> Dict[str, Path]:
+    """The folder with the class folders of each split; only "train", the root itself, where there are no splits.
+
+    A folder called `train` with images, beside other folders, is a class (a vehicle) and no split.
+    """
+    splits = find_splits(root, option)
+    others = set(_folders_in(root)) - {path.name for path in splits.values()}
+    return {"train": root} if not splits or (others and _holds_images(splits["train"])) else splits
+
+
+def _holds_images(folder: Path) -> bool:
+    """Returns True if a folder holds images itself, not only in folders below."""
+    return any(name.lower().endswith(EXTENSIONS) for name in files_in(folder))
+
+
+def _has_classes(folder: Path, findings: Findings) -> bool:
+    """Refuses a split that holds images but no class folders, as the test images of competitions."""
+    if _folders_in(folder) or not _holds_images(folder):
+        return True
+    fact = f"'{folder}' holds images, but no class folders, so the classes of the images are unknown."
+    remedy = "Sort them into CLASS folders, or move the folder elsewhere: `predict` reads images without classes."
+    findings.refuse(Problem(EMPTY_CLASS, DataPlace(str(folder)), fact, remedy))
+    return False
+
+
+def _refuse_folders_of_classes(folder: Path, names: Sequence[str]) -> None:
+    """Refuses a root whose folders all hold the same folders and no images: classes are one level below."""
+    inside = [set(_folders_in(folder / name)) for name in names]
+    if len(names) > 1 and len(inside[0]) > 1 and all(one == inside[0] for one in inside):
+        if not any(_holds_images(folder / name) for name in names):
+            held = ", ".join(f"{name}/" for name in sorted(inside[0])[:5])
+            raise DataError(
+                f"dataset=image_folder: the folders {', '.join(f'{name}/' for name in names[:5])} in '{folder}' hold "
+                f"no images, but all the same folders ({held}), so these seem to be the classes. Type "
+                f"dataset.root={folder / names[0]}, or rename the folders train/, val/ and test/ if they are splits."
+            )
+
+
+def _list_classes(folder: Path, findings: Findings) -> List[str]:
+    names = _folders_in(folder)
+    if len(names) < 2:
+        held = f"only one, '{names[0]}'" if names else "none"
+        remedy = "Sort the images into CLASS folders, or name another folder with dataset.root=FOLDER."
+        below = folder / names[0] if names else folder
+        if names and len(_folders_in(below)) > 1 and not _holds_images(below):  # as archives are unpacked
+            remedy = f"That one holds folders itself: type dataset.root={below} if these are the classes or the splits."
+        raise DataError(
+            f"dataset=image_folder: '{folder}' must hold one folder for each of at least two classes, but holds {held}"
+            f". {remedy}"
+        )
+    _refuse_folders_of_classes(folder, names)
+    for name in names:
+        place = DataPlace(str(folder / name))
+        attempt(findings, place, partial(require_utf8, name, f"The class folder in '{folder}'"), UNDECODABLE_TEXT)
+    return names
+
+
+def _folders_in(folder: Path) -> List[str]:
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not is_hidden(entry.name))
+
+
+def require_utf8(name: str, what: str) -> None:
+    """Raises: DataError: a name of bytes that are no UTF-8, which no JSON, table or image could hold."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+        raise DataError(f"{what} is called '{shown}', which is no UTF-8. Rename it.") from None
+
+
+class _ClassFinder:
+    """Lists the images of each class, each real file once: links may lead anywhere, also round in circles."""
+
+    def __init__(
+        self, root: Path, roots: Collection[Path], class_names: Sequence[str], findings: Findings
+    ) -> None:  # fmt: skip
+        self._class_names, self._findings = class_names, findings
+        self._seen: Dict[FileId, Path] = {}
+        folders = [root, *roots, *(folder / name for folder in roots for name in class_names)]
+        self._known = {id_of(folder) for folder in folders if folder.is_dir()}
+        """Folders that a class never takes images from by a link: the root, the splits and the classes themselves."""
+
+    def list_split(self, folder: Path) -> ImageFiles:
+        """The images in `folder/CLASS/`.
+
+        Raises:
+            DataError: a class is unknown or empty, or an image was seen before, in another class or split.
+        """
+        names = _folders_in(folder)
+        name_of = {composed(name): name for name in names}
+        called = [name if name in names else name_of.get(composed(name), name) for name in self._class_names]
+        unknown = sorted(set(names) - set(called))
+        self._findings.refuse(*(
+            Problem(
+                UNKNOWN_CLASS, DataPlace(str(folder / name)),
+                f"'{folder}' holds the class '{name}', which the training images do not have.",
+                f"Theirs are: {', '.join(self._class_names[:20])}.",
+            ) for name in unknown
+        ))  # fmt: skip
+        paths: List[Path] = []
+        labels: List[int] = []
+        for label, name in enumerate(called):
+            place, is_there = DataPlace(str(folder / name)), (folder / name).is_dir()
+            found = find_images(folder / name, self._known, self._findings) if is_there else []
+            if not found:
+                fact = f"The class folder {place} holds no images (files ending in {', '.join(EXTENSIONS)})."
+                self._findings.refuse(Problem(EMPTY_CLASS, place, fact, "Add some, or remove the folder."))
+            for path, number in found:
+                before = self._seen.setdefault(number, path)
+                if before != path:
+                    fact = (
+                        f"'{path}' and '{before}' are the same file, by a link: an image has one class, and is either "
+                        "trained on or measured."
+                    )
+                    self._findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Remove one of the two."))
+                    continue
+                paths.append(path)
+                labels.append(label)
+        return ImageFiles(paths, np.asarray(labels))

@@ -1,0 +1,130 @@
+"""Lists of images with boxes, and RecordIO files of the same, as MXNet and GluonCV have them.
+
+Legend: R boxes, D columns of `boxes.Column`.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import ClassVar, Dict, List, Literal, Mapping, Optional, Union
+
+import numpy as np
+
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, attempt
+from mxtrain.data.loading.regular_files import exists, refuse_shared
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.types import PathText
+from mxtrain.vision.detection.box_faults import TOLERANCE, refuse_wrong_boxes
+from mxtrain.vision.detection.box_table import BoxTable
+from mxtrain.vision.detection.boxed_classes import ClassNames, choose_class_names
+from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
+from mxtrain.vision.images.list_file import ListedBoxes, read_list, read_records
+
+_LAYOUT = "It must hold train.lst or train.rec, or what dataset.train_list names."
+_MOST_NORMALIZED = 1.5
+"""A coordinate above is one of pixels: shares of an image are at most 1, up to mistakes."""
+_TOLERANCE = 0.02
+"""By which a share may be below 0 or above 1."""
+
+
+class ImageList(BoxedFiles):
+    """`root/train.lst` with a line for each image, or `root/train.rec` with a record; val and test beside.
+
+    A line is `INDEX A B ... class left top right bottom ... PATH` with tabs: see `image.list_file`.
+    """
+
+    option: ClassVar[str] = "dataset=image_list"
+
+    root: PathText = "data/image_list"
+    train_list: str = "auto"
+    """The file in `root` of what is trained on, .lst or .rec; auto = train.rec or train.lst."""
+    val_list: Optional[str] = "auto"
+    """That of validation; auto = val.rec or val.lst where it is there; None = `val_fraction` of the training images.
+    """
+    test_list: Optional[str] = "auto"
+    """That of a test split; auto likewise, None = there is none."""
+    images: str = ""
+    """The folder in `root` that the paths in .lst files begin in."""
+    normalized: Union[Literal["auto"], bool] = "auto"
+    """If true, coordinates are shares of width and height, otherwise pixels; auto = shares if none is above 1.5."""
+    classes: ClassNames = []
+    """Names in the order of their numbers; empty = the lines of `root/classes.txt`, or else the numbers."""
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        root = self.require_root(_LAYOUT)
+        names = choose_class_names(self.classes, root)
+        listed: Dict[str, ListedBoxes] = {}
+        for split, given in (("train", self.train_list), ("val", self.val_list), ("test", self.test_list)):
+            path = self._path(root, split, given)
+            if path is None:
+                continue
+            read = functools.partial(read_records, path, findings) if path.suffix.lower() == ".rec" else (
+                functools.partial(read_list, path, root / self.images, findings))  # fmt: skip
+            found = attempt(findings, DataPlace(str(path)), read)
+            if found is not None:
+                listed[split] = found
+        refuse_shared({split: [one.path] for split, one in listed.items()}, findings)
+        if not names:
+            names = _numbered(listed)
+        is_normalized = self._is_normalized(listed)
+        found_splits = {
+            split: self._split(one, len(names), is_normalized, findings) for split, one in listed.items()
+        }  # fmt: skip
+        return self.make_splits(found_splits, names, range(len(names)), findings)
+
+    def _path(self, root: Path, split: str, given: Optional[str]) -> Optional[Path]:
+        """The list of a split; None where there is none."""
+        if given is None:
+            return None
+        if given != "auto":
+            path = root / given
+            if not exists(path):
+                names = sorted(file.name for ending in ("lst", "rec") for file in root.glob(f"*.{ending}"))
+                hint = f"{did_you_mean(given, names)} There are: {', '.join(names)}." if names else ""
+                raise DataError(f"dataset.{split}_list={given}: there is no file '{path}'.{hint}")
+            return path
+        there = [path for path in (root / f"{split}.rec", root / f"{split}.lst") if exists(path)]
+        if not there and split == "train":
+            raise DataError(f"{self.option}: '{root}' holds no train.lst or train.rec. Name yours with "
+                            "dataset.train_list=FILE.")  # fmt: skip
+        return there[0] if there else None
+
+    def _is_normalized(self, listed: Mapping[str, ListedBoxes]) -> bool:
+        if self.normalized != "auto":
+            return self.normalized
+        edges = np.concatenate([one.object_R6[:, 1:5].ravel() for one in listed.values()] or [np.zeros(0)])
+        return bool(np.nan_to_num(edges, nan=0.0).max(initial=0.0) <= _MOST_NORMALIZED)
+
+    def _split(
+        self, listed: ListedBoxes, num_classes: int, is_normalized: bool, findings: Findings
+    ) -> Optional[BoxedSplit]:
+        """The images of a list with the boxes that can be learned from."""
+        stays_R = listed.refuse_classes(num_classes, findings)
+        edge_R4 = listed.object_R6[:, 1:5]
+        size_R2 = np.full((len(edge_R4), 2), 1.0 if is_normalized else np.nan)
+        tolerance = _TOLERANCE if is_normalized else TOLERANCE
+        stays_R &= refuse_wrong_boxes(edge_R4, size_R2, listed, findings, self.mends, tolerance)
+        if self.normalized == "auto" and not is_normalized:
+            stays_R &= listed.refuse_shares(findings)
+        kept_R6 = listed.object_R6[stays_R]
+        area_R = (kept_R6[:, 3:5] - kept_R6[:, 1:3]).prod(axis=1)
+        row_RD = np.column_stack([kept_R6[:, 1:5], kept_R6[:, 0], kept_R6[:, 5], area_R])
+        table = BoxTable.grouped(
+            listed.picture_R[stays_R], row_RD, len(listed.encoded), is_normalized=is_normalized
+        )  # fmt: skip
+        return BoxedSplit(listed.encoded, listed.ids, table) if len(listed.encoded) else None
+
+
+def _numbered(listed: Mapping[str, ListedBoxes]) -> List[str]:
+    """As many classes as the training list has, named by their numbers."""
+    train = listed.get("train")
+    class_R = np.zeros(0) if train is None else train.object_R6[:, 0]
+    right_R = class_R[(class_R >= 0) & (class_R < 1 << 20)]
+    return [str(number) for number in range(int(right_R.max(initial=0)) + 1)]

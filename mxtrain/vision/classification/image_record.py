@@ -1,0 +1,79 @@
+"""Images packed into RecordIO files, as `python -m mxtrain.vision.images.make_record` or MXNet's im2rec makes them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import List, Optional
+
+import numpy as np
+
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.loading.regular_files import read_text, refuse_shared
+from mxtrain.errors import DataError
+from mxtrain.files.text_lines import BLANKS, split_lines
+from mxtrain.types import PathText
+from mxtrain.vision.images.decoded import DecodedDataset
+from mxtrain.vision.images.record_file import RecordFile
+
+
+class ImageRecord(DecodedDataset):
+    """`root/PREFIX_train.rec`, and beside it `_val.rec`, `_test.rec`, an .idx for each and `_classes.txt`, if any.
+
+    Missing splits are carved out of the training records, missing class names are numbers; both read every label first.
+    """
+
+    root: PathText = "data/image_record"
+    """Folder of the files; by default in the folder that MXTRAIN_DATA names, else in data/."""
+    prefix: str = "images"
+    """Beginning of the file names; '' = train.rec, val.rec, test.rec and classes.txt."""
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        train_path = self._path("train.rec")
+        if not os.path.lexists(train_path):
+            raise DataError(
+                f"dataset=image_record: there is no file '{train_path}'. Make it from a folder of images with\n"
+                f"    python -m mxtrain.vision.images.make_record FOLDER {self.root}/{self.prefix or 'images'}\n"
+                "or name yours with dataset.root=FOLDER dataset.prefix=NAME (for NAME_train.rec; '' for train.rec)."
+            )
+        class_names = self._read_class_names()
+        train = RecordFile(train_path, len(class_names or ()), findings)
+        val, test = (self._open_split(name, class_names, findings) for name in ("val.rec", "test.rec"))
+        refuse_shared({part: [records.path] for part, records in (("train", train), ("val", val), ("test", test))
+                       if records is not None}, findings)  # fmt: skip
+        needs_labels = class_names is None or val is None or (test is None and self.test_fraction > 0)
+        label_N = train.read_labels() if needs_labels else np.empty(0, np.int32)
+        if class_names is None:
+            class_names = [str(label) for label in range(int(label_N.max()) + 1)]
+            for records in (train, val, test):
+                if records is not None:
+                    records.num_classes = len(class_names)
+        if len(class_names) < 2:
+            raise DataError(f"'{train_path}' has a single class; at least two are needed to learn to tell them apart.")
+        return self.make_splits((train, label_N), val, test, class_names, findings)
+
+    def _path(self, ending: str) -> Path:
+        return Path(self.root) / (f"{self.prefix}_{ending}" if self.prefix else ending)
+
+    def _open_split(
+        self, ending: str, class_names: Optional[List[str]], findings: Findings
+    ) -> Optional[RecordFile]:  # fmt: skip
+        path = self._path(ending)
+        return RecordFile(path, len(class_names or ()), findings) if os.path.lexists(path) else None
+
+    def _read_class_names(self) -> Optional[List[str]]:
+        path = self._path("classes.txt")
+        if not os.path.lexists(path):
+            return None
+        names = [line.strip(BLANKS) for line in split_lines(read_text(path)) if line.strip()]
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise DataError(f"'{path}' names the class '{twice[0]}' twice. Give each class a name of its own.")
+        return names

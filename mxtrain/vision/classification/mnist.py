@@ -1,0 +1,225 @@
+"""MNIST and Fashion-MNIST in their IDX files, gzipped or not."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import ClassVar, Dict, List, Optional, Tuple
+
+import numpy as np
+
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.problems import (
+    MISSING_COUNTERPART,
+    STRICT,
+    WRONG_CHECKSUM,
+    DataPlace,
+    DataPlaces,
+    Findings,
+    NothingLeft,
+    Problem,
+    attempt,
+    refuse_labels,
+)
+from mxtrain.data.loading.official import refuse_missing, verify
+from mxtrain.data.loading.public_files import PublicDataset
+from mxtrain.data.loading.regular_files import exists, open_regular
+from mxtrain.data.loading.sources import MemorySource
+from mxtrain.errors import DataError
+from mxtrain.types import PathText
+from mxtrain.vision.images.dataset import Dataset
+from mxtrain.vision.images.memory import split_in_memory
+from mxtrain.vision.images.settings import Augment
+
+_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_IMAGE_MAGIC, _LABEL_MAGIC = 0x803, 0x801
+_LARGEST_RATIO = 1033
+"""Bytes that a byte can become when it is unpacked: deflate packs 258 into two bits."""
+
+
+class Mnist(PublicDataset, Dataset):
+    """60,000 handwritten digits to train on and 10,000 to test on, 1 x 28 x 28.
+
+    Source: LeCun, Bottou, Bengio, Haffner, "Gradient-Based Learning Applied to Document Recognition" (1998).
+    """
+
+    root: PathText = "data/mnist"
+    """Folder of the four official files, as they are or unpacked; by default in the folder that MXTRAIN_DATA names,
+    else in data/."""
+    verify_checksum: bool = True
+    """Refuse files whose content is not the official one; false for your own files in the same format."""
+    augment: Augment = Augment(crop_padding=2)
+
+    option: ClassVar[str] = "mnist"
+    published_as: ClassVar[str] = "mnist"
+    home: ClassVar[str] = "http://yann.lecun.com/exdb/mnist/"
+    class_names: ClassVar[List[str]] = [str(digit) for digit in range(10)]
+    # Of the unpacked content, so that repacked files pass.
+    md5: ClassVar[Dict[str, str]] = {
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    }
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.fetch()
+        paths = self._find()
+        train = self._read_pair(paths[0], paths[1], findings)
+        test = self._read_pair(paths[2], paths[3], findings)
+        if train is None or test is None:
+            raise NothingLeft(f"'{self.root}' holds damaged files.")
+        if train[0].shape[1:] != test[0].shape[1:]:
+            raise DataError(f"'{paths[0]}' and '{paths[2]}' hold images of different sizes; they must agree.")
+        images, labels, places = train
+        return split_in_memory(self, images, labels, self.class_names, MemorySource(*test), places)
+
+    def _find(self) -> List[Path]:
+        root = Path(self.root)
+        candidates = [[root / name, root / f"{name}.gz"] for name in _FILES]
+        missing = [str(pair[1].name) for pair in candidates if not any(map(exists, pair))]
+        if missing:
+            refuse_missing(self.option, root, missing, self.home, "They may stay gzipped.")
+        return [next(path for path in pair if exists(path)) for pair in candidates]
+
+    def _read_pair(
+        self, image_path: Path, label_path: Path, findings: Findings
+    ) -> Optional[Tuple[np.ndarray, np.ndarray, DataPlaces]]:
+        image_NHW = self._read(image_path, _IMAGE_MAGIC, "images", findings)
+        label_N = self._read(label_path, _LABEL_MAGIC, "labels", findings)
+        if image_NHW is None or label_N is None:
+            return None
+        count = min(len(image_NHW), len(label_N))
+        if len(image_NHW) != len(label_N):
+            findings.refuse(Problem(
+                MISSING_COUNTERPART, DataPlace(str(image_path), record=count),
+                f"'{image_path}' holds {len(image_NHW)} images but '{label_path}' {len(label_N)} labels; "
+                "they must agree.",
+            ))  # fmt: skip
+        num_classes = len(self.class_names)
+        sentence = f"'{label_path}' holds the label {{label}}; allowed are 0 to {num_classes - 1}."
+        label_places = DataPlaces([str(label_path)], np.arange(count), are_records=True)
+        kept = refuse_labels(findings, label_N[:count], num_classes, label_places, sentence)
+        if len(kept) < len(image_NHW):
+            image_NHW, label_N = image_NHW[kept], label_N[kept]
+        return image_NHW[:, None], label_N, DataPlaces([str(image_path)], kept, are_records=True)
+
+    def _read(self, path: Path, magic: int, what: str, findings: Findings) -> Optional[np.ndarray]:
+        def read() -> Tuple[bytes, np.ndarray]:
+            content = _read_content(path, magic, what)
+            return content, parse_idx(content, path, magic, what)
+
+        place = DataPlace(str(path))
+        found = attempt(findings, place, read)
+        if found is None:
+            return None
+        content, array = found
+        if self.verify_checksum:
+            checksum = self.md5[path.name[:-3] if path.suffix == ".gz" else path.name]
+            attempt(findings, place, lambda: verify(path, content, checksum, self.home), WRONG_CHECKSUM)
+        return array
+
+
+class FashionMnist(Mnist):
+    """60,000 images of clothing to train on and 10,000 to test on, 1 x 28 x 28.
+
+    Source: Xiao, Rasul, Vollgraf, "Fashion-MNIST" (2017).
+    """
+
+    root: PathText = "data/fashion_mnist"
+    augment: Augment = Augment(crop_padding=2, flip=True)
+
+    option: ClassVar[str] = "fashion_mnist"
+    published_as: ClassVar[str] = "fashion_mnist"
+    home: ClassVar[str] = "https://github.com/zalandoresearch/fashion-mnist"
+    class_names: ClassVar[List[str]] = [
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    ]
+    md5: ClassVar[Dict[str, str]] = {
+        "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+        "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+        "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+        "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+    }
+
+
+def parse_idx(content: bytes, path: Path, magic: int, what: str) -> np.ndarray:
+    """The array in an unpacked IDX file.
+
+    Args:
+        content: The file's bytes.
+        path: For messages.
+        magic: The number that the file must begin with; its last byte is the number of dimensions.
+        what: For messages: `images` or `labels`.
+
+    Returns:
+        uint8, (N, H, W) or (N,); read only.
+
+    Raises:
+        DataError: It begins otherwise, or is shorter or longer than its header says.
+    """
+    num_dims = magic & 0xFF
+    header = 4 * (1 + num_dims)
+    found = struct.unpack(">I", content[:4])[0] if len(content) >= 4 else None
+    if found != magic or len(content) < header:
+        begin = content[:4].hex() or "nothing"
+        raise DataError(
+            f"'{path}' is not an IDX file of {what}: it must begin with the bytes {magic:08x}, not {begin}. "
+            "A download that failed often leaves a web page under this name: fetch the file again."
+        )
+    shape, expected = _shape_and_size(content, num_dims)
+    if len(content) != expected or 0 in shape[1:]:
+        raise DataError(
+            f"'{path}' is truncated or damaged: its header says {shape[0]} {what}, which take {expected} bytes, but it "
+            f"holds {len(content)}. Fetch the file again."
+        )
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def _shape_and_size(head: bytes, num_dims: int) -> Tuple[Tuple[int, ...], int]:
+    """The array's shape, and the bytes of the whole unpacked file, as its header gives them."""
+    shape = struct.unpack_from(f">{num_dims}I", head, 4)
+    return shape, 4 * (1 + num_dims) + math.prod(shape)
+
+
+def _read_content(path: Path, magic: int, what: str) -> bytes:
+    """The unpacked file, or as much of it as shows what is wrong: no more than its header and its size allow.
+
+    Raises:
+        DataError: it cannot be read or unpacked, or what its header says cannot be in it.
+    """
+    num_dims = magic & 0xFF
+    header = 4 * (1 + num_dims)
+    is_packed = path.suffix == ".gz"
+    with open_regular(path) as (file, size):
+        try:
+            stream = gzip.GzipFile(fileobj=file) if is_packed else file
+            head = stream.read(header)
+            if len(head) < header or int.from_bytes(head[:4], "big") != magic:
+                return head  # refused by the caller, which compares
+            shape, expected = _shape_and_size(head, num_dims)
+            if is_packed and expected > size * _LARGEST_RATIO:
+                raise DataError(
+                    f"'{path}' is truncated or damaged: its header says {shape[0]} {what}, which take {expected} "
+                    f"bytes, more than can be in {size} packed ones. Fetch the file again."
+                )
+            return head + stream.read((expected if is_packed else min(expected, size)) - header + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DataError(f"'{path}' is truncated or not gzipped ({error}). Fetch the file again.") from error

@@ -1,0 +1,1 @@
+"""Boxes of objects in images: datasets, networks, losses, metrics and the task."""

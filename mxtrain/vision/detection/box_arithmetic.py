@@ -1,0 +1,184 @@
+"""Arithmetic of boxes on the device: functions of MXNet's `F`, for graphs and for arrays. Imports no MXNet. The same on
+the host is in `box_geometry`.
+
+Legend: B batch, N boxes of an image, M true boxes of an image, K chosen boxes, D columns of `boxes.Column`. Edges are
+left, top, right, bottom in pixels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence, Tuple
+
+from mxtrain.vision.detection.boxes import Column, Flag
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+
+INSIDE_CROWD = 0.5
+"""A box with more than this share of its area in a crowd's region is neither background nor an object."""
+REGION_IOU = 0.5
+"""A region holds the object that it covers best, from this intersection over union on."""
+REGION_VARIANCES = (0.1, 0.1, 0.2, 0.2)
+"""Offsets from regions to objects are divided by these (x, y, width, height), which makes them about equally large.
+Source: as GluonCV."""
+TINY = 1e-12
+"""Lower limit of divisors."""
+_FARTHEST = 1e6
+
+
+def columns_of(F: OperatorModule, array: Array, begin: int, end: Optional[int]) -> Array:
+    """Columns from `begin` up to `end` of the last axis."""
+    return F.slice_axis(array, axis=-1, begin=begin, end=end)
+
+
+def common_areas(F: OperatorModule, edge_BN4: Array, edge_BM4: Array) -> Array:
+    """The area that each box has in common with each true one, in pixels, (B, N, M)."""
+    sides = []
+    for low, high in ((0, 2), (1, 3)):
+        begins, ends = (
+            [_side(F, edge_BN4, place), F.transpose(_side(F, edge_BM4, place), axes=(0, 2, 1))] for place in (low, high)
+        )  # fmt: skip
+        sides.append(F.relu(F.broadcast_minimum(*ends) - F.broadcast_maximum(*begins)))
+    return sides[0] * sides[1]
+
+
+def _side(F: OperatorModule, edge_BN4: Array, at: int) -> Array:
+    return columns_of(F, edge_BN4, at, at + 1)
+
+
+def areas(F: OperatorModule, edge_BN4: Array) -> Array:
+    """Areas of boxes in pixels, (B, N)."""
+    return F.prod(columns_of(F, edge_BN4, 2, 4) - columns_of(F, edge_BN4, 0, 2), axis=2)
+
+
+class Matches(NamedTuple):
+    """The true box that each box covers best.
+
+    Attributes:
+        iou_BN: intersection over union with it; 0 where no object is touched.
+        place_BN: its place among the true boxes, from 0.
+        in_crowd_BN: 1 where the box lies in a crowd's region, else 0.
+    """
+
+    iou_BN: Array
+    place_BN: Array
+    in_crowd_BN: Array
+
+
+def is_thing(F: OperatorModule, box_BMD: Array) -> Array:
+    """1 for rows that are boxes of single objects and have an area, else 0, (B, M)."""
+    flags, kind = (columns_of(F, box_BMD, at, at + 1) for at in (Column.FLAGS, Column.CLASS))
+    sides = columns_of(F, box_BMD, 2, 4) - columns_of(F, box_BMD, 0, 2)
+    return F.squeeze(kind >= 0, axis=2) * F.squeeze(flags < Flag.CROWD, axis=2) * F.min(sides > 0, axis=2)
+
+
+def match_boxes(F: OperatorModule, edge_BN4: Array, box_BMD: Array) -> Matches:
+    """Finds the true box that each box covers best.
+
+    Args:
+        edge_BN4: edges of the boxes.
+        box_BMD: true boxes; crowds are no match, see `Matches.in_crowd_BN`.
+    """
+    edge_BM4 = columns_of(F, box_BMD, 0, 4)
+    common_BNM = common_areas(F, edge_BN4, edge_BM4)
+    area_BN1, area_B1M = F.expand_dims(areas(F, edge_BN4), axis=2), F.expand_dims(areas(F, edge_BM4), axis=1)
+    union_BNM = F.broadcast_sub(F.broadcast_add(area_BN1, area_B1M), common_BNM)
+    thing_B1M = F.expand_dims(is_thing(F, box_BMD), axis=1)
+    iou_BNM = F.broadcast_mul(common_BNM / at_least_tiny(F, union_BNM), thing_B1M)
+    crowd_B1M = F.transpose(columns_of(F, box_BMD, Column.FLAGS, Column.FLAGS + 1) >= Flag.CROWD, axes=(0, 2, 1))
+    covered_BNM = F.broadcast_div(F.broadcast_mul(common_BNM, crowd_B1M), at_least_tiny(F, area_BN1))
+    return Matches(F.max(iou_BNM, axis=2), F.argmax(iou_BNM, axis=2), F.max(covered_BNM, axis=2) > INSIDE_CROWD)
+
+
+def at_least_tiny(F: OperatorModule, array: Array) -> Array:
+    """The sizes, none below `TINY`: a box without any covers nothing."""
+    return F.broadcast_maximum(array, F.ones_like(array) * TINY)
+
+
+def take_rows(F: OperatorModule, array_BNC: Array, place_BK: Array) -> Array:
+    """Rows of each sample by their places, (B, K, C).
+
+    Args:
+        array_BNC: rows.
+        place_BK: places of rows in their sample, from 0.
+    """
+    sample_B1 = F.reshape(F.contrib.arange_like(place_BK, axis=0), shape=(-1, 1))
+    sample_BK = F.broadcast_like(F.cast(sample_B1, "int32"), place_BK)
+    return F.gather_nd(array_BNC, F.stack(sample_BK, F.cast(place_BK, "int32"), axis=0))
+
+
+def near(F: OperatorModule, edge: Array) -> Array:
+    """Edges of boxes without those of a diverged network, which are 0: ROIAlign reads memory that is none at a place
+    that is not a number."""
+    # A comparison with NaN is false.
+    return F.where(F.abs(edge) < _FARTHEST, edge, F.zeros_like(edge))
+
+
+def centre_and_size(F: OperatorModule, edge: Array) -> Tuple[Array, Array]:
+    """Centres and sizes of boxes, (..., 2) each."""
+    low, high = columns_of(F, edge, 0, 2), columns_of(F, edge, 2, 4)
+    return (low + high) * 0.5, high - low
+
+
+def offsets_to(F: OperatorModule, edge_BN4: Array, true_BN4: Array, variances: Sequence[float]) -> Array:
+    """Returns the offsets of boxes from their true boxes, (B, N, 4): distance of centres over the box's size, and
+    logarithm of the ratio of sizes, both divided by `variances`.
+
+    Source: Girshick et al., "Rich Feature Hierarchies for Accurate Object Detection" (2014), appendix C.
+    """
+    (centre, size), (true_centre, true_size) = (centre_and_size(F, one) for one in (edge_BN4, true_BN4))
+    size, true_size = at_least_tiny(F, size), at_least_tiny(F, true_size)
+    moved = (true_centre - centre) / size * (1.0 / variances[0])
+    return F.concat(moved, F.log(true_size / size) * (1.0 / variances[2]), dim=2)
+
+
+def apply_offsets(
+    F: OperatorModule, edge: Array, offset: Array, variances: Sequence[float], max_log_scale: float
+) -> Array:  # fmt: skip
+    """Moves boxes by offsets: the inverse of `offsets_to`. Returns edges (..., 4).
+
+    Args:
+        edge: of the boxes (..., 4).
+        offset: (..., 4), which broadcasts over boxes.
+        variances: what offsets were divided by.
+        max_log_scale: a side grows or shrinks at most by the exponential of this.
+    """
+    centre, size = centre_and_size(F, edge)
+    centre = F.broadcast_add(F.broadcast_mul(columns_of(F, offset, 0, 2) * variances[0], size), centre)
+    log_scale = columns_of(F, offset, 2, 4) * variances[2]
+    half = F.broadcast_mul(F.exp(F.clip(log_scale, -max_log_scale, max_log_scale)), size) * 0.5
+    return F.concat(centre - half, centre + half, dim=-1)
+
+
+def max_positives(num_samples: int, positive_fraction: float) -> int:
+    """The quota of positives of a sample: at least one, of which MXNet's `topk` would make all if it were none."""
+    return max(round(num_samples * positive_fraction), 1)
+
+
+def sampling_keys(
+    F: OperatorModule, positive_BN: Array, negative_BN: Array, noise_BN: Array, num_samples: int,
+    positive_fraction: float,
+) -> Array:  # fmt: skip
+    """Keys (B, N) whose `num_samples` largest are a random sample with a quota of positives.
+
+    | key | row |
+    | --- | --- |
+    | 3 to 4 | a positive within the quota |
+    | 2 to 3 | a negative |
+    | 1 to 2 | a positive beyond the quota |
+    | 0 | neither |
+
+    A sample by the largest of given random numbers is the same wherever it is computed, and for any division of a
+    batch; GluonCV shuffles with the device's own generator.
+
+    Args:
+        positive_BN, negative_BN: 1 for rows of that kind, else 0.
+        noise_BN: random numbers from 0 to 1.
+        num_samples: rows of a sample.
+        positive_fraction: the largest share of positives among them; one may always be there.
+    """
+    quota = max_positives(num_samples, positive_fraction)
+    key_BN = positive_BN * (noise_BN + 1)
+    least_B1 = columns_of(F, F.topk(key_BN, k=quota, ret_typ="value", axis=1), quota - 1, quota)
+    within_BN = positive_BN * F.broadcast_greater_equal(key_BN, least_B1)
+    return key_BN + negative_BN * (noise_BN + 2) + within_BN * 2

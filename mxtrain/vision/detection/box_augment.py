@@ -1,0 +1,296 @@
+"""Random changes of images with boxes: which part of an image is seen, mirrored or not, and in which colours.
+
+All is chosen in an image's own pixels, so that an image is resized once.
+
+Legend: C channels, H height, W width, T trials, M boxes of an image.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.loading.randomness import beta, bits, uniform
+from mxtrain.types import Fraction, NamedInt, NonNegativeFloat, Positive, PositiveFloat, Range
+from mxtrain.vision.detection.box_geometry import intersections_over_unions
+from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.images.transforms.base import AreaShare, DatasetTransform
+from mxtrain.vision.images.transforms.chain import AugmentSettings
+from mxtrain.vision.images.transforms.colors import colour_matrix, recoloured
+from mxtrain.vision.images.view import Rectangle, Window
+
+NUM_TRIALS = 50
+_EDGE = 1e-6
+
+
+class AugmentStream(NamedInt):
+    """Positions in a sample's random stream. Values are part of the results: never renumber them."""
+
+    FLIP = 0
+    EXPAND = 1
+    RATIO = 2
+    DOWN = 3
+    RIGHT = 4
+    CROP = 5
+    BRIGHTNESS = 6
+    CONTRAST = 8
+    SATURATION = 10
+    HUE = 12
+    """These four: whether, and by how much."""
+    MOSAIC = 14
+    CENTRE_X = 15
+    CENTRE_Y = 16
+    PARTNER = 17
+    """And the two after it."""
+    TILE = 20
+    TILE_DOWN = 21
+    TILE_RIGHT = 22
+    MIX_PARTNER = 23
+    TRIAL = 24
+    """And those after it, four for each trial."""
+
+
+class Mosaic(DatasetTransform):
+    """Puts parts of four images side by side; the cut and expand are not used there."""
+
+    share: Fraction = 0.5
+    """Share of the samples."""
+    scale: Range[AreaShare] = [0.4, 1.0]
+    """Smallest and largest share of an image's width or height that is seen."""
+    epochs: Optional[Positive] = None
+    """The first epochs that have it; null = all."""
+
+    def settings(self) -> Dict[str, object]:
+        return {"mosaic": self.share, "mosaic_scale": self.scale, "mix_epochs": self.epochs}
+
+
+class BlendPictures(DatasetTransform):
+    """Blends each image with another one; boxes of both count by their shares."""
+
+    alpha: PositiveFloat = 1.5
+    """Of the Beta distribution of the shares."""
+    epochs: Optional[Positive] = None
+    """The first epochs that have it; null = all."""
+
+    def settings(self) -> Dict[str, object]:
+        return {"mixup": self.alpha, "mix_epochs": self.epochs}
+
+
+class Expand(DatasetTransform):
+    """Places half of the images in a larger one of the mean's colour."""
+
+    ratio: Annotated[float, pydantic.Field(ge=1, le=16)] = 4.0
+    """Its sides are up to so many times as long."""
+
+    def settings(self) -> Dict[str, object]:
+        return {"expand": self.ratio}
+
+
+class BoxCrop(DatasetTransform):
+    """Cuts out a part that covers some box well enough."""
+
+    min_iou: List[Fraction] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
+    """Least intersection over union, one of these at random, or nothing is cut off."""
+    scale: Range[AreaShare] = [0.3, 1.0]
+    """Smallest and largest share of width and height of a part, before its aspect is changed."""
+    aspect: Range[PositiveFloat] = [0.5, 2.0]
+    """Smallest and largest change of the ratio of width to height."""
+
+    def settings(self) -> Dict[str, object]:
+        return {"crop_min_iou": self.min_iou, "crop_scale": self.scale, "crop_aspect": self.aspect}
+
+
+class BoxAugment(AugmentSettings):
+    """Random changes of training images and their boxes; every draw is a function of (seed, epoch, sample index).
+
+    Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2; mosaic: Bochkovskiy et al., "YOLOv4"
+    (2020); mixup: Zhang et al., "Bag of Freebies for Training Object Detection Neural Networks" (2019), section 3.1.
+    """
+
+    off: ClassVar[Mapping[str, object]] = {
+        "expand": 1.0, "crop_min_iou": [], "flip": False, "brightness": 0.0, "contrast": 0.0, "saturation": 0.0,
+        "hue": 0.0,
+    }  # fmt: skip
+    kept: ClassVar[Tuple[str, ...]] = ("min_visible",)
+    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {
+        "mosaic": Mosaic, "mixup": BlendPictures, "expand": Expand, "box_crop": BoxCrop,
+    }  # fmt: skip
+
+    expand: Annotated[float, pydantic.Field(ge=1, le=16)] = 4.0
+    """Half of the images are placed in a larger one of the mean's colour, whose sides are up to so many times as
+    long; 1 = off."""
+    crop_min_iou: List[Fraction] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
+    """A part is cut out that covers some box at least so well (intersection over union), by one of these at random, or
+    nothing is cut off; empty = off."""
+    crop_scale: Range[AreaShare] = [0.3, 1.0]
+    """Smallest and largest share of width and height of a part, before its aspect is changed."""
+    crop_aspect: Range[PositiveFloat] = [0.5, 2.0]
+    """Smallest and largest change of the ratio of width to height."""
+    min_visible: Fraction = 0.1
+    """Boxes of which less can be seen are left out, and those whose centre is cut off."""
+    flip: bool = True
+    """Mirror left-right with probability one half."""
+    brightness: Fraction = 0.125
+    """Half of the images get brighter or darker by up to this, where white is 1; 0 = off."""
+    contrast: Fraction = 0.5
+    """Likewise: values are multiplied by up to 1 more or less this."""
+    saturation: Fraction = 0.5
+    """Likewise for the distance from grey."""
+    hue: Annotated[float, pydantic.Field(ge=0, le=0.5)] = 0.05
+    """Likewise: colours are turned by up to this share of the circle."""
+    mosaic: Fraction = 0.0
+    """Share of the samples that are made of parts of four images, side by side; the cut and expand are not used
+    there."""
+    mosaic_scale: Range[AreaShare] = [0.4, 1.0]
+    """Smallest and largest share of an image's width or height that is seen in a mosaic."""
+
+    mixup: NonNegativeFloat = 0.0
+    """Alpha of the Beta distribution by which each image is blended with another one, both as large as they are, and
+    boxes of both count by it; 0 = off. Mosaics are not blended."""
+    mix_epochs: Optional[Positive] = None
+    """The first epochs, which have mosaics and mixup; later ones have neither. None = all."""
+
+    @property
+    def capacity(self) -> int:
+        """The largest number of images whose boxes one sample has."""
+        return 4 if self.mosaic else 2 if self.mixup else 1
+
+    def mixes_pictures(self, epoch: int) -> bool:
+        """Returns True if samples of an epoch, from 0, may be of several images."""
+        return self.mix_epochs is None or epoch < self.mix_epochs
+
+    def mix_share(self, seed: int, epoch: int, index: int) -> float:
+        """Returns the weight of the sample's own image in a blend."""
+        return float(beta(seed, epoch, np.array([index]), self.mixup)[0])
+
+    def draws(self, seed: int, epoch: int, index: int, number: int = 0) -> np.ndarray:
+        """The random numbers of a sample, from 0 to 1, as `At` says.
+
+        Args:
+            seed: of the run.
+            epoch: counts from 0.
+            index: of the sample.
+            number: of the image in a mosaic, from 0.
+        """
+        key = int(bits(seed, epoch, np.array([index]), VisionDraw.BOX_SAMPLE + number)[0])
+        return uniform(key, 0, np.arange(AugmentStream.TRIAL + 4 * NUM_TRIALS), VisionDraw.BOX_SAMPLE)
+
+    def is_mosaic(self, share: np.ndarray) -> bool:
+        """Returns True if a sample is made of four images."""
+        return bool(share[AugmentStream.MOSAIC] < self.mosaic)
+
+    def is_flipped(self, share: np.ndarray) -> bool:
+        """Returns True if an image is mirrored."""
+        return self.flip and bool(share[AugmentStream.FLIP] < 0.5)
+
+    def window(self, share: np.ndarray, size: Tuple[int, int], edge_M4: np.ndarray) -> Window:
+        """Returns the visible part of an image, in its own pixels.
+
+        Args:
+            share: of `draws`.
+            size: (width, height).
+            edge_M4: the boxes of single objects in it.
+        """
+        width, height = size
+        canvas: Window = (0.0, 0.0, float(width), float(height))
+        if self.expand > 1 and share[AugmentStream.EXPAND] < 0.5:
+            more = share[AugmentStream.RATIO] * (self.expand - 1)
+            left, top = -share[AugmentStream.RIGHT] * more * width, -share[AugmentStream.DOWN] * more * height
+            canvas = (left, top, left + (1 + more) * width, top + (1 + more) * height)
+        chosen = int(share[AugmentStream.CROP] * (len(self.crop_min_iou) + 1))
+        if chosen == len(self.crop_min_iou):
+            return canvas
+        return self._crop(share, canvas, size, edge_M4, self.crop_min_iou[chosen])
+
+    def _crop(
+        self, share: np.ndarray, canvas: Window, size: Tuple[int, int], edge_M4: np.ndarray, min_iou: float
+    ) -> Window:  # fmt: skip
+        """The first of some random parts of the canvas that shows what it must; the canvas where none does."""
+        share_T4 = share[AugmentStream.TRIAL :].reshape(NUM_TRIALS, 4)
+        low, high = self.crop_scale
+        scale_T = low + (high - low) * share_T4[:, 0]
+        # Aspects that do not fit into the canvas at this scale are not drawn.
+        least_T, most_T = np.maximum(self.crop_aspect[0], scale_T**2), np.minimum(self.crop_aspect[1], scale_T**-2.0)
+        aspect_T = np.where(most_T > least_T, least_T + (most_T - least_T) * share_T4[:, 1], 1.0)
+        room_2 = np.array([canvas[2] - canvas[0], canvas[3] - canvas[1]])
+        side_T2 = np.stack([scale_T * np.sqrt(aspect_T), scale_T / np.sqrt(aspect_T)], axis=1).clip(0, 1) * room_2
+        begin_T2 = np.array(canvas[:2]) + share_T4[:, 2:] * (room_2 - side_T2)
+        window_T4 = np.concatenate([begin_T2, begin_T2 + side_T2], axis=1)
+        shown_T2 = np.minimum(window_T4[:, 2:], np.array(size)) - np.maximum(window_T4[:, :2], 0.0)
+        fits_T = (shown_T2 >= 1).all(axis=1)  # a part of the canvas may show nothing of the image
+        if len(edge_M4):
+            fits_T &= _covers(window_T4, edge_M4, min_iou)
+        found = np.flatnonzero(fits_T)
+        return tuple(window_T4[found[0]].tolist()) if len(found) else canvas
+
+    def tile_window(self, share: np.ndarray, size: Tuple[int, int], aspect: float) -> Window:
+        """Returns the visible part of an image in a mosaic: at most the largest part of that aspect (width to
+        height)."""
+        width, height = size
+        low, high = self.mosaic_scale
+        part = low + (high - low) * share[AugmentStream.TILE]
+        unit = min(width, height * aspect) * part
+        side_x, side_y = max(unit, _EDGE), max(unit / aspect, _EDGE)
+        left = share[AugmentStream.TILE_RIGHT] * (width - side_x)
+        top = share[AugmentStream.TILE_DOWN] * (height - side_y)
+        return left, top, left + side_x, top + side_y
+
+    def recoloured(self, share: np.ndarray, image_CHW: np.ndarray) -> np.ndarray:
+        """An image, white is 255, in other colours.
+
+        All four changes are linear, so they are one: one pass over the image, and values are cut off at black and
+        white once.
+        """
+        colour_34 = self._colours(share)
+        if colour_34 is None:
+            return image_CHW
+        return recoloured(image_CHW, colour_34)
+
+    def _colours(self, share: np.ndarray) -> Optional[np.ndarray]:
+        """Three rows of four: what of red, green, blue and of 1 is in each; None where nothing is changed."""
+        amounts = {
+            at: (2 * share[at + 1] - 1) * most for at, most in (
+                (AugmentStream.BRIGHTNESS, self.brightness), (AugmentStream.CONTRAST, self.contrast),
+                (AugmentStream.SATURATION, self.saturation), (AugmentStream.HUE, self.hue),
+            ) if share[at] < 0.5 and most
+        }  # fmt: skip
+        if not amounts:
+            return None
+        contrast = 1 + amounts.get(AugmentStream.CONTRAST, 0.0)
+        saturation, hue = 1 + amounts.get(AugmentStream.SATURATION, 0.0), amounts.get(AugmentStream.HUE, 0.0)
+        matrix_33 = contrast * colour_matrix(saturation, hue)
+        added = contrast * 255 * amounts.get(AugmentStream.BRIGHTNESS, 0.0)
+        return np.concatenate([matrix_33, np.full((3, 1), added)], axis=1)
+
+
+def tiles(share: np.ndarray, height: int, width: int) -> List[Rectangle]:
+    """The four parts of a mosaic, around a centre that is away from the edges."""
+    x, y = (
+        min(max(round((0.25 + 0.5 * share[at]) * length), 1), length - 1)
+        for at, length in ((AugmentStream.CENTRE_X, width), (AugmentStream.CENTRE_Y, height))
+    )
+    return [
+        Rectangle(0, 0, x, y), Rectangle(x, 0, width - x, y), Rectangle(0, y, x, height - y),
+        Rectangle(x, y, width - x, height - y),
+    ]  # fmt: skip
+
+
+def partners(share: np.ndarray, count: int) -> Sequence[int]:
+    """Three other images of a mosaic, of so many; an image may come twice."""
+    return [int(share[AugmentStream.PARTNER + number] * count) for number in range(3)]
+
+
+def mix_partner(share: np.ndarray, index: int, count: int) -> int:
+    """The other image that one of so many is blended with; the same where there is none."""
+    return (index + 1 + int(share[AugmentStream.MIX_PARTNER] * (count - 1))) % count
+
+
+def _covers(window_T4: np.ndarray, edge_M4: np.ndarray, min_iou: float) -> np.ndarray:
+    """Returns a mask of windows that contain the centre of a box and cover enough of it, (T,)."""
+    iou_TM = intersections_over_unions(window_T4, edge_M4)
+    centre_M2 = (edge_M4[:, :2] + edge_M4[:, 2:]) / 2
+    shows_TM = ((centre_M2 >= window_T4[:, None, :2]) & (centre_M2 < window_T4[:, None, 2:])).all(axis=-1)
+    return (shows_TM & (iou_TM >= min_iou)).any(axis=1)

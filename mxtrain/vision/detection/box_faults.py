@@ -1,0 +1,227 @@
+"""Finds faults of boxes, and refuses or mends them.
+
+Legend: R boxes of a file, M boxes of an image.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.problems import (
+    BOX_OUTSIDE,
+    EMPTY_BOX,
+    INVERTED_BOX,
+    NOT_A_NUMBER,
+    NOTHING_TO_LEARN,
+    DataPlace,
+    Findings,
+    Problem,
+)
+from mxtrain.vision.detection.boxes import Column, Flag, has_area
+
+TOLERANCE = 1.0
+"""Pixels by which a box may reach beyond its image: annotators round. It is cut off in silence."""
+_SHARE_TOLERANCE = 0.02
+"""By which a share may be below 0 or above 1."""
+REMEDY = (
+    "Correct it, or type dataset.wrong_boxes=mend to have boxes cut off at the edges of their images, and those left "
+    "out of which nothing is left."
+)
+
+SIZE_REMEDY = "Boxes are in pixels of the image as it is seen, upright. Correct the size, and the boxes."
+
+
+class BoxNotes(Protocol):
+    """Description of boxes by their file format, for messages."""
+
+    def place(self, index: int) -> DataPlace:
+        """The place of a box in its file."""
+
+    def shown(self, index: int) -> str:
+        """The box as its file has it, e.g. `[x, y, width, height] = [1, 2, 3, 4]`."""
+
+
+def find_faults(edge_R4: np.ndarray, size_R2: np.ndarray, tolerance: float = TOLERANCE) -> Dict[str, np.ndarray]:
+    """Returns masks of invalid boxes, (R,), by kind; no box has two kinds.
+
+    Args:
+        edge_R4: left, top, right, bottom.
+        size_R2: width and height of each one's image; NaN = unknown.
+        tolerance: how far a box may reach beyond it.
+    """
+    is_number_R = np.isfinite(edge_R4).all(axis=1)
+    side_R2 = edge_R4[:, 2:] - edge_R4[:, :2] if is_number_R.all() else _sides(edge_R4)
+    is_inverted_R = is_number_R & (side_R2 < 0).any(axis=1)
+    is_empty_R = is_number_R & ~is_inverted_R & (side_R2 == 0).any(axis=1)
+    is_outside_R = is_number_R & ~is_inverted_R & ~is_empty_R & (excess(edge_R4, size_R2) > tolerance)
+    return {
+        NOT_A_NUMBER: ~is_number_R, INVERTED_BOX: is_inverted_R, EMPTY_BOX: is_empty_R, BOX_OUTSIDE: is_outside_R,
+    }  # fmt: skip
+
+
+def _sides(edge_R4: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        return edge_R4[:, 2:] - edge_R4[:, :2]
+
+
+def excess(edge_R4: np.ndarray, size_R2: np.ndarray) -> np.ndarray:
+    """Returns the distance by which each box exceeds its image; 0 if it does not, or if the size is unknown."""
+    with np.errstate(invalid="ignore"):
+        beyond_R2 = edge_R4[:, 2:] - size_R2
+    return np.maximum(np.nan_to_num(beyond_R2, nan=0.0, posinf=np.inf).max(axis=1), -edge_R4[:, :2].min(axis=1)).clip(0)
+
+
+def are_corners(edge_R4: np.ndarray, size_R2: np.ndarray, least_share: float = 0.2) -> bool:
+    """Returns True if boxes that were read as left, top, width and height can only be two opposite corners: the left
+    top one first in all of them, or in none.
+
+    Args:
+        edge_R4: left, top, and these plus the third and the fourth number.
+        size_R2: width and height of each one's image; NaN = unknown.
+        least_share: so many reach beyond their images as they were read, at least; all fit as corners.
+    """
+    is_known_R = np.isfinite(edge_R4).all(axis=1) & np.isfinite(size_R2).all(axis=1)
+    edge_R4, size_R2 = edge_R4[is_known_R], size_R2[is_known_R]
+    if len(edge_R4) < 3:
+        return False
+    corner_R4 = as_corners(edge_R4)
+    fits = (corner_R4[:, 2:] >= corner_R4[:, :2]).all() and (excess(corner_R4, size_R2) <= TOLERANCE).all()
+    return bool(fits and (excess(edge_R4, size_R2) > TOLERANCE).mean() >= least_share)
+
+
+def are_shares(edge_R4: np.ndarray) -> bool:
+    """Returns True if boxes are shares of the width and the height of their images, and no pixels: all numbers lie
+    between 0 and 1, and are not just these."""
+    return len(edge_R4) > 0 and bool(in_unit_square(edge_R4).all() and (edge_R4 != np.floor(edge_R4)).any())
+
+
+def in_unit_square(number_RN: np.ndarray) -> np.ndarray:
+    """Mask of the rows in which all numbers lie between 0 and 1, (R,)."""
+    with np.errstate(invalid="ignore"):
+        return ((number_RN >= -_SHARE_TOLERANCE) & (number_RN <= 1 + _SHARE_TOLERANCE)).all(axis=1)
+
+
+def as_corners(edge_R4: np.ndarray) -> np.ndarray:
+    """The left, top, right and bottom of boxes that were read as left, top, width and height, and are two corners.
+    Where the right bottom one is the first in all of them, the corners change places."""
+    first_R2, second_R2 = edge_R4[:, :2], edge_R4[:, 2:] - edge_R4[:, :2]
+    is_reversed = len(edge_R4) > 0 and bool((second_R2 <= first_R2).all())
+    return np.concatenate([second_R2, first_R2] if is_reversed else [first_R2, second_R2], axis=1)
+
+
+def fault_text(kind: str, edge_4: np.ndarray, size_2: np.ndarray) -> str:
+    """Describes the fault of a box, as the end of a sentence."""
+    if kind == BOX_OUTSIDE:
+        width, height = size_2
+        far = float(excess(edge_4[None], size_2[None])[0])
+        if width == height == 1:
+            return f"reaches {far:.4g} beyond 0 to 1"
+        return f"reaches {far:.4g} pixels beyond its image of {width:g} x {height:g}"
+    return {NOT_A_NUMBER: "holds a number that is not finite", INVERTED_BOX: "ends before it begins",
+            EMPTY_BOX: "has no width or no height"}[kind]  # fmt: skip
+
+
+def size_fact(place: DataPlace, size: Tuple[int, int], said_2: np.ndarray) -> str:
+    """Says that an image of that (width, height) has another than its annotation says; empty if it has not."""
+    if not np.isfinite(said_2).all() or tuple(said_2) == tuple(size):
+        return ""
+    said = " x ".join(f"{side:g}" for side in said_2)
+    return f"{place} has {size[0]} x {size[1]} pixels, and where its boxes are, {said} are said."
+
+
+def refuse_wrong_boxes(
+    edge_R4: np.ndarray, size_R2: np.ndarray, notes: BoxNotes, findings: Findings, mends: bool,
+    tolerance: float = TOLERANCE,
+) -> np.ndarray:  # fmt: skip
+    """Refuses boxes that nothing can be learned from.
+
+    An empty box is left out of training in silence: COCO's own files have two.
+
+    Args:
+        edge_R4: left, top, right, bottom of all boxes of a file.
+        size_R2: width and height of each one's image; NaN = unknown.
+        notes: of them.
+        findings: gets each that is wrong.
+        mends: whether those that reach beyond their image stay, and the others are left out in silence.
+        tolerance: see `find_faults`.
+
+    Returns:
+        Which stay, (R,).
+    """
+    faults = find_faults(edge_R4, size_R2, tolerance)
+    stays_R = np.ones(len(edge_R4), bool)
+    refused: List[Problem] = []
+    for kind, wrong_R in faults.items():
+        is_mended = mends or kind == EMPTY_BOX
+        for index in np.flatnonzero(wrong_R).tolist():
+            place = notes.place(index)
+            fact = f"{place}: the box {notes.shown(index)} {fault_text(kind, edge_R4[index], size_R2[index])}."
+            if is_mended:
+                findings.remark(Problem(kind, place, fact, "It is left out." if kind == EMPTY_BOX else REMEDY))
+            else:
+                refused.append(Problem(kind, place, fact, REMEDY))
+        if not (mends and kind == BOX_OUTSIDE):
+            stays_R &= ~wrong_R
+    refuse_all(findings, refused, "boxes")
+    return stays_R
+
+
+def refuse_all(findings: Findings, problems: List[Problem], what: str) -> None:
+    """Refuses problems of any kinds; training says the first and how many there are."""
+    if problems:
+        more = f" ({len(problems):,} such {what})" if problems[1:] else ""
+        first = problems[0]
+        findings.refuse(*problems, sentence=f"{first.fact[:-1]}{more}. {first.remedy}".rstrip())
+
+
+def cut(row_MD: np.ndarray, width: float, height: float) -> np.ndarray:
+    """Boxes cut off at the edges of their image, without those of which nothing is left."""
+    row_MD = row_MD.copy()
+    row_MD[:, :4] = np.clip(row_MD[:, :4], 0, [width, height, width, height])
+    return row_MD[has_area(row_MD)]
+
+
+def refuse_useless_boxes(
+    name: str, row_RD: np.ndarray, class_names: Sequence[str], place: DataPlace, option: str, crowd_remedy: str,
+    findings: Findings,
+) -> None:  # fmt: skip
+    """Refuses a training split without boxes, or whose boxes are all crowd regions, and warns of each class of which
+    nothing is trained or measured.
+
+    Args:
+        name: of the split: train, val or test.
+        row_RD: boxes, with the columns of `boxes.Column`.
+        class_names: one per class.
+        place: of the split, for messages.
+        option: chooses the dataset, for messages.
+        crowd_remedy: what to type where crowd regions are objects.
+        findings: gets what is wrong.
+
+    Raises:
+        WrongData: nothing can be learned.
+    """
+    if not len(row_RD):
+        use = "learned" if name == "train" else "measured"
+        fact = f"{option}: no image of the split {name} has a box, so nothing is {use}."
+        problem = Problem(NOTHING_TO_LEARN, place, fact, "Name annotations that have some.")
+        (findings.refuse if name == "train" else findings.warn)(problem)
+        return
+    class_R, flag_R = row_RD[:, Column.CLASS].astype(np.int64), row_RD[:, Column.FLAGS].astype(np.int64)
+    excluded = Flag.CROWD if name == "train" else Flag.CROWD | Flag.DIFFICULT
+    all_K = np.bincount(class_R, minlength=len(class_names))
+    used_K = np.bincount(class_R[flag_R & excluded == 0], minlength=len(class_names))
+    use = "learned" if name == "train" else "measured"
+    for number in np.flatnonzero((all_K > 0) & (used_K == 0)).tolist():
+        is_crowd = bool((flag_R[class_R == number] & Flag.CROWD).any())
+        what, remedy = ("crowd regions (iscrowd)", crowd_remedy) if is_crowd else ("difficult", "Write difficult as 0.")
+        fact = (
+            f"{option}: all {all_K[number]:,} boxes of the class '{class_names[number]}' in the split {name} are "
+            f"{what}, so nothing of it is {use}."
+        )
+        problem = Problem(NOTHING_TO_LEARN, place, fact, remedy)
+        if name == "train" and not used_K.any():
+            findings.refuse(problem)
+        else:
+            findings.warn(problem)

@@ -1,0 +1,83 @@
+"""Base of datasets that give the boxes of the objects in every image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Literal, Sequence, Tuple, Type
+
+from mxtrain.data.base import BaseDataset, Samples, Splits
+from mxtrain.data.signature import Signature
+from mxtrain.errors import ConfigError
+from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+from mxtrain.vision.detection.boxes import BoxAnnotations
+from mxtrain.vision.detection.signature import BoxSignature, BoxSplits
+from mxtrain.vision.images.dataset import Dataset
+from mxtrain.vision.images.files import ImageFiles, open_inputs
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.signature import ImageSignature
+from mxtrain.vision.images.transforms.chain import Annotations, AugmentSettings
+
+if TYPE_CHECKING:
+    from mxtrain.model.base import Model
+
+
+class BoxedDataset(Dataset):
+    """Base of descriptions of images with boxes. A network sees whole images, brought to `image_size`."""
+
+    signature_class: ClassVar[Type[ImageSignature]] = BoxSignature
+    tasks: ClassVar[Tuple[str, ...]] = ("detection",)
+
+    annotation_class: ClassVar[Type[BoxAnnotations]] = BoxAnnotations
+    """Rules by which rows of samples follow a geometric transform."""
+
+    augment: AugmentSettings = AugmentSettings()  # type: ignore[assignment]  # of its own annotations
+    fit: Literal["stretch", "pad"] = "stretch"
+    """Resizing of an image to `image_size`: stretch changes its aspect ratio; pad keeps it, and fills the rest at the
+    right or at the bottom."""
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        """See `BaseDataset.infer_signature`.
+
+        Raises:
+            ConfigError: the model takes images of another size than they are brought to.
+        """
+        (_, *wanted), own = model.input_shape(splits.shape), list(splits.shape[1:])
+        if wanted != own:
+            raise ConfigError(
+                f"dataset.image_size: the model takes images of {wanted[0]} x {wanted[1]}, and they are brought to "
+                f"{own[0]} x {own[1]}, boxes too. Type dataset.image_size=[{wanted[0]},{wanted[1]}]."
+            )
+        ids = list(splits.category_ids) if isinstance(splits, BoxSplits) else []
+        return BoxSignature.extending(super().infer_signature(splits, model), category_ids=ids)
+
+    def decoded_as(self, decoding: Decoding) -> BoxedDataset:
+        """See `Dataset.decoded_as`."""
+        channels, height, width = decoding.shape
+        update = {"channels": channels, "image_size": [height, width], "fit": decoding.fit}
+        return self.model_copy(update=update)
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        """See `BaseDataset.restored`; `fit` is part of what was trained."""
+        fit = ImageSignature.of(given).decoding.fit
+        if "dataset.fit" in typed and self.fit != fit:
+            raise ConfigError(
+                f"dataset.fit={self.fit}: what enters the network is part of what was trained, and {source} says "
+                f"dataset.fit={fit}. Leave it out."
+            )
+        return super().restored(given, typed, source)
+
+    def annotations(self, signature: Signature) -> Annotations:
+        return self.annotation_class()
+
+    def loader_options(self, train: bool) -> Dict[str, Any]:
+        """See `Dataset.loader_options`: sources give the size that enters the network."""
+        return {"keeps_size": True}
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        decoding = ImageSignature.of(signature).decoding
+
+        def open_source(files: List[str]) -> BoxedPictures:
+            return BoxedPictures(ImageFiles(files), None, decoding, signature.mean)
+
+        return open_inputs(names, open_source, skip_unreadable, unreadable)

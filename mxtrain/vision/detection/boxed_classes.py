@@ -1,0 +1,67 @@
+"""Names of classes of objects in images, and how they are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.loading.regular_files import exists, read_text
+from mxtrain.errors import DataError
+from mxtrain.files.text_lines import split_lines
+from mxtrain.types import Names
+
+
+def _distinct(names: List[str]) -> List[str]:
+    twice = first_twice(names)
+    if twice is not None:
+        raise ValueError(f"classes={names} names one twice: '{twice}'")
+    if not all(name.strip() for name in names):
+        raise ValueError(f"classes={names} has an empty name")
+    return names
+
+
+ClassNames = Annotated[Names, pydantic.AfterValidator(_distinct)]
+"""Names of classes as descriptions hold them."""
+
+
+def first_twice(names: Sequence[str]) -> Optional[str]:
+    """The first name that came before; None where each is another."""
+    seen = set()
+    return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
+
+
+def choose_class_names(given: Sequence[str], root: Path, default: Sequence[str] = ()) -> List[str]:
+    """The class names of the description, else the lines of `classes.txt`, else the default.
+
+    Raises:
+        DataError: the file names none, or one twice.
+    """
+    if given:
+        return list(given)
+    path = root / "classes.txt"
+    if not exists(path):
+        return list(default)
+    names = [line.strip() for line in split_lines(read_text(path)) if line.strip()]
+    twice = first_twice(names)
+    if twice is not None or not names:
+        wrong = "names no class" if twice is None else f"names the class '{twice}' twice"
+        raise DataError(f"'{path}' {wrong}. Write a name of its own for each class, one a line.")
+    return names
+
+
+class ClassIndex:
+    """Finds classes by their names, also where upper and lower case differ, unless that tells two classes apart."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        folded = [name.casefold() for name in names]
+        self._number = {name: number for number, name in enumerate(folded) if folded.count(name) == 1}
+        self._number.update({name: number for number, name in enumerate(names)})
+
+    def find(self, name: str) -> Optional[int]:
+        """The number of a class; None where there is no such one."""
+        number = self._number.get(name)
+        return self._number.get(name.casefold()) if number is None else number

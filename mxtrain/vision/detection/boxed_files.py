@@ -1,0 +1,235 @@
+"""Shared parts of detection datasets whose images are files or records.
+
+Legend: N images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.base import Samples, Splits
+from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, NothingLeft, Problem
+from mxtrain.data.loading.regular_files import FileId, composed, exists, id_of, walk
+from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.signature import Signature
+from mxtrain.types import BatchSize, Positive, shapes_of
+from mxtrain.vision.detection.box_augment import BoxAugment
+from mxtrain.vision.detection.box_faults import refuse_useless_boxes
+from mxtrain.vision.detection.box_table import BoxTable
+from mxtrain.vision.detection.boxed import BoxedDataset
+from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+from mxtrain.vision.detection.signature import BoxSplits
+from mxtrain.vision.images.decoding import EncodedImages, known_statistics
+from mxtrain.vision.images.files import EXTENSIONS
+from mxtrain.vision.images.picture_files import PictureFiles
+from mxtrain.vision.images.settings import Decoding, as_window, window_setting
+from mxtrain.vision.images.sizes import ImageSize, refuse_large_batch
+from mxtrain.vision.images.transforms.chain import Annotations
+from mxtrain.vision.segmentation.mask_pairs import refuse_shared_pictures
+
+if TYPE_CHECKING:
+    from mxtrain.model.base import Model
+
+
+def squares(sizes: object) -> object:
+    """Makes a square of each number."""
+    if isinstance(sizes, list):
+        return [[size, size] if isinstance(size, int) and not isinstance(size, bool) else size for size in sizes]
+    return sizes
+
+
+@dataclass(frozen=True)
+class BoxedSplit:
+    """The images of a split as they were found.
+
+    Attributes:
+        encoded: the images.
+        ids: device and inode of each, by which the same file is known under another name; empty for records.
+        table: their boxes.
+    """
+
+    encoded: EncodedImages
+    ids: Sequence[FileId]
+    table: BoxTable
+
+    @property
+    def pictures(self) -> Sequence[str]:
+        """The file of each; empty for records."""
+        return [self.encoded.place(index).file for index in range(len(self.ids))]
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def open(
+        self, decoding: Decoding, mean: Sequence[float], augment: BoxAugment, mends: bool, class_names: Sequence[str]
+    ) -> BoxedPictures:
+        """Returns the source of the split; arguments as in `BoxedPictures`."""
+        return BoxedPictures(
+            self.encoded, self.table, decoding, mean, augment, mends=mends, class_names=class_names
+        )  # fmt: skip
+
+
+class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are read
+    """Base of datasets of files: images of any size, and the boxes in them.
+
+    In training a network sees random parts of them, brought to `image_size`. To be measured, and for predictions, whole
+    images are.
+    """
+
+    wrong_boxes: Literal["refuse", "mend"] = "refuse"
+    """Treatment of invalid boxes and masks: refuse = training does not start; mend = boxes that exceed their image are
+    clipped, inverted and non-finite ones are dropped."""
+    image_sizes: Annotated[List[ImageSize], pydantic.BeforeValidator(squares)] = []
+    """The sizes that training draws from, a number or [height, width] each, e.g. [320,352,384]: a function of the seed,
+    the epoch and the number of the batch. Empty: `image_size`, which evaluation and prediction have in any case."""
+    image_sizes_interval: Positive = 10
+    """So many batches that follow each other have the same size."""
+    augment: BoxAugment = BoxAugment()  # type: ignore[assignment]  # of its own annotations
+    """Random changes of images and boxes in training."""
+    largest_batch: ClassVar[int] = 16
+    batch_size: BatchSize = "auto"
+    """Samples per optimizer step, over all devices and workers together; auto = 16, or fewer where there are few
+    samples."""
+    eval_batch_size: Positive = 16
+
+    remedy_if_shared: ClassVar[str] = "Move it out of one of them."
+
+    @pydantic.model_validator(mode="after")
+    def _check_sizes(self) -> BoxedFiles:
+        for size in self.image_sizes:
+            refuse_large_batch("image_sizes", size, self.channels, self.samples_per_step)
+        return self
+
+    @property
+    def mends(self) -> bool:
+        """True if wrong boxes are mended."""
+        return self.wrong_boxes == "mend"
+
+    def crowd_remedy(self) -> str:
+        """Names the setting to type if all boxes of a class are crowd regions."""
+        return "Mark them as objects in the file."
+
+    def decoding(self) -> Decoding:
+        """Returns the settings by which image files become samples."""
+        return Decoding(self.cut_shape(), window=as_window(self.window), fit=self.fit)
+
+    def decoded_as(self, decoding: Decoding) -> BoxedFiles:
+        """See `Dataset.decoded_as`."""
+        update = {"window": window_setting(decoding.window)}
+        return super().decoded_as(decoding).model_copy(update=update)  # type: ignore[return-value]
+
+    def for_model(self, model: Model) -> BoxedFiles:
+        """See `BaseDataset.for_model`: the size that it was published for."""
+        side = model.usual_side
+        if self.image_size != "auto" or side is None:
+            return self
+        return self.model_copy(update={"image_size": [side, side]})
+
+    def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
+        """See `BaseDataset.scaled`."""
+        if not self.image_sizes:
+            return ()
+        channels = shapes_of(signature.shape)[0][0]
+        assert isinstance(source, BoxedPictures)
+        return [(source.brought_to(size), replace(signature, shape=(channels, *size))) for size in self.image_sizes]
+
+    def annotations(self, signature: Signature) -> Annotations:
+        return self.annotation_class(self.augment.min_visible)
+
+    def loader_options(self, train: bool) -> Dict[str, Any]:
+        """See `Dataset.loader_options`."""
+        options = super().loader_options(train)
+        return {**options, "scale_interval": self.image_sizes_interval} if train else options
+
+    def make_splits(
+        self, found: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
+        findings: Findings = STRICT,
+    ) -> Splits:  # fmt: skip
+        """Sources of what was found; a validation split that is missing is held out of the training images.
+
+        Args:
+            found: "train", and "val" and "test" where there are any.
+            class_names: one per class.
+            category_ids: the number of each in the dataset's own files.
+            findings: gets images that belong to two splits, or twice to one.
+
+        Raises:
+            DataError: a split is empty, or shares an image with another. `NothingLeft` where it was not found.
+        """
+        train, val, test = (found.get(split) for split in ("train", "val", "test"))
+        if train is None:
+            raise NothingLeft(f"{self.option}: nothing is left to train on.")
+        if self.image_size == "auto":
+            return self.sized_for(train.encoded).make_splits(found, class_names, category_ids, findings)
+        for name, split in (("train", train), ("val", val), ("test", test)):
+            if split is not None:
+                place = DataPlace(split.encoded.place(0).file if len(split) else "")
+                rows = split.table.row_RD
+                refuse_useless_boxes(name, rows, class_names, place, self.option, self.crowd_remedy(), findings)
+        parts, (mean, std) = self.hold_out(train, val, test, findings)
+        sources: List[Optional[BoxedPictures]] = [
+            None if split is None else split.open(self.decoding(), mean, self.augment, self.mends, class_names)
+            for split in (train, val, test)
+        ]
+        if val is None:
+            assert sources[0] is not None
+            held_out = [sources[0].take(part.tolist()) for part in parts]
+            sources = [*held_out[:2], sources[2] or (held_out[2] if len(held_out[2]) else None)]
+        train_source, val_source, test_source = sources
+        assert train_source is not None and val_source is not None
+        refuse_empty(f"{self.option} in '{self.root}'", len(train_source), len(val_source), self.val_fraction)
+        return BoxSplits(
+            train_source, val_source, test_source, class_names, self.cut_shape(), mean, std, self.decoding(),
+            category_ids=category_ids,
+        )  # fmt: skip
+
+    def hold_out(
+        self, train: BoxedSplit, val: Optional[BoxedSplit], test: Optional[BoxedSplit], findings: Findings
+    ) -> Tuple[Sequence[np.ndarray], Tuple[Sequence[float], Sequence[float]]]:  # fmt: skip
+        """Holds out training images for validation and testing if these splits do not exist. Returns the indices of
+        each part, and the mean and standard deviation of the remaining training images.
+
+        Raises:
+            DataError: splits share an image, or one has an image twice.
+        """
+        refuse_shared_pictures({"train": train, "val": val, "test": test}, self.remedy_if_shared, findings)
+        for split in (train, val, test):
+            refuse_twice(split, findings)
+        fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
+        parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
+        if findings.keeps_going:  # images are read later, and one that cannot be does not end all
+            return parts, known_statistics(self.cut_shape()[0])
+        return parts, self._statistics(train, parts[0])
+
+    def _statistics(self, train: BoxedSplit, in_train: np.ndarray) -> Tuple[Sequence[float], Sequence[float]]:
+        source = BoxedPictures(train.encoded, None, self.decoding(), self.known_mean())
+        return self.measure_statistics(source, in_train)
+
+
+def find_named(folder: Path, names: Sequence[str]) -> Tuple[List[str], List[Optional[FileId]]]:
+    """The path and the identity of each file that is named, None where there is none. A folder is listed once, and not
+    asked for each file. Accented letters may be composed in one and not in the other."""
+    known = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
+    path_of = {composed(path): path for path in known if not path.isascii()}
+    paths = [str(folder / name) for name in names]
+    paths = [path if path in known else path_of.get(composed(path), path) for path in paths]
+    return paths, [known[path] if path in known else id_of(path) if exists(path) else None for path in paths]
+
+
+def refuse_twice(split: Optional[BoxedSplit], findings: Findings) -> None:
+    """Raises: DataError: an image comes twice, with boxes of its own each time."""
+    seen: Dict[FileId, int] = {}
+    for index, number in enumerate(split.ids if split else ()):
+        before = seen.setdefault(number, index)
+        if before != index:
+            assert split is not None
+            place, other = split.encoded.place(index), split.encoded.place(before)
+            same = f"{place} is there twice" if str(place) == str(other) else f"{place} and {other} are the same file"
+            fact = f"{same}, with boxes of its own each time: half of what is to be found would count as a mistake."
+            findings.refuse(Problem(LISTED_TWICE, place, fact, "Put all boxes of an image together."))

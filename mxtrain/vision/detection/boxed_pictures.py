@@ -1,0 +1,269 @@
+"""Reads images with the boxes of the objects in them.
+
+Legend: B batch, C channels, H height, W width, M boxes of an image, D columns of `boxes.Column`.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.checks import Checks
+from mxtrain.data.checking.problems import BOX_OUTSIDE
+from mxtrain.errors import LoaderError
+from mxtrain.vision.detection.box_augment import BoxAugment, mix_partner, partners, tiles
+from mxtrain.vision.detection.box_faults import REMEDY, cut, fault_text, find_faults
+from mxtrain.vision.detection.box_table import BoxTable, rows_in_pixels
+from mxtrain.vision.detection.boxes import (
+    NUM_COLUMNS,
+    Column,
+    ResizeTransform,
+    fit_size,
+    is_trained_on,
+    padded,
+    scaled,
+    weighted,
+)
+from mxtrain.vision.images.decoding import EncodedImages
+from mxtrain.vision.images.encoded_pictures import EncodedPictures, batch_of
+from mxtrain.vision.images.image_checks import BoxedChecks
+from mxtrain.vision.images.pixels import ImageReader
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.view import Rectangle, View, Window
+
+
+class BoxedPictures(EncodedPictures):
+    """Images and the boxes in them, as `Source`: whole images, brought to one size; in training, parts of them.
+
+    Besides images and boxes, in pixels of the input, a batch has a row of `ResizeTransform` for each sample.
+    """
+
+    samples_per_task = 4
+
+    def __init__(
+        self, encoded: EncodedImages, table: Optional[BoxTable], decoding: Decoding, mean: Sequence[float],
+        augment: Optional[BoxAugment] = None, *, mends: bool = False, class_names: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """Describe what comes out; nothing is read yet.
+
+        Args:
+            encoded: The images.
+            table: Their boxes; None = unknown.
+            decoding: Has the size and how images are fitted into it.
+            mean: Per channel, white is 1: what is left is filled up with it.
+            augment: Random changes in training.
+            mends: Whether boxes are cut off at the edges of images, however far they reach.
+            class_names: For messages.
+        """
+        super().__init__(encoded, decoding, mean)
+        self._table = BoxTable.empty(len(encoded)) if table is None else table
+        self._number_N = np.arange(len(encoded))
+        self._fit = decoding.fit
+        self.capacity = self._table.capacity
+        """The most boxes of an image."""
+        self._augment, self._mends, self._class_names = augment, mends, class_names
+
+    def __len__(self) -> int:
+        return len(self._number_N)
+
+    def take(self, indices: Sequence[int]) -> BoxedPictures:
+        """Returns a source of the images at these indices. Indices beyond the end are ignored; mosaics use only its
+        images."""
+        taken = copy.copy(self)
+        taken._number_N = self._number_N[[index for index in indices if index < len(self)]]
+        return taken
+
+    def brought_to(self, size: Sequence[int]) -> BoxedPictures:
+        """The same images in another (height, width)."""
+        brought = copy.copy(self)
+        brought.shape = (self.shape[0], *size)
+        return brought
+
+    def fetch(
+        self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """See `Source.fetch`; boxes are (B, M, D) float32, and rows of `ResizeTransform` (B, 4). In training these are
+        identities: the crops of larger images are not known there."""
+        if train and self._augment is not None:
+            found = [self._change(index, self._augment, seed, epoch) for index in index_B.tolist()]
+            capacity = self.capacity * self._augment.capacity
+        else:
+            found, capacity = [self._read_whole(index) for index in index_B.tolist()], self.capacity
+        box_BMD = padded([boxes for _, boxes, _ in found], capacity)
+        return batch_of([image for image, _, _ in found]), box_BMD, np.array([fitted.row() for _, _, fitted in found])
+
+    def blank(self) -> Tuple[np.ndarray, ...]:
+        """A black image, in the place of one that cannot be read."""
+        image_1CHW = np.zeros((1, *self.shape), np.uint8)
+        row_14 = np.array([[*self.shape[1:]] * 2])
+        return image_1CHW, padded([np.zeros((0, NUM_COLUMNS))], self.capacity), row_14
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each sample."""
+        return BoxedChecks(self)
+
+    def number(self, index: int) -> int:
+        """See `EncodedPictures.number`: of the images that were selected."""
+        return int(self._number_N[index])
+
+    def class_name(self, number: float) -> str:
+        """The name of a class in messages."""
+        return f"'{self._class_names[int(number)]}'" if len(self._class_names) > number else f"class {number:g}"
+
+    def boxes(self, index: int) -> np.ndarray:
+        """The boxes of an image in its own pixels, (M, D)."""
+        size = self.open(index).size
+        return cut(self.rows(index, size), *size)
+
+    def rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
+        """The boxes of an image of that (width, height) as they were given, (M, D)."""
+        row_MD = self._table[self._number_N[index]]
+        return rows_in_pixels(row_MD, *size) if self._table.is_normalized else row_MD
+
+    def said_size(self, index: int) -> np.ndarray:
+        """Width and height that an image is said to have, NaN if unknown."""
+        return self._table.size_P2[self._number_N[index]]
+
+    def _checked_rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
+        """The boxes of an image, inside of it.
+
+        Raises:
+            LoaderError: One reaches beyond it. Where the size of an image was known, that was said before training.
+        """
+        self.warn_of_size(index, size, self.said_size(index))
+        row_MD = self.rows(index, size)
+        outside_M = self.is_outside(row_MD, size)
+        if outside_M.any() and not self._mends:
+            row_D = row_MD[outside_M][0]
+            raise LoaderError(self.outside_fact(index, row_D, size), REMEDY, BOX_OUTSIDE)
+        return cut(row_MD, *size)
+
+    def masks(self, index: int) -> Sequence[np.ndarray]:
+        """The masks of an image in its own pixels, (h, w) each, in the order of `boxes`; none where there are none."""
+        return ()
+
+    def is_outside(self, row_MD: np.ndarray, size: Tuple[int, int]) -> np.ndarray:
+        """Returns a mask of boxes that exceed their image of that (width, height) by too much, (M,). Relative
+        coordinates were checked before, because they do not depend on the size."""
+        return find_faults(row_MD[:, :4], np.array([size]))[BOX_OUTSIDE] & (not self._table.is_normalized)
+
+    def outside_fact(self, index: int, row_D: np.ndarray, size: Tuple[int, int]) -> str:
+        """The sentence for a box that reaches beyond its image of that (width, height)."""
+        edges = ", ".join(f"{edge:.6g}" for edge in row_D[:4])
+        wrong = fault_text(BOX_OUTSIDE, row_D[:4], np.array(size, float))
+        said = self.said_size(index)
+        is_turned = size[0] != size[1] and tuple(said) == tuple(size[::-1])
+        turned = " The camera lay on its side: boxes are those of the image as it is seen." if is_turned else ""
+        what = self.class_name(row_D[Column.CLASS])
+        return f"{self.name(index)}: the box {edges} (left, top, right, bottom) of {what} {wrong}.{turned}"
+
+    def _read_whole(self, index: int) -> Tuple[np.ndarray, np.ndarray, ResizeTransform]:
+        picture = self.open(index)
+        width, height = picture.size
+        fitted = ResizeTransform.into(height, width, self.shape[1:], self._fit)
+        frame = Rectangle(0, 0, fitted.fitted_width, fitted.fitted_height)
+        view = View.of((0.0, 0.0, width, height), picture.size, frame)
+        image_CHW = self._join([(view, self._part(index, picture, view))])
+        moved_MD = scaled(self._checked_rows(index, picture.size), fitted.scale_x, fitted.scale_y)
+        return image_CHW, self.things(index, picture.size, view, moved_MD, is_whole=True), fitted
+
+    def things(
+        self, index: int, size: Tuple[int, int], view: View, moved_MD: np.ndarray, *, is_whole: bool
+    ) -> np.ndarray:  # fmt: skip
+        """The rows of a batch for what is seen of an image. Here they are its boxes; subclasses have more to say.
+
+        Args:
+            index: of the image.
+            size: its (width, height).
+            view: what is seen of it.
+            moved_MD: the boxes there.
+            is_whole: whether all of the image is seen, and nothing may be left out.
+        """
+        return moved_MD
+
+    def _change(
+        self, index: int, augment: BoxAugment, seed: int, epoch: int
+    ) -> Tuple[np.ndarray, np.ndarray, ResizeTransform]:  # fmt: skip
+        """An image, two that are blended, or a mosaic of four, changed at random."""
+        share, mixes = augment.draws(seed, epoch, index), augment.mixes_pictures(epoch)
+        if mixes and augment.is_mosaic(share):
+            image_CHW, row_MD = self._mosaic(index, augment, share, seed, epoch)
+        else:
+            pictures = [(index, 1.0)]
+            if mixes and augment.mixup:
+                own = augment.mix_share(seed, epoch, index)
+                pictures = [(index, own), (mix_partner(share, index, len(self)), 1.0 - own)]
+            image_CHW, row_MD = self._cut_out(pictures, augment, share)
+        if augment.mixup and row_MD.shape[1] == NUM_COLUMNS:
+            row_MD = weighted(row_MD, 1.0)  # in all of a batch, whichever images are blended
+        return image_CHW, row_MD, ResizeTransform(*self.shape[1:], *self.shape[1:])
+
+    def _mosaic(
+        self, index: int, augment: BoxAugment, share: np.ndarray, seed: int, epoch: int
+    ) -> Tuple[np.ndarray, np.ndarray]:
+        """Parts of four images side by side."""
+        parts, boxes = [], []
+        indices = [index, *partners(share, len(self))]
+        for number, (frame, one) in enumerate(zip(tiles(share, *self.shape[1:]), indices)):
+            drawn = augment.draws(seed, epoch, index, number) if number else share
+            picture = self.open(one)
+            row_MD = self._checked_rows(one, picture.size)
+            window = augment.tile_window(drawn, picture.size, frame.width / frame.height)
+            view = View.of(window, picture.size, frame, augment.is_flipped(drawn))
+            parts.append((view, augment.recoloured(drawn, self._part(one, picture, view))))
+            moved_MD = view.boxes(row_MD, augment.min_visible)
+            boxes.append(self.things(one, picture.size, view, moved_MD, is_whole=False))
+        return self._join(parts), np.concatenate(boxes)
+
+    def _cut_out(
+        self, pictures: Sequence[Tuple[int, float]], augment: BoxAugment, share: np.ndarray
+    ) -> Tuple[np.ndarray, np.ndarray]:
+        """A part of an image, or of several that lie on each other at the top left, each with its share."""
+        opened = [self.open(index) for index, _ in pictures]
+        row_MD = np.concatenate([
+            self._checked_rows(index, picture.size) if len(pictures) == 1
+            else weighted(self._checked_rows(index, picture.size), weight)
+            for (index, weight), picture in zip(pictures, opened)
+        ])  # fmt: skip
+        width, height = (max(picture.size[side] for picture in opened) for side in (0, 1))
+        window = augment.window(share, (width, height), row_MD[is_trained_on(row_MD)][:, :4])
+        left, top, right, bottom = window
+        frame = Rectangle(0, 0, *fit_size(bottom - top, right - left, self.shape[1:], self._fit)[::-1])
+        view = View.of(window, (width, height), frame, augment.is_flipped(share))
+        if len(pictures) == 1:
+            part_CHW = self._part(pictures[0][0], opened[0], view)
+        else:
+            part_CHW = self._blended(pictures, opened, window, frame, view)
+        moved_MD = view.boxes(row_MD, augment.min_visible)
+        if len(pictures) == 1:
+            moved_MD = self.things(pictures[0][0], opened[0].size, view, moved_MD, is_whole=False)
+        return self._join([(view, augment.recoloured(share, part_CHW))]), moved_MD
+
+    def _blended(
+        self, pictures: Sequence[Tuple[int, float]], opened: Sequence[ImageReader], window: Window, frame: Rectangle,
+        view: View,
+    ) -> np.ndarray:  # fmt: skip
+        """Returns the visible part of blended images; black outside of an image."""
+        total_CHW = np.zeros((self.shape[0], view.place.height, view.place.width), np.float32)
+        is_bytes = True
+        for (index, weight), picture in zip(pictures, opened):
+            if window[0] >= picture.size[0] or window[1] >= picture.size[1]:
+                continue  # smaller than the other one: nothing of it is seen
+            part_CHW = self._part(index, picture, View.of(window, picture.size, frame))
+            is_bytes = is_bytes and part_CHW.dtype == np.uint8
+            total_CHW[:, : part_CHW.shape[1], : part_CHW.shape[2]] += np.float32(weight) * part_CHW
+        return np.rint(total_CHW).astype(np.uint8) if is_bytes else total_CHW
+
+    def _part(self, index: int, picture: ImageReader, view: View) -> np.ndarray:
+        return self.resize(index, picture, view.source, (view.place.width, view.place.height))
+
+    def _join(self, parts: Sequence[Tuple[View, np.ndarray]]) -> np.ndarray:
+        """Returns the input image: parts of images at their places, and the mean colour elsewhere."""
+        dtype = np.result_type(*(part_CHW.dtype for _, part_CHW in parts))
+        image_CHW = np.empty(self.shape, dtype)
+        image_CHW[:] = self._fill_C[:, None, None]
+        for view, part_CHW in parts:
+            view.put(part_CHW, image_CHW)
+        return image_CHW

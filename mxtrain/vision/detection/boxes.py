@@ -1,0 +1,226 @@
+"""Boxes of objects in images: their rows, and how they move with an image.
+
+A box is an exact interval, [left, top, right, bottom] in pixels: pixel i reaches from i to i + 1, so a box of one pixel
+is 1 wide. Formats that count otherwise (VOC's, whose first pixel is 1 and whose last is inside) are converted where
+they are read.
+
+Legend: B batch, M boxes of an image, D columns of `Column`: 7, or 8 where boxes have weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.types import NamedFlags, NamedInt
+from mxtrain.vision.images.affine import determinant, moved
+from mxtrain.vision.images.transforms.chain import Annotations
+from mxtrain.vision.images.transforms.lazy_image import GeometryStep
+
+NUM_COLUMNS = 7
+"""Of boxes without weights."""
+
+
+class Column(NamedInt):
+    """The columns of a row about a box. A row of -1 is none."""
+
+    LEFT = 0
+    TOP = 1
+    RIGHT = 2
+    BOTTOM = 3
+    CLASS = 4
+    FLAGS = 5
+    """A sum of `Flag`."""
+    AREA = 6
+    """Pixels of the object in the image as it is: those of its mask where there is one, else of its box."""
+    WEIGHT = 7
+    """Weight in training. Rows have it only if images are mixed; see `weights`."""
+
+
+class Flag(NamedFlags):
+    """Marks of a box in a benchmark."""
+
+    DIFFICULT = 1
+    """VOC's: whether it is found does not count; it is trained on."""
+    CROWD = 2
+    """COCO's `iscrowd`: many objects as one region. What lies in it does not count; it is not trained on."""
+
+
+@dataclass(frozen=True)
+class ResizeTransform:
+    """Resizing of an image to the network's input size, placed at the top left.
+
+    Attributes:
+        height, width: of the image as it is.
+        fitted_height, fitted_width: of what became of it.
+    """
+
+    height: int
+    width: int
+    fitted_height: int
+    fitted_width: int
+
+    @classmethod
+    def into(cls, height: int, width: int, size: Sequence[int], fit: str) -> ResizeTransform:
+        """Returns the resizing that `Decoding.fit` asks for.
+
+        Args:
+            height, width: of the image.
+            size: (height, width) that enter the network.
+            fit: "stretch" or "pad".
+        """
+        return cls(height, width, *fit_size(height, width, size, fit))
+
+    @classmethod
+    def of_row(cls, row: Sequence[float]) -> ResizeTransform:
+        """The inverse of `row`."""
+        return cls(*map(int, row))
+
+    @property
+    def scale_x(self) -> float:
+        """Pixels that enter the network, of one of the image's."""
+        return self.fitted_width / self.width
+
+    @property
+    def scale_y(self) -> float:
+        """The same, downwards."""
+        return self.fitted_height / self.height
+
+    def row(self) -> Tuple[int, ...]:
+        """A row of `Batch.meta`: as of images with masks."""
+        return (self.height, self.width, self.fitted_height, self.fitted_width)
+
+
+def fit_size(height: float, width: float, size: Sequence[int], fit: str) -> Tuple[int, int]:
+    """The (height, width) of an image, or of a part of it, in what enters the network; see `ResizeTransform.into`."""
+    if fit == "stretch":
+        return size[0], size[1]
+    scale = min(size[0] / height, size[1] / width)
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def weights(box_BMD: np.ndarray) -> Optional[np.ndarray]:
+    """Weight of each box in training, (B, M); None if all are equal."""
+    return box_BMD[..., Column.WEIGHT] if box_BMD.shape[-1] > Column.WEIGHT else None
+
+
+def weighted(box_MD: np.ndarray, weight: float) -> np.ndarray:
+    """Rows with a weight."""
+    return np.concatenate([box_MD[:, :NUM_COLUMNS], np.full((len(box_MD), 1), weight)], axis=1)
+
+
+def padded(rows: Sequence[np.ndarray], capacity: int) -> np.ndarray:
+    """Rows of some images, (M, D) each, as one array (B, capacity, D), float32; what is left is -1."""
+    width = max((row_MD.shape[1] for row_MD in rows), default=NUM_COLUMNS)
+    array_BMD = np.full((len(rows), capacity, width), -1, np.float32)
+    for place, row_MD in enumerate(rows):
+        array_BMD[place, : len(row_MD)] = row_MD[:capacity]
+    return array_BMD
+
+
+def visible_parts(
+    box_MD: np.ndarray, low_2: np.ndarray, high_2: np.ndarray, min_visible: float
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Clips boxes to a window. Returns a mask of the visible boxes (M,), begin and end of the visible parts (M, 2), and
+    the visible share of each box (M,).
+
+    Args:
+        box_MD: boxes.
+        low_2: left and top of the window.
+        high_2: right and bottom of it.
+        min_visible: the least visible share of a box. Its centre must be visible, too; of a region of many objects any
+            part may be.
+    """
+    begin_M2, end_M2 = np.maximum(box_MD[:, :2], low_2), np.minimum(box_MD[:, 2:4], high_2)
+    centre_M2 = (box_MD[:, :2] + box_MD[:, 2:4]) / 2
+    side_M2 = end_M2 - begin_M2
+    area_M = (box_MD[:, 2:4] - box_MD[:, :2]).prod(axis=1)
+    visible_M = side_M2.clip(0).prod(axis=1) / np.maximum(area_M, 1e-12)
+    is_seen_M = ((centre_M2 >= low_2) & (centre_M2 < high_2)).all(axis=1) & (visible_M >= min_visible)
+    return (is_seen_M | is_crowd(box_MD)) & (side_M2 > 0).all(axis=1), begin_M2, end_M2, visible_M
+
+
+class BoxAnnotations(Annotations):
+    """Boxes, rows (M, D): each becomes the box around its moved corners, of which the visible part is kept."""
+
+    def __init__(self, min_visible: float = 0.1) -> None:
+        """Args: min_visible: see `visible_parts`."""
+        self._min_visible = min_visible
+
+    def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
+        """See `Annotations.follow`."""
+        row_MD = label[is_box(label)].astype(np.float64)
+        moved_MD = self.moved(row_MD, step)
+        kept_M, begin_M2, end_M2, visible_M = visible_parts(
+            moved_MD, np.zeros(2), np.array(step.size[::-1]), self._min_visible
+        )  # fmt: skip
+        moved_MD[:, :2], moved_MD[:, 2:4] = begin_M2, end_M2
+        moved_MD[:, Column.AREA] *= visible_M * abs(determinant(step.matrix_23))
+        seen_MD = self.cut(moved_MD[kept_M], row_MD[kept_M], step)
+        made_MD = np.full_like(label, -1)
+        made_MD[: len(seen_MD)] = seen_MD
+        return made_MD
+
+    def moved(self, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
+        """Rows with the edges of what became of them, also beyond the image."""
+        made_MD = row_MD.copy()
+        corner_M42 = moved(row_MD[:, :4][:, [[0, 1], [2, 1], [0, 3], [2, 3]]], step.matrix_23)
+        made_MD[:, :2], made_MD[:, 2:4] = corner_M42.min(axis=1), corner_M42.max(axis=1)
+        return made_MD
+
+    def cut(self, moved_MD: np.ndarray, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
+        """Returns the rows for boxes cut to their visible parts, with other values that depend on the edges. In this
+        base class none do.
+
+        Args:
+            moved_MD: the rows; may be written to.
+            row_MD: before the map.
+            step: the map.
+        """
+        return moved_MD
+
+
+def is_box(box_BMD: np.ndarray) -> np.ndarray:
+    """Mask of the rows that are boxes, (B, M)."""
+    return box_BMD[..., Column.CLASS] >= 0
+
+
+def is_trained_on(box_BMD: np.ndarray) -> np.ndarray:
+    """Mask of the rows that are boxes of single objects, (B, M)."""
+    return is_box(box_BMD) & ~_has_crowd_flag(box_BMD)
+
+
+def is_crowd(box_BMD: np.ndarray) -> np.ndarray:
+    """Mask of the rows that are crowd regions, (B, M)."""
+    return is_box(box_BMD) & _has_crowd_flag(box_BMD)
+
+
+def _has_crowd_flag(box_BMD: np.ndarray) -> np.ndarray:
+    return (box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) != 0
+
+
+def has_area(box_BMD: np.ndarray) -> np.ndarray:
+    """Mask of the rows that are wider and higher than 0, (B, M)."""
+    return (box_BMD[..., 2:4] > box_BMD[..., :2]).all(axis=-1)
+
+
+def rows_of(edge_M4: np.ndarray, class_M: np.ndarray) -> np.ndarray:
+    """Rows (M, D) of plain boxes.
+
+    Args:
+        edge_M4: left, top, right, bottom.
+        class_M: class of each.
+    """
+    edge_M4 = np.asarray(edge_M4, np.float64).reshape(-1, 4)
+    area_M = (edge_M4[:, 2:] - edge_M4[:, :2]).prod(axis=1)
+    return np.column_stack([edge_M4, class_M, np.zeros(len(edge_M4)), area_M])
+
+
+def scaled(box_MD: np.ndarray, scale_x: float, scale_y: float) -> np.ndarray:
+    """Boxes of an image that is resized."""
+    moved_MD = np.array(box_MD, np.float64)
+    moved_MD[:, [Column.LEFT, Column.RIGHT]] *= scale_x
+    moved_MD[:, [Column.TOP, Column.BOTTOM]] *= scale_y
+    return moved_MD

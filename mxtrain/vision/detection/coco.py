@@ -1,0 +1,291 @@
+"""COCO's layout: images in folders, and a JSON file with all that is in them.
+
+Legend: P images, R boxes, D columns of `boxes.Column`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Dict, List, Literal, Optional, Sequence, Set, Tuple, Type, Union
+
+import numpy as np
+
+from mxtrain.data.base import BaseDataset, Splits
+from mxtrain.data.checking.problems import (
+    STRICT,
+    UNKNOWN_CLASS,
+    DataPlace,
+    Findings,
+    Problem,
+    attempt,
+)
+from mxtrain.data.loading.public_files import PublicDataset
+from mxtrain.data.loading.regular_files import composed, exists
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.types import PathText
+from mxtrain.vision.detection.box_faults import are_corners, are_shares, as_corners, refuse_all, refuse_wrong_boxes
+from mxtrain.vision.detection.box_table import BoxTable
+from mxtrain.vision.detection.boxed_classes import ClassIndex, ClassNames
+from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit, find_named
+from mxtrain.vision.detection.boxes import BoxAnnotations, Flag
+from mxtrain.vision.detection.coco_file import CocoContents, read_coco, read_picture_ids
+from mxtrain.vision.detection.voc_layout import find_years
+from mxtrain.vision.images.files import ImageFiles
+from mxtrain.vision.images.json_elements import JsonFile
+from mxtrain.vision.instance_segmentation.coco_masks import CocoOutlines, find_mask_problems
+from mxtrain.vision.instance_segmentation.instance_pictures import InstanceSplit
+from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
+from mxtrain.vision.segmentation.mask_pairs import refuse_alone
+
+_LAYOUT = "It must hold annotations/instances_train2017.json and train2017/ with images, or what the settings name."
+
+
+class Coco(PublicDataset, BoxedFiles):
+    """`train2017/` with `annotations/instances_train2017.json`, and the same of val2017: or files of any names.
+
+    Classes are the categories in the order of their ids, which may have gaps. Images without annotations count, too.
+    """
+
+    option: ClassVar[str] = "dataset=coco"
+    published_as: ClassVar[str] = "coco"
+    tasks: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
+
+    root: PathText = "data/coco"
+    train_annotations: str = "annotations/instances_train2017.json"
+    """The file of what is trained on, in `root`."""
+    train_images: str = "train2017"
+    """The folder in `root` that its file names begin in."""
+    val_annotations: Optional[str] = "annotations/instances_val2017.json"
+    """The file of validation; None = `val_fraction` of the training images."""
+    val_images: str = "val2017"
+    """The folder of its images."""
+    test_annotations: Optional[str] = None
+    """The file of a test split; None = there is none."""
+    test_images: str = "test2017"
+    """The folder of its images."""
+    classes: ClassNames = []
+    """Names of the categories to train on; empty = all. Boxes of other categories are ignored."""
+
+    crowds: Literal["regions", "objects"] = "regions"
+    """Meaning of iscrowd=1: regions = many objects in one, which are neither trained on nor measured; objects = an
+    object as any other. Some tools, such as CVAT, write iscrowd=1 for each mask."""
+    box_format: Literal["auto", "xywh", "xyxy"] = "auto"
+    """The four numbers of a bbox: xywh = left, top, width, height, as COCO has them; xyxy = left, top, right, bottom,
+    or right, bottom, left, top in all of a file; auto = xywh, but boxes that can only be corners are refused."""
+
+    @property
+    def leaves_out(self) -> bool:
+        """True if a file may have categories that are not learned."""
+        return bool(self.classes)
+
+    def for_task(self, name: str) -> BaseDataset:
+        """See `BaseDataset.for_task`."""
+        if name != "instance_segmentation":
+            return self
+        return CocoInstances(**{field: getattr(self, field) for field in type(self).model_fields})
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.fetch()
+        root = self.require_root(_LAYOUT)
+        wanted = {
+            "train": (self.train_annotations, self.train_images), "val": (self.val_annotations, self.val_images),
+            "test": (self.test_annotations, self.test_images),
+        }  # fmt: skip
+        names: List[str] = []
+        category_ids: List[int] = []
+        found: Dict[str, Optional[BoxedSplit]] = {}
+        for split, (file, images) in wanted.items():
+            if file is None:
+                continue
+            path, setting = root / file, f"dataset.{split}_annotations={file}"
+            contents = attempt(findings, DataPlace(str(path)), functools.partial(_read, path, root, setting, findings))
+            if contents is None:
+                continue
+            contents = self._understood(contents)
+            if not names:
+                names, category_ids = self._choose_classes(contents)
+            found[split] = self._split(contents, root / images, f"dataset.{split}_images", names, findings)
+        return self.make_splits(found, names, category_ids, findings)
+
+    def crowd_remedy(self) -> str:
+        """See `BoxedFiles.crowd_remedy`."""
+        return "If they are objects as any other (CVAT writes iscrowd=1 for masks), type dataset.crowds=objects."
+
+    def _understood(self, contents: CocoContents) -> CocoContents:
+        """Applies the settings of crowds and boxes to what a file holds, and fills in areas that it does not say.
+
+        Raises:
+            DataError: boxes are corners, and no setting says so.
+        """
+        if self.crowds == "objects":
+            contents = replace(contents, is_crowd_R=np.zeros_like(contents.is_crowd_R))
+        if self.box_format == "xyxy":
+            contents = replace(contents, edge_R4=as_corners(contents.edge_R4))
+        elif self.box_format == "auto" and are_corners(contents.edge_R4, contents.size_P2[contents.picture_R]):
+            raise DataError(
+                f"'{contents.path}': the boxes seem to be [left, top, right, bottom]: so read, all of them lie in "
+                "their images, and read as COCO's [left, top, width, height], many do not. Type "
+                "dataset.box_format=xyxy, or dataset.box_format=xywh if they are COCO's."
+            )
+        if are_shares(contents.edge_R4):
+            raise DataError(
+                f"'{contents.path}': the boxes seem to be shares of width and height: all numbers lie between 0 and 1. "
+                "COCO's are pixels. Multiply them by the width and the height of their images."
+            )
+        with np.errstate(invalid="ignore"):  # of boxes that are refused later
+            box_area_R = (contents.edge_R4[:, 2:] - contents.edge_R4[:, :2]).prod(axis=1)
+        return replace(contents, area_R=np.where(np.isnan(contents.area_R), box_area_R, contents.area_R))
+
+    def picture_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
+        """See `BaseDataset.picture_ids`: ids in the annotations that are there, of the image in their folder, or else
+        of the one that is called so."""
+        root = Path(self.root)
+        parts = ((self.val_annotations, self.val_images), (self.test_annotations, self.test_images),
+                 (self.train_annotations, self.train_images))  # fmt: skip
+        of_path: Dict[str, Union[int, str]] = {}
+        of_name: Dict[str, Set[Union[int, str]]] = {}
+        for file, images in parts:
+            if file is None or not exists(root / file):
+                continue
+            folder = os.path.realpath(root / images)
+            for number, name in read_picture_ids(root / file):
+                of_path.setdefault(composed(os.path.normpath(os.path.join(folder, name))), number)
+                of_name.setdefault(composed(os.path.basename(name)), set()).add(number)
+        found: Dict[str, Union[int, str]] = {}
+        for place in places:
+            folder, name = os.path.split(os.path.abspath(place))
+            path = composed(os.path.join(os.path.realpath(folder), name))
+            called = of_name.get(composed(name), set())
+            if path in of_path:
+                found[place] = of_path[path]
+            elif len(called) == 1:
+                (found[place],) = called
+        return found
+
+    def _choose_classes(self, contents: CocoContents) -> Tuple[List[str], List[int]]:
+        """Names and ids of the categories that are learned."""
+        if not self.classes:
+            return list(contents.categories.values()), list(contents.categories)
+        ids, known = list(contents.categories), ClassIndex(list(contents.categories.values()))
+        chosen = [known.find(name) for name in self.classes]
+        for name, number in zip(self.classes, chosen):
+            if number is None:
+                raise DataError(
+                    f"dataset.classes: '{contents.path}' has no category '{name}'.{did_you_mean(name, known.names)} It "
+                    f"has: {', '.join(known.names[:100])}."
+                )
+        return list(self.classes), [ids[number] for number in chosen if number is not None]
+
+    def _split(
+        self, contents: CocoContents, folder: Path, setting: str, names: Sequence[str], findings: Findings
+    ) -> Optional[BoxedSplit]:
+        """The images of a file with the boxes that can be learned from."""
+        stays_R = self._refuse_wrong(contents, names, findings)
+        paths, ids = find_named(folder, contents.names)
+        missing = [number for number, one in enumerate(ids) if one is None]
+        refuse_alone(
+            [DataPlace(str(contents.path), record=int(contents.record_P[number])) for number in missing],
+            [f"'{contents.path}' names '{contents.names[number]}', and there is no file '{paths[number]}'"
+             for number in missing],
+            f"({len(missing):,} of {len(paths):,} images are missing)",
+            f"Add them, or say with {setting}=FOLDER where their names begin.", findings,
+        )  # fmt: skip
+        there = [number for number, one in enumerate(ids) if one is not None]
+        new_P = np.full(len(paths), -1)
+        new_P[there] = np.arange(len(there))
+        stays_R &= new_P[contents.picture_R] >= 0
+        class_of = self._class_of(contents, names)
+        class_R = np.array([class_of.get(number, -1) for number in contents.category_R[stays_R].tolist()], np.int64)
+        row_RD = np.column_stack([
+            contents.edge_R4[stays_R], class_R, Flag.CROWD * contents.is_crowd_R[stays_R], contents.area_R[stays_R],
+        ])  # fmt: skip
+        table = BoxTable.grouped(
+            new_P[contents.picture_R[stays_R]], row_RD, len(there), contents.size_P2[there].reshape(-1, 2)
+        )  # fmt: skip
+        if not there:
+            return None
+        kept_ids = [one for one in ids if one is not None]
+        split = BoxedSplit(ImageFiles([paths[number] for number in there]), kept_ids, table)
+        kept_R = np.flatnonzero(stays_R)
+        return self.completed(split, contents, kept_R[np.argsort(new_P[contents.picture_R[kept_R]], kind="stable")])
+
+    def completed(self, split: BoxedSplit, contents: CocoContents, number_R: np.ndarray) -> BoxedSplit:
+        """A split with what else is wanted of its annotations. Here that is nothing.
+
+        Args:
+            split: images and boxes.
+            contents: of the file.
+            number_R: the annotation of each box in the split's table.
+        """
+        return split
+
+    def _class_of(self, contents: CocoContents, names: Sequence[str]) -> Dict[int, int]:
+        """The class of each category that is learned, by its id."""
+        index = ClassIndex(names)
+        found = {number: index.find(name) for number, name in contents.categories.items()}
+        return {number: one for number, one in found.items() if one is not None}
+
+    def _refuse_wrong(self, contents: CocoContents, names: Sequence[str], findings: Findings) -> np.ndarray:
+        """Refuses annotations that cannot be learned from; which stay, (R,)."""
+        known = self._class_of(contents, names)
+        # Where classes were chosen, other categories of the file are left out; but a category that no file names, or
+        # that only a later split has, is a mistake.
+        allowed = list(contents.categories) if self.leaves_out else list(known)
+        stays_R = np.isin(contents.category_R, list(known))
+        wrong = np.flatnonzero(~np.isin(contents.category_R, allowed))
+        problems = []
+        for index in wrong.tolist():
+            place, number = contents.place(index), int(contents.category_R[index])
+            named = f", '{contents.categories[number]}'," if number in contents.categories else ""
+            fact = f"{place}: the annotation is of the category {number}{named} which is none of the training split."
+            problems.append(Problem(UNKNOWN_CLASS, place, fact, "Add the category, or remove the annotation."))
+        refuse_all(findings, problems, "annotations")
+        size_R2 = contents.size_P2[contents.picture_R].reshape(-1, 2)
+        right_R = refuse_wrong_boxes(contents.edge_R4, size_R2, contents, findings, self.mends)
+        return stays_R & right_R
+
+
+class CocoInstances(Coco):
+    """The same images with the mask of each object: polygons, or lengths of runs."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    annotation_class: ClassVar[Type[BoxAnnotations]] = InstanceAnnotations
+
+    def _refuse_wrong(self, contents: CocoContents, names: Sequence[str], findings: Findings) -> np.ndarray:
+        """See `Coco`; masks are looked at, too."""
+        stays_R = super()._refuse_wrong(contents, names, findings)
+        numbers = np.flatnonzero(stays_R)
+        stays, refused, remarks = find_mask_problems(contents, numbers, self.mends)
+        refuse_all(findings, refused, "masks")
+        for problem in remarks:
+            findings.remark(problem)
+        stays_R[numbers[~stays]] = False
+        return stays_R
+
+    def completed(self, split: BoxedSplit, contents: CocoContents, number_R: np.ndarray) -> BoxedSplit:
+        """See `Coco.completed`."""
+        outlines = CocoOutlines(
+            JsonFile(contents.path), contents.span_R2[number_R], contents.record_R[number_R], split.table.begin_P1
+        )
+        return InstanceSplit(split.encoded, split.ids, split.table, outlines)
+
+
+def _read(path: Path, root: Path, setting: str, findings: Findings) -> CocoContents:
+    if not exists(path):
+        beside = sorted(file.name for file in path.parent.glob("*.json"))
+        there = beside or sorted(file.relative_to(root).as_posix() for file in root.glob("*.json"))
+        listed = f" There are: {', '.join(there)}." if beside else f" '{root}' has: {', '.join(there)}."
+        is_voc = " It has the folders of VOC: type dataset=voc." if find_years(root) else ""
+        hint = f"{did_you_mean(path.name, there)}{listed if there else is_voc or f' {_LAYOUT}'}"
+        if setting.startswith("dataset.val_annotations"):
+            hint += " Or type dataset.val_annotations=null to hold out dataset.val_fraction of what is trained on."
+        raise DataError(f"{setting}: there is no file '{path}'.{hint}")
+    return read_coco(path, findings)

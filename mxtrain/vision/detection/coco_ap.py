@@ -1,0 +1,172 @@
+"""Asks COCO's own tool, pycocotools, about boxes, masks or key points that are in memory: nothing is written, nothing
+printed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy as np
+
+from mxtrain.vision.detection.boxes import Flag
+
+AREA_NAMES = ("all", "small", "medium", "large")
+POINT_AREA_NAMES = ("all", "medium", "large")
+"""Of key points: COCO marks none of small objects."""
+MAX_POSES = 20
+"""Maximum number of poses per image that COCO evaluates, highest score first."""
+Annotations = List[Dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class CocoResult:
+    """Accumulated results of COCOeval.
+
+    Attributes:
+        precision_TRKAM: -1 where there is nothing to say; thresholds, recalls, classes, areas, numbers of detections.
+        recall_TKAM: likewise.
+        iou_T: thresholds.
+        max_detections: M.
+        class_K: the numbers of the classes.
+        areas: A, by name.
+    """
+
+    precision_TRKAM: np.ndarray
+    recall_TKAM: np.ndarray
+    iou_T: np.ndarray
+    max_detections: List[int]
+    class_K: List[int]
+    areas: Sequence[str] = AREA_NAMES
+
+    def precision(self, iou: Optional[float], area: str, max_detections: int, number: Optional[int] = None) -> float:
+        """The mean of what COCO's summary takes the mean of; not a number where there is nothing, for which it has -1.
+
+        Args:
+            iou: a threshold, or None for all.
+            area: of objects.
+            max_detections: of an image.
+            number: of a class, or None for all.
+        """
+        return self._mean(self.precision_TRKAM, iou, area, max_detections, number)
+
+    def recall(self, iou: Optional[float], area: str, max_detections: int, number: Optional[int] = None) -> float:
+        """See `precision`."""
+        return self._mean(self.recall_TKAM, iou, area, max_detections, number)
+
+    def _mean(
+        self, values: np.ndarray, iou: Optional[float], area: str, max_detections: int, number: Optional[int]
+    ) -> float:
+        part = values[..., self.areas.index(area), self.max_detections.index(max_detections)]
+        if iou is not None:
+            part = part[np.isclose(self.iou_T, iou)]
+        if number is not None:
+            part = part[..., [self.class_K.index(number)]] if number in self.class_K else part[..., :0]
+        part = part[part > -1]
+        return float(part.mean()) if part.size else math.nan
+
+
+def evaluate_boxes(picture_P: np.ndarray, true_G8: np.ndarray, found_N8: np.ndarray) -> CocoResult:
+    """Runs COCOeval.
+
+    Args:
+        picture_P: the numbers of all images, those without boxes too.
+        true_G8: image, class, flags, left, top, right, bottom, area.
+        found_N8: image, class, score, left, top, right, bottom, area.
+    """
+    classes = sorted({int(row[1]) for rows in (true_G8, found_N8) for row in rows})
+    return _evaluate("bbox", _images(picture_P), classes, _true(true_G8), _found(found_N8), AREA_NAMES)
+
+
+def evaluate_masks(
+    picture_P: np.ndarray, size_P2: np.ndarray, true_G8: np.ndarray, found_N8: np.ndarray,
+    true_codes: Sequence[bytes], found_codes: Sequence[bytes],
+) -> CocoResult:  # fmt: skip
+    """Runs COCOeval on masks.
+
+    Args:
+        picture_P, true_G8, found_N8: see `evaluate_boxes`.
+        size_P2: height and width of each image.
+        true_codes: the mask of each true box as COCO's code.
+        found_codes: likewise of each detection, whose area is its mask's.
+    """
+    from pycocotools import mask as coco_mask
+
+    sizes = {int(picture): [int(side) for side in size_2] for picture, size_2 in zip(picture_P, size_P2)}
+    classes = sorted({int(row[1]) for rows in (true_G8, found_N8) for row in rows})
+    true, found = _true(true_G8), _found(found_N8)
+    for these, codes in ((true, true_codes), (found, found_codes)):
+        for one, code in zip(these, codes):
+            one["segmentation"] = {"size": sizes[one["image_id"]], "counts": code}
+    for one in found:
+        one["area"] = float(coco_mask.area(one["segmentation"]))
+    images = [{"id": picture, "height": height, "width": width} for picture, (height, width) in sizes.items()]
+    return _evaluate("segm", images, classes, true, found, AREA_NAMES)
+
+
+def evaluate_key_points(
+    picture_P: np.ndarray, true: Annotations, found: Annotations, sigma_J: np.ndarray
+) -> CocoResult:  # fmt: skip
+    """Runs COCOeval on objects of one class.
+
+    Args:
+        picture_P: the numbers of all images.
+        true, found: as COCO has annotations and results, with an `id` from 1.
+        sigma_J: of the key points.
+    """
+    return _evaluate("keypoints", _images(picture_P), [1], true, found, POINT_AREA_NAMES, sigma_J)
+
+
+def _images(picture_P: np.ndarray) -> Annotations:
+    return [{"id": int(picture)} for picture in picture_P]
+
+
+def _evaluate(
+    kind: str, images: Annotations, classes: List[int], true: Annotations, found: Annotations, areas: Sequence[str],
+    sigma_J: Optional[np.ndarray] = None,
+) -> CocoResult:  # fmt: skip
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints
+        from pycocotools.coco import COCO
+        from pycocotools.cocoeval import COCOeval
+
+        truth, detected = COCO(), COCO()
+        # Numbers from 1: COCOeval takes an annotation of number 0 for none.
+        for coco, annotations in ((truth, true), (detected, found)):
+            coco.dataset = {
+                "images": images,
+                "categories": [{"id": number} for number in classes],
+                "annotations": annotations,
+            }
+            coco.createIndex()
+        evaluation = COCOeval(truth, detected, kind)
+        evaluation.params.imgIds = [image["id"] for image in images]
+        if sigma_J is not None:
+            evaluation.params.kpt_oks_sigmas = sigma_J
+        evaluation.evaluate()
+        evaluation.accumulate()
+    values: Dict[str, Any] = evaluation.eval
+    return CocoResult(
+        values["precision"], values["recall"], np.asarray(evaluation.params.iouThrs),
+        [int(most) for most in evaluation.params.maxDets], classes, areas,
+    )  # fmt: skip
+
+
+def _true(true_G8: np.ndarray) -> List[Dict[str, Any]]:
+    return [
+        {**_box(row, number), "iscrowd": int(bool(int(row[2]) & Flag.CROWD)), "ignore": 0}
+        for number, row in enumerate(true_G8.tolist(), start=1)
+    ]
+
+
+def _found(found_N8: np.ndarray) -> List[Dict[str, Any]]:
+    return [{**_box(row, number), "score": row[2]} for number, row in enumerate(found_N8.tolist(), start=1)]
+
+
+def _box(row: List[float], number: int) -> Dict[str, Any]:
+    left, top, right, bottom, area = row[3:]
+    return {
+        "id": number, "image_id": int(row[0]), "category_id": int(row[1]), "area": area,
+        "bbox": [left, top, right - left, bottom - top],
+    }  # fmt: skip

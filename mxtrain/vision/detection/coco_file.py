@@ -1,0 +1,290 @@
+"""Reads the images, categories and boxes of one of COCO's JSON files into flat arrays.
+
+Legend: P images, R annotations.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple, Union
+
+import numpy as np
+
+from mxtrain.data.checking.problems import (
+    LISTED_TWICE,
+    MISSING_COUNTERPART,
+    NOT_A_NUMBER,
+    UNREADABLE_ROW,
+    DataPlace,
+    Findings,
+    Problem,
+)
+from mxtrain.data.loading.regular_files import as_posix
+from mxtrain.errors import DataError
+from mxtrain.files.text_numbers import parse_flag, parse_number
+from mxtrain.vision.detection.box_faults import refuse_all
+from mxtrain.vision.detection.boxed_classes import first_twice
+from mxtrain.vision.images.json_elements import Element, JsonFile
+
+_PARTS = ("images", "annotations", "categories")
+_FIRST_OF_TEXTS = 1 << 62
+"""The first number that stands for an image id which is a text. Ids that are numbers are smaller."""
+
+
+@dataclass(frozen=True)
+class CocoContents:
+    """Contents of a file; images are in the order of their ids.
+
+    Attributes:
+        path: of the file.
+        image_id_P: of each image.
+        names: file names of the images, P.
+        size_P2: width and height, NaN where they are not said.
+        record_P: the place of each image among all.
+        categories: names by id, in the order of ids.
+        points: what the file says of the key points of each category that has some, by id: their names, and the pairs
+            that a line joins, counted from 1.
+        picture_R: the image of each annotation.
+        category_R: id of its category.
+        edge_R4: left, top, right, bottom.
+        area_R: as the file says; NaN where it does not.
+        is_crowd_R: whether it is a region of many objects.
+        id_R: the annotation's id, -1 where it has none.
+        record_R: its place among all.
+        span_R2: where its text begins and ends in the file, in bytes: `annotation` reads all of it, polygons and key
+            points too.
+    """
+
+    path: Path
+    image_id_P: np.ndarray
+    names: Sequence[str]
+    size_P2: np.ndarray
+    record_P: np.ndarray
+    categories: Dict[int, str]
+    points: Dict[int, Tuple[Any, Any]]
+    picture_R: np.ndarray
+    category_R: np.ndarray
+    edge_R4: np.ndarray
+    area_R: np.ndarray
+    is_crowd_R: np.ndarray
+    id_R: np.ndarray
+    record_R: np.ndarray
+    span_R2: np.ndarray
+
+    def annotation(self, number: int) -> Any:
+        """All that the file says of an annotation."""
+        return JsonFile(self.path).element(*self.span_R2[number].tolist())
+
+    def annotations(self, numbers: np.ndarray) -> Iterator[Any]:
+        """All that the file says of some annotations."""
+        return JsonFile(self.path).elements_at(self.span_R2[numbers].tolist())
+
+    def place(self, index: int) -> DataPlace:
+        """See `BoxNotes`."""
+        return DataPlace(str(self.path), record=int(self.record_R[index]))
+
+    def shown(self, index: int) -> str:
+        """See `BoxNotes`."""
+        left, top, right, bottom = self.edge_R4[index]
+        numbers = ", ".join(f"{number:.6g}" for number in (left, top, right - left, bottom - top))
+        return f"[{numbers}] (x, y, width, height) of the annotation {self.id_R[index]}"
+
+
+def read_coco(path: Path, findings: Findings) -> CocoContents:
+    """Reads a file, in one pass that keeps numbers only.
+
+    Args:
+        path: of the file.
+        findings: gets annotations that cannot be used.
+
+    Raises:
+        DataError: it cannot be read, is no JSON, or lacks one of its parts.
+    """
+    return _CocoReader(path).read(findings)
+
+
+def read_picture_ids(path: Path) -> Iterator[Tuple[Union[int, str], str]]:
+    """The id and the name of each image that a file names; what is not one of these is passed over.
+
+    Raises:
+        DataError: it cannot be read, or is no JSON.
+    """
+    for element in JsonFile(path).elements():
+        one = element.value
+        if element.key == "images" and isinstance(one, dict):
+            number, name = one.get("id"), one.get("file_name")
+            if isinstance(number, (int, str)) and isinstance(name, str):
+                yield number, as_posix(name)
+
+
+def _side(value: object) -> float:
+    """Width or height of an image; NaN, unknown, where converters write none, 0 or -1."""
+    if isinstance(value, str):
+        value = parse_number(value)
+    return float(value) if isinstance(value, (int, float)) and 0 < value < np.inf else np.nan
+
+
+def _require_small(image_id: object) -> None:
+    """Raises: OverflowError: the id of an image is in the range of the numbers that stand for texts."""
+    if isinstance(image_id, int) and not -_FIRST_OF_TEXTS < image_id < _FIRST_OF_TEXTS:
+        raise OverflowError
+
+
+class _CocoReader:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._problems: List[Problem] = []
+        self._found: Set[str] = set()
+        self._images: Dict[int, Tuple[str, float, float, int]] = {}
+        self._numbers_of: Dict[Union[int, str], int] = {}
+        """Image id, as it is in the file -> its number in this reader."""
+        self._text_ids: Dict[str, int] = {}
+        """Images that annotations name; annotations may precede the images in the file."""
+        self._categories: Dict[int, str] = {}
+        self._points: Dict[int, Tuple[Any, Any]] = {}
+        self._wholes = array("q")
+        """Of each annotation: image, category, whether it is a crowd, id, record, begin, end."""
+        self._numbers = array("d")
+        """x, y, width, height, area."""
+
+    def read(self, findings: Findings) -> CocoContents:
+        add = {"images": self._add_image, "annotations": self._add_annotation, "categories": self._add_category}
+        for element in JsonFile(self._path).elements():
+            if element.key not in add:
+                continue
+            self._found.add(element.key)
+            if element.record >= 0:
+                add[element.key](element)
+            elif element.value != []:
+                raise DataError(f"'{self._path}': {element.key} must be a list, e.g. [{{...}}].")
+        missing = [part for part in _PARTS if part not in self._found]
+        if missing:
+            raise DataError(
+                f"'{self._path}' has no {' and no '.join(missing)}: it is not one of COCO's annotations of objects, "
+                "such as instances_train2017.json."
+            )
+        if not self._images or not self._categories:
+            refuse_all(findings, self._problems, "problems")
+            raise DataError(f"'{self._path}' names no {'categories' if self._images else 'images'}.")
+        self._drop_unused_twins()
+        twice = first_twice(list(self._categories.values()))
+        if twice is not None:
+            raise DataError(f"'{self._path}' has two categories of the name '{twice}'. Name one otherwise.")
+        contents = self._contents()
+        refuse_all(findings, self._problems, "problems")
+        return contents
+
+    def _drop_unused_twins(self) -> None:
+        """Leaves out categories that have the name of another, and no annotation: Roboflow lists the name of a project
+        as a category, which may be that of its only class."""
+        count_of = Counter(self._categories.values())
+        used = set(self._wholes[1::7]) if len(count_of) < len(self._categories) else set()
+        for number, name in list(self._categories.items()):
+            if count_of[name] > 1 and number not in used:
+                count_of[name] -= 1
+                del self._categories[number]
+                self._points.pop(number, None)
+
+    def _refuse(self, kind: str, element: Element, fact: str, remedy: str) -> None:
+        place = DataPlace(str(self._path), record=element.record)
+        self._problems.append(Problem(kind, place, f"{element.key}: {place} {fact}.", remedy))
+
+    def _add_image(self, element: Element) -> None:
+        one = element.value
+        try:
+            given, name = one["id"], one["file_name"]
+            if type(given) not in (int, str) or not isinstance(name, str) or not name:
+                raise TypeError
+            _require_small(given)
+            size = [_side(one.get(side)) for side in ("width", "height")]
+        except (KeyError, TypeError, AttributeError, OverflowError):
+            fact = "has no id that is a whole number below 2^62 or a text, or no file_name"
+            self._refuse(UNREADABLE_ROW, element, fact, "Give it both.")
+            return
+        if given in self._numbers_of:
+            self._refuse(LISTED_TWICE, element, f"has the id {given}, which another has, too", "Give it its own.")
+            return
+        # Images with texts as ids follow those with numbers, in the order of the file.
+        number = given if type(given) is int else _FIRST_OF_TEXTS + len(self._numbers_of)
+        self._numbers_of[given] = number
+        self._images[number] = (as_posix(name), size[0], size[1], element.record)
+
+    def _add_category(self, element: Element) -> None:
+        one = element.value
+        try:
+            number, name = one["id"], one["name"]
+            if type(number) is not int or not isinstance(name, str) or number in self._categories:
+                raise TypeError
+        except (KeyError, TypeError):
+            self._refuse(UNREADABLE_ROW, element, "has no whole id of its own, or no name", "Give it both.")
+            return
+        self._categories[number] = name
+        if one.get("keypoints"):
+            self._points[number] = (one["keypoints"], one.get("skeleton"))
+
+    def _add_annotation(self, element: Element) -> None:
+        one = element.value
+        try:
+            x, y, width, height = one["bbox"]
+            area, name = one.get("area"), one.get("id")
+            numbers = array("d", (x, y, width, height, np.nan if area is None else area))
+            is_crowd = parse_flag(one.get("iscrowd"))
+            if is_crowd is None:
+                fact = f"has iscrowd {one['iscrowd']!r:.40}, which is neither 0 nor 1"
+                self._refuse(NOT_A_NUMBER, element, fact, "Write 0 or 1.")
+                return
+            wholes = array("q", (
+                self._image_of(one["image_id"]), one["category_id"], is_crowd, name if type(name) is int else -1,
+                element.record, element.begin, element.end,
+            ))  # fmt: skip
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            fact = "has no bbox of four numbers, no image_id, or no category_id that is a whole number"
+            self._refuse(NOT_A_NUMBER, element, fact, "Correct or remove it.")
+            return
+        self._numbers.extend(numbers)
+        self._wholes.extend(wholes)
+
+    def _image_of(self, given: object) -> int:
+        """The number of an annotation's image. That of a text is negative until all images are known."""
+        if not isinstance(given, str):
+            _require_small(given)
+            return given  # type: ignore[return-value]  # the array refuses what is no whole number
+        return -1 - _FIRST_OF_TEXTS - self._text_ids.setdefault(given, len(self._text_ids))
+
+    def _known_images(self, image_R: np.ndarray) -> np.ndarray:
+        """Numbers of images, those of texts looked up; of an image that there is none of, a number that none has."""
+        if not self._text_ids:
+            return image_R
+        known = np.array([self._numbers_of.get(text, -1) for text in self._text_ids], np.int64)
+        is_text_R = image_R < -_FIRST_OF_TEXTS
+        return np.where(is_text_R, known[np.where(is_text_R, -1 - _FIRST_OF_TEXTS - image_R, 0)], image_R)
+
+    def _contents(self) -> CocoContents:
+        ids = sorted(self._images)
+        image_id_P = np.array(ids, np.int64)
+        images = [self._images[number] for number in ids]
+        whole_R7 = np.frombuffer(self._wholes, np.int64).reshape(-1, 7) if self._wholes else np.zeros((0, 7), np.int64)
+        number_R5 = np.frombuffer(self._numbers).reshape(-1, 5) if self._numbers else np.zeros((0, 5))
+        image_R = self._known_images(whole_R7[:, 0])
+        place_R = np.searchsorted(image_id_P, image_R).clip(max=len(ids) - 1)
+        is_known_R = image_id_P[place_R] == image_R
+        texts = list(self._text_ids)
+        for number, record in whole_R7[~is_known_R][:, [0, 4]].tolist():
+            place = DataPlace(str(self._path), record=record)
+            image = number if number >= -_FIRST_OF_TEXTS else repr(texts[-1 - _FIRST_OF_TEXTS - number])
+            fact = f"annotations: {place} is of the image {image}, of which there is none."
+            self._problems.append(Problem(MISSING_COUNTERPART, place, fact, "Add the image, or remove it."))
+        whole_R7, number_R5 = whole_R7[is_known_R], number_R5[is_known_R]
+        with np.errstate(invalid="ignore"):
+            edge_R4 = np.concatenate([number_R5[:, :2], number_R5[:, :2] + number_R5[:, 2:4]], axis=1)
+        area_R = np.where(np.isfinite(number_R5[:, 4]), number_R5[:, 4], np.nan)
+        return CocoContents(
+            self._path, image_id_P, [name for name, *_ in images],
+            np.array([(width, height) for _, width, height, _ in images]),
+            np.array([record for *_, record in images]), dict(sorted(self._categories.items())),
+            self._points, place_R[is_known_R], whole_R7[:, 1], edge_R4, area_R, whole_R7[:, 2] != 0, whole_R7[:, 3],
+            whole_R7[:, 4], whole_R7[:, 5:],
+        )  # fmt: skip

@@ -1,0 +1,57 @@
+"""Predictions in COCO's form of results: a list of JSON objects, each of which names its image."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Dict, Iterable, Iterator, Sequence, Union
+
+from mxtrain.errors import ConfigError
+from mxtrain.files.durable import encode_json
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
+    from mxtrain.data.base import BaseDataset
+
+
+def coco_id(place: str) -> Union[int, str]:
+    """The number of an image in COCO's results: that which its file is called, or its name."""
+    name = PurePath(place).stem
+    return int(name) if name.isdecimal() else name
+
+
+def coco_ids(places: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int, str]]:
+    """Returns the image ids for COCO results, by file: those of the dataset's annotations, otherwise from `coco_id`.
+    Warns if annotations contain only some of the files.
+
+    Raises:
+        ConfigError: two files would be one image; names the first two.
+        DataError: the dataset's annotations cannot be read.
+    """
+    known = dataset.picture_ids(places)
+    found: Dict[str, Union[int, str]] = {place: known[place] if place in known else coco_id(place) for place in places}
+    files: Dict[Union[int, str], str] = {}
+    for place, name in found.items():
+        other = files.setdefault(name, place)
+        if other != place:
+            raise ConfigError(
+                f"predict: format=coco: '{other}' and '{place}' would both have the image_id {name}, which annotations "
+                "of dataset.root say, or else the file's name. Predict for them one after the other, or rename one."
+            )
+    unknown = [place for place in found if place not in known]
+    if known and unknown:
+        print(
+            f"image_id: annotations of dataset.root name {len(known):,} of the {len(found):,} images; of the others "
+            f"it is the number that a file is called, or its name, e.g. of {unknown[0]}", file=sys.stderr,
+        )  # fmt: skip
+    return found
+
+
+def as_list(results: Iterable[JsonObject]) -> Iterator[str]:
+    """Results as pieces of a JSON list, one a line."""
+    separator = "\n"
+    yield "["
+    for result in results:
+        yield separator + encode_json(result).decode()
+        separator = ",\n"
+    yield "\n]\n"

@@ -1,0 +1,172 @@
+"""Scenes of real handwritten digits on photographs, both of which come with scikit-learn: a mask of each scene, or the
+boxes of its digits, or both, whatever the task needs.
+
+Training shows new scenes in each epoch. Digits and photographs of training are not those of validation: of 1,797 digits
+`val_fraction` are held out, and of both photographs the right halves. With `test_fraction` there are as many scenes
+to test with, of digits that neither of both shows.
+
+Legend: N digits, B batch, D digits in a scene, H height, W width, G = 8 height and width of a digit,
+R = 7 columns of a box.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, List, Literal, Mapping, Optional, Sequence, Tuple, Type, Union
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.base import BaseDataset, Splits
+from mxtrain.data.digits import read_digits
+from mxtrain.data.loading.official import sklearn_datasets
+from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.signature import Signature
+from mxtrain.errors import DataError
+from mxtrain.types import BatchSize, OpenFraction, Positive, Range
+from mxtrain.vision.detection.boxed import BoxedDataset
+from mxtrain.vision.detection.boxes import BoxAnnotations
+from mxtrain.vision.detection.scenes import BoxedScenes, InstanceScenes, Scenes
+from mxtrain.vision.detection.signature import BoxSplits
+from mxtrain.vision.images.decoding import known_statistics
+from mxtrain.vision.images.pixels import ImageReader
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.sizes import ImageSize, square
+from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
+from mxtrain.vision.segmentation.masked import MaskedDataset
+from mxtrain.vision.segmentation.signature import MaskSplits
+
+
+class DigitScenes(MaskedDataset):
+    """Photographs with a few handwritten digits in other colours, and which pixel is of which digit."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("segmentation", "detection", "instance_segmentation")
+    usual_num_train: ClassVar[int] = 3000
+    """Of `num_train=auto`."""
+    pixel_weights: ClassVar[Mapping[str, float]] = {"background": 0.4}  # nine of ten pixels
+
+    image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
+    """[height, width] of a scene in pixels."""
+    digits: Range[Positive] = [1, 2]
+    """Fewest and most digits in a scene."""
+    digit_size: Range[Positive] = [24, 40]
+    """Smallest and largest height of a digit in pixels."""
+    num_train: Union[Literal["auto"], Positive] = "auto"
+    """Training scenes in an epoch; another epoch has others; auto = 3000, and 2500 with task=instance_segmentation."""
+    num_val: Positive = 300
+    """Validation scenes, always the same."""
+    batch_size: BatchSize = 16
+    eval_batch_size: Positive = 64
+    val_fraction: OpenFraction = 0.2
+    """Share of the digits held out for validation."""
+
+    @property
+    def kind(self) -> Type[Scenes]:
+        """The class of the splits."""
+        return Scenes
+
+    @pydantic.model_validator(mode="after")
+    def _check_scene(self) -> DigitScenes:
+        if self.digits[1] > 8:
+            raise ValueError(f"digits can be 8 at most, got {self.digits}")
+        if self.digit_size[1] > min(self.image_size):
+            raise ValueError(f"digit_size={self.digit_size} is more than a scene of {self.image_size} can hold")
+        return self
+
+    def for_task(self, name: str) -> BaseDataset:
+        """See `BaseDataset.for_task`."""
+        kinds = {"detection": BoxedDigitScenes, "instance_segmentation": InstanceDigitScenes}
+        if name not in kinds:
+            return self
+        return kinds[name](**{field: getattr(self, field) for field in type(self).model_fields})
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        image_N1GG, label_N = read_digits()
+        in_train, in_val, in_test = split_indices(label_N, self.val_fraction, self.test_fraction, self.split_seed)
+        refuse_empty("dataset=digit_scenes", len(in_train), len(in_val), self.val_fraction)
+        photos = read_photos()
+        left, right = ([_half(photo, is_right, self.image_size) for photo in photos] for is_right in (False, True))
+
+        def scenes(part: np.ndarray, halves: Sequence[np.ndarray], length: int) -> Scenes:
+            return self.kind(
+                image_N1GG[part, 0] / 255.0, label_N[part], halves, length, self.image_size, self.digits,
+                self.digit_size, self.split_seed,
+            )  # fmt: skip
+
+        mean, std = known_statistics(3)
+        return self.make_splits(
+            scenes(in_train, left, self.usual_num_train if self.num_train == "auto" else self.num_train),
+            scenes(in_val, right, self.num_val),
+            scenes(in_test, right, self.num_val) if len(in_test) else None,
+            mean if self.mean == "auto" else self.mean, std if self.std == "auto" else self.std,
+        )  # fmt: skip
+
+    def make_splits(
+        self, train: Scenes, val: Scenes, test: Optional[Scenes], mean: Sequence[float], std: Sequence[float]
+    ) -> Splits:
+        """The splits with the names of what is in them."""
+        shape, names = (3, *self.image_size), ["background", *map(str, range(10))]
+        decoding = Decoding(shape, frame=(shape[1], shape[2]))
+        return MaskSplits(train, val, test, names, shape, mean, std, decoding, mask_values=range(11))
+
+
+class BoxedDigitScenes(BoxedDataset, DigitScenes):  # type: ignore[misc]  # the first says how samples are read
+    """The same scenes with the box of each digit, around all of its ink, also where another digit hides some."""
+
+    @property
+    def kind(self) -> Type[Scenes]:
+        """See `DigitScenes.kind`."""
+        return BoxedScenes
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        return ""
+
+    def make_splits(
+        self, train: Scenes, val: Scenes, test: Optional[Scenes], mean: Sequence[float], std: Sequence[float]
+    ) -> Splits:
+        """See `DigitScenes.make_splits`."""
+        shape, names = (3, *self.image_size), [str(digit) for digit in range(10)]
+        return BoxSplits(
+            train, val, test, names, shape, mean, std, Decoding(shape, fit=self.fit), category_ids=range(10)
+        )
+
+
+class InstanceDigitScenes(BoxedDigitScenes):
+    """The same scenes with the mask of each digit, without what another digit hides of it, and the box around that."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    annotation_class: ClassVar[Type[BoxAnnotations]] = InstanceAnnotations
+    usual_num_train: ClassVar[int] = 2500
+
+    @property
+    def kind(self) -> Type[Scenes]:
+        """See `DigitScenes.kind`."""
+        return InstanceScenes
+
+
+def _half(photo_CHW: np.ndarray, is_right: bool, size: Sequence[int]) -> np.ndarray:
+    """The left or right half of a photograph.
+
+    Raises:
+        DataError: A scene is larger.
+    """
+    middle = photo_CHW.shape[2] // 2
+    half_CHW = photo_CHW[:, :, middle:] if is_right else photo_CHW[:, :, :middle]
+    if half_CHW.shape[1] < size[0] or half_CHW.shape[2] < size[1]:
+        shown = "x".join(map(str, half_CHW.shape[1:]))
+        raise DataError(f"dataset.image_size={list(size)}: scenes are parts of photographs of {shown}. Type less.")
+    return half_CHW
+
+
+def read_photos() -> List[np.ndarray]:
+    """scikit-learn's two photographs, each (3, 427, 640) uint8.
+
+    Raises:
+        DataError: scikit-learn is not installed, or has none.
+    """
+    folder = sklearn_datasets("digit_scenes") / "images"
+    if not folder.is_dir():
+        raise DataError(f"dataset=digit_scenes reads photographs of scikit-learn, and there is no folder '{folder}'.")
+    pictures = [ImageReader((folder / name).read_bytes()) for name in ("china.jpg", "flower.jpg")]
+    return [picture.resized((0, 0, *picture.size), picture.size, 3) for picture in pictures]

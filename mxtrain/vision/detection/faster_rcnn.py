@@ -1,0 +1,240 @@
+"""GluonCV's Faster R-CNNs, by their names there or around its networks for classification."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.errors import ConfigError
+from mxtrain.types import OpenFraction, Positive, PositiveFloat, Shape
+from mxtrain.vision.classification.gluoncv import no_such_network
+from mxtrain.vision.detection.heads.base import BoxCoding, Draws
+from mxtrain.vision.detection.heads.regions import ProposalSettings, RegionAnchors, RegionCoding
+from mxtrain.vision.detection.heads.suppression import Suppression
+from mxtrain.vision.detection.heads.zoo import GluonCVDetector
+from mxtrain.vision.detection.networks import gluoncv_detectors
+from mxtrain.vision.detection.networks.gluoncv_detectors import REGION_RATIOS, FasterRCNNParts
+from mxtrain.vision.networks.gluoncv_names import CLASSIFICATION_NAMES
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.vision.detection.networks.faster_rcnn import TwoStageBlocks
+
+TYPE = "faster_rcnn"
+CUSTOM, CUSTOM_PYRAMID = f"{TYPE}_custom", f"{TYPE}_fpn_custom"
+STAGED = tuple(
+    name for name in CLASSIFICATION_NAMES if name.startswith("resnet") and name.endswith(("1b", "1c", "1d", "1e", "1s"))
+)  # fmt: skip
+"""GluonCV's ResNets of four stages, the last of which can be computed of each region."""
+MAX_LOG_SCALE = 80.0
+"""Limit for the growth of a side where GluonCV has none: its exponential fits into float32."""
+LEAST_SCORE = 1e-4
+"""Minimum score of a detection. Source: GluonCV."""
+ANCHOR_SIDE_PER_STRIDE = 8
+"""The side of an anchor of a pyramid is its map's stride times this. Source: GluonCV's."""
+
+
+class FasterRCNN(GluonCVDetector):
+    """A two-stage detector: it proposes regions that may hold an object, and classifies each region by itself.
+
+    Source: Ren et al., "Faster R-CNN: Towards Real-Time Object Detection with Region Proposal Networks" (2015); with
+    `fpn`, Lin et al., "Feature Pyramid Networks for Object Detection" (2017); both as GluonCV builds them.
+    """
+
+    loss_option: ClassVar[str] = "two_stage"
+    explains: ClassVar[bool] = False
+    weighs_boxes: ClassVar[bool] = False
+    kind: ClassVar[str] = TYPE
+    """Prefix of its names."""
+    stock: ClassVar[Mapping[str, FasterRCNNParts]] = gluoncv_detectors.FASTER_RCNN
+    """GluonCV's, by their names without a dataset."""
+    known: ClassVar[Tuple[str, ...]] = (*gluoncv_detectors.FASTER_RCNN, CUSTOM, CUSTOM_PYRAMID)
+    own: ClassVar[Mapping[str, Tuple[str, ...]]] = {
+        CUSTOM: ("backbone", "channels"), CUSTOM_PYRAMID: ("backbone", "features", "channels", "head_units"),
+    }  # fmt: skip
+    """Fields that only those around any network have, without and with a pyramid; the latter has all."""
+
+    name: str = "faster_rcnn_fpn_resnet50_v1b"
+    """GluonCV's name, e.g. faster_rcnn_resnet50_v1b, or faster_rcnn_custom, faster_rcnn_fpn_custom; what GluonCV
+    appends for a dataset may follow and says which of its settings are meant."""
+    backbone: Optional[str] = None
+    """Of the custom ones: one of GluonCV's networks for classification; without a pyramid a ResNet of four stages, e.g.
+    resnet18_v1b."""
+    features: Union[Literal["auto"], Annotated[List[str], pydantic.Field(min_length=2, max_length=4)]] = "auto"
+    """Of faster_rcnn_fpn_custom: maps of the backbone that the pyramid is made of, by MXNet's names, each half of the
+    one before; auto = the last of each of the four smallest sizes."""
+    channels: Positive = 256
+    """Of the custom ones: channels of the region proposal network's hidden layer, and of each map of a pyramid."""
+    head_units: Positive = 1024
+    """Of faster_rcnn_fpn_custom: units of each of the two dense layers of a region."""
+    anchor_sizes: Union[Literal["auto"], List[PositiveFloat]] = "auto"
+    """Sizes of anchors: sides in pixels of the squares that have their areas. With a pyramid one for each map, the
+    finest first; the last is of the map that the pyramid makes of the coarsest. auto = GluonCV's."""
+    proposals: Positive = 2000
+    """Proposals of an image in training, of which a sample is trained on."""
+    regions: Union[Literal["auto"], Positive] = "auto"
+    """Proposals of an image that are classified in prediction; auto = GluonCV's 300, or 1,000 with a pyramid or for
+    COCO."""
+    region_samples: Union[Literal["auto"], Positive] = "auto"
+    """Regions of an image that are trained on, at most a quarter of them (and at least one) with an object; auto =
+    GluonCV's 128, or 512 with a pyramid."""
+    nms_iou: Union[Literal["auto"], OpenFraction] = "auto"
+    """Intersection over union with a surer detection of the same class from which on one is left out; auto = GluonCV's
+    0.3, or 0.5 with a pyramid or for COCO."""
+    nms_candidates: Positive = 1000
+    """The highest scores of an image, of all classes, that enter non-maximum suppression."""
+    max_detections: Positive = 100
+    """Detections of an image that are kept."""
+
+    _found: Dict[Shape, List[Tuple[int, int]]] = pydantic.PrivateAttr(default_factory=dict)
+    """(height, width) of each map, by the shape of images: a network has to be traced to know them."""
+
+    @pydantic.field_validator("name", mode="before")
+    @classmethod
+    def _norms_by_placement(cls, name: object) -> object:
+        if isinstance(name, str) and "_syncbn_" in name:
+            raise ValueError(
+                "GluonCV's networks with SyncBatchNorm have other layers, which are not here. Type "
+                f"model.name={cls.kind}_fpn_custom model.backbone=resnet50_v1b with parallel.batch_norm=global, which "
+                f"takes means over several devices, or model.name={cls.kind}_fpn_resnet50_v1b"
+            )
+        return name
+
+    @pydantic.model_validator(mode="after")
+    def _check_custom(self) -> FasterRCNN:
+        staged, pyramid = self.own
+        for field in self.own[pyramid]:
+            default = type(self).model_fields[field].default
+            if field not in self.own.get(self.plain_name, ()) and getattr(self, field) != default:
+                raise ValueError(
+                    f"{field} is part of {self.name}. Type model.name={pyramid}, or leave model.{field} out"
+                )
+        if self.is_custom:
+            names = STAGED if self.plain_name == staged else CLASSIFICATION_NAMES
+            if self.backbone is None:
+                raise ValueError(f"{self.plain_name} needs a backbone: type model.backbone=NAME, e.g. resnet18_v1b")
+            if self.backbone not in names:
+                raise ValueError(no_such_network("classification", self.backbone, names))
+        return self
+
+    @property
+    def is_pyramid(self) -> bool:
+        """True if it has a feature pyramid, and so several maps."""
+        return self.plain_name.startswith(f"{self.kind}_fpn_")
+
+    @property
+    def is_custom(self) -> bool:
+        """True if it is around any network, and none that GluonCV has a name for."""
+        return self.plain_name in self.own
+
+    def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
+        """See `Detector.require_sizes`."""
+        if sizes:
+            raise ConfigError(
+                f"dataset.image_sizes: what model.name={self.name} draws in training is for the places of one size of "
+                "images. Leave it out, or choose another network, e.g. model=yolo3."
+            )
+
+    def _parts(self) -> FasterRCNNParts:
+        """Returns the parts of the network: GluonCV's by name, or as configured."""
+        if not self.is_custom:
+            return gluoncv_detectors.faster_rcnn_parts(self.name)
+        assert self.backbone is not None
+        usual = self.stock[f"{self.kind}_fpn_resnet50_v1b"]
+        features = () if self.features == "auto" else tuple(self.features)
+        samples = usual.num_samples if self.is_pyramid else FasterRCNNParts.num_samples
+        return replace(usual, backbone=self.backbone, features=features, channels=self.channels, num_samples=samples)
+
+    def _settings(self) -> ProposalSettings:
+        parts = self._parts()
+        return ProposalSettings(
+            train_post_nms=self.proposals, post_nms=parts.post_nms if self.regions == "auto" else self.regions,
+            min_size=parts.min_size, max_log_scale=parts.max_log_scale or MAX_LOG_SCALE,
+            num_samples=parts.num_samples if self.region_samples == "auto" else self.region_samples,
+        )  # fmt: skip
+
+    def _anchors(self, input_shape: Shape) -> List[RegionAnchors]:
+        """The anchors of each map.
+
+        Raises:
+            ConfigError: images are too small, or a setting does not fit the network.
+        """
+        if tuple(input_shape) not in self._found:
+            self._found[tuple(input_shape)] = self._built(self.name, lambda: self._map_sizes(input_shape))
+        found = self._found[tuple(input_shape)]
+        strides = [_stride(input_shape, size) for size in found]
+        sizes: Sequence[float] = self._parts().sizes if self.anchor_sizes == "auto" else self.anchor_sizes
+        if not self.is_pyramid:
+            return [RegionAnchors(*found[0], strides[0], sizes, REGION_RATIOS)]
+        if self.anchor_sizes == "auto":
+            sizes = [float(ANCHOR_SIDE_PER_STRIDE * stride) for stride in strides]
+        if len(sizes) != len(found):
+            raise ConfigError(
+                f"model.anchor_sizes={list(sizes)}: the network has {len(found)} maps, so as many sizes in pixels are "
+                f"wanted, e.g. {[ANCHOR_SIDE_PER_STRIDE * stride for stride in strides]}."
+            )
+        return [RegionAnchors(*at, stride, [size], REGION_RATIOS) for at, stride, size in zip(found, strides, sizes)]
+
+    def _map_sizes(self, input_shape: Shape) -> List[Tuple[int, int]]:
+        from mxtrain.vision.networks.feature_maps import map_sizes
+
+        return map_sizes(self._blocks().features, input_shape)
+
+    def _blocks(self) -> TwoStageBlocks:
+        """The blocks that the network consists of, uninitialised."""
+        from mxtrain.vision.detection.networks import region_parts
+
+        parts = self._parts()
+        if not self.is_pyramid:
+            return region_parts.build_single_map(parts, not self.is_custom, self.options)
+        width = self.channels if self.is_custom else gluoncv_detectors.PYRAMID_CHANNELS
+        return region_parts.build_pyramid(parts, width, self.head_units, not self.is_custom, self.options)
+
+    def draws(self, input_shape: Shape) -> Optional[Draws]:
+        """See `Detector.draws`."""
+        num_anchors = sum(one.height * one.width * one.num_shapes for one in self._anchors(input_shape))
+        return Draws(num_anchors, self._settings().num_proposals(num_anchors)[0])
+
+    def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
+        """See `Detector.box_coding`.
+
+        Raises:
+            ConfigError: images are too small, or a setting does not fit the network.
+        """
+        maps, settings = self._anchors(input_shape), self._settings()
+        return RegionCoding(num_classes, input_shape, maps, settings, self._suppression())
+
+    def _suppression(self) -> Suppression:
+        iou = self._parts().nms_iou if self.nms_iou == "auto" else self.nms_iou
+        return Suppression(iou, self.nms_candidates, self.max_detections, LEAST_SCORE)
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        """The network, uninitialised.
+
+        Raises:
+            ConfigError: GluonCV is not installed, images are too small, or a setting does not fit the network.
+        """
+
+        def build() -> gluon.HybridBlock:
+            is_stock_pyramid = self.is_pyramid and not self.is_custom
+            alloc = gluoncv_detectors.PYRAMID_ALLOC if is_stock_pyramid else gluoncv_detectors.ALLOC
+            _, height, width = input_shape
+            maps, settings = self._anchors(input_shape), self._settings()
+            return self._network(self._blocks(), num_classes, (height, width), maps, settings, alloc)
+
+        return self._built(self.name, build)
+
+    def _network(self, *args):
+        from mxtrain.vision.detection.networks.faster_rcnn import TwoStageNetwork
+
+        return TwoStageNetwork(*args, prefix="fasterrcnn0_")
+
+
+def _stride(input_shape: Shape, size: Tuple[int, int]) -> int:
+    """Pixels from one place of a map to the next: a power of two."""
+    return 2 ** round(math.log2(max(input_shape[1:]) / max(size)))

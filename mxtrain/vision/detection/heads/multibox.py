@@ -1,0 +1,141 @@
+"""The box coding of SSDs: of each anchor scores of classes, and its offsets to the object that it finds.
+
+Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2.
+
+Legend: B batch, M true boxes of an image, N anchors, K classes. Edges are left, top, right,
+bottom in pixels of what enters the network.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.types import Shape
+from mxtrain.vision.detection.box_arithmetic import INSIDE_CROWD
+from mxtrain.vision.detection.box_geometry import common_areas, intersections_over_unions, offsets_from
+from mxtrain.vision.detection.boxes import Column, has_area, is_crowd, is_trained_on, weights
+from mxtrain.vision.detection.heads.operators import constant, operators
+from mxtrain.vision.detection.heads.scores import log_odds
+from mxtrain.vision.detection.heads.suppression import Suppression
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Array, OperatorModule
+
+VARIANCES = (0.1, 0.1, 0.2, 0.2)
+"""Offsets are divided by these (x, y, width, height), which makes them about equally large. Source: as GluonCV."""
+LEAST_IOU = 0.5
+"""An anchor finds the object that it covers best, from this intersection over union on."""
+LEAST_OVERLAP = 1e-12
+"""Anchors with no more intersection over union than this do not touch an object."""
+IGNORED = -1.0
+"""The class of an anchor that is not trained on."""
+
+
+class MultiBoxCoding:
+    """Outputs: scores of background and classes before the softmax (B, N, 1 + K), and offsets of centre and of the
+    logarithm of width and height (B, N, 4).
+
+    Args:
+        num_classes: K.
+        anchor_N4: centre x and y, width and height in pixels of the anchors.
+        suppression: which detections are kept.
+    """
+
+    def __init__(self, num_classes: int, anchor_N4: np.ndarray, suppression: Suppression):
+        self.anchor_N4 = anchor_N4.astype(np.float32)
+        half_N2 = self.anchor_N4[:, 2:] * 0.5
+        self._edge_N4 = np.concatenate([self.anchor_N4[:, :2] - half_N2, self.anchor_N4[:, :2] + half_N2], axis=1)
+        self._area_N = (self._edge_N4[:, 2:] - self._edge_N4[:, :2]).prod(axis=1)
+        self._suppression = suppression
+        self.output_shapes: Sequence[Shape] = ((len(anchor_N4), 1 + num_classes), (len(anchor_N4), 4))
+
+    def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
+        """The class of each anchor (B, N): 0 background, 1 the first class, -1 neither; and its offsets to the object
+        that it finds (B, N, 4). Where true boxes have weights: how much each anchor counts (B, N)."""
+        count, num_boxes = len(box_BMD), len(self.anchor_N4)
+        class_BN = np.zeros((count, num_boxes), np.float32)
+        offset_BN4 = np.zeros((count, num_boxes, 4), np.float32)
+        true_weight_BM = weights(box_BMD)
+        weight_BN = np.ones_like(class_BN)
+        trained_BM = is_trained_on(box_BMD) & has_area(box_BMD)
+        crowd_BM = is_crowd(box_BMD)
+        for row in range(count):
+            for region_D in box_BMD[row, crowd_BM[row]]:
+                common_N = common_areas(region_D[None, :4], self._edge_N4)[0]
+                class_BN[row, common_N > INSIDE_CROWD * self._area_N] = IGNORED
+            true_MD = box_BMD[row, trained_BM[row]]
+            if len(true_MD):
+                match_N = self.match(true_MD[:, :4])
+                place_P = np.flatnonzero(match_N >= 0)
+                found_PD = true_MD[match_N[place_P]]
+                class_BN[row, place_P] = found_PD[:, Column.CLASS] + 1
+                offset_P4 = offsets_from(self.anchor_N4[place_P], found_PD[:, :4])
+                offset_BN4[row, place_P] = offset_P4 / np.array(VARIANCES)
+                if true_weight_BM is not None:
+                    weight_BN[row, place_P] = found_PD[:, Column.WEIGHT]
+        return (class_BN, offset_BN4) if true_weight_BM is None else (class_BN, offset_BN4, weight_BN)
+
+    def match(self, edge_M4: np.ndarray) -> np.ndarray:
+        """The place among the true boxes of the one that each anchor finds, (N,), -1 for none.
+
+        Each true box, the best covered first, gets the anchor that covers it best and is still free; then the anchors
+        that cover it equally well, if they cover no other better; then those that cover it by `LEAST_IOU`.
+
+        Args:
+            edge_M4: edges of the true boxes of one image.
+        """
+        iou_MN = intersections_over_unions(edge_M4, self._edge_N4)
+        best_N = iou_MN.argmax(axis=0)
+        most_N = iou_MN[best_N, np.arange(iou_MN.shape[1])]
+        most_M = iou_MN.max(axis=1)
+        is_best_N = (most_N >= LEAST_IOU) | ((most_N == most_M[best_N]) & (most_N > LEAST_OVERLAP))
+        match_N = np.where(is_best_N, best_N, -1)
+        for true, place in self._pairs(iou_MN):
+            match_N[place] = true
+        return match_N
+
+    def _pairs(self, iou_MN: np.ndarray) -> List[Tuple[int, int]]:
+        """(true box, anchor) pairs with the highest intersection over union, in which none comes twice."""
+        place_M = iou_MN.argmax(axis=1)
+        most_M = iou_MN[np.arange(len(iou_MN)), place_M]
+        found: List[Tuple[int, int]] = []
+        taken: List[int] = []
+        while True:
+            true = int(most_M.argmax())
+            if most_M[true] <= LEAST_OVERLAP:
+                return found
+            place = int(place_M[true])
+            if place not in taken:
+                found.append((true, place))
+                taken.append(place)
+                most_M[true] = -1.0
+            else:
+                rest_N = iou_MN[true].copy()
+                rest_N[taken] = -1.0
+                place_M[true] = rest_N.argmax()
+                most_M[true] = rest_N[place_M[true]]
+
+    def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+        """See `BoxCoding.scores`."""
+        from mxtrain.engine.backend import nd
+
+        log_p_BNK = nd.log_softmax(outputs[0].astype("float64"), axis=-1).slice_axis(axis=2, begin=1, end=None)
+        return log_odds(log_p_BNK).transpose((0, 2, 1)).reshape((0, -1))
+
+    def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
+        """Detections (B, N, 6), see `BoxCoding.decode`."""
+        F = operators(F)
+        logit_BNK, offset_BN4 = (F.cast(output, dtype="float32") for output in outputs[:2])
+        score_BNK = F.slice_axis(F.softmax(logit_BNK, axis=-1), axis=2, begin=1, end=None)
+        anchor_1N4 = constant(F, self.anchor_N4[None], logit_BNK)
+        centre_1N2, size_1N2 = F.split(anchor_1N4, num_outputs=2, axis=2)
+        moved_BN2, stretch_BN2 = F.split(offset_BN4, num_outputs=2, axis=2)
+        centre_BN2 = F.broadcast_add(F.broadcast_mul(moved_BN2 * VARIANCES[0], size_1N2), centre_1N2)
+        half_BN2 = F.broadcast_mul(F.exp(stretch_BN2 * VARIANCES[2]), size_1N2) * 0.5
+        box_BN4 = F.concat(centre_BN2 - half_BN2, centre_BN2 + half_BN2, dim=2)
+        num_boxes, num_scores = self.output_shapes[0]
+        return self._suppression(F, F.transpose(score_BNK, axes=(0, 2, 1)), box_BN4, num_scores - 1, num_boxes)

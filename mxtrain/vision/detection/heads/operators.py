@@ -1,0 +1,30 @@
+"""Operators of arrays or of symbols: codings decode outputs of a network at once, and in an exported graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.annotations import Array, OperatorModule
+
+
+def operators(given: Optional[OperatorModule]) -> OperatorModule:
+    """The operators that were given; by default those of arrays."""
+    from mxtrain.engine.backend import nd
+
+    return nd if given is None else given
+
+
+def constant(F: OperatorModule, value: np.ndarray, like: Array) -> Array:
+    """An array, on the device of `like`, or a symbol for it.
+
+    Args:
+        F: operators of arrays, or those of a graph that is exported, which keep constants.
+        value: float32.
+        like: an array, if F is of arrays.
+    """
+    from mxtrain.engine.backend import nd
+
+    return nd.array(value, ctx=like.context) if F is nd else F.constant(value)

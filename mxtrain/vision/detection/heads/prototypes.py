@@ -1,0 +1,95 @@
+"""Masks as sums of a few maps of the whole image, each object with amounts of its own, cut off at its box.
+
+Source: Bolya et al., "YOLACT: Real-time Instance Segmentation" (2019), sections 3.1 to 3.3.
+
+Legend: B batch, M boxes of an image, R columns of its rows, P prototypes, N detections, S squares along a side of a
+mask, h, w cells of the map of centres.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.types import Shape
+from mxtrain.vision.detection.box_arithmetic import near
+from mxtrain.vision.detection.boxes import NUM_COLUMNS, is_trained_on
+from mxtrain.vision.detection.heads.heatmap import HeatmapCoding
+from mxtrain.vision.instance_segmentation.mask_rows import FOUND_SIDE
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Array, OperatorModule
+
+
+_LEAST = 0.01
+"""Pixels of a prototype that a box is wide and high at least: ROIAlign ends the process where it finds a box without
+any, or with a NaN."""
+
+
+class PrototypeCoding(HeatmapCoding):
+    """Outputs: those of `HeatmapCoding`; the weight of each prototype in the mask of the object at a cell (B, P, h, w);
+    and the prototypes (B, P, height, width).
+
+    Args:
+        num_classes: of objects.
+        input_shape: (C, H, W) of what enters the network.
+        prototypes: P.
+        mask_stride: pixels along the side of one of a prototype.
+        stride, max_detections: see `HeatmapCoding`.
+    """
+
+    def __init__(
+        self, num_classes: int, input_shape: Shape, prototypes: int, mask_stride: int, stride: int = 4,
+        max_detections: int = 100,
+    ) -> None:  # fmt: skip
+        super().__init__(num_classes, input_shape, stride, max_detections)
+        self._mask_stride = mask_stride
+        fineness, size = stride // mask_stride, (self._height, self._width)
+        fine_size = (self._height * fineness, self._width * fineness)
+        self.output_shapes: Sequence[Shape] = (*self.output_shapes, (prototypes, *size), (prototypes, *fine_size))
+
+    def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
+        """Returns the result of `HeatmapCoding`; and for each box the cell of its centre and its edges in pixels of a
+        prototype (B, M, 5). The cell is -1 for boxes that are not trained on; their edges are arbitrary."""
+        cell_BM, is_thing_BM = np.full(box_BMD.shape[:2], -1.0), is_trained_on(box_BMD)
+        for row, number in zip(*np.nonzero(is_thing_BM)):
+            line, column = self.cell_of(box_BMD[row, number])
+            cell_BM[row, number] = line * self._width + column
+        edge_BM4 = box_BMD[..., :4] / self._mask_stride
+        edge_BM4[cell_BM < 0] = 0
+        edge_BM4[..., 2:] = np.maximum(edge_BM4[..., 2:], edge_BM4[..., :2] + _LEAST)
+        thing_BM5 = np.concatenate([cell_BM[..., None], edge_BM4], axis=2)
+        return (*super().encode(box_BMD[..., :NUM_COLUMNS]), thing_BM5.astype(np.float32))
+
+    def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
+        """Detections (B, N, 6 + S * S), see `InstanceDetector`; of arrays only."""
+        from mxtrain.engine.backend import nd
+
+        coefficient_BPhw, prototype_BPHW = (output.astype("float32") for output in outputs[2:4])
+        score_BN, class_BN, cell_BN = self.peaks(nd, outputs)
+        found_BN6 = self.boxes(nd, outputs, score_BN, class_BN, cell_BN)
+        coefficient_BNP = self.at_cells(nd, coefficient_BPhw, cell_BN)
+        count, number, channels = coefficient_BNP.shape
+        # Of rows that are no detection, too: where an image is -1, ROIAlign writes into the mask of another row.
+        first_B1 = nd.arange(count, ctx=score_BN.context).reshape((-1, 1))
+        picture_BN1 = nd.broadcast_like(first_B1, score_BN).expand_dims(2)
+        edge_BN4 = _bounded(found_BN6.slice_axis(axis=2, begin=2, end=6) / self._mask_stride)
+        part = nd.contrib.ROIAlign(
+            prototype_BPHW, nd.concat(picture_BN1, edge_BN4, dim=2).reshape((-1, 5)),
+            pooled_size=(FOUND_SIDE, FOUND_SIDE), spatial_scale=1.0, sample_ratio=1, aligned=True,
+        )  # fmt: skip
+        logit = nd.batch_dot(coefficient_BNP.reshape((-1, 1, channels)), part.reshape((0, 0, -1)))
+        mask = nd.sigmoid(logit.reshape((count * number, -1)))
+        mask = nd.where(score_BN.reshape((-1,)) > 0, mask, nd.zeros_like(mask))
+        return nd.concat(found_BN6, mask.reshape((count, number, -1)), dim=2)
+
+
+def _bounded(edge_BN4: NDArray) -> NDArray:
+    """Boxes of an untrained or a diverged network, too, that ROIAlign takes."""
+    from mxtrain.engine.backend import nd
+
+    begin_BN2, end_BN2 = near(nd, edge_BN4).split(2, axis=2)
+    return nd.concat(begin_BN2, nd.maximum(end_BN2, begin_BN2 + _LEAST * (1 + begin_BN2.abs())), dim=2)

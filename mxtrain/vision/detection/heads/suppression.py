@@ -1,0 +1,93 @@
+"""Non-maximum suppression: keeps one of several detections of the same object.
+
+Legend: B batch, K classes, N boxes of an image, C candidates, M detections that are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Tuple
+
+from mxtrain.vision.detection.box_arithmetic import take_rows
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+
+LEAST_SCORE = 0.01
+"""Minimum score of a detection. Source: SSD and YOLOv3 of GluonCV."""
+
+
+@dataclass(frozen=True)
+class Suppression:
+    """Non-maximum suppression in each class by itself.
+
+    Attributes:
+        iou: intersection over union with a box of the same class and a higher score from which on one is suppressed.
+        num_candidates: how many of the highest scores of an image, of all classes, are compared. Without such a limit
+            the operator takes 70 times as long.
+        max_detections: how many of an image are kept.
+        least_score: what scores less is no detection.
+    """
+
+    iou: float = 0.45
+    num_candidates: int = 400
+    max_detections: int = 100
+    least_score: float = LEAST_SCORE
+
+    def count(self, num_classes: int, num_boxes: int) -> int:
+        """The rows of a sample's detections, M."""
+        return min(self.max_detections, self._most(num_classes * num_boxes))
+
+    def __call__(
+        self, F: OperatorModule, score_BKN: Array, box_BN4: Array, num_classes: int, num_boxes: int
+    ) -> Array:  # fmt: skip
+        """Detections (B, M, 6), highest score first: class, score, box; rows of class -1 are none. Also in a network's
+        graph.
+
+        Args:
+            F: MXNet's operators of symbols or of arrays.
+            score_BKN: from 0 to 1.
+            box_BN4: left, top, right, bottom in pixels, the same for all classes.
+            num_classes, num_boxes: K and N, which symbols don't know.
+        """
+        score_BC, class_BC, box_BC = self._candidates(F, score_BKN, num_classes, num_boxes)
+        return self._suppress(F, score_BC, class_BC, take_rows(F, box_BN4, box_BC), num_classes * num_boxes)
+
+    def by_class(
+        self, F: OperatorModule, score_BKN: Array, box_BKN4: Array, num_classes: int, num_boxes: int
+    ) -> Array:  # fmt: skip
+        """See `__call__`, for boxes that differ between classes: each class of a region has offsets of its own.
+
+        Args:
+            F: MXNet's operators of symbols or of arrays.
+            score_BKN: from 0 to 1.
+            box_BKN4: left, top, right, bottom in pixels.
+            num_classes, num_boxes: K and N, which symbols don't know.
+        """
+        score_BC, class_BC, box_BC = self._candidates(F, score_BKN, num_classes, num_boxes)
+        place_BC = class_BC * num_boxes + box_BC
+        box_BC4 = take_rows(F, F.reshape(box_BKN4, shape=(0, -3, 0)), place_BC)
+        return self._suppress(F, score_BC, class_BC, box_BC4, num_classes * num_boxes)
+
+    def _most(self, num_scores: int) -> int:
+        return min(self.num_candidates, num_scores)
+
+    def _candidates(
+        self, F: OperatorModule, score_BKN: Array, num_classes: int, num_boxes: int
+    ) -> Tuple[Array, Array, Array]:  # fmt: skip
+        """The highest scores (B, C), and the class and the place of the box of each, both (B, C) float64."""
+        most = self._most(num_classes * num_boxes)
+        # As integers: float32 counts to 2^24 only.
+        score_BC, place_BC = F.topk(F.reshape(score_BKN, shape=(0, -1)), k=most, ret_typ="both", dtype="int32")
+        place_BC = F.cast(place_BC, "float64")
+        class_BC = F.floor(place_BC / num_boxes)
+        return score_BC, class_BC, place_BC - class_BC * num_boxes
+
+    def _suppress(self, F: OperatorModule, score_BC: Array, class_BC: Array, box_BC4: Array, num_scores: int) -> Array:
+        columns = [F.expand_dims(column, axis=2) for column in (F.cast(class_BC, "float32"), score_BC)]
+        most = self._most(num_scores)
+        found_BC6 = F.contrib.box_nms(
+            F.concat(*columns, box_BC4, dim=2), overlap_thresh=self.iou, valid_thresh=self.least_score, topk=most,
+            coord_start=2, score_index=1, id_index=0,
+        )  # fmt: skip
+        return F.slice_axis(found_BC6, axis=1, begin=0, end=min(self.max_detections, most))

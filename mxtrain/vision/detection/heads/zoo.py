@@ -1,0 +1,93 @@
+"""Shared parts of GluonCV's detectors: names, weight files, and the classes in them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Dict, List, Literal, Mapping, Sequence, Tuple, Union
+
+import pydantic
+
+from mxtrain.model.published import require_published, split_name
+from mxtrain.types import OpenFraction, Positive, Shape
+from mxtrain.vision.classification.gluoncv import OURS, GluonCVModel, no_such_network
+from mxtrain.vision.detection.heads.base import Detector
+from mxtrain.vision.detection.heads.suppression import Suppression
+from mxtrain.vision.detection.networks.gluoncv_detectors import CLASSES_OF_WEIGHTS, without_dataset
+
+BY_NAME = {"ssd_": "ssd", "yolo": "yolo3", "center": "gluoncv_centernet", "faster": "faster_rcnn", "mask": "mask_rcnn"}
+"""Prefix of a name -> the option of conf/model/ for it."""
+
+
+class GluonCVDetector(Detector, GluonCVModel):
+    """Base of the descriptions of GluonCV's detectors. Parameter names are GluonCV's, so weights can be exchanged.
+
+    `weights=pretrained` starts from those that GluonCV publishes.
+    """
+
+    weighs_boxes: ClassVar[bool] = True
+    known: ClassVar[Tuple[str, ...]] = ()
+    """Names without a dataset."""
+    taken: ClassVar[Mapping[str, str]] = {
+        **OURS,
+        "pretrained_base": "type model.weights=pretrained, or give a file by model.weights=PATH",
+        "norm_layer": "it is BatchNorm, whose means parallel.batch_norm takes over several devices",
+    }
+
+    name: str
+    """GluonCV's name; what it appends for a dataset, as in ssd_512_resnet50_v1_voc, may follow."""
+    weights_classes: Union[None, Literal["voc", "coco"], List[str]] = None
+    """The classes of the file in `weights`, in the order of its scores: voc or coco are those of GluonCV's files. What
+    was learned of classes that the dataset has, too, is taken over by their names. None: as the name of published
+    weights ends; of other files by their order, where there are as many; else classes are learned anew."""
+    options: Dict[str, Any] = {}
+    """Further arguments of GluonCV's function of the backbone, e.g. {norm_kwargs: {momentum: 0.99}}."""
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _known_name(cls, name: str) -> str:
+        if name in cls.known or without_dataset(name) in cls.known:
+            return name
+        raise ValueError(no_such_network(cls.tasks[0].replace("_", " "), without_dataset(name), cls.known))
+
+    @pydantic.field_validator("weights_classes")
+    @classmethod
+    def _different_classes(cls, names: object) -> object:
+        if isinstance(names, list) and (not names or len(set(names)) < len(names)):
+            raise ValueError("should be voc, coco, or the names of all classes, each once, as in [cat,dog]")
+        return names
+
+    @property
+    def title(self) -> str:
+        return f"model.name={self.name}"
+
+    @property
+    def plain_name(self) -> str:
+        """The name without a dataset."""
+        return self.name if self.name in self.known else without_dataset(self.name)
+
+    @property
+    def classes_in_weights(self) -> Sequence[str]:
+        """See `Model.classes_in_weights`."""
+        if isinstance(self.weights_classes, str):
+            return CLASSES_OF_WEIGHTS[self.weights_classes]
+        published = split_name(require_published(self.weights or "", self.published_name))[1]
+        return self.weights_classes or CLASSES_OF_WEIGHTS.get(published.rpartition("_")[2], ())
+
+    def input_shape(self, native: Shape) -> Shape:
+        """Three channels of any size."""
+        return (3, *native[-2:])
+
+
+class SuppressingDetector(GluonCVDetector):
+    """Base of heads that find each object several times."""
+
+    nms_iou: OpenFraction = 0.45
+    """Intersection over union with a surer detection of the same class from which on one is left out."""
+    nms_candidates: Positive = 400
+    """The highest scores of an image, of all classes, that are looked at."""
+    max_detections: Positive = 100
+    """Detections of an image that are kept."""
+
+    @property
+    def suppression(self) -> Suppression:
+        """Returns the settings of non-maximum suppression."""
+        return Suppression(self.nms_iou, self.nms_candidates, self.max_detections)

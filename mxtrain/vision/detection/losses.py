@@ -1,0 +1,176 @@
+"""Losses of networks that find objects in images. Imports no MXNet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Sequence, Tuple
+
+from mxtrain.loss.losses import Loss
+from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, Positive, PositiveFloat, Shape
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+class DetectionLoss(Loss):
+    """Base: a loss of what a network returns against boxes and what its coding made of them."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("detection",)
+    option: ClassVar[str] = ""
+    """The option of conf/loss/, by which networks say which loss their outputs are made for."""
+
+    def build_detection(self, num_classes: int) -> gluon.HybridBlock:
+        """A HybridBlock (*outputs, boxes (B, M, D), *encoded) -> loss (B,), weight (B,).
+
+        Args:
+            num_classes: of objects.
+        """
+        raise NotImplementedError
+
+    def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
+        """See `build_detection`, for a loss that depends on the network's outputs.
+
+        Args:
+            num_classes: of objects.
+            output_shapes: of the network's outputs for one sample, see `BoxCoding.output_shapes`.
+        """
+        return self.build_detection(num_classes)
+
+
+class HeatmapFocal(DetectionLoss):
+    """Loss of centres: focal loss of the scores, and absolute differences of size and offset, divided by the number of
+    objects in the global batch.
+
+    Source: Zhou et al., "Objects as Points" (2019), equations 1 to 4.
+    """
+
+    option: ClassVar[str] = "heatmap_focal"
+
+    size_weight: NonNegativeFloat = 0.1
+    """Weight of the errors of width and height, in cells of the map."""
+    offset_weight: NonNegativeFloat = 1.0
+    """Weight of the errors of the centre's offset in its cell."""
+
+    def build_detection(self, num_classes: int) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_detection`."""
+        from mxtrain.vision.detection.detection_blocks import HeatmapFocalLoss
+
+        return HeatmapFocalLoss(self.size_weight, self.offset_weight)
+
+
+class MultiBox(DetectionLoss):
+    """Loss of scored boxes: cross entropy of objects and of the most wrong of the background, and Huber's loss of
+    offsets, over the number of boxes with an object in the global batch.
+
+    Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2, as GluonCV's SSDMultiBoxLoss.
+    """
+
+    option: ClassVar[str] = "multibox"
+
+    negative_mining_ratio: NonNegativeFloat = 3.0
+    """Boxes of background that count, for each with an object in the same image."""
+    min_hard_negatives: NonNegative = 3
+    """Boxes of background that count in each image at least, so that one without objects is learned from; GluonCV has
+    0. Images with an object have more anyway."""
+    rho: PositiveFloat = 1.0
+    """A difference of offsets counts by its square up to this, above by itself."""
+    box_weight: NonNegativeFloat = 1.0
+    """Weight of the errors of box offsets."""
+
+    def build_detection(self, num_classes: int) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_detection`."""
+        from mxtrain.vision.detection.detection_blocks import MultiBoxLoss
+
+        return MultiBoxLoss(self.negative_mining_ratio, self.min_hard_negatives, self.rho, self.box_weight)
+
+
+class YOLOLoss(DetectionLoss):
+    """Loss of boxes at places: cross entropy of whether something is there, of where in its place it is, and of each
+    class by itself, and absolute differences of the logarithms of width and height; the sum over an image, and the
+    mean over images.
+
+    Source: Redmon and Farhadi, "YOLOv3: An Incremental Improvement" (2018), section 2, as GluonCV's YOLOV3Loss.
+    """
+
+    option: ClassVar[str] = "yolo3"
+
+    ignore_iou: Fraction = 0.7
+    """A box without an object of its own is not told so where it covers one by more than this: intersection over
+    union."""
+
+    def build_detection(self, num_classes: int) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_detection`."""
+        from mxtrain.vision.detection.detection_blocks import YOLO3Loss
+
+        return YOLO3Loss(num_classes, self.ignore_iou)
+
+
+class TwoStage(DetectionLoss):
+    """Loss of two-stage detectors: cross entropy of whether anchors hold an object and of the classes of regions, and
+    Huber's loss of the offsets of both; means over a sample of the anchors and over the regions of each image.
+
+    Source: Ren et al., "Faster R-CNN" (2015), equation 1, with the quotas of GluonCV's recipe.
+    """
+
+    option: ClassVar[str] = "two_stage"
+
+    proposal_samples: Positive = 256
+    """Anchors of an image that are trained on, at most half of them (and at least one) with an object."""
+    proposal_rho: PositiveFloat = 1 / 9
+    """Huber's loss of the offsets of anchors is quadratic up to this difference, then linear."""
+    rho: PositiveFloat = 1.0
+    """The same for the offsets of regions."""
+    box_weight: NonNegativeFloat = 1.0
+    """Weight of the errors of box offsets."""
+
+    def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_for`: there are not more anchors to sample than the network has."""
+        from mxtrain.vision.detection.region_blocks import TwoStageLoss
+
+        return TwoStageLoss(*self._arguments(num_classes, output_shapes))
+
+    def _arguments(self, num_classes: int, output_shapes: Sequence[Shape]) -> Tuple[int, int, float, float, float]:
+        samples = min(self.proposal_samples, output_shapes[0][0])
+        return num_classes, samples, self.proposal_rho, self.rho, self.box_weight
+
+
+class MaskTwoStage(TwoStage):
+    """Loss of regions, and for those that hold an object the cross entropy of the mask of its class: the mean over a
+    image's.
+
+    Source: He et al., "Mask R-CNN" (2017), section 3.
+    """
+
+    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    option: ClassVar[str] = "mask_two_stage"
+
+    mask_weight: NonNegativeFloat = 1.0
+    """Weight of the cross entropy of masks."""
+
+    def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_for`."""
+        from mxtrain.vision.detection.region_blocks import MaskedTwoStageLoss
+
+        return MaskedTwoStageLoss(*self._arguments(num_classes, output_shapes), self.mask_weight)
+
+
+class YolactLoss(HeatmapFocal):
+    """Loss of centres, and for each object the mean cross entropy of its mask inside its true box, and 1 less Dice's
+    coefficient, over the number of objects in the global batch.
+
+    Sources: Bolya et al., "YOLACT: Real-time Instance Segmentation" (2019), section 3.2; Milletari et al., "V-Net"
+    (2016), section 3.
+    """
+
+    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    option: ClassVar[str] = "yolact"
+
+    mask_weight: NonNegativeFloat = 2.0
+    """Weight of the mean cross entropy of a mask."""
+    dice_weight: NonNegativeFloat = 1.0
+    """Weight of the part of the true mask that is not covered; 0 = none."""
+
+    def build_detection(self, num_classes: int) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_detection`."""
+        from mxtrain.vision.detection.detection_blocks import PrototypeMaskLoss
+
+        return PrototypeMaskLoss(self.size_weight, self.offset_weight, self.mask_weight, self.dice_weight)

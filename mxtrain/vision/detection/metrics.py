@@ -1,0 +1,262 @@
+"""Average precision of boxes, as PASCAL VOC and COCO define it.
+
+Legend: N detections, G true boxes, R rows, D columns of `boxes.Column`, W columns of a row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Callable, ClassVar, Dict, Literal, Mapping, Optional, Tuple, Type
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.metric.host import Collected, HostMetric, HostPredictions
+from mxtrain.types import Fraction
+from mxtrain.vision.detection.box_geometry import intersections_over_unions
+from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, Flag, ResizeTransform, is_box, scaled
+from mxtrain.vision.detection.coco_ap import evaluate_boxes
+
+if TYPE_CHECKING:
+    from mxtrain.vision.detection.coco_ap import CocoResult
+
+PICTURE, TRUE, FOUND = 0, 1, 2
+"""Kinds of rows: each image has one of the first kind, so that it counts without any box."""
+AREAS = {"all": (0.0, 1e10), "small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
+"""Sizes of objects by their area in pixels, as COCO has them."""
+
+
+def _require_threshold(iou: float) -> float:
+    if round(iou, 6) not in THRESHOLDS:
+        raise ValueError(f"COCO has the thresholds {', '.join(map(str, THRESHOLDS))}, not {iou:g}")
+    return iou
+
+
+THRESHOLDS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
+Threshold = Annotated[float, pydantic.AfterValidator(_require_threshold)]
+
+
+class CollectedBoxes(Collected):
+    """True boxes and detections in the pixels of images as they are: kind, class, flags or score, edges, area."""
+
+    width: ClassVar[int] = 8
+
+    def reset(self) -> None:
+        super().reset()
+        self._known: Dict[str, object] = {}
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        assert meta_B is not None
+        for index, found_N6, true_MD, meta in zip(index_B, prediction_B, target_B, meta_B):
+            # Where objects have masks, these follow.
+            self.add_picture(int(index), true_boxes(true_MD, meta), found_N6[found_N6[:, 0] >= 0, :6])
+
+    def add_picture(self, index: int, true_GD: np.ndarray, found_N6: np.ndarray) -> None:
+        """Notes an image.
+
+        Args:
+            index: of the sample in its split.
+            true_GD: as `boxes.Column` says.
+            found_N6: class, score, edges.
+        """
+        self.add(index, self.rows_of(true_GD, found_N6))
+
+    def rows_of(self, true_GD: np.ndarray, found_N6: np.ndarray) -> np.ndarray:
+        """The rows of an image, see `add_picture`."""
+        true_GW = np.column_stack([np.full(len(true_GD), TRUE), true_GD[:, 4:6], true_GD[:, :4], true_GD[:, 6]])
+        area_N = (found_N6[:, 4:] - found_N6[:, 2:4]).prod(axis=1)
+        found_NW = np.column_stack([np.full(len(found_N6), FOUND), found_N6, area_N])
+        return np.concatenate([np.zeros((1, self.width)), true_GW, found_NW])
+
+    def merge(self, rows: np.ndarray) -> None:
+        super().merge(rows)
+        self._known = {}
+
+    def boxes(self) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Indices of images; true boxes (G, 8): image, class, flags, edges, area; detections (N, 8): image,
+        class, score, edges, area."""
+        rows = self.samples()
+        picture_R, kind_R = rows[:, 0], rows[:, 2]
+        of_pictures = np.concatenate([picture_R[:, None], rows[:, 3:]], axis=1)
+        return picture_R[kind_R == PICTURE].astype(np.int64), of_pictures[kind_R == TRUE], of_pictures[kind_R == FOUND]
+
+    def coco(self) -> CocoResult:
+        """Returns the result of COCO's evaluation; computed once for all metrics."""
+        if "coco" not in self._known:
+            self._known["coco"] = evaluate_boxes(*self.boxes())
+        return self._known["coco"]  # type: ignore[return-value]
+
+
+def true_boxes(true_MD: np.ndarray, meta: np.ndarray) -> np.ndarray:
+    """The boxes of a sample in pixels of its image, (G, D), as `boxes.Column` says; what is behind them is left out.
+
+    Args:
+        true_MD: in pixels of what enters the network.
+        meta: begins with a row of `ResizeTransform`.
+    """
+    fitted = ResizeTransform.of_row(meta[:4].tolist())
+    return scaled(true_MD[is_box(true_MD), :NUM_COLUMNS], 1 / fitted.scale_x, 1 / fitted.scale_y)
+
+
+class BoxMetric(HostMetric):
+    """Base of metrics of boxes."""
+
+    collects: ClassVar[Type[Collected]] = CollectedBoxes
+    tasks: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
+
+
+class VocAP(BoxMetric):
+    """Mean over classes of the average precision, as PASCAL VOC's development kit computes it.
+
+    Each detection is compared with the true box that it covers best, and is a mistake where another one has taken that;
+    difficult objects count nowhere. A class without objects is left out.
+
+    Source: Everingham et al., "The Pascal Visual Object Classes (VOC) Challenge" (2010), section 4.2.
+    """
+
+    iou: Fraction = 0.5
+    """Minimum intersection over union of a detection with an object."""
+    interpolation: Literal["area", "11_point"] = "area"
+    """area: under the whole curve, as VOC does since 2010; 11_point: mean of 11 precisions, as in VOC 2007."""
+
+    @property
+    def signature(self) -> str:
+        return f"VOC,iou={self.iou:g},interpolation={self.interpolation}"
+
+    def compute(self, collected: Collected) -> float:
+        assert isinstance(collected, CollectedBoxes)
+        _, true_G8, found_N8 = collected.boxes()
+        found = self.by_class(true_G8, found_N8)
+        return float(np.mean([one[0] for one in found.values()])) if found else 0.0
+
+    def by_class(
+        self, true_G8: np.ndarray, found_N8: np.ndarray
+    ) -> Mapping[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
+        """For each class that has objects: average precision, and the curves of recall, precision and score.
+
+        Args:
+            true_G8, found_N8: as `CollectedBoxes.boxes` gives them.
+        """
+        found = {}
+        for number in np.unique(true_G8[:, 1]):
+            true, detected = true_G8[true_G8[:, 1] == number], found_N8[found_N8[:, 1] == number]
+            count = int(((true[:, 2].astype(int) & (Flag.DIFFICULT | Flag.CROWD)) == 0).sum())
+            if count:
+                is_hit_N, score_N, _ = voc_matches(true, detected, self.iou)
+                found[int(number)] = self._curve(is_hit_N, score_N, count)
+        return found
+
+    def _curve(
+        self, is_hit_N: np.ndarray, score_N: np.ndarray, count: int
+    ) -> Tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        hits_N = np.cumsum(is_hit_N)
+        recall_N, precision_N = hits_N / count, hits_N / np.arange(1, len(hits_N) + 1)
+        if self.interpolation == "11_point":
+            # Thresholds as the development kit's 0:0.1:1, so that 0.3 is not 0.30000000000000004.
+            best = [precision_N[recall_N >= step / 10].max(initial=0.0) for step in range(11)]
+            return float(np.mean(best)), recall_N, precision_N, score_N
+        recall = np.concatenate([[0.0], recall_N, [1.0]])
+        precision = np.maximum.accumulate(np.concatenate([[0.0], precision_N, [0.0]])[::-1])[::-1]
+        return float(np.sum(np.diff(recall) * precision[1:])), recall_N, precision_N, score_N
+
+
+Overlap = Callable[[int, np.ndarray], np.ndarray]
+"""(detection, true boxes) -> the intersection over union of each of these with it, by their numbers."""
+
+
+def voc_matches(
+    true_G8: np.ndarray, found_N8: np.ndarray, least_iou: float, overlap: Optional[Overlap] = None
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns hits, scores and indices of the detections of one class, highest score first. Detections of difficult
+    objects are ignored.
+
+    Args:
+        true_G8, found_N8: of one class, as `CollectedBoxes.boxes` gives them.
+        least_iou: of a hit.
+        overlap: None = that of boxes.
+    """
+    overlap = overlap or box_overlap(true_G8, found_N8)
+    order_N = np.argsort(-found_N8[:, 2], kind="stable")
+    found_N8 = found_N8[order_N]
+    is_hit_N, counts_N = np.zeros(len(found_N8), bool), np.ones(len(found_N8), bool)
+    taken_G = np.zeros(len(true_G8), bool)
+    of_picture: Dict[float, np.ndarray] = {
+        picture: np.flatnonzero(true_G8[:, 0] == picture) for picture in np.unique(true_G8[:, 0])
+    }
+    for place, detection in enumerate(found_N8):
+        candidates = of_picture.get(detection[0])
+        if candidates is None:
+            continue
+        iou_g = overlap(int(order_N[place]), candidates)
+        best = int(iou_g.argmax())
+        if iou_g[best] < least_iou:
+            continue
+        number = candidates[best]
+        if int(true_G8[number, 2]) & (Flag.DIFFICULT | Flag.CROWD):
+            counts_N[place] = False
+        elif not taken_G[number]:
+            is_hit_N[place] = taken_G[number] = True
+    return is_hit_N[counts_N], found_N8[counts_N, 2], order_N[counts_N]
+
+
+def box_overlap(true_G8: np.ndarray, found_N8: np.ndarray) -> Overlap:
+    """Overlap of boxes, as `CollectedBoxes.boxes` gives them."""
+    return lambda number, others: intersections_over_unions(found_N8[number, None, 3:7], true_G8[others, 3:7])[0]
+
+
+def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, least_iou: float = 0.5) -> np.ndarray:
+    """The class of the object that a box of each image covers best, (B,); -1 where it covers none well enough.
+
+    Args:
+        box_B4: one box of each image.
+        true_BMD: as `boxes.Column` says, in the same pixels.
+        least_iou: of a hit.
+    """
+    found_B = np.full(len(box_B4), -1)
+    for row, (box_4, true_MD) in enumerate(zip(box_B4, true_BMD)):
+        true_GD = true_MD[is_box(true_MD)]
+        iou_G = intersections_over_unions(box_4[None], true_GD[:, :4])[0]
+        if len(iou_G) and iou_G.max() >= least_iou:
+            found_B[row] = int(true_GD[iou_G.argmax(), Column.CLASS])
+    return found_B
+
+
+def or_zero(value: float) -> float:
+    """A metric is always a number: 0 where nothing is there that it could be of."""
+    return 0.0 if math.isnan(value) else value
+
+
+class CocoAP(BoxMetric):
+    """Average precision as COCO's own tool (pycocotools) computes it: the mean over classes, and over thresholds from
+    0.5 to 0.95 where no `iou` is given."""
+
+    iou: Optional[Threshold] = None
+    """Minimum intersection over union of a detection with an object; null: mean over ten thresholds from 0.5 to
+    0.95."""
+    area: Literal["all", "small", "medium", "large"] = "all"
+    """Of which objects: small ones have less than 32^2 pixels, large ones more than 96^2."""
+    max_detections: Literal[1, 10, 100] = 100
+    """Maximum number of detections per image that are evaluated, highest score first."""
+
+    @property
+    def signature(self) -> str:
+        iou = "0.50:0.95" if self.iou is None else f"{self.iou:.2f}"
+        return f"COCO,iou={iou},area={self.area},max_detections={self.max_detections}"
+
+    def compute(self, collected: Collected) -> float:
+        return or_zero(self.result(collected).precision(self.iou, self.area, self.max_detections))
+
+    def result(self, collected: Collected) -> CocoResult:
+        """Returns the result of COCO's evaluation."""
+        assert isinstance(collected, CollectedBoxes)
+        return collected.coco()
+
+
+class CocoAR(CocoAP):
+    """Average recall as COCO's own tool computes it: the mean over classes and thresholds of the highest recall."""
+
+    def compute(self, collected: Collected) -> float:
+        return or_zero(self.result(collected).recall(self.iou, self.area, self.max_detections))

@@ -1,0 +1,1 @@
+"""Detectors as Gluon blocks."""

@@ -1,0 +1,327 @@
+"""Faster R-CNN as a Gluon block, on one map or on a feature pyramid. Imports MXNet.
+
+GluonCV's own takes one size of batch, draws from the device's generator, and adds up memory that nothing wrote where
+regions are of another map or fewer than it expects. Blocks and parameters here have the names of GluonCV's, so files
+can be exchanged; what is computed between them is ours.
+
+Legend: B batch, M true boxes of an image, N anchors of an image, A anchors of a place, P proposals, R regions,
+C = P + M candidates of the sample of regions (after B only; else channels), Q = B R regions of the batch, K classes,
+h, w height and width of a map. Edges are left, top, right, bottom in pixels of what enters the network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
+
+from mxtrain.engine.backend import gluon, mx
+from mxtrain.model.weights import ClassRows
+from mxtrain.vision.detection.box_arithmetic import (
+    REGION_IOU,
+    apply_offsets,
+    columns_of,
+    is_thing,
+    match_boxes,
+    sampling_keys,
+    take_rows,
+)
+from mxtrain.vision.detection.heads.regions import PROPOSAL_VARIANCES
+from mxtrain.vision.detection.networks.region_operators import read_regions, suppress
+from mxtrain.vision.networks.train_predict_block import TrainPredictBlock
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.vision.detection.heads.regions import ProposalSettings, RegionAnchors
+
+nn = gluon.nn
+NO_PROPOSAL = -1e30
+"""The score of a proposal that is dropped: no map gives a lower one."""
+
+
+@dataclass(frozen=True)
+class TwoStageBlocks:
+    """The blocks that GluonCV's network consists of, uninitialised.
+
+    Attributes:
+        features: from images to one map, or to several.
+        region_features: from the regions as RoIAlign reads them (B R, C, side, side) to what all branches share (a mask
+            branch reads it, too); None: that is what was read.
+        box_features: from what is shared to features (B R, units) of classes and boxes; None: the mean over places.
+        region_side: cells along each side that RoIAlign divides a region into.
+        channels: of the hidden layer of the region proposal network.
+        backbone_names: full name of a parameter of the backbone -> its name in a file of the backbone alone.
+    """
+
+    features: gluon.HybridBlock
+    region_features: Optional[gluon.HybridBlock]
+    box_features: Optional[gluon.HybridBlock]
+    region_side: int
+    channels: int
+    backbone_names: Mapping[str, str]
+
+
+class AnchorGrid(gluon.HybridBlock):
+    """A map (B, C, h, w) to the edges of its anchors (1, h w A, 4).
+
+    Args:
+        boxes: the anchors of the map.
+        alloc: places along each side that the array of anchors has at least: as many as in GluonCV's files.
+    """
+
+    def __init__(self, boxes: RegionAnchors, alloc: int, **kwargs):
+        super().__init__(**kwargs)
+        side = max(alloc, boxes.height, boxes.width)
+        with self.name_scope():
+            self.anchors = self.params.get_constant("anchor_", boxes.grid(side, side).reshape(1, 1, side, side, -1))
+
+    def hybrid_forward(self, F, x, anchors):
+        return F.reshape(F.slice_like(anchors, x, axes=(2, 3)), shape=(1, -1, 4))
+
+
+class ProposalHead(gluon.HybridBlock):
+    """The region proposal network of a map (B, C, h, w): whether each anchor holds an object, before the sigmoid
+    (B, h w A), and offsets to it (B, h w A, 4).
+
+    Args:
+        channels: of the hidden layer.
+        num_shapes: A.
+    """
+
+    def __init__(self, channels: int, num_shapes: int, **kwargs):
+        super().__init__(**kwargs)
+        normal = {"weight_initializer": mx.init.Normal(0.01)}
+        with self.name_scope():
+            self.conv1 = nn.HybridSequential()
+            self.conv1.add(nn.Conv2D(channels, 3, padding=1, **normal), nn.Activation("relu"))
+            self.score = nn.Conv2D(num_shapes, 1, **normal)
+            self.loc = nn.Conv2D(num_shapes * 4, 1, **normal)
+
+    def proposed(self, F: OperatorModule, x: Array) -> Tuple[Array, Array]:
+        """Scores and offsets of a map's anchors."""
+        x = self.conv1(x)
+        score, offset = (F.transpose(layer(x), axes=(0, 2, 3, 1)) for layer in (self.score, self.loc))
+        return F.reshape(score, shape=(0, -1)), F.reshape(offset, shape=(0, -1, 4))
+
+    def hybrid_forward(self, F, x):
+        return self.proposed(F, x)
+
+
+class SingleMapProposals(ProposalHead):
+    """One map to scores (B, N), offsets (B, N, 4) and the anchors that these are of (1, N, 4).
+
+    Args:
+        boxes: the anchors of the map.
+        channels: see `ProposalHead`.
+        alloc: see `AnchorGrid`.
+    """
+
+    def __init__(self, boxes: RegionAnchors, channels: int, alloc: int, **kwargs):
+        super().__init__(channels, boxes.num_shapes, **kwargs)
+        with self.name_scope():
+            self.anchor_generator = AnchorGrid(boxes, alloc)
+
+    def hybrid_forward(self, F, x):
+        return (*self.proposed(F, x), self.anchor_generator(x))
+
+
+class PyramidProposals(gluon.HybridBlock):
+    """Several maps to scores (B, N), offsets (B, N, 4) and anchors (1, N, 4), with one head for all maps.
+
+    Args:
+        maps: the anchors of each map, the finest first.
+        channels: see `ProposalHead`.
+        alloc: see `AnchorGrid`; of the finest map, halved from map to map.
+    """
+
+    LEAST_KEPT = 16
+
+    def __init__(self, maps: Sequence[RegionAnchors], channels: int, alloc: int, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.anchor_generator = nn.HybridSequential()
+            for one in maps:
+                self.anchor_generator.add(AnchorGrid(one, alloc))
+                alloc = max(alloc // 2, self.LEAST_KEPT)
+            self.rpn_head = ProposalHead(channels, maps[0].num_shapes)
+
+    def hybrid_forward(self, F, *maps):
+        found = [(*self.rpn_head(one), boxes(one)) for one, boxes in zip(maps, self.anchor_generator)]
+        return tuple(F.concat(*arrays, dim=1) for arrays in zip(*found))
+
+
+class TwoStageNetwork(TrainPredictBlock):
+    """Images (B, 3, H, W) to the outputs of `RegionCoding`; in prediction regions are the proposals with the highest
+    scores.
+
+    In training it also takes true boxes (B, M, D) and random numbers from 0 to 1 (B, P + M); regions are then a sample
+    of the proposals and of the true boxes. No gradient goes through the edges of regions.
+
+    Args:
+        parts: its blocks.
+        num_classes: K.
+        picture: height and width of images in pixels.
+        maps: the anchors of each map, the finest first.
+        settings: which proposals become regions.
+        alloc: see `AnchorGrid`.
+    """
+
+    def __init__(
+        self, parts: TwoStageBlocks, num_classes: int, picture: Tuple[int, int], maps: Sequence[RegionAnchors],
+        settings: ProposalSettings, alloc: int, **kwargs,
+    ):  # fmt: skip
+        super().__init__(**kwargs)
+        self._settings, self._picture, self._num_classes = settings, picture, num_classes
+        self._region_side, self._strides = parts.region_side, [one.stride for one in maps]
+        self._places = list(maps)
+        self._num_anchors = sum(one.height * one.width * one.num_shapes for one in maps)
+        self._train_post_nms, self._post_nms = settings.num_proposals(self._num_anchors)
+        self._num_samples, self._max_positives = settings.sampled(self._num_anchors)
+        is_pyramid = len(maps) > 1
+        with self.name_scope():
+            self.features = parts.features
+            self.top_features = parts.region_features
+            self.box_features = parts.box_features
+            self.class_predictor = nn.Dense(1 + num_classes, weight_initializer=mx.init.Normal(0.01))
+            self.box_predictor = nn.Dense(4 * num_classes, weight_initializer=mx.init.Normal(0.001))
+            self.rpn = (
+                PyramidProposals(maps, parts.channels, alloc) if is_pyramid
+                else SingleMapProposals(maps[0], parts.channels, alloc)
+            )  # fmt: skip
+        self.class_heads = {"class_predictor": ClassRows(1, 1), "box_predictor": ClassRows(1, 0, per_class=4)}
+        generators = [f".{number}" for number in range(len(maps))] if is_pyramid else [""]
+        self.computed = tuple(f"rpn.anchor_generator{one}.anchors" for one in generators)
+        names = {parameter.name: name for name, parameter in self._collect_params_with_prefix().items()}
+        self.backbone_names = {
+            names[full]: name for full, name in parts.backbone_names.items() if full in names
+        }  # fmt: skip
+        self._mark_stages()
+
+    def _mark_stages(self) -> None:
+        """Marks the places where a pipeline may cut: within the features, and before the heads of images and
+        regions."""
+        if isinstance(self.features, nn.HybridSequential):
+            for layer in list(self.features._children.values())[1:]:
+                if isinstance(layer, nn.HybridSequential):
+                    layer.begins_stage = True
+        for layer in (self.box_features, self.top_features):
+            if layer is not None:
+                layer.begins_stage = True
+        self.rpn.begins_stage = True
+
+    def predict_forward(self, F, x):
+        """See `TrainPredictBlock`."""
+        maps, score_BN, offset_BN4, anchor_1N4 = self._extract(F, x)
+        settings = self._settings
+        region_BR5 = self._propose(F, score_BN, offset_BN4, anchor_1N4, settings.pre_nms, self._post_nms)
+        seen = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._post_nms)
+        judged = (region_BR5, *self._predict_regions(F, seen, self._post_nms))
+        return (score_BN, offset_BN4, *judged, *self._found(F, maps, judged))
+
+    def train_forward(self, F, x, *known):
+        """See `TrainPredictBlock`."""
+        box_BMD, noise_BC = known
+        maps, score_BN, offset_BN4, anchor_1N4 = self._extract(F, x)
+        proposal_BP5 = self._propose(
+            F, score_BN, offset_BN4, anchor_1N4, self._settings.train_pre_nms, self._train_post_nms
+        )
+        region_BR5 = self._sample(F, proposal_BP5, box_BMD, noise_BC)
+        seen = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._num_samples)
+        judged = (region_BR5, *self._predict_regions(F, seen, self._num_samples))
+        return (score_BN, offset_BN4, *judged, *self._learned(F, seen, region_BR5, box_BMD))
+
+    def _extract(self, F: OperatorModule, x: Array) -> Tuple[List[Array], Array, Array, Array]:
+        """Maps of images; and scores (B, N), offsets (B, N, 4) and edges (1, N, 4) of anchors."""
+        maps = self.features(x)
+        maps = list(maps) if len(self._strides) > 1 else [maps]
+        return (maps, *self.rpn(*maps))
+
+    def _propose(
+        self, F: OperatorModule, score_BN: Array, offset_BN4: Array, anchor_1N4: Array, pre_nms: int, post_nms: int
+    ) -> Array:  # fmt: skip
+        """The proposals with the highest scores that non-maximum suppression keeps: edges, and 1 for each,
+        (B, post_nms, 5). Where there are fewer, the rest are the edges of the whole image, and 0.
+
+        Args:
+            pre_nms: proposals that enter the suppression.
+            post_nms: proposals that are kept.
+        """
+        settings, (height, width) = self._settings, self._picture
+        score_BN, offset_BN4 = F.BlockGrad(score_BN), F.BlockGrad(offset_BN4)
+        edge_BN4 = F.relu(
+            apply_offsets(F, F.BlockGrad(anchor_1N4), offset_BN4, PROPOSAL_VARIANCES, settings.max_log_scale)
+        )
+        sides = F.split(edge_BN4, 4, axis=2)
+        left, top, right, bottom = (F.clip(side, 0, most) for side, most in zip(sides, (width, height) * 2))
+        # GluonCV's boxes end with their last pixel, so their sides are one longer.
+        is_large_BN1 = (right - left + 1 >= settings.min_size) * (bottom - top + 1 >= settings.min_size)
+        score_BN1 = F.where(is_large_BN1, F.expand_dims(score_BN, axis=2), F.ones_like(is_large_BN1) * NO_PROPOSAL)
+        row_BN5 = F.concat(score_BN1, left, top, right, bottom, dim=2)
+        num_candidates = min(pre_nms, self._num_anchors)
+        place_BT = F.topk(F.squeeze(score_BN1, axis=2), k=num_candidates, ret_typ="indices", axis=1, dtype="int32")
+        found_BR5 = suppress(
+            F, take_rows(F, row_BN5, place_BT), num_candidates, post_nms, settings.nms_iou, NO_PROPOSAL / 2
+        )
+        left, top, right, bottom = F.split(columns_of(F, found_BR5, 1, None), 4, axis=2)
+        is_found_BR1 = left >= 0
+        whole = (F.ones_like(right) * width, F.ones_like(bottom) * height)
+        right, bottom = (F.where(is_found_BR1, side, most) for side, most in zip((right, bottom), whole))
+        return F.BlockGrad(F.concat(F.relu(left), F.relu(top), right, bottom, is_found_BR1, dim=2))
+
+    def _sample(self, F: OperatorModule, proposal_BP5: Array, box_BMD: Array, noise_BC: Array) -> Array:
+        """Regions that are trained on, a sample of proposals and true boxes: edges, and 1 for those that count,
+        (B, R, 5). Those with an object come first, at most `self._max_positives` of them."""
+        settings = self._settings
+        thing_BM1 = F.expand_dims(is_thing(F, box_BMD), axis=2)
+        region_BC5 = F.concat(proposal_BP5, F.concat(columns_of(F, box_BMD, 0, 4), thing_BM1, dim=2), dim=1)
+        found = match_boxes(F, columns_of(F, region_BC5, 0, 4), box_BMD)
+        counts_BC = F.squeeze(columns_of(F, region_BC5, 4, 5), axis=2)
+        holds_BC = found.iou_BN >= REGION_IOU
+        background_BC = counts_BC * (1 - holds_BC) * (1 - found.in_crowd_BN)
+        key_BC = sampling_keys(
+            F, counts_BC * holds_BC, background_BC, noise_BC, self._num_samples, settings.positive_fraction
+        )  # fmt: skip
+        key_BR, place_BR = F.topk(key_BC, k=self._num_samples, ret_typ="both", axis=1, dtype="int32")
+        edge_BR4 = columns_of(F, take_rows(F, region_BC5, place_BR), 0, 4)
+        return F.BlockGrad(F.concat(edge_BR4, F.expand_dims(key_BR > 0, axis=2), dim=2))
+
+    def _found(self, F: OperatorModule, maps: Sequence[Array], judged: Sequence[Array]) -> Tuple[Array, ...]:
+        """Returns the predictions of a further head for the detections.
+
+        Args:
+            judged: regions, their scores and their offsets.
+        """
+        return ()
+
+    def _learned(self, F: OperatorModule, seen: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
+        """Returns the outputs of a further head for sampled regions, those with an object first.
+
+        Args:
+            seen: see `_features_of`.
+            region_BR5: the sample.
+            box_BMD: true boxes.
+        """
+        return ()
+
+    def _features_of(self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int) -> Array:
+        """Returns the features of regions shared by all branches, `count` of each image, (B R, C, h, w)."""
+        x = self.align_regions(F, maps, edge_BR4, count, self._region_side)
+        return x if self.top_features is None else self.top_features(x)
+
+    def _predict_regions(self, F: OperatorModule, x: Array, count: int) -> Tuple[Array, Array]:
+        """Scores before the softmax (B, R, 1 + K) and offsets (B, R, 4 K) of regions, `count` of each image."""
+        x = F.mean(x, axis=(2, 3)) if self.box_features is None else self.box_features(x)
+        logit, offset = self.class_predictor(x), self.box_predictor(x)
+        return tuple(F.reshape(one, shape=(-4, -1, count, 0)) for one in (logit, offset))
+
+    def align_regions(
+        self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int, side: int
+    ) -> Array:  # fmt: skip
+        """RoIAlign of regions, (B R, C, side, side): see `read_regions`.
+
+        Args:
+            maps: (B, C, h, w) each, the finest first.
+            edge_BR4: edges of regions.
+            count: R.
+            side: cells along each side of a region.
+        """
+        return read_regions(F, maps, self._places, edge_BR4, count, side)

@@ -1,0 +1,248 @@
+"""The names of GluonCV's detectors, what their SSDs are made of, and the classes that its weights files know.
+
+Shipped as lists, so that a wrong name is refused without importing MXNet. Tests compare them with GluonCV's.
+Source: gluoncv 0.10.5.post0, model_zoo/ssd/presets.py, model_zoo/yolo/yolo3.py, model_zoo/center_net/,
+model_zoo/rcnn/faster_rcnn/, model_zoo/rcnn/mask_rcnn/.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Mapping, Optional, Sequence, Tuple
+
+from mxtrain.vision.images.class_lists import COCO_CLASSES, VOC_CLASSES
+
+DATASETS = ("voc", "coco", "custom")
+"""Endings of GluonCV's names of networks for the classes of one dataset."""
+
+FEW, MANY = (1.0, 2.0, 0.5), (1.0, 2.0, 0.5, 3.0, 1.0 / 3)
+"""Ratios of width to height of the boxes of a map."""
+
+
+@dataclass(frozen=True)
+class SSDParts:
+    """Parts of an SSD of GluonCV.
+
+    Attributes:
+        backbone: GluonCV's name of the network for classification, or "vgg16_atrous".
+        base_size: side in pixels of the images that `sizes` and `steps` are for.
+        features: outputs of the backbone that boxes are found in; empty where the backbone is made for detection.
+        filters: channels of each convolution that halves the last of them further.
+        sizes: of boxes in pixels: each map has its own and the next one.
+        steps: pixels between neighbours of each map.
+        ratios: of each map.
+        lite: whether the first map has no box of the mean size and starts with half of it, and heads are 1x1.
+    """
+
+    backbone: str
+    base_size: int
+    features: Tuple[str, ...]
+    filters: Tuple[int, ...]
+    sizes: Tuple[float, ...]
+    steps: Tuple[float, ...]
+    ratios: Tuple[Tuple[float, ...], ...]
+    lite: bool = False
+
+
+def usual_ratios(num_maps: int) -> Tuple[Tuple[float, ...], ...]:
+    """More shapes in the maps that are neither the finest nor one of the two coarsest."""
+    return tuple(MANY if 0 < number < num_maps - 2 else FEW for number in range(num_maps))
+
+
+_SIZES_300 = (21, 45, 99, 153, 207, 261, 315)
+_SIZES_512 = (51.2, 102.4, 189.4, 276.4, 363.52, 450.6, 492)
+_SIZES_512_WIDE = (51.2, 133.12, 215.04, 296.96, 378.88, 460.8, 542.72)
+_SIZES_512_FINE = (51.2, 76.8, 153.6, 230.4, 307.2, 384.0, 460.8, 537.6)
+_STEPS_300 = (8, 16, 32, 64, 100, 300)
+_STEPS_512 = (16, 32, 64, 128, 256, 512)
+_STEPS_512_FINE = (8, 16, 32, 64, 128, 256, 512)
+_MOBILENET = ("relu22_fwd", "relu26_fwd")
+_EXTRA = (512, 512, 256, 256)
+
+SSD: Mapping[str, SSDParts] = {
+    "ssd_300_vgg16_atrous": SSDParts(
+        "vgg16_atrous", 300, (), (), (30, 60, 111, 162, 213, 264, 315), _STEPS_300, usual_ratios(6)
+    ),
+    "ssd_512_vgg16_atrous": SSDParts(
+        "vgg16_atrous", 512, (), (), _SIZES_512_FINE, _STEPS_512_FINE, usual_ratios(7)
+    ),
+    "ssd_300_resnet34_v1b": SSDParts("resnet34_v1b", 300, (), (), _SIZES_300, _STEPS_300, usual_ratios(6)),
+    "ssd_512_resnet18_v1": SSDParts(
+        "resnet18_v1", 512, ("stage3_activation1", "stage4_activation1"), _EXTRA, _SIZES_512, _STEPS_512,
+        usual_ratios(6),
+    ),
+    "ssd_512_resnet50_v1": SSDParts(
+        "resnet50_v1", 512, ("stage3_activation5", "stage4_activation2"), _EXTRA, _SIZES_512, _STEPS_512,
+        usual_ratios(6),
+    ),
+    "ssd_512_resnet101_v2": SSDParts(
+        "resnet101_v2", 512, ("stage3_activation22", "stage4_activation2"), _EXTRA, _SIZES_512, _STEPS_512,
+        usual_ratios(6),
+    ),
+    "ssd_512_resnet152_v2": SSDParts(
+        "resnet152_v2", 512, ("stage2_activation7", "stage3_activation35", "stage4_activation2"), _EXTRA,
+        _SIZES_512_FINE, _STEPS_512_FINE, usual_ratios(7),
+    ),
+    "ssd_512_mobilenet1.0": SSDParts(
+        "mobilenet1.0", 512, _MOBILENET, _EXTRA, _SIZES_512, _STEPS_512, usual_ratios(6)
+    ),
+    "ssd_300_mobilenet0.25": SSDParts(
+        "mobilenet0.25", 300, _MOBILENET, (256, 256, 128, 128), _SIZES_300, _STEPS_300, usual_ratios(6)
+    ),
+    "ssd_300_mobilenet1.0_lite": SSDParts(
+        "mobilenet1.0", 300, _MOBILENET, (512, 256, 256, 128), (60, 105, 150, 195, 240, 285, 300),
+        (16, 30, 60, 100, 150, 300), (FEW, *[MANY] * 5), lite=True,
+    ),
+}  # fmt: skip
+"""Name without a dataset -> what the network is made of, for VOC where GluonCV's depends on the dataset."""
+
+SSD_SIZES: Mapping[str, Tuple[float, ...]] = {
+    "ssd_300_vgg16_atrous_coco": _SIZES_300,
+    "ssd_300_vgg16_atrous_custom": _SIZES_300,
+    "ssd_512_resnet50_v1_coco": _SIZES_512_WIDE,
+    "ssd_512_resnet50_v1_custom": _SIZES_512_WIDE,
+}
+"""Names with a dataset whose boxes have other sizes than those without."""
+
+YOLO3: Mapping[str, Tuple[int, int, int]] = {
+    "yolo3_darknet53": (512, 256, 128),
+    "yolo3_mobilenet1.0": (512, 256, 128),
+    "yolo3_mobilenet0.25": (256, 128, 128),
+}
+"""Name without a dataset -> channels of the blocks at each scale, the coarsest first."""
+YOLO3_ANCHORS: Sequence[Sequence[float]] = (
+    (10, 13, 16, 30, 33, 23), (30, 61, 62, 45, 59, 119), (116, 90, 156, 198, 373, 326),
+)  # fmt: skip
+"""Width and height in pixels of three boxes at each scale, the finest first."""
+
+YOLO3_STRIDES = (8, 16, 32)
+"""Pixels from one place of each map to the next, the finest first."""
+
+CENTER_NET = (
+    "center_net_resnet18_v1b", "center_net_resnet50_v1b", "center_net_resnet101_v1b", "center_net_dla34",
+    "center_net_mobilenetv3_large_duc", "center_net_mobilenetv3_small_duc",
+)  # fmt: skip
+"""Names without a dataset."""
+
+SINGLE_MAP_SIDE, PYRAMID_SIDE = 14, 7
+"""Cells along each side that RoIAlign divides a region into. Source: GluonCV's."""
+
+
+@dataclass(frozen=True)
+class MaskParts:
+    """Parts of the mask branch of a Mask R-CNN of GluonCV.
+
+    Attributes:
+        channels: of each layer.
+        convs: convolutions before a mask gets twice as fine as what is seen of its region.
+        is_fine: of one with a pyramid, whether regions are read in twice as many cells along each side, of which
+            what looks for classes and boxes takes means.
+    """
+
+    channels: int = 256
+    convs: int = 0
+    is_fine: bool = False
+
+    def side(self, is_pyramid: bool) -> int:
+        """Squares along a side of a mask. What looks at the regions of a single map halves them."""
+        return 2 * (PYRAMID_SIDE * (2 if self.is_fine else 1) if is_pyramid else SINGLE_MAP_SIDE // 2)
+
+
+@dataclass(frozen=True)
+class FasterRCNNParts:
+    """Parts of a Faster R-CNN of GluonCV.
+
+    Attributes:
+        backbone: GluonCV's name of the network for classification.
+        features: outputs of the backbone that the pyramid is made of; empty: there is no pyramid, and one map, that of
+            the third stage.
+        sizes: of anchors: sides in pixels of the squares that have their areas.
+        channels: of the region proposal network's hidden layer.
+        post_nms: proposals of an image that are kept in prediction.
+        num_samples: regions of an image that are trained on.
+        min_size: of a proposal's sides, in pixels.
+        max_log_scale: logarithm of the largest factor by which an offset may change a side; 0: no limit.
+        nms_iou: intersection over union with a surer detection from which on one is suppressed.
+        masks: of a Mask R-CNN.
+    """
+
+    backbone: str
+    features: Tuple[str, ...] = ()
+    sizes: Tuple[float, ...] = (32, 64, 128, 256, 512)
+    channels: int = 1024
+    post_nms: int = 300
+    num_samples: int = 128
+    min_size: float = 16.0
+    max_log_scale: float = 0.0
+    nms_iou: float = 0.3
+    masks: Optional[MaskParts] = None
+
+
+REGION_RATIOS = (0.5, 1.0, 2.0)
+"""Height over width of the anchors of a Faster R-CNN."""
+PYRAMID_CHANNELS = 256
+"""Channels of each map of GluonCV's pyramids."""
+ALLOC, PYRAMID_ALLOC = 128, 384
+"""Places along each side of the finest map for which GluonCV's files have anchors (its `alloc_size`)."""
+_FOR_COCO: Mapping[str, Any] = {"post_nms": 1000, "min_size": 1.0, "max_log_scale": 4.14, "nms_iou": 0.5}
+
+FASTER_RCNN: Mapping[str, FasterRCNNParts] = {
+    "faster_rcnn_resnet50_v1b": FasterRCNNParts("resnet50_v1b"),
+    "faster_rcnn_resnet101_v1d": FasterRCNNParts("resnet101_v1d"),
+    "faster_rcnn_fpn_resnet50_v1b": FasterRCNNParts(
+        "resnet50_v1b", ("layers1_relu8_fwd", "layers2_relu11_fwd", "layers3_relu17_fwd", "layers4_relu8_fwd"),
+        num_samples=512, **_FOR_COCO,
+    ),
+    "faster_rcnn_fpn_resnet101_v1d": FasterRCNNParts(
+        "resnet101_v1d", ("layers1_relu8_fwd", "layers2_relu11_fwd", "layers3_relu68_fwd", "layers4_relu8_fwd"),
+        num_samples=512, **_FOR_COCO,
+    ),
+}  # fmt: skip
+"""Name without a dataset -> what the network is made of, for VOC where GluonCV's depends on the dataset."""
+
+
+_MASKED: Mapping[str, Any] = {**_FOR_COCO, "max_log_scale": 4.42}
+_PYRAMIDS = {name: FASTER_RCNN[f"faster_rcnn_fpn_{name}"].features for name in ("resnet50_v1b", "resnet101_v1d")}
+
+MASK_RCNN: Mapping[str, FasterRCNNParts] = {
+    "mask_rcnn_resnet18_v1b": FasterRCNNParts("resnet18_v1b", num_samples=256, masks=MaskParts(), **_MASKED),
+    **{f"mask_rcnn_{name}": FasterRCNNParts(name, masks=MaskParts(), **_MASKED) for name in _PYRAMIDS},
+    "mask_rcnn_fpn_resnet18_v1b": FasterRCNNParts(
+        "resnet18_v1b", tuple(f"layers{stage}_relu3_fwd" for stage in (1, 2, 3, 4)), num_samples=512,
+        masks=MaskParts(convs=2), **_MASKED,
+    ),
+    **{
+        f"mask_rcnn_fpn_{name}": FasterRCNNParts(
+            name, features, num_samples=512, masks=MaskParts(convs=4, is_fine=True), **_MASKED
+        )
+        for name, features in _PYRAMIDS.items()
+    },
+}  # fmt: skip
+"""The same for masks, for COCO: GluonCV has no others."""
+
+
+def faster_rcnn_parts(name: str) -> FasterRCNNParts:
+    """Returns the parts of the Faster R-CNN or Mask R-CNN with a name of GluonCV."""
+    found = {**FASTER_RCNN, **MASK_RCNN}[without_dataset(name)]
+    if found.features or found.masks:
+        return found
+    if name.endswith("_coco"):
+        return replace(found, **_FOR_COCO)
+    # GluonCV's own for other classes keep what its constructor says.
+    return replace(found, sizes=(128, 256, 512)) if name.endswith("_custom") else found
+
+
+CLASSES_OF_WEIGHTS: Mapping[str, Tuple[str, ...]] = {"voc": VOC_CLASSES, "coco": COCO_CLASSES}
+"""By dataset: the classes of GluonCV's weights, in the order of their scores."""
+
+
+def without_dataset(name: str) -> str:
+    """`ssd_512_resnet50_v1` of `ssd_512_resnet50_v1_voc`; other names as they are."""
+    plain, _, last = name.rpartition("_")
+    return plain if last in DATASETS else name
+
+
+def ssd_parts(name: str) -> SSDParts:
+    """Returns the parts of the SSD of that name."""
+    found = SSD[without_dataset(name)]
+    return replace(found, sizes=SSD_SIZES[name]) if name in SSD_SIZES else found

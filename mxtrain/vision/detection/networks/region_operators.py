@@ -1,0 +1,111 @@
+"""Region operations of two-stage detectors, by mxtrain's operators if available, otherwise by MXNet's. Imports MXNet.
+
+Legend: B batch, R regions of an image, Q = B R, T candidates of an image, C channels, h, w height and width of a map.
+Edges are left, top, right, bottom in pixels of what enters the network.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Sequence
+
+from mxtrain.engine.backend import own_operators
+from mxtrain.model.networks import fused
+from mxtrain.vision.detection.box_arithmetic import columns_of
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.vision.detection.heads.regions import RegionAnchors
+
+CANONICAL_SIDE, CANONICAL_STRIDE = 224.0, 16
+"""A region of this side in pixels is read from the map of this stride, one of half the side from the map of half the
+stride. Source: Lin et al., "Feature Pyramid Networks for Object Detection" (2017), equation 1."""
+SAMPLES_PER_CELL_SIDE = 2
+"""Points along each side of a region's cell at which RoIAlign reads a map; the same in our own operator."""
+
+
+def suppress(
+    F: OperatorModule, row_BT5: Array, num_candidates: int, keep: int, iou: float, least: float
+) -> Array:  # fmt: skip
+    """Non-maximum suppression: the first of each image that none of these before them covers, (B, R, 5), and rows of
+    -1 behind the last.
+
+    Args:
+        row_BT5: scores and edges, the highest scores first.
+        num_candidates: T.
+        keep: R, if there are so many candidates.
+        iou: intersection over union from which on a box is covered.
+        least: what scores up to this is no box.
+    """
+    if own_operators().path:
+        return fused.suppression(F, row_BT5, num_candidates, min(keep, num_candidates), iou, least)
+    found_BT5 = F.contrib.box_nms(
+        row_BT5, overlap_thresh=iou, valid_thresh=least, topk=-1, coord_start=1, score_index=0, id_index=-1,
+        force_suppress=True,
+    )  # fmt: skip
+    return F.slice_axis(found_BT5, axis=1, begin=0, end=keep)
+
+
+def read_regions(
+    F: OperatorModule, maps: Sequence[Array], places: Sequence[RegionAnchors], edge_BR4: Array, count: int, side: int
+) -> Array:  # fmt: skip
+    """RoIAlign of regions, (B R, C, side, side): each is read from the map that its size asks for.
+
+    Args:
+        maps: (B, C, h, w) each, the finest first; the coarsest of several is for proposals alone.
+        places: of each map, whose number and distance count.
+        edge_BR4: edges of regions.
+        count: R.
+        side: cells along each side of a region.
+    """
+    num_read = max(len(maps) - 1, 1)
+    maps, places = maps[:num_read], places[:num_read]
+    edge_Q4 = F.reshape(edge_BR4, shape=(-3, 0))
+    size_Q2 = columns_of(F, edge_Q4, 2, 4) - columns_of(F, edge_Q4, 0, 2) + 1
+    level_Q = F.log2(F.sqrt(F.prod(size_Q2, axis=1)) / CANONICAL_SIDE + 1e-6)
+    level_Q = F.floor(math.log2(CANONICAL_STRIDE / places[0].stride) + level_Q)
+    level_Q = F.clip(level_Q, 0, num_read - 1)
+    if own_operators().path:
+        row_Q5 = F.concat(F.expand_dims(level_Q, axis=1), edge_Q4, dim=1)
+        sizes, strides = zip(*(((one.height, one.width), one.stride) for one in places))
+        return fused.roi_align(F, maps, row_Q5, count, side, sizes, strides)
+    return _read_each(F, maps, places, edge_BR4, level_Q, count, side)
+
+
+def _read_each(
+    F: OperatorModule, maps: Sequence[Array], places: Sequence[RegionAnchors], edge_BR4: Array, level_Q: Array,
+    count: int, side: int,
+) -> Array:  # fmt: skip
+    """Reads regions by MXNet's operator, which is given all regions for each map.
+
+    Args:
+        level_Q: place in `maps` of the map of each region.
+    """
+    picture_B1 = F.reshape(F.contrib.arange_like(edge_BR4, axis=0), shape=(-1, 1, 1))
+    picture_BR1 = F.broadcast_like(picture_B1, columns_of(F, edge_BR4, 0, 1), lhs_axes=(1,), rhs_axes=(1,))
+    row_BR5 = F.concat(picture_BR1, edge_BR4, dim=2)
+    row_Q5 = F.reshape(row_BR5, shape=(-3, 0))
+
+    def read(number: int, row_Q5: Array) -> Array:
+        return F.contrib.ROIAlign(
+            maps[number], row_Q5, pooled_size=(side, side), spatial_scale=1.0 / places[number].stride,
+            sample_ratio=SAMPLES_PER_CELL_SIDE,
+        )  # fmt: skip
+
+    if len(maps) == 1:
+        return read(0, row_Q5)
+    # Regions of image -1 cost nothing, but ROIAlign neither writes their own values nor leaves others alone:
+    # where row n is one, it sets the n-th number of the whole output to 0. So rows that are not read come first,
+    # enough of them to hold all of these numbers: `spare` for each image.
+    spare = -(-count // (side * side - 1))
+    spare_S5 = F.reshape(-F.ones_like(F.slice_axis(row_BR5, axis=1, begin=0, end=spare)), shape=(-3, 0))
+    found = []
+    for number in range(len(maps)):
+        is_here_Q = level_Q == number  # type: ignore[comparison-overlap]  # element by element
+        here_Q5 = F.where(is_here_Q, row_Q5, -F.ones_like(row_Q5))
+        values = read(number, F.concat(spare_S5, here_Q5, dim=0))
+        # As (spare + R, B, ...), of which the first are spare: a batch may have any size.
+        values = F.slice_axis(F.reshape(values, shape=(-4, spare + count, -1, -2)), axis=0, begin=spare, end=None)
+        values = F.reshape(values, shape=(-3, -2))
+        found.append(F.where(is_here_Q, values, F.zeros_like(values)))
+    return F.add_n(*found)

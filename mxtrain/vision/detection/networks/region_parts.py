@@ -1,0 +1,85 @@
+"""Builds the blocks of two-stage detectors from GluonCV's networks for classification. Imports MXNet and GluonCV."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping
+
+from mxtrain.engine.backend import gluon, mx
+from mxtrain.vision.detection.networks.faster_rcnn import TwoStageBlocks
+from mxtrain.vision.detection.networks.gluoncv_detectors import PYRAMID_SIDE, SINGLE_MAP_SIDE
+from mxtrain.vision.networks import gluoncv
+from mxtrain.vision.networks.feature_maps import find_features, take_initializers
+
+from gluoncv.nn.feature import FPNFeatureExpander  # isort: skip
+
+if TYPE_CHECKING:
+    from mxtrain.vision.detection.networks.gluoncv_detectors import FasterRCNNParts
+
+STEM = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3")
+"""The parts of GluonCV's ResNets that compute the map; `layer4` is computed of each region."""
+NUM_CLASSES_OF_BACKBONE = 2
+"""GluonCV builds a classifier, which is cut off again."""
+MOST_MAPS = 4
+"""Maps of the backbone in a pyramid of which no maps are named; one more is made of the coarsest."""
+
+
+def _backbone(parts: FasterRCNNParts, is_stock: bool, options: Mapping[str, Any]) -> gluon.HybridBlock:
+    # Names of GluonCV's files count networks of a kind in a process; here each is the first.
+    with mx.name.NameManager():
+        usual = {"use_global_stats": True} if is_stock else {}
+        return gluoncv.build(parts.backbone, NUM_CLASSES_OF_BACKBONE, {**usual, **options})
+
+
+def _names(network: gluon.HybridBlock) -> Dict[str, str]:
+    return {parameter.name: name for name, parameter in network._collect_params_with_prefix().items()}
+
+
+def build_single_map(parts: FasterRCNNParts, is_stock: bool, options: Mapping[str, Any]) -> TwoStageBlocks:
+    """The blocks around a ResNet: three stages compute one map of images, the fourth is computed of each region.
+
+    Args:
+        parts: what the network is made of.
+        is_stock: whether the network is one that GluonCV has by name; its batch norms keep the statistics of its file.
+        options: further arguments of GluonCV's function of the backbone.
+    """
+    network = _backbone(parts, is_stock, options)
+    features, region_features = gluon.nn.HybridSequential(), gluon.nn.HybridSequential()
+    features.add(*(getattr(network, name) for name in STEM))
+    region_features.add(network.layer4)
+    return TwoStageBlocks(features, region_features, None, SINGLE_MAP_SIDE, parts.channels, _names(network))
+
+
+def build_pyramid(
+    parts: FasterRCNNParts, width: int, head_units: int, is_stock: bool, options: Mapping[str, Any]
+) -> TwoStageBlocks:  # fmt: skip
+    """The blocks around any network: a feature pyramid of its maps, and two dense layers of each region.
+
+    Args:
+        parts, is_stock, options: see `build_single_map`.
+        width: channels of each map of the pyramid.
+        head_units: of both dense layers.
+    """
+    network = _backbone(parts, is_stock, options)
+    symbol = network(mx.sym.var("data"))
+    names: List[str]
+    if parts.features:
+        names = find_features(symbol, network.prefix, parts.backbone, len(parts.features), parts.features)
+    else:
+        names = find_features(symbol, network.prefix, parts.backbone, MOST_MAPS, at_least=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it doubts the type of images, and takes float32
+        features = FPNFeatureExpander(
+            symbol, names, [width] * len(names), use_1x1=True, use_upsample=True, use_elewadd=True, use_p6=True,
+            no_bias=False,
+        )  # fmt: skip
+    take_initializers(features, network)
+    box_features = gluon.nn.HybridSequential()
+    is_fine = parts.masks is not None and parts.masks.is_fine
+    if is_fine:
+        box_features.add(gluon.nn.AvgPool2D(3, strides=2, padding=1))
+    for _ in range(2):
+        box_features.add(gluon.nn.Dense(head_units, weight_initializer=mx.init.Normal(0.01)))
+        box_features.add(gluon.nn.Activation("relu"))
+    side = PYRAMID_SIDE * (2 if is_fine else 1)
+    return TwoStageBlocks(features, None, box_features, side, parts.channels, _names(network))

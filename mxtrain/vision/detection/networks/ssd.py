@@ -1,0 +1,138 @@
+"""SSD as a Gluon block, around any of GluonCV's networks for classification. Imports MXNet and GluonCV.
+
+GluonCV's own returns other objects in training than in prediction, from one block, and MXNet keeps the graph of
+whichever came first. This one has a single form, the scores and offsets. Its parameters have the names of GluonCV's,
+so files can be exchanged.
+
+Legend: B batch, N boxes of an image, A at each place of a map, K classes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Sequence
+
+from mxtrain.engine.backend import gluon, mx
+from mxtrain.model.graph.kernels import fill_block
+from mxtrain.model.weights import ClassRows
+from mxtrain.vision.networks import gluoncv
+from mxtrain.vision.networks.feature_maps import find_features, take_initializers
+
+from gluoncv.model_zoo.ssd.resnet_v1b_ssd import resnet34_v1b_ssd  # isort: skip
+from gluoncv.model_zoo.ssd.vgg_atrous import vgg16_atrous_300, vgg16_atrous_512  # isort: skip
+from gluoncv.nn.feature import FeatureExpander  # isort: skip
+from gluoncv.nn.predictor import ConvPredictor  # isort: skip
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.vision.detection.heads.anchors import AnchorMap
+
+MADE_FOR_DETECTION = {
+    ("vgg16_atrous", 300): vgg16_atrous_300,
+    ("vgg16_atrous", 512): vgg16_atrous_512,
+    ("resnet34_v1b", 300): resnet34_v1b_ssd,
+}
+"""(backbone, side of its images) -> GluonCV's function of a network that returns several maps."""
+LEAST_KEPT = 16
+"""GluonCV keeps the boxes of at least so many places along each side of a map in its files."""
+LAST_TWO = ("auto", "auto")
+"""Stands for the names of the last map of each of the two smallest sizes, which differ from network to network."""
+NUM_CLASSES_OF_BACKBONE = 2
+"""Of what is cut off again."""
+
+
+class Anchors(gluon.HybridBlock):
+    """The boxes of a map, as an array that GluonCV's files have. Nothing reads it here: it is a parameter by its
+    structural name alone, which files have, and not among those that MXNet looks for in a graph.
+
+    Args:
+        number: of the map.
+        boxes: of the map.
+        alloc: places along each side that the array has.
+    """
+
+    def __init__(self, number: int, boxes: AnchorMap, alloc: int, **kwargs):
+        super().__init__(**kwargs)
+        self.anchors = gluon.Constant(f"anchor_{number}", boxes.grid(alloc, alloc).reshape(1, 1, alloc, alloc, -1))
+
+
+class MultiBoxNetwork(gluon.HybridBlock):
+    """Images (B, 3, H, W) to scores before the softmax (B, N, 1 + K), the first that of background, and offsets
+    (B, N, 4).
+
+    Args:
+        build_features: of the block that makes several maps of images.
+        num_classes: K.
+        maps: the boxes of each map.
+        kernel: side of the convolutions that score a map.
+    """
+
+    def __init__(
+        self, build_features: Callable[[], gluon.HybridBlock], num_classes: int, maps: Sequence[AnchorMap],
+        kernel: int = 3, **kwargs,
+    ):  # fmt: skip
+        super().__init__(**kwargs)
+        self._num_classes = num_classes
+        largest = max(max(one.height, one.width) for one in maps)
+        alloc = 128 if largest <= 128 else 2 ** (largest - 1).bit_length()
+        convolution = {"kernel": (kernel, kernel), "pad": (kernel // 2, kernel // 2)}
+        with self.name_scope():
+            self.features = build_features()
+            self.class_predictors = gluon.nn.HybridSequential()
+            self.box_predictors = gluon.nn.HybridSequential()
+            self.anchor_generators = gluon.nn.HybridSequential()
+            for number, one in enumerate(maps):
+                self.anchor_generators.add(Anchors(number, one, alloc))
+                alloc = max(alloc // 2, LEAST_KEPT)
+                self.class_predictors.add(ConvPredictor(len(one.shapes) * (1 + num_classes), **convolution))
+                self.box_predictors.add(ConvPredictor(len(one.shapes) * 4, **convolution))
+        for predictor in (*self.class_predictors, *self.box_predictors):
+            fill_block(predictor.predictor)
+        self.class_heads = {
+            f"class_predictors.{number}.predictor": ClassRows(len(one.shapes), 1) for number, one in enumerate(maps)
+        }
+        self.scored_maps = ("features",)
+        self.computed = tuple(f"anchor_generators.{number}.anchors" for number in range(len(maps)))
+
+    def hybrid_forward(self, F, x):
+        maps = self.features(x)
+        score = _joined(F, [layer(one) for layer, one in zip(self.class_predictors, maps)])
+        offset = _joined(F, [layer(one) for layer, one in zip(self.box_predictors, maps)])
+        return F.reshape(score, shape=(0, -1, 1 + self._num_classes)), F.reshape(offset, shape=(0, -1, 4))
+
+
+def _joined(F: OperatorModule, maps: List[Array]) -> Array:
+    """Maps (B, C, h, w) one after the other, what belongs to a place side by side, (B, all)."""
+    return F.concat(*(F.flatten(F.transpose(one, axes=(0, 2, 3, 1))) for one in maps), dim=1)
+
+
+def build_features(
+    backbone: str, base_size: int, features: Sequence[str], filters: Sequence[int], lite: bool,
+    options: Mapping[str, Any],
+) -> gluon.HybridBlock:  # fmt: skip
+    """The block that makes several maps of images; its parts are named for where they are called.
+
+    Args:
+        backbone: GluonCV's name of it.
+        base_size: of backbones that are made for detection.
+        features: outputs of the backbone, or `LAST_TWO`; empty where it is made for detection.
+        filters: channels of each convolution that halves the last of them further.
+        lite: whether those are narrower.
+        options: further arguments of GluonCV's function of the backbone.
+    """
+    made_for_detection = MADE_FOR_DETECTION.get((backbone, base_size))
+    if made_for_detection is not None and not features:
+        return made_for_detection(**options)
+    network = gluoncv.build(backbone, NUM_CLASSES_OF_BACKBONE, dict(options))
+    symbol = network(mx.sym.var("data"))
+    outputs = find_features(
+        symbol, network.prefix, backbone, len(LAST_TWO), None if tuple(features) == LAST_TWO else features
+    )
+    narrower: Dict[str, Any] = {"min_depth": 64, "reduce_ratio": 0.5} if lite else {}
+    if filters and min(filters) < 128 and not lite:
+        narrower["min_depth"] = min(filters)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it doubts the type of images, and takes float32
+        expander = FeatureExpander(symbol, outputs, list(filters), **narrower)
+    take_initializers(expander, network)
+    return expander

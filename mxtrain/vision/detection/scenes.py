@@ -1,0 +1,212 @@
+"""Makes scenes of handwritten digits on photographs, with masks, boxes or both.
+
+Legend: N digits, B batch, D digits in a scene, H height, W width, G = 8 height and width of a digit,
+R columns of a box, or of a box and its mask.
+"""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.loading.randomness import bits, integers, uniform
+from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, rows_of
+from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.instance_segmentation.mask_rows import TRUE_COLUMNS, TRUE_SIDE, codes_of, facts, with_masks
+from mxtrain.vision.instance_segmentation.outlines import Bitmap
+
+BACKGROUND = 0.6
+"""Photographs are darkened to this, so that digits stand out."""
+INK_THRESHOLD = 0.4
+"""A pixel is part of a digit where its ink is more."""
+OPACITY = 1.6
+"""Ink of more than the inverse of this hides the photograph."""
+_DRAWS_PER_DIGIT = 20
+_PLACES = 8
+"""Tried for each digit; the one that covers the least of the others is taken."""
+
+
+class Made(NamedTuple):
+    """Some scenes as they were made.
+
+    Attributes:
+        image_BCHW: images.
+        mask_BHW: 0 for the background and a digit's value plus 1.
+        box_BDR: of the ink of each digit, also where another hides it, as `boxes.Column` says.
+        owner_BHW: 0 for the background and the number of a digit in its scene plus 1.
+        is_ink_BHW: which pixels are ink of the last digit, of which nothing is hidden.
+    """
+
+    image_BCHW: np.ndarray
+    mask_BHW: np.ndarray
+    box_BDR: np.ndarray
+    owner_BHW: np.ndarray
+    is_ink_BHW: np.ndarray
+
+
+class Scenes:
+    """Made scenes, as `Source`; masks (B, H, W) hold 0 for the background and a digit's value plus 1."""
+
+    samples_per_task = 16
+
+    def __init__(
+        self, ink_NGG: np.ndarray, label_N: np.ndarray, photos: Sequence[np.ndarray], length: int,
+        size: Sequence[int], digits: Sequence[int], digit_size: Sequence[int], split_seed: int,
+    ) -> None:  # fmt: skip
+        """Keep what scenes are made of.
+
+        Args:
+            ink_NGG: Digits, from 0 to 1.
+            label_N: Their values.
+            photos: (C, height, width) uint8 each.
+            length: Scenes in an epoch.
+            size: (H, W) of a scene.
+            digits: Fewest and most in a scene.
+            digit_size: Smallest and largest in pixels.
+            split_seed: Of scenes that stay the same.
+        """
+        self._ink_NGG, self._label_N, self._photos = ink_NGG.astype(np.float32), label_N, photos
+        self._length, (self._height, self._width) = length, size
+        self._digits, self._digit_size, self._split_seed = digits, digit_size, split_seed
+        self.shape = (3, self._height, self._width)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def fetch(
+        self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """See `Source.fetch`; masks are (B, H, W) int16, and sizes (B, 4) all those of a scene."""
+        made = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        return made.image_BCHW, made.mask_BHW, np.tile([self._height, self._width] * 2, (len(index_B), 1))
+
+    def _make(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Made:
+        stream = (seed, epoch) if train else (self._split_seed, 0)
+        image_BCHW = self._photo_parts(index_B, stream)
+        mask_BHW = np.zeros((len(index_B), self._height, self._width), np.int16)
+        low, high = self._digits
+        count_B = low + integers(*stream, index_B, VisionDraw.SCENE, high - low + 1)
+        square_BD4 = np.zeros((len(index_B), high, 4))
+        box_BDR = np.full((len(index_B), high, NUM_COLUMNS), -1, np.float32)
+        owner_BHW, is_ink_BHW = np.zeros(mask_BHW.shape, np.int16), np.zeros(mask_BHW.shape, bool)
+        for number in range(high):
+            rows = np.flatnonzero(count_B > number)
+            if len(rows):
+                box_BDR[rows, number], is_ink_BHW[rows] = self._add_digit(
+                    image_BCHW, mask_BHW, square_BD4, rows, index_B[rows], stream, number
+                )  # fmt: skip
+                owner_BHW[rows] = np.where(is_ink_BHW[rows], number + 1, owner_BHW[rows])
+        return Made(np.rint(image_BCHW).astype(np.uint8), mask_BHW, box_BDR, owner_BHW, is_ink_BHW)
+
+    def _photo_parts(self, index_B: np.ndarray, stream: Tuple[int, int]) -> np.ndarray:
+        """Parts of the photographs, (B, C, H, W), float32."""
+        photo_B = integers(*stream, index_B, VisionDraw.SCENE + 1, len(self._photos))
+        down_B, right_B = (uniform(*stream, index_B, VisionDraw.SCENE + draw) for draw in (2, 3))
+        parts = []
+        for photo, down, right in zip(photo_B, down_B, right_B):
+            photo_CHW = self._photos[photo]
+            top = int(down * (photo_CHW.shape[1] - self._height + 1))
+            left = int(right * (photo_CHW.shape[2] - self._width + 1))
+            parts.append(photo_CHW[:, top : top + self._height, left : left + self._width])
+        return np.stack(parts).astype(np.float32) * np.float32(BACKGROUND)
+
+    def _add_digit(
+        self, image_BCHW: np.ndarray, mask_BHW: np.ndarray, square_BD4: np.ndarray, row_b: np.ndarray,
+        index_b: np.ndarray, stream: Tuple[int, int], number: int,
+    ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Draws one more digit into the scenes of some rows, whose samples are `index_b`; returns its boxes (b, R), and
+        which pixels are its ink (b, H, W)."""
+        first = VisionDraw.SCENE + 8 + _DRAWS_PER_DIGIT * number
+        chosen_b = integers(*stream, index_b, first, len(self._ink_NGG))
+        low, high = self._digit_size
+        size_b = low + integers(*stream, index_b, first + 1, high - low + 1)
+        share_b2P = np.stack(
+            [[uniform(*stream, index_b, first + 3 + 2 * place + axis) for place in range(_PLACES)] for axis in (0, 1)]
+        ).transpose(2, 0, 1)
+        room_b21 = np.array([self._height, self._width])[None, :, None] - size_b[:, None, None]
+        begin_b2P = np.floor(share_b2P * (room_b21 + 1))
+        box_bP4 = np.concatenate([begin_b2P, begin_b2P + size_b[:, None, None]], axis=1).transpose(0, 2, 1)
+        covered_bP = _shared_area(box_bP4[:, :, None], square_BD4[row_b][:, None, :number]).sum(axis=-1)
+        box_b4 = box_bP4[np.arange(len(row_b)), covered_bP.argmin(axis=1)]
+        square_BD4[row_b, number] = box_b4
+        rows_bHG, columns_bWG = (
+            _spread(box_b4[:, axis], size_b, length) for axis, length in enumerate((self._height, self._width))
+        )
+        ink_bHW = rows_bHG @ self._ink_NGG[chosen_b] @ columns_bWG.transpose(0, 2, 1)
+        colour_b3 = _colours(bits(*stream, index_b, first + 2))
+        ink_b1HW = np.minimum(1, OPACITY * ink_bHW)[:, None]
+        image_BCHW[row_b] = image_BCHW[row_b] * (1 - ink_b1HW) + colour_b3[:, :, None, None] * ink_b1HW
+        value_b11 = (self._label_N[chosen_b] + 1).astype(np.int16)[:, None, None]
+        is_ink_bHW = ink_bHW > INK_THRESHOLD
+        mask_BHW[row_b] = np.where(is_ink_bHW, value_b11, mask_BHW[row_b])
+        edges = [edge_b for axis in (1, 2) for edge_b in _extent(is_ink_bHW.any(axis=axis))]
+        left_b, right_b, top_b, bottom_b = edges
+        return rows_of(np.stack([left_b, top_b, right_b, bottom_b], axis=1), self._label_N[chosen_b]), is_ink_bHW
+
+
+class BoxedScenes(Scenes):
+    """Made scenes with boxes, as `Source`."""
+
+    def fetch(
+        self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """See `Source.fetch`; boxes are (B, D, R) float32, and rows of `ResizeTransform` (B, 4) those of a scene."""
+        made = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        return made.image_BCHW, made.box_BDR, np.tile([self._height, self._width] * 2, (len(index_B), 1))
+
+
+class InstanceScenes(Scenes):
+    """Made scenes with boxes and masks, as `Source`."""
+
+    def fetch(
+        self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """See `Source.fetch`; objects are (B, D, R) float32 as `mask_rows` says, facts those of `mask_rows.facts`."""
+        made = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        row_BDR = np.full((*made.box_BDR.shape[:2], TRUE_COLUMNS), -1, np.float32)
+        codes: List[List[bytes]] = [[] for _ in index_B]
+        for place, owner_HW in enumerate(made.owner_BHW):
+            masks = [owner_HW == number + 1 for number in range(made.box_BDR.shape[1])]
+            seen = [number for number, mask_HW in enumerate(masks) if mask_HW.any()]
+            for row, number in enumerate(seen):
+                outline = Bitmap(masks[number])
+                edges = outline.edges()
+                box_1R = rows_of(np.array([edges]), made.box_BDR[place, number, Column.CLASS : Column.CLASS + 1])
+                box_1R[0, Column.AREA] = masks[number].sum()
+                row_BDR[place, row] = with_masks(box_1R, outline.seen(edges, TRUE_SIDE)[None])[0]
+            codes[place] = [] if train else codes_of([masks[number] for number in seen])
+        size_B4 = np.tile([self._height, self._width] * 2, (len(index_B), 1))
+        return made.image_BCHW, row_BDR, facts(size_B4, codes)
+
+
+def _extent(is_there_bL: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Returns the begin of the first and the end of the last present element, both (b,)."""
+    return is_there_bL.argmax(axis=1), is_there_bL.shape[1] - is_there_bL[:, ::-1].argmax(axis=1)
+
+
+def _shared_area(box: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Pixels that boxes (..., 4) of (top, left, bottom, right) have in common with others."""
+    side = np.minimum(box[..., 2:], other[..., 2:]) - np.maximum(box[..., :2], other[..., :2])
+    return np.maximum(side, 0).prod(axis=-1)
+
+
+def _spread(begin_b: np.ndarray, size_b: np.ndarray, length: int) -> np.ndarray:
+    """Returns the weights of a digit's 8 rows in each row of a scene, (b, length, 8), for linear interpolation.
+
+    Args:
+        begin_b: The scene's row in which the digit begins.
+        size_b: Its height in pixels.
+        length: Rows of the scene.
+    """
+    # The middle of each of the scene's pixels, in pixels of the digit.
+    at_bL = (np.arange(length) + 0.5 - begin_b[:, None]) * (8 / size_b)[:, None] - 0.5
+    return np.maximum(0, 1 - np.abs(at_bL[:, :, None] - np.arange(8))).astype(np.float32)
+
+
+def _colours(random_b: np.ndarray) -> np.ndarray:
+    """(b, 3) from 0 to 255, one channel of each at least 200."""
+    channels = [(random_b >> np.uint64(8 * number)) & np.uint64(255) for number in range(3)]
+    channel_b3 = np.stack(channels, axis=1).astype(np.float32)
+    brightest_b1 = channel_b3.max(axis=1, keepdims=True)
+    return channel_b3 * np.maximum(1, 200 / np.maximum(brightest_b1, 1))

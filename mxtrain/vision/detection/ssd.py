@@ -1,0 +1,181 @@
+"""GluonCV's SSDs, by their names there or around any of its networks for classification."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Union
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.errors import ConfigError
+from mxtrain.types import Positive, PositiveFloat, Shape
+from mxtrain.vision.classification.gluoncv import no_such_network
+from mxtrain.vision.detection.heads.anchors import AnchorMap, anchor_maps
+from mxtrain.vision.detection.heads.base import BoxCoding
+from mxtrain.vision.detection.heads.multibox import MultiBoxCoding
+from mxtrain.vision.detection.heads.zoo import SuppressingDetector
+from mxtrain.vision.detection.networks import gluoncv_detectors
+from mxtrain.vision.detection.networks.gluoncv_detectors import SSDParts, usual_ratios
+from mxtrain.vision.networks.gluoncv_names import CLASSIFICATION_NAMES
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+CUSTOM = "ssd_custom"
+EXTRA_FILTERS = (512, 512, 256, 256)
+FIRST_SIZE, LEAST_SIZE, LARGEST_SIZE, BEYOND = 0.1, 0.2, 0.88, 0.96
+"""Sides of boxes over the image's: of the finest map, from the next to the coarsest, and what the coarsest's is
+joined with. Source: GluonCV's for 512 pixels."""
+
+
+class SSD(SuppressingDetector):
+    """A network that scores boxes of several sizes at all places of several maps.
+
+    Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), as GluonCV builds it.
+    """
+
+    loss_option: ClassVar[str] = "multibox"
+    known: ClassVar[Tuple[str, ...]] = (*gluoncv_detectors.SSD, CUSTOM)
+
+    name: str = "ssd_512_mobilenet1.0"
+    """GluonCV's name, e.g. ssd_300_vgg16_atrous, or ssd_custom; what GluonCV appends for a dataset may follow and says
+    which of its sizes boxes have."""
+    backbone: Optional[str] = None
+    """Of ssd_custom: any of GluonCV's networks for classification, e.g. resnet18_v1."""
+    features: Union[Literal["auto"], Annotated[List[str], pydantic.Field(min_length=1)]] = "auto"
+    """Of ssd_custom: maps of the backbone that boxes are found in, by MXNet's names; auto = the last two sizes."""
+    filters: Union[Literal["auto"], List[Positive]] = "auto"
+    """Of ssd_custom: channels of each further map, which halves the one before; auto = 512, 512, 256, 256, as many as
+    it takes until a map has one place."""
+    anchor_sizes: Union[Literal["auto"], List[PositiveFloat]] = "auto"
+    """Sides of boxes over the image's, one more than maps, the finest first; auto = GluonCV's."""
+
+    _found: Dict[Shape, Tuple[SSDParts, Sequence[Tuple[int, int]]]] = pydantic.PrivateAttr(default_factory=dict)
+    """By the shape of images: a network has to be traced to know its maps."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_custom(self) -> SSD:
+        if self.plain_name == CUSTOM:
+            if self.backbone not in CLASSIFICATION_NAMES:
+                if self.backbone is None:
+                    raise ValueError(f"{CUSTOM} needs a backbone: type model.backbone=NAME, e.g. resnet18_v1")
+                raise ValueError(no_such_network("classification", self.backbone, CLASSIFICATION_NAMES))
+        else:
+            for field in ("backbone", "features", "filters"):
+                if getattr(self, field) != type(self).model_fields[field].default:
+                    raise ValueError(
+                        f"{field} is part of {self.name}. Type model.name={CUSTOM}, or leave model.{field} out"
+                    )
+        return self
+
+    @property
+    def usual_side(self) -> Optional[int]:
+        """See `Model.usual_side`: what its name says."""
+        return None if self.plain_name == CUSTOM else gluoncv_detectors.SSD[self.plain_name].base_size
+
+    def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
+        """See `Detector.require_sizes`."""
+        if sizes:
+            raise ConfigError(
+                f"dataset.image_sizes: the anchors of model.name={self.name} belong to one size of "
+                "images, and its files have them. Leave it out, or choose another network, e.g. model=yolo3."
+            )
+
+    def _parts(self, input_shape: Shape) -> Tuple[SSDParts, Sequence[Tuple[int, int]]]:
+        """Returns the parts of the network, and the sizes of its maps.
+
+        Raises:
+            ConfigError: images are too small, or a setting does not fit the network.
+        """
+        if tuple(input_shape) not in self._found:
+            self._found[tuple(input_shape)] = self._built(self.name, lambda: self._find_parts(input_shape))
+        found, sizes = self._found[tuple(input_shape)]
+        return self._with_sizes(found, len(sizes)), sizes
+
+    def _find_parts(self, input_shape: Shape) -> Tuple[SSDParts, Sequence[Tuple[int, int]]]:
+        from mxtrain.vision.detection.networks import ssd
+        from mxtrain.vision.networks.feature_maps import map_sizes
+
+        if self.plain_name != CUSTOM:
+            made_of = gluoncv_detectors.ssd_parts(self.name)
+        else:
+            assert self.backbone is not None
+            features = ssd.LAST_TWO if self.features == "auto" else tuple(self.features)
+            filters = self.filters
+            if filters == "auto":
+                sizes = map_sizes(self._features(_custom(self.backbone, features, ())), input_shape)
+                halvings = (max(sizes[-1]) - 1).bit_length()
+                filters = list(EXTRA_FILTERS[:halvings])
+            made_of = _custom(self.backbone, features, filters)
+        return made_of, map_sizes(self._features(made_of), input_shape)
+
+    def _with_sizes(self, made_of: SSDParts, num_maps: int) -> SSDParts:
+        """Takes the sizes of boxes that were typed.
+
+        Raises:
+            ConfigError: there are too few or too many.
+        """
+        if self.anchor_sizes == "auto":
+            return made_of
+        if len(self.anchor_sizes) != num_maps + 1:
+            raise ConfigError(
+                f"model.anchor_sizes={list(self.anchor_sizes)}: the network has {num_maps} maps, so {num_maps + 1} "
+                f"sizes are wanted, each a part of the image's side, e.g. {[round(s, 3) for s in _spread(num_maps)]}."
+            )
+        return replace(made_of, sizes=tuple(size * made_of.base_size for size in self.anchor_sizes))
+
+    def _features(self, made_of: SSDParts) -> gluon.HybridBlock:
+        from mxtrain.vision.detection.networks import ssd
+
+        return ssd.build_features(
+            made_of.backbone, made_of.base_size, made_of.features, made_of.filters, made_of.lite, self.options
+        )
+
+    def _anchors(self, input_shape: Shape) -> Tuple[SSDParts, List[AnchorMap]]:
+        made_of, sizes = self._parts(input_shape)
+        maps = anchor_maps(
+            sizes, input_shape, made_of.base_size, made_of.sizes, made_of.ratios, made_of.steps, made_of.lite
+        )
+        return made_of, maps
+
+    def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
+        """See `Detector.box_coding`.
+
+        Raises:
+            ConfigError: images are too small, or a setting does not fit the network.
+        """
+        import numpy as np
+
+        _, maps = self._anchors(input_shape)
+        return MultiBoxCoding(num_classes, np.concatenate([one.boxes() for one in maps]), self.suppression)
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        """The network, uninitialised.
+
+        Raises:
+            ConfigError: GluonCV is not installed, images are too small, or a setting does not fit the network.
+        """
+
+        def build() -> gluon.HybridBlock:
+            from mxtrain.vision.detection.networks import ssd
+
+            made_of, maps = self._anchors(input_shape)
+            kernel = 1 if made_of.lite else 3
+            return ssd.MultiBoxNetwork(lambda: self._features(made_of), num_classes, maps, kernel, prefix="ssd0_")
+
+        return self._built(self.name, build)
+
+
+def _spread(num_maps: int) -> List[float]:
+    """Sides of boxes over the image's, one more than maps."""
+    rest = num_maps - 1
+    step = (LARGEST_SIZE - LEAST_SIZE) / max(rest - 1, 1)
+    return [FIRST_SIZE, *(LEAST_SIZE + step * number for number in range(rest)), BEYOND]
+
+
+def _custom(backbone: str, features: Sequence[str], filters: Sequence[int]) -> SSDParts:
+    num_maps = len(features) + len(filters)
+    return SSDParts(
+        backbone, 1, tuple(features), tuple(filters), tuple(_spread(num_maps)), (), usual_ratios(num_maps)
+    )  # fmt: skip

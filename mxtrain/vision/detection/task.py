@@ -1,0 +1,288 @@
+"""Finding objects in images: a class, a score and a box for each.
+
+Legend: B batch, M boxes of an image, N detections, D columns of `boxes.Column`.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from mxtrain.data.loading.randomness import uniform_rows
+from mxtrain.errors import ConfigError
+from mxtrain.task.base import Report, Task
+from mxtrain.types import Artifact, Fraction, Picture, shapes_of
+from mxtrain.vision.detection.boxed_files import BoxedFiles
+from mxtrain.vision.detection.boxes import NUM_COLUMNS
+from mxtrain.vision.detection.coco_results import as_list, coco_ids
+from mxtrain.vision.detection.heads.base import Detector
+from mxtrain.vision.detection.losses import DetectionLoss
+from mxtrain.vision.detection.signature import BoxSignature
+from mxtrain.vision.draws import VisionDraw
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Array, Json, JsonObject, LossBlock, OperatorModule
+    from mxtrain.data.base import BaseDataset, Samples
+    from mxtrain.data.loading.loader import Collate
+    from mxtrain.data.loading.samples import Encode
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.task.explained import Explained
+    from mxtrain.types import Batch, Shape, Shapes
+    from mxtrain.vision.detection.heads.base import BoxCoding, Draws
+
+TRACED_BOXES = 16
+"""True boxes of an image that a network is traced with."""
+
+
+class Detection(Task):
+    """Outputs that only a network's own coding can read, against boxes (B, M, D) and what that coding makes of them.
+
+    Predictions are (N, 6) for each image, in its own pixels, highest score first: class, score, left, top, right,
+    bottom; rows of class -1 are none.
+    """
+
+    exports_any_size: ClassVar[bool] = False
+    name: ClassVar[str] = "detection"
+    writes: ClassVar[str] = "picture"
+    writes_by_default: ClassVar[bool] = False
+    formats: ClassVar[Tuple[str, ...]] = ("coco",)
+    list_field: ClassVar[Tuple[str, str]] = ("found", "boxes")
+    dataset_options: ClassVar[Tuple[str, ...]] = ("coco", "voc")
+    model_option: ClassVar[str] = "centernet_fpn"
+    loss_option: ClassVar[str] = "heatmap_focal"
+    metric_option: ClassVar[str] = "voc_ap"
+
+    score_threshold: Fraction = 0.3
+    """The lowest score of what is shown and predicted; metrics take all."""
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        model, loss = description.model, description.loss
+        if not isinstance(model, Detector) or not isinstance(loss, DetectionLoss):
+            raise ConfigError(
+                f"task={self.name}: a network and a loss of your own have to say what boxes and outputs have to do "
+                "with each other: subclasses of mxtrain.vision.detection.heads.base.Detector and of "
+                "mxtrain.vision.detection.losses.DetectionLoss."
+            )
+        if loss.option != model.loss_option:
+            raise ConfigError(
+                f"loss: {type(loss).__name__} does not fit what {type(model).__name__} returns. Type "
+                f"loss={model.loss_option}."
+            )
+        loss.require_unsmoothed()
+        dataset = description.dataset
+        model.require_sizes(dataset.image_sizes if isinstance(dataset, BoxedFiles) else ())
+        mixup = dataset.augment.mixup if isinstance(dataset, BoxedFiles) else 0
+        if mixup and not model.weighs_boxes:
+            raise ConfigError(
+                f"dataset.augment.mixup={mixup}: boxes of blended images count by their share, and "
+                f"{type(model).__name__} does not say that it can weigh boxes (weighs_boxes). Type "
+                "dataset.augment.mixup=0."
+            )
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return list(self._coding(description, signature).output_shapes)
+
+    def _coding(self, description: Description, signature: Signature) -> BoxCoding:
+        assert isinstance(description.model, Detector)
+        return description.model.box_coding(self.num_classes(signature), signature.shape)  # type: ignore[arg-type]
+
+    def build_encode(self, description: Description, signature: Signature, training: bool) -> Encode:
+        encode = self._coding(description, signature).encode
+        return lambda box_BMD: (box_BMD, *encode(box_BMD))
+
+    def training_shapes(self, description: Description, signature: Signature) -> Shapes:
+        draws = self._draws(description, signature)
+        shape = shapes_of(signature.shape)[0]
+        if draws is None:
+            return shape
+        # The number of true boxes is the data's, and of no weight.
+        return shape, (TRACED_BOXES, NUM_COLUMNS), (draws.regions + TRACED_BOXES,)
+
+    def _draws(self, description: Description, signature: Signature) -> Optional[Draws]:
+        assert isinstance(description.model, Detector)
+        return description.model.draws(shapes_of(signature.shape)[0])
+
+    def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
+        """Gives networks that sample what they want, and their losses."""
+        draws = self._draws(description, signature)
+        if draws is None:
+            return None
+        seed = description.trainer.seed
+
+        def collate(batch: Batch, epoch: int) -> Batch:
+            from mxtrain.data.loading.placing import copy_to
+
+            device, box_BMD = batch.inputs[0].context, batch.targets[0]
+            counts = (draws.targets, draws.regions + box_BMD.shape[1])
+            assert batch.index_B is not None
+            of_targets, of_regions = (
+                copy_to(uniform_rows(seed, epoch if training else 0, batch.index_B, draw, count), device)
+                for draw, count in zip((VisionDraw.TARGET_SAMPLE, VisionDraw.REGION_SAMPLE), counts)
+            )
+            # Masks stay where losses are.
+            plain_BMD = box_BMD if box_BMD.shape[2] == NUM_COLUMNS else box_BMD[:, :, :NUM_COLUMNS]
+            inputs = (*batch.inputs, plain_BMD, of_regions) if training else batch.inputs
+            return replace(batch, inputs=inputs, targets=(*batch.targets, of_targets))
+
+        return collate
+
+    def check_explained(self, description: Description) -> None:
+        super().check_explained(description)
+        model = description.model
+        if isinstance(model, Detector) and not model.explains:
+            raise ConfigError(
+                f"explain: the regions that {type(model).__name__} looks at change with the image, so "
+                "the score of one has no gradient that tells which pixels decided. Leave explain out, or train another "
+                "network, e.g. model=ssd."
+            )
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        assert isinstance(description.loss, DetectionLoss)
+        shapes = self.output_shapes(description, signature)
+        return description.loss.build_for(self.num_classes(signature), shapes)
+
+    def export_outputs(
+        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+    ) -> Dict[str, Array]:  # fmt: skip
+        """Detections (B, N, 6) in pixels of what enters the network, see `BoxCoding.decode`."""
+        return {"detections": self._coding(description, signature).decode(outputs, F)}
+
+    def build_decode(self, description: Description, signature: Signature) -> Decode:
+        from mxtrain.engine.backend import nd
+
+        coding = self._coding(description, signature)
+
+        def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+            found_BN6: NDArray = coding.decode(outputs)  # type: ignore[assignment]  # of arrays
+            if batch.meta is None:
+                return found_BN6
+            fact_B4 = batch.meta[:, :4].astype("float64")
+            size_B2, fitted_B2 = fact_B4[:, 1::-1], fact_B4[:, :1:-1]  # x before y, as in boxes
+            scale_B2 = fitted_B2 / size_B2
+            device = found_BN6.context
+            scale_B14, most_B14 = (
+                nd.array(values_B2[:, [0, 1, 0, 1]], ctx=device).expand_dims(1) for values_B2 in (scale_B2, size_B2)
+            )
+            edge_BN4 = nd.broadcast_div(found_BN6.slice_axis(axis=2, begin=2, end=6), scale_B14)
+            return self.cut_off(found_BN6, edge_BN4, nd.broadcast_minimum(nd.relu(edge_BN4), most_B14))
+
+        return decode
+
+    def cut_off(self, found_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
+        """Detections whose boxes end with their image.
+
+        Args:
+            found_BNR: as the network gives them.
+            edge_BN4: their boxes in pixels of their image.
+            inside_BN4: what of these is inside.
+        """
+        from mxtrain.engine.backend import nd
+
+        return nd.concat(found_BNR.slice_axis(axis=2, begin=0, end=2), inside_BN4, dim=2)
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """Returns the detections, highest score first: class, score, box."""
+        return {"found": [
+            {"class": signature.class_names[int(row[0])], "score": round(row[1], 6),
+             "box": [round(edge, 2) for edge in row[2:6]]}
+            for row in self.shown(prediction)[:, :6].tolist()
+        ]}  # fmt: skip
+
+    def shown(self, prediction: np.ndarray) -> np.ndarray:
+        """Those detections that are sure enough to be shown, and whose box has an area in hundredths of a pixel."""
+        left, top, right, bottom = prediction[:, 2:6].round(2).T
+        has_area = (right > left) & (bottom > top)
+        return prediction[(prediction[:, 0] >= 0) & (prediction[:, 1] >= self.score_threshold) & has_area]
+
+    def format_count(self, count: int) -> str:
+        return f"{super().format_count(count)} with a score of task.score_threshold={self.score_threshold:g} or more"
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Returns the number of detections, and the one with the highest score."""
+        first = row["found"][0] if row["found"] else {"class": "", "score": "", "box": [""] * 4}
+        edges = dict(zip(("left", "top", "right", "bottom"), first["box"]))
+        return {"count": len(row["found"]), "class": first["class"], "score": first["score"], **edges}
+
+    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+        """Image ids in COCO's results: those of the dataset's own files, else the number that a file is called, or
+        its name."""
+        return coco_ids(places, dataset) if form == "coco" else {}
+
+    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
+        """COCO's form of results: a list of boxes [left, top, width, height]."""
+        signature = BoxSignature.of(signature)
+        ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
+
+        return as_list(
+            {"image_id": row["sample_id"], "category_id": ids[one["class"]], **self.coco_place(one),
+             "score": one["score"]}
+            for row in rows for one in row["found"]
+        )  # fmt: skip
+
+    def coco_place(self, one: JsonObject) -> JsonObject:
+        """Returns the location of an object in the format of COCO results.
+
+        Args:
+            one: of `row`.
+        """
+        left, top, right, bottom = one["box"]
+        return {"bbox": [left, top, round(right - left, 2), round(bottom - top, 2)]}
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """The image with what is found in it."""
+        from mxtrain.vision.detection.box_picture import boxed_samples, draw_boxes
+
+        (sample,) = boxed_samples(source, [index], [self.shown(prediction)])
+        content = io.BytesIO()
+        draw_boxes(sample, signature.class_names).save(content, "PNG")
+        return content.getvalue()
+
+    def explained(
+        self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
+    ) -> Explained:
+        """The highest score of each image, before the sigmoid or softmax."""
+        import numpy as np
+
+        from mxtrain.engine.backend import nd
+        from mxtrain.task.explained import Explained
+        from mxtrain.vision.detection.metrics import best_matches
+
+        coding, names = self._coding(description, signature), signature.class_names
+        place_B = coding.scores(outputs).argmax(axis=1)
+        first_B6 = coding.decode(outputs).slice_axis(axis=1, begin=0, end=1).squeeze(axis=1).asnumpy()[:, :6]
+        class_B = first_B6[:, 0].astype(int)
+        true_B = best_matches(first_B6[:, 2:], batch.targets[0].asnumpy())
+        _, height, width = shapes_of(signature.shape)[0]
+        x_W, y_H = np.arange(width) + 0.5, np.arange(height) + 0.5
+        left_B, top_B, right_B, bottom_B = first_B6[:, 2:].T[..., None]
+        inside_BW, inside_BH = (x_W >= left_B) & (x_W < right_B), (y_H >= top_B) & (y_H < bottom_B)
+        return Explained(
+            lambda outputs: nd.pick(coding.scores(outputs), place_B),
+            ["nothing" if number < 0 else names[number] for number in true_B],
+            ["" if number < 0 else names[number] for number in class_B],
+            first_B6[:, 1], (class_B == true_B) & (class_B >= 0), inside_BH[:, :, None] & inside_BW[:, None, :],
+            is_of_one_place=True,
+        )  # fmt: skip
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        from mxtrain.vision.detection.box_picture import boxed_samples, draw_gallery
+
+        samples = boxed_samples(source, range(len(source)), [self.shown(found) for found in predictions])
+        return [Picture("samples", lambda most: draw_gallery(samples[:most], signature.class_names))]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.vision.detection.detection_report import DetectionReport
+
+        return DetectionReport(self, self.build_decode(description, signature), signature, source)

@@ -1,0 +1,430 @@
+"""PASCAL VOC's layout of images and boxes.
+
+Legend: R boxes, P images, D columns of `boxes.Column`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Collection, Dict, List, Literal, Optional, Sequence, Set, Tuple, Type, Union
+
+import numpy as np
+
+from mxtrain.data.base import BaseDataset, Splits
+from mxtrain.data.checking.problems import (
+    LISTED_TWICE,
+    NOT_A_NUMBER,
+    STRICT,
+    UNKNOWN_CLASS,
+    UNREADABLE_FILE,
+    DataPlace,
+    Findings,
+    Problem,
+    attempt,
+)
+from mxtrain.data.loading.public_files import PublicDataset
+from mxtrain.data.loading.regular_files import FileId, composed, exists, files_in, read_bytes, walk
+from mxtrain.data.loading.split_folders import find_splits
+from mxtrain.errors import DataError, did_you_mean, typed_list
+from mxtrain.files.text_numbers import parse_flag, parse_number
+from mxtrain.types import PathText
+from mxtrain.vision.detection.box_faults import are_shares, refuse_all, refuse_wrong_boxes
+from mxtrain.vision.detection.box_table import BoxTable
+from mxtrain.vision.detection.boxed_classes import ClassIndex, ClassNames, choose_class_names
+from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit
+from mxtrain.vision.detection.boxes import BoxAnnotations, Flag
+from mxtrain.vision.detection.voc_annotation import EDGES, BadAnnotation, VocObject, parse_annotation
+from mxtrain.vision.detection.voc_layout import find_years, read_names
+from mxtrain.vision.images.class_lists import VOC_CLASSES
+from mxtrain.vision.images.files import ImageFiles
+from mxtrain.vision.instance_segmentation.instance_pictures import InstanceSplit
+from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
+from mxtrain.vision.segmentation.mask_pairs import Files, list_pictures, refuse_alone
+from mxtrain.vision.segmentation.voc_masks import VocFound, VocOutlines
+
+log = logging.getLogger(__name__)
+
+MAX_XML_BYTES = 16 << 20
+MOST_TYPED = 50
+"""Names of classes that a message tells to type; more belong in a file."""
+_LAYOUT = (
+    "It must be VOCdevkit, VOCdevkit/VOC2007 or another folder that holds JPEGImages/, Annotations/ and "
+    "ImageSets/Main/; or train/, val/ and test/, each with images and an .xml beside each of them."
+)
+PUBLIC_YEARS = ("2007", "2012")
+SplitNames = Union[str, List[str], None]
+
+
+class Voc(PublicDataset, BoxedFiles):
+    """`JPEGImages/NAME.jpg` with `Annotations/NAME.xml`, and `ImageSets/Main/SPLIT.txt` with a name a line; of one
+    year, or of several beside each other.
+
+    Or images with their annotations beside them (`a.jpg`, `a.xml`), as Roboflow and LabelImg write them: in `train/`,
+    `valid/` and `test/`, or in the root alone. Images without an annotation are left out; settings of lists are unused.
+
+    Coordinates count from 1 in the files, and the last pixel is part of a box: xmin - 1 up to xmax is what is learned.
+    """
+
+    option: ClassVar[str] = "dataset=voc"
+    tasks: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
+    published_as: ClassVar[str] = "voc2007"
+    lists_folder: ClassVar[str] = "Main"
+    """The folder in ImageSets of the lists of splits."""
+    remedy_if_shared: ClassVar[str] = (
+        "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of what is trained "
+        "on."
+    )
+
+    root: PathText = "data/voc"
+    train_split: SplitNames = "train"
+    """Names of files in ImageSets/Main of what is trained on, e.g. trainval; of several years
+    [2007/trainval,2012/trainval]; None = all images that have an annotation."""
+    val_split: SplitNames = "val"
+    """Those of validation; None = `val_fraction` of the training images."""
+    test_split: SplitNames = None
+    """Those of a test split whose annotations are there; None = there is none."""
+    classes: ClassNames = []
+    """Names in the order of their numbers; empty = the lines of `root/classes.txt`, or VOC's twenty."""
+    other_classes: Literal["refuse", "leave_out"] = "refuse"
+    """Treatment of objects of other classes."""
+
+    @property
+    def public_names(self) -> Sequence[str]:
+        """The years that the names of splits begin with, e.g. 2012/trainval; without one `published_as`."""
+        splits = (self.train_split, self.val_split, self.test_split)
+        names = [name for split in splits for name in ([split] if isinstance(split, str) else split or ())]
+        years = {f"voc{year}" for year in PUBLIC_YEARS if any(name.startswith((year, f"VOC{year}")) for name in names)}
+        return sorted(years) or [self.published_as]
+
+    def for_task(self, name: str) -> BaseDataset:
+        """See `BaseDataset.for_task`."""
+        if name != "instance_segmentation":
+            return self
+        return VocInstances(**{field: getattr(self, field) for field in type(self).model_fields})
+
+    def completed(self, split: BoxedSplit, found: VocFound, findings: Findings) -> Optional[BoxedSplit]:
+        """A split with what else is wanted of its images. Here that is nothing.
+
+        Args:
+            split: images and boxes.
+            found: where these come from.
+            findings: gets what is missing.
+        """
+        return split
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.fetch()
+        root = self.require_root(_LAYOUT)
+        names = choose_class_names(self.classes, root, VOC_CLASSES)
+        reader = _SplitReader(self, names, findings)
+        years = find_years(root)
+        folders = {} if years else self._find_mixed(root)
+        if folders:
+            mixed = {split: reader.read_mixed(folder) for split, folder in folders.items()}
+            return self.make_splits(mixed, names, range(len(names)), findings)
+        if not years:
+            raise DataError(
+                f"{self.option}: '{root}' holds no JPEGImages/. {_LAYOUT} Name yours with dataset.root=FOLDER."
+            )
+        wanted = {"train": self.train_split, "val": self.val_split, "test": self.test_split}
+        found = {
+            split: reader.read(years, f"dataset.{split}_split", given)
+            for split, given in wanted.items() if given is not None or split == "train"
+        }  # fmt: skip
+        return self.make_splits(found, names, range(len(names)), findings)
+
+
+    def _find_mixed(self, root: Path) -> Dict[str, Path]:
+        """The folders of splits, or the root alone, that hold images and their annotations beside each other, as
+        Roboflow and LabelImg write them; none where there are no annotations."""
+        folders = find_splits(root, self.option) or {"train": root}
+        return folders if any(name.lower().endswith(".xml") for name in files_in(folders["train"])) else {}
+
+
+class VocInstances(Voc):
+    """The images of `ImageSets/Segmentation/`, with `SegmentationObject/NAME.png`: a pixel has the number of its
+    object in the annotation, from 1. White outlines (255) are of no object."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    annotation_class: ClassVar[Type[BoxAnnotations]] = InstanceAnnotations
+    published_as: ClassVar[str] = "voc2012"
+    lists_folder: ClassVar[str] = "Segmentation"
+
+    def completed(self, split: BoxedSplit, found: VocFound, findings: Findings) -> Optional[BoxedSplit]:
+        """See `Voc.completed`."""
+        masks = [_mask_of(path) for path in found.annotations]
+        missing = [number for number, mask in enumerate(masks) if not exists(mask)]
+        refuse_alone(
+            [DataPlace(str(found.annotations[number])) for number in missing],
+            [f"'{found.annotations[number]}' has no mask '{masks[number]}'" for number in missing],
+            f"({len(missing):,} of {len(masks):,} masks are missing)",
+            "Add them, or name a split of images that have masks.", findings,
+        )  # fmt: skip
+        outlines = VocOutlines([str(mask) for mask in masks], found.count_P, found.object_R, split.table.begin_P1)
+        return InstanceSplit(split.encoded, split.ids, split.table, outlines)
+
+
+def _mask_of(annotation: Path) -> Path:
+    """The file with the masks of the objects in an annotation."""
+    parents = annotation.parents
+    folder = next((parent for parent in parents if parent.name == "Annotations"), annotation.parent)
+    return folder.with_name("SegmentationObject") / annotation.relative_to(folder).with_suffix(".png")
+
+
+class _SplitReader:
+    """Reads splits; each folder is listed once."""
+
+    def __init__(self, dataset: Voc, names: Sequence[str], findings: Findings) -> None:
+        self._dataset, self._findings = dataset, findings
+        self._classes = ClassIndex(names)
+        self._pictures: Dict[Path, Files] = {}
+
+    def read(self, years: Sequence[Path], setting: str, given: SplitNames) -> Optional[BoxedSplit]:
+        """The images of a split with their boxes; None where nothing is left of it.
+
+        Raises:
+            DataError: it names what is not there.
+        """
+        wanted = [given] if given is None or isinstance(given, str) else given
+        found: Dict[str, Tuple[Path, FileId, Path]] = {}
+        for name in wanted:
+            shown = f"{setting}={'null' if name is None else name}"
+            year, _, part = ("", "", None) if name is None else ("/" + name).rpartition("/")
+            folder = _choose_year(years, year.strip("/"), shown)
+            for path, number, annotation in self._list(folder, part or None, shown):
+                if str(path) in found:
+                    fact = f"{shown} names '{path}', which {setting} has already."
+                    self._findings.remark(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Name it once."))
+                found.setdefault(str(path), (path, number, annotation))
+        return self._boxed(list(found.values()))
+
+    def read_mixed(self, folder: Path) -> Optional[BoxedSplit]:
+        """The images of a folder that have an annotation beside them, with their boxes."""
+        pictures = list_pictures(folder, findings=self._findings)
+        start = len(str(folder)) + 1
+        there = {
+            composed(str(path)[start:-4]): path for path, _ in walk(folder, (".xml",), findings=self._findings)
+        }  # fmt: skip
+        alone = [name for name in there if name not in pictures]
+        refuse_alone(
+            [DataPlace(str(there[name])) for name in alone],
+            [f"'{there[name]}' is the annotation of no image: there is none of that name beside it" for name in alone],
+            f"({len(alone):,} of {len(there):,} are alone)", "Add the images, or remove these annotations.",
+            self._findings,
+        )  # fmt: skip
+        without = len(pictures) - (len(there) - len(alone))
+        if without:
+            log.info("%s: %d of %d images in '%s' have no annotation and are left out", self._dataset.option, without,
+                     len(pictures), folder)  # fmt: skip
+        return self._boxed([(*pictures[name], there[name]) for name in sorted(pictures) if name in there])
+
+    def _boxed(self, entries: Sequence[Tuple[Path, FileId, Path]]) -> Optional[BoxedSplit]:
+        """Images with their identity and annotation -> a split; None where there are none."""
+        boxes = _VocBoxes(self._dataset, self._classes, self._findings)
+        for index, (_, _, annotation) in enumerate(entries):
+            boxes.add(index, annotation)
+        if not entries:
+            return None
+        table, object_R = boxes.table(len(entries))
+        split = BoxedSplit(ImageFiles([path for path, _, _ in entries]), [number for _, number, _ in entries], table)
+        found_in = VocFound([annotation for _, _, annotation in entries], boxes.counts(len(entries)), object_R)
+        return self._dataset.completed(split, found_in, self._findings)
+
+    def _list(self, folder: Path, part: Optional[str], shown: str) -> List[Tuple[Path, FileId, Path]]:
+        """Image, its identity, and annotation of each name in a list, or of each annotation."""
+        if folder not in self._pictures:
+            self._pictures[folder] = list_pictures(folder / "JPEGImages", findings=self._findings)
+        pictures, annotations = self._pictures[folder], folder / "Annotations"
+        there, others = _find_annotations(annotations, pictures, self._findings)
+        lists = folder / "ImageSets" / self._dataset.lists_folder
+        if part is None:
+            there = {**there, **others}
+            names = {name: 0 for name in sorted(there)}
+            if not names:
+                raise DataError(f"{shown}: '{annotations}' holds no annotations: no file there ends in .xml.")
+        else:
+            read = functools.partial(self._names, lists, part, shown, {*pictures, *there})
+            names = attempt(self._findings, DataPlace(str(lists)), read) or {}
+        for what, known, where in (("image", pictures, folder / "JPEGImages"), ("annotation", there, annotations)):
+            missing = [name for name in names if name not in known]
+            places = [DataPlace(str(lists / f"{part}.txt"), names[name]) if part else
+                      DataPlace(str(there[name])) for name in missing]  # fmt: skip
+            facts = [f"'{place.file}'{f', line {place.line}' if part else ''} names '{name}', of which there is no "
+                     f"{what} in '{where}'" for name, place in zip(missing, places)]  # fmt: skip
+            remedy = "Add them, or remove these lines." if part else "Add them, or remove these annotations."
+            refuse_alone(
+                places, facts, f"({len(missing):,} of {len(names):,} are missing)", remedy, self._findings
+            )  # fmt: skip
+        return [(*pictures[name], there[name]) for name in names if name in pictures and name in there]
+
+    def _names(self, lists: Path, part: str, shown: str, known: Collection[str]) -> Dict[str, int]:
+        setting = shown.partition("=")[0]
+        whole, held_out = "all images that have an annotation", "dataset.val_fraction of what is trained on"
+        instead = {"dataset.train_split": f": {whole}", "dataset.val_split": f": {held_out}"}.get(setting, "")
+        return read_names(lists, part, shown, self._findings, f"Without lists, type {setting}=null{instead}.",
+                          known)  # fmt: skip
+
+
+class _VocBoxes:
+    """Collects the boxes of annotations."""
+
+    def __init__(self, dataset: Voc, classes: ClassIndex, findings: Findings) -> None:
+        self._dataset, self._classes, self._findings = dataset, classes, findings
+        self._rows: List[Tuple[float, ...]] = []
+        self._sizes: Dict[int, Tuple[float, float]] = {}
+        self._counts: Dict[int, int] = {}
+        self._stands: List[Tuple[str, int]] = []
+        self._refused: List[Problem] = []
+        self._unknown_names: Set[str] = set()
+
+    def add(self, index: int, path: Path) -> None:
+        """Reads the annotation of an image."""
+        content = attempt(
+            self._findings, DataPlace(str(path)), lambda: read_bytes(path, MAX_XML_BYTES), UNREADABLE_FILE
+        )  # fmt: skip
+        if content is None:
+            return
+        try:
+            size, objects = parse_annotation(content)
+        except BadAnnotation as error:
+            place = DataPlace(str(path), error.line)
+            self._refused.append(Problem(UNREADABLE_FILE, place, f"'{path}' {error.fact}.", "Write it again."))
+            return
+        if size is not None:
+            self._sizes[index] = size
+        self._counts[index] = objects[-1].number + 1 if objects else 0
+        for one in objects:
+            self._add_object(index, path, one, one.number)
+
+    def _add_object(self, index: int, path: Path, one: VocObject, of_picture: int) -> None:
+        place, texts = DataPlace(str(path), one.line), one.texts
+        number = self._classes.find(texts.get("name", ""))
+        if number is None:
+            if self._dataset.other_classes == "refuse":
+                self._refused.append(self._unknown(place, texts.get("name", "")))
+            return
+        left, top, right, bottom = (parse_number(texts.get(edge, ""), allow_special=True) for edge in EDGES)
+        if left is None or top is None or right is None or bottom is None:
+            said = ", ".join(f"{edge} {texts[edge]!r:.40}" if edge in texts else f"no {edge}" for edge in EDGES)
+            fact = f"{place}: the box of '{texts['name'][:40]}' has {said}."
+            self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Give it four numbers."))
+            return
+        said = texts.get("difficult", "")
+        is_difficult = parse_flag(said)
+        if is_difficult is None:
+            fact = f"{place}: <difficult> of '{texts['name'][:40]}' is '{said[:40]}', which is neither yes nor no."
+            self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Write 0 or 1."))
+            return
+        flags = Flag.DIFFICULT * is_difficult
+        self._rows.append((index, left - 1, top - 1, right, bottom, number, flags, of_picture))
+        self._stands.append((str(path), one.line))
+
+    def _unknown(self, place: DataPlace, name: str) -> Problem:
+        names = self._classes.names
+        if not name:
+            return Problem(UNKNOWN_CLASS, place, f"{place}: the object there has no name.", "Name its class.")
+        self._unknown_names.add(name)
+        fact = f"{place}: there is no class '{name[:60]}'."
+        near = did_you_mean(name, names).strip()
+        remedy = (
+            f"Classes are {', '.join(names[:20])}. Type dataset.classes=[NAME,...] for your own, or "
+            "dataset.other_classes=leave_out."
+        )
+        return Problem(UNKNOWN_CLASS, place, fact, f"{near} {remedy}".strip())
+
+    def counts(self, num_pictures: int) -> np.ndarray:
+        """The objects in the annotation of each image, (P,)."""
+        return np.array([self._counts.get(index, 0) for index in range(num_pictures)], np.int64)
+
+    def table(self, num_pictures: int) -> Tuple[BoxTable, np.ndarray]:
+        """All boxes, those that are wrong refused; and the number of each in its annotation, (R,)."""
+        names = self._unknown_names
+        if names and not self._rows and len(names) <= MOST_TYPED:  # not one object is of a class that was expected
+            remedy = f"Type {typed_list('dataset.classes', sorted(names))}, which are all names in the annotations."
+            self._refused = [
+                problem if problem.kind != UNKNOWN_CLASS else replace(problem, remedy=remedy)
+                for problem in self._refused
+            ]
+        refuse_all(self._findings, self._refused, "problems of annotations")
+        array_R8 = np.array(self._rows, np.float64).reshape(-1, 8)
+        size_P2 = np.full((num_pictures, 2), np.nan)
+        for index, size in self._sizes.items():
+            size_P2[index] = size
+        picture_R, edge_R4 = array_R8[:, 0].astype(np.int64), array_R8[:, 1:5]
+        if are_shares(edge_R4 + [1, 1, 0, 0]):
+            raise DataError(
+                f"{DataPlace(*self._stands[0])}: the boxes of this file and of all others seem to be shares of width "
+                "and height: their numbers lie between 0 and 1. VOC's are pixels. Multiply them by the width and the "
+                "height of their images."
+            )
+        stays_R = refuse_wrong_boxes(edge_R4, size_P2[picture_R], _VocNotes(self._stands, edge_R4), self._findings,
+                                     self._dataset.mends)  # fmt: skip
+        area_R = (edge_R4[:, 2:] - edge_R4[:, :2])[stays_R].prod(axis=1)
+        row_RD = np.column_stack([array_R8[stays_R, 1:7], area_R])
+        # Images were read in their order, so that boxes are grouped already.
+        table = BoxTable.grouped(picture_R[stays_R], row_RD, num_pictures, size_P2)
+        return table, array_R8[stays_R, 7].astype(np.int64)
+
+
+class _VocNotes:
+    """Places of boxes, for messages."""
+
+    def __init__(self, stands: Sequence[Tuple[str, int]], edge_R4: np.ndarray) -> None:
+        self._stands, self._edge_R4 = stands, edge_R4
+
+    def place(self, index: int) -> DataPlace:
+        """See `BoxNotes`."""
+        return DataPlace(*self._stands[index])
+
+    def shown(self, index: int) -> str:
+        """See `BoxNotes`."""
+        given = self._edge_R4[index] + [1, 1, 0, 0]
+        return ", ".join(f"{edge} {value:.6g}" for edge, value in zip(EDGES, given))
+
+
+def _find_annotations(
+    folder: Path, pictures: Collection[str], findings: Findings
+) -> Tuple[Dict[str, Path], Dict[str, Path]]:  # fmt: skip
+    """The annotation of each image by the image's name, and the other annotations by their own.
+
+    An annotation lies where its image does: `Annotations/sub/a.xml` for `JPEGImages/sub/a.jpg`. One that lies in
+    another folder below counts if there is no other image and no other annotation of that name.
+    """
+    start = len(str(folder)) + 1
+    found = walk(folder, (".xml",), findings=findings) if folder.is_dir() else []
+    all_there = {composed(str(path)[start:-4]): path for path, _ in found}
+    there = {name: path for name, path in all_there.items() if name in pictures}
+    others = {name: path for name, path in all_there.items() if name not in there}
+    count_of = Counter(name.rpartition("/")[2] for name in (*pictures, *others))
+    alone = {stem: name for name in others if count_of[(stem := name.rpartition("/")[2])] == 2}
+    for picture in pictures:
+        name = alone.get(picture.rpartition("/")[2])
+        if name is not None and picture not in there:
+            there[picture] = others.pop(name)
+    return there, others
+
+
+def _choose_year(years: Sequence[Path], year: str, shown: str) -> Path:
+    """The folder of a year, `2007` or `VOC2007`; the only one where none is named."""
+    if not year:
+        if len(years) == 1:
+            return years[0]
+        names, (setting, _, part) = [path.name for path in years], shown.partition("=")
+        which = "" if part == "null" else f"Say which, e.g. {setting}={names[0]}/{part}, or n"
+        raise DataError(
+            f"{shown}: several folders are there: {', '.join(names)}. {which or 'N'}ame one with dataset.root=FOLDER."
+        )
+    for path in years:
+        if path.name in (year, f"VOC{year}"):
+            return path
+    names = [path.name for path in years]
+    raise DataError(f"{shown}: there is no folder '{year}'.{did_you_mean(year, names)} There are: {', '.join(names)}.")

@@ -1,0 +1,92 @@
+"""PASCAL VOC's folders, and its lists of images."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Collection, Dict, List
+
+from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, Problem
+from mxtrain.data.loading.regular_files import as_posix, composed, exists, read_text
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.files.text_lines import BLANKS, split_lines
+from mxtrain.files.text_numbers import parse_number
+from mxtrain.vision.images.files import EXTENSIONS
+
+_WORD = re.compile(f"[^{BLANKS}]+")
+
+
+def find_years(root: Path) -> List[Path]:
+    """The folders that hold JPEGImages: this one, or those in it or in VOCdevkit in it, sorted by name."""
+    if (root / "JPEGImages").is_dir():
+        return [root]
+    inner = root / "VOCdevkit" if (root / "VOCdevkit").is_dir() else root
+    return sorted(path for path in inner.iterdir() if (path / "JPEGImages").is_dir())
+
+
+def read_names(
+    folder: Path, name: str, setting: str, findings: Findings = STRICT, without_lists: str = "",
+    known: Collection[str] = (),
+) -> Dict[str, int]:  # fmt: skip
+    """The line of each name in a list of images. Blank lines don't count, nor do numbers and paths behind a name.
+
+    Args:
+        folder: of the lists.
+        name: of the list, without its ending.
+        setting: that names it, for messages.
+        findings: gets names that come twice.
+        without_lists: what to type where there are no lists at all.
+        known: names of images, their paths in their folder without an ending. A name may hold spaces.
+
+    Raises:
+        DataError: there is no such file, or it names none.
+    """
+    path = folder / f"{name}.txt"
+    if not exists(path):
+        there = sorted(file.stem for file in folder.glob("*.txt")) if folder.is_dir() else []
+        listed = f"{did_you_mean(name, there)} There are: {', '.join(there)}."
+        hint = listed if there else f" {without_lists}".rstrip()
+        raise DataError(f"{setting}: there is no file '{path}'.{hint}")
+    lines = enumerate(split_lines(read_text(path, findings)), 1)
+    stems = [(_name_in(text, known), number) for number, line in lines if (text := line.strip(BLANKS))]
+    line_of: Dict[str, int] = {}
+    for stem, number in stems:
+        if stem in line_of:
+            fact = f"'{path}', line {number} names '{stem}', which line {line_of[stem]} names, too."
+            findings.remark(Problem(LISTED_TWICE, DataPlace(str(path), number), fact, "Remove one of the lines."))
+        line_of.setdefault(stem, number)
+    if not line_of:
+        raise DataError(f"'{path}' names no image. Write one name a line, without an ending.")
+    return line_of
+
+
+def _name_in(line: str, known: Collection[str]) -> str:
+    """The name in a line of a list: all of it, what is in quotes (as CVAT writes names with spaces), or what stands
+    before numbers and paths, such as `a -1` and `/JPEGImages/a.jpg /SegmentationClass/a.png`."""
+    if line.startswith('"') and '"' in line[1:]:
+        return _name_of(line[1:].partition('"')[0], known)
+    name = ""
+    for word in reversed(list(_WORD.finditer(line))):
+        name = _name_of(line[: word.end()], known)
+        if name in known or not _may_follow(word.group()):
+            break
+    return name
+
+
+def _may_follow(word: str) -> bool:
+    """Returns True if a word can follow the name of an image: a number, such as -1, or a path."""
+    return parse_number(word) is not None or "/" in word
+
+
+def _name_of(text: str, known: Collection[str]) -> str:
+    """The name of an image by its path, in which folders before its own and the ending do not count."""
+    path = composed(as_posix(text)).lstrip("/")
+    stem, dot, ending = path.rpartition(".")
+    paths = [path, stem] if dot + ending.lower() in EXTENSIONS else [path]
+    for one in paths:
+        parts = one.split("/")
+        below = ("/".join(parts[begin:]) for begin in range(len(parts)))
+        found = next((name for name in below if name in known), None)
+        if found is not None:
+            return found
+    return Path(path).stem if "/" in path else path

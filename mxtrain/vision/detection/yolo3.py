@@ -1,0 +1,87 @@
+"""GluonCV's YOLOv3, by its names there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Sequence, Tuple, Union
+
+import pydantic
+
+from mxtrain.errors import ConfigError
+from mxtrain.types import PositiveFloat, Shape
+from mxtrain.vision.detection.heads.base import BoxCoding
+from mxtrain.vision.detection.heads.grid import GridCoding
+from mxtrain.vision.detection.heads.zoo import SuppressingDetector
+from mxtrain.vision.detection.networks import gluoncv_detectors
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+LARGEST_SIDE = 1024
+"""Of images of several sizes: GluonCV's files have so many places, 8 pixels apart."""
+
+
+class YOLO3(SuppressingDetector):
+    """A network that says of three shapes at each place of three maps whether an object is there.
+
+    Source: Redmon and Farhadi, "YOLOv3: An Incremental Improvement" (2018), as GluonCV builds it.
+    """
+
+    loss_option: ClassVar[str] = "yolo3"
+    known: ClassVar[Tuple[str, ...]] = tuple(gluoncv_detectors.YOLO3)
+    size_multiple: ClassVar[int] = gluoncv_detectors.YOLO3_STRIDES[-1]  # else places are not `stride` pixels apart
+
+    name: str = "yolo3_mobilenet1.0"
+    """GluonCV's name, e.g. yolo3_darknet53; what GluonCV appends for a dataset may follow, and says nothing."""
+    anchors: Union[Literal["auto"], List[List[PositiveFloat]]] = "auto"
+    """Widths and heights in pixels, [w, h, w, h, w, h], of the boxes of each of three maps, the finest first; auto =
+    GluonCV's, which are for images of about 416 pixels."""
+
+    @pydantic.field_validator("anchors")
+    @classmethod
+    def _three_of_three(cls, anchors: object) -> object:
+        if isinstance(anchors, list) and [len(one) for one in anchors] != [6, 6, 6]:
+            raise ValueError("should be three lists of six numbers: width and height of three boxes for each map")
+        return anchors
+
+    @property
+    def _anchors(self) -> Sequence[Sequence[float]]:
+        return gluoncv_detectors.YOLO3_ANCHORS if self.anchors == "auto" else self.anchors
+
+    @property
+    def usual_side(self) -> int:
+        """See `Model.usual_side`: that of its anchors."""
+        return 416
+
+    def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
+        """See `Detector.require_sizes`."""
+        super().require_sizes(sizes)
+        largest = max((max(size) for size in sizes), default=0)
+        if largest > LARGEST_SIDE:
+            raise ConfigError(
+                f"dataset.image_sizes: files of model.name={self.name} have the places of maps, of images of up to "
+                f"{LARGEST_SIDE} pixels, and {largest} is more. Leave it out."
+            )
+
+    def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
+        """See `Detector.box_coding`.
+
+        Raises:
+            ConfigError: the sides of images are not multiples of 32.
+        """
+        self.require_multiple(input_shape[1:])
+        return GridCoding(num_classes, input_shape, self._anchors, gluoncv_detectors.YOLO3_STRIDES, self.suppression)
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        """The network, uninitialised.
+
+        Raises:
+            ConfigError: GluonCV is not installed, or refuses an option.
+        """
+
+        def build() -> gluon.HybridBlock:
+            from mxtrain.vision.detection.networks import yolo3
+
+            return yolo3.build(self.plain_name, num_classes, self._anchors, max(input_shape[1:]), self.options)
+
+        return self._built(self.name, build)

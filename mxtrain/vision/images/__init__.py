@@ -1,0 +1,1 @@
+"""Shared parts of image datasets: decoding, augmentation, record files, and images with masks."""

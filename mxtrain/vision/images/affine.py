@@ -1,0 +1,106 @@
+"""Affine maps of the plane, and images drawn through them.
+
+A map is the 2 x 3 matrix that takes (x, y) of the image as it was to (x, y) of what is made of it. Positions are exact:
+pixel i reaches from i to i + 1, so its middle is i + 0.5.
+
+Legend: C channels, H height, W width, J places.
+"""
+
+from __future__ import annotations
+
+from typing import Sequence, Tuple
+
+import numpy as np
+
+IDENTITY_23 = np.eye(2, 3)
+_SHRINKS = 0.99
+"""An image whose pixels get smaller than this is averaged first: interpolation alone would skip pixels."""
+_EDGE = 1e-6
+
+
+def moved(place_J2: np.ndarray, matrix_23: np.ndarray) -> np.ndarray:
+    """Places (..., 2) after a map."""
+    return place_J2 @ matrix_23[:, :2].T + matrix_23[:, 2]
+
+
+def inverse(matrix_23: np.ndarray) -> np.ndarray:
+    """The map back. LAPACK's threads would take longer than everything else that is done to a small image."""
+    (a, b), (c, d) = matrix_23[:, :2].tolist()
+    if b == c == 0:
+        inverse_22 = np.diag([1 / a, 1 / d])
+    else:
+        inverse_22 = np.array([[d, -b], [-c, a]]) / (a * d - b * c)
+    return np.concatenate([inverse_22, -inverse_22 @ matrix_23[:, 2:]], axis=1)
+
+
+def determinant(matrix_23: np.ndarray) -> float:
+    """By how much areas grow; below 0 where left and right change places."""
+    (a, b), (c, d) = matrix_23[:, :2].tolist()
+    return float(a * d - b * c)
+
+
+def composed(second_23: np.ndarray, first_23: np.ndarray) -> np.ndarray:
+    """The map that does `first_23`, then `second_23`."""
+    linear_22 = second_23[:, :2] @ first_23[:, :2]
+    return np.concatenate([linear_22, moved(first_23[:, 2], second_23)[:, None]], axis=1)
+
+
+def corners(size: Sequence[float]) -> np.ndarray:
+    """The corners (4, 2) of an image of that (height, width)."""
+    height, width = size
+    return np.array([[0.0, 0.0], [width, 0.0], [0.0, height], [width, height]])
+
+
+def warp(
+    image_CHW: np.ndarray, matrix_23: np.ndarray, size: Tuple[int, int], fill_C: np.ndarray, *, is_nearest: bool = False
+) -> np.ndarray:
+    """An image after a map, (C, *size).
+
+    Args:
+        image_CHW: of any type that OpenCV knows; 1 or 3 channels.
+        matrix_23: the map.
+        size: (height, width) of the result.
+        fill_C: where the image ends.
+        is_nearest: takes the nearest pixel instead of interpolating, as masks need it.
+    """
+    if (np.abs(matrix_23[:, :2]) == np.eye(2)).all() and (matrix_23[:, 2] == np.rint(matrix_23[:, 2])).all():
+        return _placed(image_CHW, matrix_23, size, fill_C)
+    import cv2
+
+    array_HWC = np.ascontiguousarray(image_CHW.transpose(1, 2, 0))
+    height, width, channels = array_HWC.shape
+    back_42 = moved(corners(size), inverse(matrix_23))
+    is_inside = ((back_42 >= -_EDGE) & (back_42 <= np.array([width, height]) + _EDGE)).all()
+    scale_2 = np.minimum(np.linalg.norm(matrix_23[:, :2], axis=0), 1.0)
+    if not is_nearest and (scale_2 < _SHRINKS).any():
+        small_2 = np.maximum(np.rint(scale_2 * [width, height]), 1).astype(int)
+        array_HWC = cv2.resize(array_HWC, tuple(small_2.tolist()), interpolation=cv2.INTER_AREA)
+        grown_23 = np.diag([width, height, 1] / np.append(small_2, 1))[:2]
+        matrix_23 = composed(matrix_23, grown_23)
+    # OpenCV counts the middles of pixels from 0.
+    middle_23 = matrix_23.copy()
+    middle_23[:, 2] += 0.5 * matrix_23[:, :2].sum(axis=1) - 0.5
+    drawn = cv2.warpAffine(
+        array_HWC, middle_23, (size[1], size[0]), flags=cv2.INTER_NEAREST if is_nearest else cv2.INTER_LINEAR,
+        # At the border of an image that fills the result there is nothing to mix with.
+        borderMode=cv2.BORDER_REPLICATE if is_inside else cv2.BORDER_CONSTANT,
+        borderValue=np.asarray(fill_C, float).tolist(),
+    )  # fmt: skip
+    return drawn.reshape(*size, channels).transpose(2, 0, 1)
+
+
+def _placed(image_CHW: np.ndarray, matrix_23: np.ndarray, size: Tuple[int, int], fill_C: np.ndarray) -> np.ndarray:
+    """`warp` of a map that only mirrors and shifts by whole pixels."""
+    made_CHW = np.empty((len(image_CHW), *size), image_CHW.dtype)
+    made_CHW[:] = np.asarray(fill_C)[:, None, None]
+    sources, places = [], []
+    for axis, length, room in ((1, image_CHW.shape[1], size[0]), (0, image_CHW.shape[2], size[1])):
+        shift = int(matrix_23[axis, 2])
+        if matrix_23[axis, axis] < 0:
+            image_CHW = np.flip(image_CHW, 2 - axis)
+            shift -= length
+        begin, end = max(shift, 0), max(min(shift + length, room), max(shift, 0))
+        sources.append(slice(begin - shift, end - shift))
+        places.append(slice(begin, end))
+    made_CHW[:, places[0], places[1]] = image_CHW[:, sources[0], sources[1]]
+    return made_CHW

@@ -1,0 +1,136 @@
+"""Data augmentation of whole batches in NumPy: crops, flips, cutout, mixup and CutMix.
+
+Every draw is a function of (seed, epoch, sample index); the position in the batch plays no part.
+Shapes are suffixes: B batch, C channels, H height, W width, K classes.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Optional, Tuple
+
+import numpy as np
+
+from mxtrain.data.loading.randomness import beta, integers, uniform
+from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.images.settings import Augment
+
+Fetch = Callable[[np.ndarray], Tuple[np.ndarray, ...]]
+
+
+def augment_batch(
+    image_BCHW: np.ndarray, index_B: np.ndarray, augment: Augment, *, seed: int, epoch: int
+) -> np.ndarray:
+    """Crop, mirror and cut out.
+
+    Args:
+        image_BCHW: uint8 or float32; may be written to.
+        index_B: The samples' indices in their dataset.
+        augment: What to do.
+        seed: Seed of the run.
+        epoch: Counts from 0.
+
+    Returns:
+        Images of the same shape and type.
+    """
+    if augment.crop_padding:
+        image_BCHW = _random_crop(image_BCHW, index_B, augment.crop_padding, seed, epoch)
+    if augment.flip:
+        flipped_B = uniform(seed, epoch, index_B, VisionDraw.FLIP) < 0.5
+        image_BCHW[flipped_B] = image_BCHW[flipped_B][..., ::-1]
+    if augment.cutout:
+        height, width = image_BCHW.shape[2:]
+        top_B = integers(seed, epoch, index_B, VisionDraw.CUTOUT_TOP, height)
+        left_B = integers(seed, epoch, index_B, VisionDraw.CUTOUT_LEFT, width)
+        side_B = np.full(len(index_B), augment.cutout)
+        inside_B1HW = _boxes(top_B, left_B, side_B, side_B, height, width)
+        image_BCHW *= ~inside_B1HW
+    return image_BCHW
+
+
+def mix_batch(
+    fetch: Fetch,
+    index_B: np.ndarray,
+    augment: Augment,
+    *,
+    num_samples: int,
+    num_classes: int,
+    seed: int,
+    epoch: int,
+    partner_N: Optional[np.ndarray] = None,
+) -> Tuple[np.ndarray, np.ndarray]:
+    """Mix every sample with a partner, by mixup or cutmix.
+
+    Args:
+        fetch: Gives augmented images and labels by index.
+        index_B: The samples.
+        augment: With `mixup` or `cutmix` above 0.
+        num_samples: Length of the dataset.
+        num_classes: K.
+        seed: Seed of the run.
+        epoch: Counts from 0.
+        partner_N: The samples of this epoch, of which one is the partner; None = any other sample of the dataset.
+
+    Returns:
+        image_BCHW float32 from 0 to 255, and probability_BK float32.
+
+    Source: Zhang et al., "mixup: Beyond Empirical Risk Minimization" (2018); Yun et al., "CutMix" (2019).
+    """
+    if partner_N is not None:
+        partner_B = partner_N[integers(seed, epoch, index_B, VisionDraw.PARTNER, len(partner_N))]
+    else:
+        # Any other sample: an offset from 1 to n - 1, modulo n (itself where there is only one).
+        offset_B = 1 + integers(seed, epoch, index_B, VisionDraw.PARTNER, max(num_samples - 1, 1))
+        partner_B = (index_B + offset_B) % num_samples
+    (image_BCHW, label_B), (other_BCHW, other_label_B) = fetch(index_B), fetch(partner_B)
+    height, width = image_BCHW.shape[2:]
+
+    threshold = augment.mixup and (0.5 if augment.cutmix else 1.0)
+    is_mixup_B = uniform(seed, epoch, index_B, VisionDraw.MIX_KIND) < threshold
+    own_B = np.ones(len(index_B))
+    mixed_BCHW = image_BCHW.astype(np.float32)
+    if is_mixup_B.any():
+        own_B[is_mixup_B] = beta(seed, epoch, index_B[is_mixup_B], augment.mixup)
+        share = own_B[is_mixup_B].astype(np.float32)[:, None, None, None]
+        mixed_BCHW[is_mixup_B] = share * mixed_BCHW[is_mixup_B] + (1 - share) * other_BCHW[is_mixup_B]
+    if not is_mixup_B.all():
+        cut_B = np.flatnonzero(~is_mixup_B)
+        index = index_B[cut_B]
+        side = np.sqrt(1.0 - beta(seed, epoch, index, augment.cutmix))
+        box_height, box_width = (side * height).astype(np.int64), (side * width).astype(np.int64)
+        top = integers(seed, epoch, index, VisionDraw.MIX_TOP, height)
+        left = integers(seed, epoch, index, VisionDraw.MIX_LEFT, width)
+        inside = _boxes(top, left, box_height, box_width, height, width)
+        mixed_BCHW[cut_B] = np.where(inside, other_BCHW[cut_B], mixed_BCHW[cut_B])
+        own_B[cut_B] = 1.0 - inside.mean(axis=(1, 2, 3))  # the box may stick out: count the pixels really pasted
+    probability_BK = np.zeros((len(index_B), num_classes), np.float32)
+    row_B = np.arange(len(index_B))
+    probability_BK[row_B, label_B] = own_B
+    probability_BK[row_B, other_label_B] += (1.0 - own_B).astype(np.float32)
+    return mixed_BCHW, probability_BK
+
+
+def _random_crop(image_BCHW: np.ndarray, index_B: np.ndarray, padding: int, seed: int, epoch: int) -> np.ndarray:
+    batch, channels, height, width = image_BCHW.shape
+    padded = np.zeros((batch, channels, height + 2 * padding, width + 2 * padding), image_BCHW.dtype)
+    padded[:, :, padding : padding + height, padding : padding + width] = image_BCHW
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), axis=(2, 3))  # type: ignore[call-overload]
+    top_B = integers(seed, epoch, index_B, VisionDraw.CROP_TOP, 2 * padding + 1)
+    left_B = integers(seed, epoch, index_B, VisionDraw.CROP_LEFT, 2 * padding + 1)
+    return windows[np.arange(batch), :, top_B, left_B]
+
+
+def _boxes(
+    centre_y_B: np.ndarray,
+    centre_x_B: np.ndarray,
+    box_height_B: np.ndarray,
+    box_width_B: np.ndarray,
+    height: int,
+    width: int,
+) -> np.ndarray:
+    """Returns True for pixels inside their sample's box, (B, 1, H, W); boxes are clipped at the border."""
+    top_B = centre_y_B - box_height_B // 2
+    left_B = centre_x_B - box_width_B // 2
+    y_H, x_W = np.arange(height), np.arange(width)
+    in_rows_BH = (y_H >= top_B[:, None]) & (y_H < (top_B + box_height_B)[:, None])
+    in_columns_BW = (x_W >= left_B[:, None]) & (x_W < (left_B + box_width_B)[:, None])
+    return in_rows_BH[:, None, :, None] & in_columns_BW[:, None, None, :]

@@ -1,0 +1,168 @@
+"""Base class of the descriptions of datasets of images.
+
+Shapes are suffixes: C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Mapping, Sequence, Tuple, Type, Union
+
+import pydantic
+from typing_extensions import Annotated, Literal
+
+from mxtrain.config.specs import shown
+from mxtrain.data.base import BaseDataset
+from mxtrain.data.loading.samples import Samples, Source, Splits
+from mxtrain.errors import CheckpointError
+from mxtrain.types import Positive, Shape, shapes_of
+from mxtrain.vision.images.settings import Augment, Decoding
+from mxtrain.vision.images.signature import ImageSignature
+from mxtrain.vision.images.sizes import ChannelMean, ChannelStd, ImageSize, refuse_large_batch, square
+from mxtrain.vision.images.transforms.chain import Annotations, TransformChain
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
+    from mxtrain.data.signature import Signature
+    from mxtrain.model.base import Model
+    from mxtrain.vision.images.decoding import DecodedSource
+
+
+class Dataset(BaseDataset):
+    """Base of all descriptions of images."""
+
+    sample_type: ClassVar[str] = "images"
+    model_hints: ClassVar[Mapping[str, str]] = {"regression": "model=lenet"}
+    signature_class: ClassVar[Type[ImageSignature]] = ImageSignature
+
+    image_size: Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)] = "auto"
+    """[height, width] in pixels of what enters the network; auto = the dataset's own size, or for files of any size one
+    that fits most of them."""
+    channels: Literal["auto", 1, 3] = "auto"
+    """Channels of what enters the network: 1 grey, 3 colour; auto = the dataset's own."""
+    augment: Augment = Augment()
+    """Random changes of training images."""
+    mean: ChannelMean = "auto"
+    """Subtracted, per channel, in units where white is 1; auto = measured on the training samples."""
+    std: ChannelStd = "auto"
+    """Divided by, per channel, in units where white is 1; auto = measured on the training samples."""
+    num_workers: Union[Literal["auto"], Positive] = "auto"
+    """Threads that decode images; auto = the cores this process may use."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _refuse_unused_settings(cls, values: Any) -> Any:
+        augment = values.get("augment") if isinstance(values, Mapping) else None
+        if isinstance(augment, Mapping) and augment.get("transforms") is not None:
+            usual = cls.model_fields["augment"].default
+            for name in set(type(usual).model_fields) - {"transforms", *type(usual).kept}:
+                value, before = augment.get(name), getattr(usual, name)
+                if name in augment and value != before:
+                    raise ValueError(
+                        f"augment.{name}={shown(value)} has no effect beside augment.transforms. Add what it does to "
+                        f"the list and leave it out, or type dataset.augment.{name}={shown(before)}"
+                    )
+        return values
+
+    @pydantic.model_validator(mode="after")
+    def _check_memory(self) -> Dataset:
+        if self.image_size != "auto":
+            refuse_large_batch("image_size", self.image_size, self.channels, self.samples_per_step)
+        return self
+
+    @property
+    def mixes(self) -> bool:
+        return self.augment.mixes
+
+    def decoded_as(self, decoding: Decoding) -> Dataset:
+        """This dataset with images read so, where its images are read from files; else itself."""
+        return self
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        from mxtrain.vision.images.inputs import restored_signature
+
+        found = restored_signature(self, ImageSignature.of(given), typed, source)
+        # As trained: nothing is measured anew on samples that may have changed, or are not there.
+        statistics = {"mean": list(found.mean), "std": list(found.std)}
+        return self.decoded_as(found.decoding).model_copy(update=statistics), found
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        from mxtrain.vision.images.inputs import sign_images
+
+        return sign_images(self, splits, model)
+
+    def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
+        """See `BaseDataset.check_compatible`: a network has learned objects of the sizes that they had."""
+        decoded, decoded_before = (ImageSignature.of(one).decoding.shape for one in (signature, before))
+        for now, then in ((signature.shape, before.shape), (decoded, decoded_before)):
+            if tuple(now) != tuple(then):
+                shown_now, shown_then = ("x".join(map(str, shape)) for shape in (now, then))
+                raise CheckpointError(
+                    f"{source}: images entered the network as {shown_then}, and now they would as {shown_now}. Type "
+                    f"dataset.image_size=[{then[-2]},{then[-1]}]."
+                )
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        if signature.shape == tuple(splits.shape):
+            return ""
+        native, entering = ("x".join(map(str, shape)) for shape in (splits.shape, signature.shape))
+        return f"images of {native} enter the network as {entering}"
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: Source, signature: Signature, options: LoaderOptions
+    ) -> BatchLoader:  # fmt: skip
+        from mxtrain.vision.images.loader import ImageSettings, Loader
+
+        settings = ImageSettings(
+            input_shape=shapes_of(signature.shape)[0], mean=signature.mean, std=signature.std,
+            num_workers=self.num_workers,
+            chain=TransformChain(self.augment.transforms or (), self.annotations(signature)),
+            **self.loader_options(options.train),
+        )  # fmt: skip
+        return Loader(source, settings, options)
+
+    def corruptions(self) -> Mapping[str, Sequence[int]]:
+        from mxtrain.vision.images.corruptions import SEVERITIES, STRENGTHS
+
+        return dict.fromkeys(STRENGTHS, SEVERITIES)
+
+    def corrupted(self, source: Samples, name: str, severity: int) -> Samples:
+        from mxtrain.vision.images.corruptions import Corrupted
+
+        return Corrupted(source, name, severity)  # type: ignore[arg-type]  # of its own samples
+
+    def annotations(self, signature: Signature) -> Annotations:
+        """Returns the rules by which annotations follow a geometric transform of their images."""
+        return Annotations()
+
+    def loader_options(self, train: bool) -> Dict[str, Any]:
+        """Fields of `ImageSettings` that depend on what the samples are.
+
+        Args:
+            train: whether its batches are trained on.
+        """
+        return {"augment": self.augment}
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        from mxtrain.vision.images.files import open_files, open_inputs
+
+        decoding = ImageSignature.of(signature).decoding
+
+        def open_source(files: List[str]) -> DecodedSource:
+            return open_files(files, decoding, skip_unreadable)
+
+        return open_inputs(names, open_source, skip_unreadable, unreadable)
+
+    def input_shape(self, native: Shape) -> Shape:
+        """The (C, H, W) that enters the network.
+
+        Args:
+            native: (C, H, W) of the dataset, as in `Splits.shape`.
+
+        Returns:
+            `native` with what `channels` and `image_size` ask for.
+        """
+        channels = native[0] if self.channels == "auto" else self.channels
+        height, width = native[1:] if self.image_size == "auto" else self.image_size
+        return (channels, height, width)

@@ -1,0 +1,139 @@
+"""Base of datasets whose images are decoded and resized when read."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.base import Source, Splits
+from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.loading.sources import Subset
+from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.types import BatchSize, OpenFraction, PathText, Positive, Shape
+from mxtrain.vision.images.dataset import Dataset
+from mxtrain.vision.images.decoding import (
+    DecodedSource,
+    EncodedImages,
+    choose_statistics,
+    known_statistics,
+    spread,
+)
+from mxtrain.vision.images.settings import (
+    Decoding,
+    FileAugment,
+    WindowSetting,
+    as_window,
+    window_setting,
+)
+from mxtrain.vision.images.signature import ImageSplits
+from mxtrain.vision.images.transforms.base import AreaShare
+from mxtrain.vision.images.typical_size import typical_side
+
+_LARGEST_SIDE = 224
+"""Pixels of `image_size=auto` at most, as networks for ImageNet have."""
+
+
+class DecodedDataset(Dataset):
+    """Base of datasets whose images are decoded and resized when read."""
+
+    model_option: ClassVar[str] = "resnet"
+
+    root: PathText
+    """Folder of the data."""
+    largest_batch: ClassVar[int] = 64
+    batch_size: BatchSize = "auto"
+    """Samples per optimizer step, over all devices and workers together; auto = 64, or fewer where there are few
+    samples."""
+    eval_batch_size: Positive = 64
+    augment: FileAugment = FileAugment(flip=True, crop_scale=[0.25, 1.0])
+    val_fraction: OpenFraction = 0.15
+    """Share of the training samples held out for validation where there is no split of its own."""
+    central_crop: AreaShare = 0.875
+    """Share of the shorter side that is kept where no random crop is taken; `predict` and `eval` do as in training."""
+    window: WindowSetting = "auto"
+    """Range of grey values: [centre, width]; full = all values of the bit depth; auto = the window in a DICOM file,
+    otherwise full."""
+
+    def decoded_shape(self) -> Shape:
+        """(C, H, W) that images are decoded to: colour where the description says auto, and 224 x 224 as long as no
+        image has been seen."""
+        height, width = (_LARGEST_SIDE, _LARGEST_SIDE) if self.image_size == "auto" else self.image_size
+        return (3 if self.channels == "auto" else self.channels, height, width)
+
+    def decoding(self) -> Decoding:
+        """The settings by which files become samples."""
+        return Decoding(self.decoded_shape(), self.central_crop, window=as_window(self.window))
+
+    def decoded_as(self, decoding: Decoding) -> DecodedDataset:
+        """See `Dataset.decoded_as`."""
+        channels, height, width = decoding.shape
+        return self.model_copy(update={
+            "channels": channels, "image_size": [height, width], "central_crop": decoding.central_crop,
+            "window": window_setting(decoding.window),
+        })  # fmt: skip
+
+    def make_splits(
+        self,
+        train: Tuple[EncodedImages, np.ndarray],
+        val: Optional[EncodedImages],
+        test: Optional[EncodedImages],
+        class_names: Sequence[str],
+        findings: Findings = STRICT,
+    ) -> Splits:
+        """Sources of what was found, with validation and test samples carved out of the training part where missing.
+
+        Args:
+            train: The images, and their labels or an empty array where both other splits exist.
+            val: Validation images or None.
+            test: Test images or None.
+            class_names: One per class.
+            findings: Where they collect, nothing is measured, since images are read later.
+
+        Returns:
+            The splits.
+        """
+        encoded, label_N = train
+        if self.image_size == "auto":
+            side = typical_side(encoded, _LARGEST_SIDE, min)
+            sized = self.model_copy(update={"image_size": [side, side]})
+            return sized.make_splits(train, val, test, class_names, findings)
+        train_source: Source = self._make_source(encoded)
+        still_source = self._make_source(encoded)
+        val_source = None if val is None else self._make_source(val)
+        test_source = None if test is None else self._make_source(test)
+        in_train = np.arange(len(encoded))
+        val_fraction = self.val_fraction if val is None else 0.0
+        test_fraction = self.test_fraction if test is None else 0.0
+        if val_fraction or test_fraction or val is None:
+            in_train, in_val, in_test = split_indices(label_N, val_fraction, test_fraction, self.split_seed)
+            train_source = Subset(train_source, in_train)
+            val_source = Subset(still_source, in_val) if val_source is None else val_source
+            if test_source is None and len(in_test):
+                test_source = Subset(still_source, in_test)
+        name = f"{type(self).__name__} in '{self.root}'"
+        refuse_empty(name, len(train_source), 0 if val_source is None else len(val_source), self.val_fraction)
+        assert val_source is not None
+        mean, std = known_statistics(self.decoded_shape()[0])
+        if not findings.keeps_going:
+            mean, std = self._choose_statistics(encoded, in_train)
+        return ImageSplits(
+            train=train_source,
+            val=val_source,
+            test=test_source,
+            class_names=class_names,
+            shape=self.decoded_shape(),
+            mean=mean,
+            std=std,
+            decoding=self.decoding(),
+        )
+
+    def _choose_statistics(
+        self, encoded: EncodedImages, in_train: np.ndarray
+    ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
+        source = DecodedSource(encoded, self.decoding())
+        pictures = (source.fetch(np.array([i]), seed=0, epoch=0, train=False)[0] for i in spread(in_train))
+        return choose_statistics(self.mean, self.std, self.decoding(), lambda: encoded.read(in_train[0])[0], pictures)
+
+    def _make_source(self, encoded: EncodedImages) -> Source:
+        return DecodedSource(encoded, self.decoding(), crop_scale=self.augment.crop_scale)

@@ -1,0 +1,196 @@
+"""Sources whose samples are encoded images, JPEG or PNG or the like, decoded when fetched.
+
+Worker threads, not processes, decode: Pillow works outside Python's lock
+(docs/decisions/0003-threads-decode-images.md).
+Importing this module imports no Pillow.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Iterable, Optional, Protocol, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.data.checking.checks import Checks
+from mxtrain.data.checking.problems import DataPlace
+from mxtrain.data.loading.randomness import uniform
+from mxtrain.data.loading.sampling import class_labels
+from mxtrain.errors import DataError, LoaderError, MxtrainError
+from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.images.dicom import is_dicom
+from mxtrain.vision.images.image_checks import ImageChecks
+from mxtrain.vision.images.pixels import ImageReader, unreadable
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.transforms.geometry import choose_part
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+_TASK = 4
+_MEASURED = 64
+"""Images of which mean and deviation are measured: more change the third digit."""
+
+
+class EncodedImages(Protocol):
+    """EncodedImages images by index; must be safe to call from several threads."""
+
+    def __len__(self) -> int:
+        """The number of images."""
+
+    def name(self, index: int) -> str:
+        """The name of an image in messages."""
+
+    def place(self, index: int) -> DataPlace:
+        """Returns the source location of an image."""
+
+    def read(self, index: int) -> Tuple[bytes, int]:
+        """The encoded image, and its label."""
+
+
+def known_statistics(channels: int) -> Tuple[Sequence[float], Sequence[float]]:
+    """Mean and standard deviation of ImageNet's photographs, the customary constants for images in files."""
+    if channels == 3:
+        return list(IMAGENET_MEAN), list(IMAGENET_STD)
+    return [sum(IMAGENET_MEAN) / 3], [sum(IMAGENET_STD) / 3]
+
+
+def choose_statistics(
+    mean: Union[str, Sequence[float]], std: Union[str, Sequence[float]], decoding: Decoding,
+    read_first: Callable[[], bytes], pictures: Iterable[np.ndarray],
+) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
+    """Mean and standard deviation that a description gives. Where it says auto: ImageNet's; but those of grey in a
+    window, which resembles no photograph, are measured.
+
+    Args:
+        mean: of the description.
+        std: likewise.
+        decoding: how files are read.
+        read_first: gives the content of a training file.
+        pictures: some training images, (C, H, W), white is 255; decoded only where they are measured.
+
+    Raises:
+        DataError: one of them cannot be read.
+    """
+    given = (mean, std)
+    chosen = known_statistics(decoding.shape[0])
+    if decoding.shape[0] == 1 and any(isinstance(each, str) for each in given):
+        try:
+            if decoding.window != "auto" or is_dicom(read_first()):
+                chosen = measure(pictures)
+        except LoaderError as error:
+            raise DataError(str(error)) from error
+    mean, std = (auto if isinstance(each, str) else each for each, auto in zip(given, chosen))
+    return mean, std
+
+
+def measure(pictures: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[float]]:
+    """Mean and standard deviation of grey images, white is 1. Four digits, so that all machines agree."""
+    count, total, square = 0, 0.0, 0.0
+    for image in pictures:
+        share = image.astype(np.float64) / 255.0
+        count, total, square = count + share.size, total + share.sum(), square + np.square(share).sum()
+    mean = total / count
+    return [round(mean, 4)], [round(max(math.sqrt(max(square / count - mean * mean, 0.0)), 0.001), 4)]
+
+
+def spread(index_N: np.ndarray) -> np.ndarray:
+    """Some of these samples, from the first to the last."""
+    return index_N[np.linspace(0, len(index_N) - 1, min(len(index_N), _MEASURED)).astype(np.int64)]
+
+
+class DecodedSource:
+    """Decodes, crops and resizes to one shape."""
+
+    samples_per_task = _TASK
+
+    def __init__(self, encoded: EncodedImages, decoding: Decoding, *, crop_scale: Sequence[float] = (1.0, 1.0)) -> None:
+        """Describe what comes out; nothing is read yet.
+
+        Args:
+            encoded: The images.
+            decoding: How they are read.
+            crop_scale: Smallest and largest share of the area that a random crop takes in training; (1, 1) = none.
+        """
+        self.encoded = encoded
+        self.decoding = decoding
+        self.shape = decoding.shape
+        self.crop_scale = tuple(crop_scale)
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
+        """See `Source.fetch`."""
+        image_BCHW = np.empty((len(index_B), *self.shape), np.uint8)
+        label_B = np.empty(len(index_B), np.int32)
+        draws_4B = None
+        if train and self.crop_scale != (1.0, 1.0):
+            kinds = (
+                VisionDraw.RESIZED_AREA, VisionDraw.RESIZED_ASPECT, VisionDraw.RESIZED_TOP, VisionDraw.RESIZED_LEFT
+            )  # fmt: skip
+            draws_4B = [uniform(seed, epoch, index_B, kind) for kind in kinds]
+        for row, index in enumerate(index_B.tolist()):
+            draws_4 = None if draws_4B is None else [float(draw_B[row]) for draw_B in draws_4B]
+            content, label_B[row] = self.read(index)
+            image_CHW = self.decode(index, content, draws_4)
+            if image_CHW.dtype != image_BCHW.dtype:  # one with more than 8 bits: all become float32
+                image_BCHW = image_BCHW.astype(np.float32, copy=False)
+            image_BCHW[row] = image_CHW
+        return image_BCHW, label_B
+
+    def read_labels(self) -> np.ndarray:
+        """The class of each image; raises as `class_labels`."""
+        return class_labels(self.encoded)
+
+    def blank(self) -> Tuple[np.ndarray, ...]:
+        """A black image, in the place of one that cannot be read."""
+        return np.zeros((1, *self.shape), np.uint8), np.full(1, -1, np.int32)
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each sample."""
+        return ImageChecks(self)
+
+    def read(self, index: int) -> Tuple[bytes, int]:
+        """An encoded image, and its label.
+
+        Raises:
+            LoaderError: It cannot be read.
+        """
+        try:
+            return self.encoded.read(index)
+        except LoaderError:
+            raise
+        except MxtrainError as error:
+            raise LoaderError(str(error)) from error
+        except Exception as error:
+            raise unreadable(self.encoded.name(index), error) from error
+
+    def decode(self, index: int, content: bytes, draws_4: Optional[Sequence[float]] = None) -> np.ndarray:
+        """The part of an encoded image that becomes the sample, (C, H, W).
+
+        Args:
+            index: Of the sample, for messages.
+            content: As `read` gives it.
+            draws_4: Random numbers that choose the part; None = the central one.
+
+        Raises:
+            LoaderError: It cannot be decoded.
+        """
+        channels, height, width = self.shape
+        try:
+            picture = ImageReader(content, self.decoding.window)
+            return picture.resized(self._choose_box(picture.size, draws_4), (width, height), channels)
+        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
+            raise unreadable(self.encoded.name(index), error) from error
+
+    def _choose_box(self, size: Tuple[int, int], draws_4: Optional[Sequence[float]]) -> Tuple[float, ...]:
+        """Left, top, right and bottom of the part to keep, in pixels of an image of that (width, height)."""
+        full_width, full_height = size
+        _, height, width = self.shape
+        if draws_4 is None:
+            unit = min(full_width / width, full_height / height) * self.decoding.central_crop
+            box_width, box_height, down, right = unit * width, unit * height, 0.5, 0.5
+        else:
+            return choose_part((full_height, full_width), (height, width), self.crop_scale, draws_4)
+        left, top = right * (full_width - box_width), down * (full_height - box_height)
+        return left, top, min(left + box_width, full_width), min(top + box_height, full_height)

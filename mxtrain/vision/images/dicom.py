@@ -1,0 +1,292 @@
+"""Reads DICOM files: the image of one frame, as its rescale, window and photometric interpretation say.
+
+Only the elements in `_TAGS` are looked at. Names, dates and everything else about a person are passed over unread, and
+messages hold numbers and known words alone, never texts of a file. pydicom walks through the elements; it is an
+optional requirement, and importing this module does not import it.
+
+Legend: C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import io
+import logging
+import math
+import struct
+import warnings
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+
+from mxtrain.data.loading.libraries import installing
+from mxtrain.data.loading.opening import MAX_PIXELS, ImageTooLarge
+from mxtrain.errors import DataError
+from mxtrain.vision.images.dicom_pixels import IMPLICIT, PixelLayout, read_pixels, require_read
+from mxtrain.vision.images.settings import Window
+from mxtrain.vision.images.window import FUNCTIONS, WHITE, linear_exact, require_grey
+
+MAX_HEADER_BYTES = 16 << 20
+"""Size limit of the data before the pixels: an element takes 30 times its bytes in memory."""
+_MAGIC_AT = 128
+HEAD_BYTES = _MAGIC_AT + 4
+"""The first bytes of a file, by which DICOM is known."""
+
+_SAMPLES, _PHOTOMETRIC, _PLANAR, _FRAMES = 0x00280002, 0x00280004, 0x00280006, 0x00280008
+_ROWS, _COLUMNS, _ALLOCATED, _STORED, _HIGH, _SIGNED = (
+    0x00280010, 0x00280011, 0x00280100, 0x00280101, 0x00280102, 0x00280103,
+)  # fmt: skip
+_CENTRE, _WIDTH, _INTERCEPT, _SLOPE, _FUNCTION, _MODALITY_LUT = (
+    0x00281050, 0x00281051, 0x00281052, 0x00281053, 0x00281056, 0x00283000,
+)  # fmt: skip
+_FUNCTIONAL_GROUPS = 0x52009229
+_TAGS = (
+    _SAMPLES, _PHOTOMETRIC, _PLANAR, _FRAMES, _ROWS, _COLUMNS, _ALLOCATED, _STORED, _HIGH, _SIGNED, _CENTRE, _WIDTH,
+    _INTERCEPT, _SLOPE, _FUNCTION, _MODALITY_LUT, _FUNCTIONAL_GROUPS,
+)  # fmt: skip
+_FIRST_PIXELS, _PIXELS = 0x7FE00008, 0x7FE00010
+_LONG = (b"OB", b"OW", b"OF", b"OD", b"OL", b"UN", b"SQ", b"UT", b"UC", b"UR", b"OV", b"SV", b"UV")
+_TRANSFER_SYNTAX = 0x00020010
+_GREY = ("MONOCHROME1", "MONOCHROME2")
+_COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
+_OTHERS = ("PALETTE COLOR", "YBR_PARTIAL_422", "YBR_PARTIAL_420", "XYB", "HSV", "ARGB", "CMYK")
+_INSTALL = f"Type: {installing('dicom')}"
+
+
+def is_dicom(head: bytes) -> bool:
+    """Returns True if a file that begins so is DICOM, whatever its name."""
+    return head[_MAGIC_AT:HEAD_BYTES] == b"DICM"
+
+
+def require_pydicom(path: str) -> None:
+    """Raises: DataError: a DICOM file was found, and nothing is installed that reads it."""
+    if importlib.util.find_spec("pydicom") is None:
+        raise DataError(f"'{path}' is a DICOM file, and pydicom is not installed, which reads it. {_INSTALL}.")
+
+
+class DicomReader:
+    """An opened DICOM file; its pixels are decoded when they are asked for, its header before.
+
+    Raises:
+        ValueError: pydicom is not installed, or the file is damaged, or holds no single image that is read, or one
+            that is too large.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        """Read the header.
+
+        Args:
+            content: of the file.
+        """
+        self._content = content
+        self._syntax, begin = _read_syntax(content)
+        self._element, place = _read_elements(content, begin, self._syntax == IMPLICIT)
+        self._place = _find_pixels(content, place)
+        if self._number(_FRAMES, 1) != 1:
+            raise ValueError(
+                f"it has {self._number(_FRAMES, 1):.0f} frames, and files of one are read: write each frame to a file "
+                "of its own"
+            )
+        if _MODALITY_LUT in self._element or _FUNCTIONAL_GROUPS in self._element:
+            raise ValueError(
+                "a table (Modality LUT) or functional groups of an enhanced object say what its values mean, and "
+                "RescaleSlope and RescaleIntercept are read: convert it to a classic object"
+            )
+        self._photometric = self._word(_PHOTOMETRIC, (*_GREY, *_COLOUR, *_OTHERS))
+        self._layout = self._read_layout()
+        self.size = (self._layout.columns, self._layout.rows)
+        """(width, height)."""
+
+    def planes(self, window: Window) -> List[np.ndarray]:
+        """The image.
+
+        Args:
+            window: as `Decoding.window` says; colour has none.
+
+        Returns:
+            One plane of grey from 0 to 255, float32, or red, green and blue, (H, W) each, uint8 or from 0 to 255 as
+            float32.
+        """
+        layout = self._layout
+        if layout.samples == 3:
+            require_grey(self._photometric, window)
+            pixels_HWC = read_pixels(self._content, self._place, layout)
+            planes = [pixels_HWC[..., channel] for channel in range(3)]
+            if layout.stored == 8:
+                return [plane.astype(np.uint8) for plane in planes]
+            return [scale_full(plane, *layout.range) for plane in planes]
+        show = self._shown(window)
+        pixels_HW = read_pixels(self._content, self._place, layout)
+        grey_HW = show(pixels_HW)
+        return [(WHITE - grey_HW if self._photometric == "MONOCHROME1" else grey_HW).astype(np.float32)]
+
+    def _shown(self, window: Window) -> Any:
+        """The function from stored pixels to 0 to 255."""
+        slope, intercept = self._number(_SLOPE, 1.0), self._number(_INTERCEPT, 0.0)
+        if slope == 0:
+            raise ValueError("its RescaleSlope is 0, which makes all pixels alike")
+        if not isinstance(window, str):
+            centre, width = window
+            return lambda pixels_HW: linear_exact(pixels_HW * slope + intercept, centre, width)
+        own = self._own_window() if window == "auto" else None
+        if own is not None:
+            function, centre, width = own
+            return lambda pixels_HW: FUNCTIONS[function](pixels_HW * slope + intercept, centre, width)
+        low, high = sorted(bound * slope + intercept for bound in self._layout.range)
+        return lambda pixels_HW: scale_full(pixels_HW * slope + intercept, low, high)
+
+    def _own_window(self) -> Optional[Tuple[str, float, float]]:
+        """Function, centre and width that the file names first; None where it names none."""
+        centre, width = self._number(_CENTRE, None), self._number(_WIDTH, None)
+        if centre is None or width is None:
+            return None
+        function = self._word(_FUNCTION, tuple(FUNCTIONS), "LINEAR")
+        if width <= 0 or function == "LINEAR" and width < 1:
+            raise ValueError(
+                f"its window is {width:g} wide, which no window can be: type dataset.window=full or "
+                "dataset.window=[CENTRE,WIDTH]"
+            )
+        return function, centre, width
+
+    def _read_layout(self) -> PixelLayout:
+        rows, columns = self._count(_ROWS, "Rows"), self._count(_COLUMNS, "Columns")
+        if rows * columns > MAX_PIXELS:
+            raise ImageTooLarge(f"it has {columns} x {rows} pixels, and at most {MAX_PIXELS:,} are read")
+        samples = self._count(_SAMPLES, "SamplesPerPixel", 1)
+        allocated = self._count(_ALLOCATED, "BitsAllocated")
+        stored = self._count(_STORED, "BitsStored", allocated)
+        high = self._count(_HIGH, "HighBit", stored - 1, at_least=0)
+        if self._photometric not in (_GREY if samples == 1 else _COLOUR) or samples not in (1, 3):
+            raise ValueError(
+                f"its pixels are {self._photometric} in {samples} samples, and {', '.join((*_GREY, *_COLOUR))} are "
+                "read: convert it"
+            )
+        if allocated not in (8, 16, 32) or not stored <= high + 1 <= allocated:
+            raise ValueError(
+                f"its pixels have {allocated} bits, of which {stored} up to bit {high} count: 8, 16 and 32 are read"
+            )
+        is_signed = self._count(_SIGNED, "PixelRepresentation", 0, at_least=0) == 1
+        if samples == 3 and (is_signed or allocated > 16 or self._photometric != "RGB" and stored != 8):
+            raise ValueError(f"its colours have {stored} bits{', signed' * is_signed}: convert it to 8 bits")
+        return PixelLayout(
+            rows, columns, samples, allocated, stored, high, is_signed,
+            self._count(_PLANAR, "PlanarConfiguration", 0, at_least=0) == 1, self._photometric, self._syntax,
+        )  # fmt: skip
+
+    def _values(self, tag: int) -> List[bytes]:
+        value = self._element.get(tag)
+        return [part.strip(b" \0") for part in value.split(b"\\")] if value else []
+
+    def _word(self, tag: int, known: Tuple[str, ...], missing: str = "of no kind") -> str:
+        """One of the words that are known; what else a file says is not repeated."""
+        found = [word for word in known if self._values(tag)[:1] == [word.encode()]]
+        if not found and self._values(tag)[:1] not in ([], [b""]):
+            raise ValueError(f"its element {_shown(tag)} holds a word that is not known")
+        return found[0] if found else missing
+
+    def _number(self, tag: int, missing: Any) -> Any:
+        """The first of the numbers that an element holds as text."""
+        first = (self._values(tag) or [b""])[0]
+        if not first:
+            return missing
+        try:
+            number = float(first)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"its element {_shown(tag)} holds no number")
+        return number
+
+    def _count(self, tag: int, name: str, missing: Optional[int] = None, at_least: int = 1) -> int:
+        """A whole number, held as two bytes."""
+        value = self._element.get(tag) or b""
+        if not value and missing is not None:
+            return missing
+        number = int.from_bytes(value[:2], "little")
+        if len(value) < 2 or number < at_least:
+            raise ValueError(f"it does not say its {name}: it holds no image, or is damaged")
+        return number
+
+
+def scale_full(value: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Values from `low`, black, to `high`, white."""
+    return ((value - low) * (WHITE / (high - low))).astype(np.float32)
+
+
+def _read_syntax(content: bytes) -> Tuple[str, int]:
+    """The transfer syntax, and where the data set begins: the elements of group 2, always in one form."""
+    place, syntax = HEAD_BYTES, ""
+    while content[place : place + 2] == b"\x02\x00":
+        is_long = content[place + 4 : place + 6] in _LONG
+        head = content[place : place + (12 if is_long else 8)]
+        if len(head) < (12 if is_long else 8):
+            break
+        group, element = struct.unpack_from("<HH", head)
+        (length,) = struct.unpack_from("<I", head, 8) if is_long else struct.unpack_from("<H", head, 6)
+        place += len(head)
+        if group << 16 | element == _TRANSFER_SYNTAX:
+            syntax = content[place : place + min(length, 64)].strip(b" \0").decode("ascii", "replace")
+        place += length
+    if place >= len(content) or not syntax:
+        raise ValueError("it ends before its data set, or does not say its transfer syntax: it is damaged")
+    require_read(syntax)
+    return syntax, place
+
+
+def _read_elements(content: bytes, begin: int, is_implicit: bool) -> Tuple[Dict[int, bytes], int]:
+    """The bytes of the elements that are looked at, by tag, and where the pixels' element begins."""
+    try:
+        read_dataset = importlib.import_module("pydicom.filereader").read_dataset
+    except ImportError as error:
+        raise ValueError(f"it is a DICOM file, and pydicom, which reads it, is not installed. {_INSTALL}") from error
+    _quieten()
+    file = io.BytesIO(content[begin : begin + MAX_HEADER_BYTES])
+    try:
+        found = read_dataset(file, is_implicit, True, stop_when=_is_at_pixels, specific_tags=list(_TAGS))
+        # As they are in the file, before pydicom would judge their values and warn of them.
+        element = {int(each.tag): each.value for each in found.elements()}
+    except Exception as error:  # pydicom lets through KeyError, struct.error, RecursionError ...
+        # Without the cause: its text may repeat what the file says.
+        raise ValueError(f"its header is damaged ({type(error).__name__})") from None
+    place = begin + file.seek(0, io.SEEK_CUR)
+    if begin + MAX_HEADER_BYTES <= min(place, len(content)):
+        raise ValueError(f"its header takes more than {MAX_HEADER_BYTES >> 20} MiB")
+    return {tag: value if isinstance(value, bytes) else b"" for tag, value in element.items()}, place
+
+
+def _is_at_pixels(tag: int, vr: Optional[str], length: int) -> bool:
+    return tag >= _FIRST_PIXELS
+
+
+def _quieten() -> None:
+    """Warnings of pydicom may repeat what a file says, and would stand in the terminal and in the run's log."""
+    pattern = r"pydicom\b"
+    if not any(entry[0] == "ignore" and getattr(entry[3], "pattern", "") == pattern for entry in warnings.filters):
+        warnings.filterwarnings("ignore", module=pattern)
+    logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
+
+
+def _find_pixels(content: bytes, place: int) -> Tuple[int, int]:
+    """Returns offset and number of the pixel bytes; -1 for the number if they are compressed and delimited."""
+    if len(content) < place + 8 or _tag(content, place) != _PIXELS:
+        raise ValueError("it holds no pixels (PixelData), or is damaged")
+    # No length in implicit form begins so: it would be odd.
+    is_explicit = content[place + 4 : place + 6] in (b"OB", b"OW", b"UN")
+    begin = place + (12 if is_explicit else 8)
+    length = int.from_bytes(content[begin - 4 : begin], "little")
+    if length == 0xFFFFFFFF:
+        return begin, -1
+    if not length or begin + length > len(content):
+        follow = max(0, len(content) - begin)
+        raise ValueError(f"it is cut off: its pixels take {length:,} bytes, and {follow:,} follow")
+    return begin, length
+
+
+def _tag(content: bytes, place: int) -> int:
+    group, element = struct.unpack_from("<HH", content, place)
+    return int(group << 16 | element)
+
+
+def _shown(tag: int) -> str:
+    return f"({tag >> 16:04x},{tag & 0xFFFF:04x})"

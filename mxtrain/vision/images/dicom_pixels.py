@@ -1,0 +1,297 @@
+"""Decodes the pixels of DICOM files: plain, RLE, JPEG and JPEG 2000; others by what pydicom finds installed.
+
+Memory follows from Rows and Columns, which were judged before: a code stream that says another size is not decoded.
+Legend: C channels, H height, W width, N pixels in any order.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import struct
+from dataclasses import dataclass, replace
+from typing import Dict, Iterator, Tuple
+
+import numpy as np
+
+from mxtrain.data.loading.opening import open_image
+
+IMPLICIT, _EXPLICIT = "1.2.840.10008.1.2", "1.2.840.10008.1.2.1"
+_RLE = "1.2.840.10008.1.2.5"
+_BASELINE, _EXTENDED = "1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.51"
+_JPEG2000 = ("1.2.840.10008.1.2.4.90", "1.2.840.10008.1.2.4.91")
+_NAMES: Dict[str, str] = {
+    IMPLICIT: "Implicit VR Little Endian", _EXPLICIT: "Explicit VR Little Endian",
+    "1.2.840.10008.1.2.1.99": "Deflated Explicit VR Little Endian", "1.2.840.10008.1.2.2": "Explicit VR Big Endian",
+    _RLE: "RLE Lossless", _BASELINE: "JPEG Baseline", _EXTENDED: "JPEG Extended", "1.2.840.10008.1.2.4.57":
+    "JPEG Lossless (process 14)", "1.2.840.10008.1.2.4.70": "JPEG Lossless (first-order prediction)",
+    "1.2.840.10008.1.2.4.80": "JPEG-LS Lossless", "1.2.840.10008.1.2.4.81": "JPEG-LS Near-Lossless",
+    _JPEG2000[0]: "JPEG 2000 Lossless", _JPEG2000[1]: "JPEG 2000", "1.2.840.10008.1.2.4.100": "MPEG2",
+    "1.2.840.10008.1.2.4.102": "MPEG-4", "1.2.840.10008.1.2.4.201": "High-Throughput JPEG 2000 Lossless",
+    "1.2.840.10008.1.2.4.202": "High-Throughput JPEG 2000 Lossless RPCL",
+    "1.2.840.10008.1.2.4.203": "High-Throughput JPEG 2000",
+}  # fmt: skip
+_BY_PLUGIN = (_EXTENDED, "1.2.840.10008.1.2.4.57", "1.2.840.10008.1.2.4.70", "1.2.840.10008.1.2.4.80",
+              "1.2.840.10008.1.2.4.81")  # fmt: skip
+_READ = (IMPLICIT, _EXPLICIT, _RLE, _BASELINE, *_JPEG2000, *_BY_PLUGIN)
+_PLUGINS = ("libjpeg", "gdcm")
+_ITEM, _DELIMITER = b"\xfe\xff\x00\xe0", b"\xfe\xff\xdd\xe0"
+_J2K_START = b"\xff\x4f\xff\x51"
+
+
+@dataclass(frozen=True)
+class PixelLayout:
+    """Layout of an image's pixels in its file.
+
+    Attributes:
+        rows, columns: at least 1.
+        samples: 1 grey, 3 colour.
+        allocated: bits that a sample takes.
+        stored: bits of it that count.
+        high: the highest of these, from 0.
+        is_signed: two's complement.
+        is_planar: red, green and blue in three planes, not beside one another.
+        photometric: as DICOM names it.
+        syntax: UID of the transfer syntax.
+    """
+
+    rows: int
+    columns: int
+    samples: int
+    allocated: int
+    stored: int
+    high: int
+    is_signed: bool
+    is_planar: bool
+    photometric: str
+    syntax: str
+
+    @property
+    def range(self) -> Tuple[int, int]:
+        """Smallest and largest value that a sample can have."""
+        half = 1 << (self.stored - 1)
+        return (-half, half - 1) if self.is_signed else (0, 2 * half - 1)
+
+
+def require_read(syntax: str) -> None:
+    """Raises: ValueError: a transfer syntax is not read, whatever is installed."""
+    if syntax not in _READ:
+        # What is no UID is not repeated.
+        named = _named(syntax) if re.fullmatch(r"[0-9.]{1,64}", syntax) else "no UID"
+        raise ValueError(f"its transfer syntax is {named}, which is not read: convert it, e.g. gdcmconv --raw OLD NEW")
+
+
+def _named(syntax: str) -> str:
+    return f"{_NAMES[syntax]} ({syntax})" if syntax in _NAMES else syntax
+
+
+def read_pixels(content: bytes, place: Tuple[int, int], layout: PixelLayout) -> np.ndarray:
+    """The stored pixels of the only frame, or red, green and blue.
+
+    Args:
+        content: of the file.
+        place: where the pixels begin and how many bytes they take; -1 where they are compressed and delimited.
+        layout: how they lie there.
+
+    Returns:
+        (H, W) of whole numbers, or (H, W, 3).
+
+    Raises:
+        ValueError: they are damaged, or nothing that is installed decodes them.
+    """
+    syntax, (begin, length) = layout.syntax, place
+    is_plain = syntax in (IMPLICIT, _EXPLICIT)
+    if is_plain != (length >= 0):
+        raise ValueError(f"its transfer syntax is {_named(syntax)}, and its pixels lie otherwise: it is damaged")
+    if is_plain:
+        return _arranged(_plain_samples(memoryview(content)[begin : begin + length], layout), layout)
+    frame = b"".join(_fragments(content, begin))
+    if syntax == _RLE:
+        return _arranged(_unpack_rle(frame, layout), layout)
+    if syntax in _JPEG2000:
+        return _decode_jpeg2000(frame, layout)
+    precision = _require_jpeg_size(frame, layout)
+    if syntax in (_BASELINE, _EXTENDED) and precision == 8:
+        return _decode_jpeg(frame, layout)
+    return _decode_by_plugin(frame, layout)
+
+
+def _plain_samples(data: memoryview, layout: PixelLayout) -> np.ndarray:
+    """(H, W) or (H, W, C), as the bytes say."""
+    rows, columns, samples = layout.rows, layout.columns, layout.samples
+    is_halved = layout.photometric == "YBR_FULL_422"
+    per_pixel = 2 if is_halved else samples
+    wanted = rows * columns * per_pixel * layout.allocated // 8
+    if len(data) < wanted or is_halved and columns % 2:
+        raise ValueError(f"it is cut off: {rows} rows of {columns} pixels take {wanted:,} bytes, not {len(data):,}")
+    sample_N = np.frombuffer(data[:wanted], f"<u{layout.allocated // 8}")
+    if is_halved:  # two of luminance share one of each colour
+        y0_N, y1_N, *colour = sample_N.reshape(-1, 4).T
+        blue_N, red_N = (np.repeat(each_N, 2) for each_N in colour)
+        return np.stack([np.stack([y0_N, y1_N], -1).reshape(-1), blue_N, red_N], -1).reshape(rows, columns, 3)
+    if samples == 1:
+        return sample_N.reshape(rows, columns)
+    if layout.is_planar:
+        return sample_N.reshape(3, rows, columns).transpose(1, 2, 0)
+    return sample_N.reshape(rows, columns, 3)
+
+
+def _arranged(sample: np.ndarray, layout: PixelLayout) -> np.ndarray:
+    """Bits that count as whole numbers with their sign, and red, green and blue."""
+    if layout.photometric.startswith("YBR_FULL"):
+        return _rgb_of(sample)
+    if layout.samples == 3 and layout.photometric != "RGB":
+        raise ValueError(f"its pixels are {layout.photometric}, which only JPEG 2000 has: it is damaged")
+    if layout.stored == layout.allocated and not layout.is_signed:
+        return sample
+    value: np.ndarray = sample.astype(np.int64 if layout.allocated == 32 else np.int32)
+    value = (value >> (layout.high + 1 - layout.stored)) & ((1 << layout.stored) - 1)
+    if layout.is_signed:
+        sign = 1 << (layout.stored - 1)
+        value = (value ^ sign) - sign
+    return value
+
+
+def _rgb_of(ybr_HWC: np.ndarray) -> np.ndarray:
+    """Source: DICOM PS3.3, C.7.6.3.1.2, YBR_FULL."""
+    y_HW = ybr_HWC[..., 0].astype(np.float32)
+    blue_HW, red_HW = (ybr_HWC[..., channel].astype(np.float32) - 128 for channel in (1, 2))
+    rgb = (y_HW + 1.402 * red_HW, y_HW - 0.344136 * blue_HW - 0.714136 * red_HW, y_HW + 1.772 * blue_HW)
+    return np.clip(np.rint(np.stack(rgb, -1)), 0, 255).astype(np.uint8)
+
+
+def _fragments(content: bytes, begin: int) -> Iterator[memoryview]:
+    """The bytes of a frame, in parts; the first item says where frames begin, which the only one need not."""
+    place, number = begin, 0
+    while content[place : place + 4] == _ITEM:
+        length = int.from_bytes(content[place + 4 : place + 8], "little")
+        place += 8
+        if place + length > len(content):
+            break
+        if number:
+            yield memoryview(content)[place : place + length]
+        place += length
+        number += 1
+    if content[place : place + 4] != _DELIMITER or number < 2:
+        raise ValueError("it is cut off: its compressed pixels do not end")
+
+
+def _unpack_rle(frame: bytes, layout: PixelLayout) -> np.ndarray:
+    """Source: DICOM PS3.5, annex G: one segment for each byte of each sample, the highest first."""
+    size, width = layout.rows * layout.columns, layout.allocated // 8
+    count = layout.samples * width
+    offset = struct.unpack_from("<16I", frame) if len(frame) >= 64 else (0,)
+    ends = (*offset[2 : count + 1], len(frame))
+    if offset[0] != count or list(offset[1 : count + 1]) != sorted(offset[1 : count + 1]) or ends[-1] < offset[count]:
+        raise ValueError("its RLE segments do not fit its pixels: it is damaged")
+    planes = [_unpack_bits(frame[first:end], size) for first, end in zip(offset[1 : count + 1], ends)]
+    samples = [np.stack(planes[i : i + width][::-1], -1).reshape(-1).view(f"<u{width}") for i in range(0, count, width)]
+    sample_HWC = np.stack(samples, -1).reshape(layout.rows, layout.columns, layout.samples)
+    return sample_HWC if layout.samples == 3 else sample_HWC[..., 0]
+
+
+def _unpack_bits(packed: bytes, size: int) -> np.ndarray:
+    result = bytearray()
+    place = 0
+    while place + 1 < len(packed) and len(result) < size:
+        control = packed[place]
+        if control < 128:
+            result += packed[place + 1 : place + 2 + control]
+            place += 2 + control
+        else:
+            result += packed[place + 1 : place + 2] * (257 - control) if control > 128 else b""
+            place += 2 if control > 128 else 1
+    if len(result) < size:
+        raise ValueError(f"it is cut off: an RLE segment holds {len(result):,} of {size:,} pixels")
+    return np.frombuffer(result, np.uint8, size)
+
+
+def _require_jpeg_size(frame: bytes, layout: PixelLayout) -> int:
+    """Bits of a sample that a JPEG stream says.
+
+    Raises:
+        ValueError: it says no size, or another than the file does.
+    """
+    place = 2
+    while frame[:2] == b"\xff\xd8" and place + 9 < len(frame) and frame[place] == 0xFF:
+        marker, length = frame[place + 1], int.from_bytes(frame[place + 2 : place + 4], "big")
+        if marker == 0xFF:  # a fill byte
+            place += 1
+            continue
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC) or marker == 0xF7:
+            precision, height, width, samples = struct.unpack_from(">BHHB", frame, place + 4)
+            _require_size((width, height, samples), layout)
+            return int(precision)
+        place += 2 + length
+    raise ValueError("its JPEG stream is damaged")
+
+
+def _require_size(found: Tuple[int, int, int], layout: PixelLayout) -> None:
+    if found != (layout.columns, layout.rows, layout.samples):
+        width, height, samples = found
+        raise ValueError(
+            f"it says that it has {layout.columns} x {layout.rows} pixels of {layout.samples} samples, and its "
+            f"compressed image has {width} x {height} of {samples}: it is damaged"
+        )
+
+
+def _decode_jpeg(frame: bytes, layout: PixelLayout) -> np.ndarray:
+    image = open_image(frame, ["JPEG"])
+    if layout.photometric == "RGB" and "adobe_transform" not in image.info:
+        # Without Adobe's mark the decoder would take red, green and blue for luminance and colour: asked for the
+        # latter, it leaves them as they are.
+        image.draft("YCbCr", image.size)
+        return np.asarray(image)
+    return np.asarray(image if image.mode == "L" else image.convert("RGB"))
+
+
+def _decode_jpeg2000(frame: bytes, layout: PixelLayout) -> np.ndarray:
+    if frame[:4] != _J2K_START or len(frame) < 43:
+        raise ValueError("its pixels are no JPEG 2000 stream: it is damaged")
+    right, bottom, left, top = struct.unpack_from(">4I", frame, 8)
+    (samples,) = struct.unpack_from(">H", frame, 40)
+    _require_size((right - left, bottom - top, samples), layout)
+    precision, is_signed = (frame[42] & 0x7F) + 1, frame[42] >= 128
+    if precision > (16 if samples == 1 else 8):
+        raise ValueError(f"its JPEG 2000 stream has {precision} bits, and at most 16 in grey and 8 in colour are read")
+    sample = np.asarray(open_image(frame, ["JPEG2000"]))
+    if samples == 3:  # Pillow has turned YBR_ICT and YBR_RCT into red, green and blue
+        return _rgb_of(sample) if layout.photometric.startswith("YBR_FULL") else sample
+    # Pillow spreads values over the 8 or 16 bits that it keeps, signed ones above zero.
+    value = sample.astype(np.int64) >> ((8 if precision <= 8 else 16) - precision)
+    return _compressed(value - (1 << (precision - 1)) if is_signed else value, layout)
+
+
+def _compressed(value_HW: np.ndarray, layout: PixelLayout) -> np.ndarray:
+    """Whole numbers of a decoder, whose bits that count are the lowest."""
+    return _arranged(value_HW, replace(layout, high=layout.stored - 1))
+
+
+def _decode_by_plugin(frame: bytes, layout: PixelLayout) -> np.ndarray:
+    """Decodes a frame by pydicom with the installed decoders."""
+    if not any(importlib.util.find_spec(name) for name in _PLUGINS):
+        raise ValueError(
+            f"its transfer syntax is {_named(layout.syntax)}, for which no decoder is installed: pip install "
+            "pylibjpeg pylibjpeg-libjpeg, or convert it, e.g. gdcmconv --raw OLD NEW"
+        )
+    if layout.photometric.startswith("YBR"):
+        raise ValueError(f"its {_named(layout.syntax)} has the colours {layout.photometric}: convert it to RGB")
+    dataset = importlib.import_module("pydicom.dataset")
+    made = dataset.Dataset()
+    made.Rows, made.Columns, made.SamplesPerPixel = layout.rows, layout.columns, layout.samples
+    made.BitsAllocated, made.BitsStored, made.HighBit = layout.allocated, layout.stored, layout.high
+    made.PixelRepresentation, made.PhotometricInterpretation = int(layout.is_signed), layout.photometric
+    made.PlanarConfiguration = 0
+    made.file_meta = dataset.FileMetaDataset()
+    made.file_meta.TransferSyntaxUID = layout.syntax
+    made.PixelData = importlib.import_module("pydicom.encaps").encapsulate([frame])
+    made["PixelData"].is_undefined_length = True
+    try:
+        value = made.pixel_array
+    except Exception as error:  # of any kind: pydicom hands on what a decoder raises
+        raise ValueError(
+            f"its {_named(layout.syntax)} stream is damaged, or the installed decoder does not read it "
+            f"({type(error).__name__})"
+        ) from None
+    return value if layout.samples == 3 else _compressed(value.astype(np.int64), layout)

@@ -1,0 +1,128 @@
+"""Opens the images of sources that see them as they are, in any size.
+
+Legend: C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import List, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.problems import DataPlace
+from mxtrain.errors import LoaderError, MxtrainError
+from mxtrain.vision.detection.box_faults import SIZE_REMEDY, size_fact
+from mxtrain.vision.images.decoding import EncodedImages
+from mxtrain.vision.images.pixels import ImageReader, unreadable
+from mxtrain.vision.images.settings import Decoding
+
+log = logging.getLogger(__name__)
+
+
+class EncodedPictures:
+    """Base of sources of encoded images: reads, opens and resizes the image of a sample.
+
+    Attributes:
+        shape: (C, H, W) of what enters the network.
+    """
+
+    def __init__(self, encoded: EncodedImages, decoding: Decoding, mean: Sequence[float]) -> None:
+        """Keep how images are read; nothing is read yet.
+
+        Args:
+            encoded: The images.
+            decoding: Has the shape of what comes out, and the window of grey files.
+            mean: Per channel, white is 1: what is left is filled up with it.
+        """
+        self._encoded, self._window = encoded, decoding.window
+        self.shape = decoding.shape
+        self._fill_C = fill_of(mean, self.shape[0])
+        self._warned_of: List[int] = []
+        """The sample whose size was warned of; parts of a source share it."""
+
+    def number(self, index: int) -> int:
+        """The number of a sample's image among those that are encoded; each sample is one, unless a subclass says
+        otherwise."""
+        return index
+
+    def place(self, index: int) -> DataPlace:
+        """Returns the source location of an image."""
+        return self._encoded.place(self.number(index))
+
+    def name(self, index: int) -> str:
+        """The name of an image in messages."""
+        return self._encoded.name(self.number(index))
+
+    def read(self, index: int) -> bytes:
+        """The content of an image's file.
+
+        Raises:
+            LoaderError: It cannot be read.
+        """
+        try:
+            return self._encoded.read(self.number(index))[0]
+        except LoaderError:
+            raise
+        except MxtrainError as error:
+            raise LoaderError(str(error)) from error
+
+    def open(self, index: int) -> ImageReader:
+        """An image of which only the header is decoded, where that is enough.
+
+        Raises:
+            LoaderError: It cannot be read, or is no image.
+        """
+        return self.decode(index, self.read(index))
+
+    def decode(self, index: int, content: bytes) -> ImageReader:
+        """Decodes what `read` gave."""
+        try:
+            return ImageReader(content, self._window)
+        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
+            raise unreadable(self.name(index), error) from error
+
+    def warn_of_size(self, index: int, size: Tuple[int, int], said_2: np.ndarray) -> None:
+        """Warns, once for all samples, of an image that has another size than its annotation says: its boxes are
+        likely to be those of the image before it was resized or turned.
+
+        Args:
+            index: of the sample.
+            size: (width, height).
+            said_2: that of the annotation, NaN = unknown.
+        """
+        fact = "" if self._warned_of else size_fact(self.place(index), size, said_2)
+        if fact:
+            self._warned_of.append(index)
+            log.warning("%s %s `data check` lists all such images.", fact, SIZE_REMEDY)
+
+    def resize(
+        self, index: int, picture: ImageReader, box: Tuple[float, float, float, float], size: Tuple[int, int]
+    ) -> np.ndarray:
+        """A part of an image in another (width, height), (C, H, W).
+
+        Raises:
+            LoaderError: It cannot be decoded.
+        """
+        try:
+            return picture.resized(box, size, self.shape[0])
+        except Exception as error:  # decoding begins here: as above
+            raise unreadable(self.name(index), error) from error
+
+    def picture(self, index: int) -> np.ndarray:
+        """An image as large as it is, (C, H, W)."""
+        picture = self.open(index)
+        return self.resize(index, picture, (0.0, 0.0, *picture.size), picture.size)
+
+
+def fill_of(mean: Sequence[float], channels: int) -> np.ndarray:
+    """The mean as a colour (C,), white is 255."""
+    fill = list(mean) if len(mean) == channels else [sum(mean) / len(mean)] * channels
+    return np.rint(255 * np.asarray(fill)).astype(np.uint8)
+
+
+def batch_of(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Images of one size as one array; with one of more than 8 bits all of them become float32."""
+    if len({image.dtype for image in images}) > 1:
+        images = [image.astype(np.float32, copy=False) for image in images]
+    return np.stack(images)

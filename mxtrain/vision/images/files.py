@@ -1,0 +1,219 @@
+"""Image files: finding them in folders, and reading them as a source."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.data.checking.problems import STRICT, UNREADABLE_IMAGE, DataPlace, Findings, Problem
+from mxtrain.data.loading.input_files import find_given
+from mxtrain.data.loading.opening import EXTENSIONS as PICTURE_EXTENSIONS
+from mxtrain.data.loading.regular_files import FileId, open_regular, read_bytes, walk
+from mxtrain.errors import DataError, LoaderError
+from mxtrain.vision.images.decoding import DecodedSource
+from mxtrain.vision.images.dicom import HEAD_BYTES, is_dicom, require_pydicom
+from mxtrain.vision.images.settings import Decoding
+
+if TYPE_CHECKING:
+    from mxtrain.data.loading.samples import Samples
+    from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+    from mxtrain.vision.pose.key_point_pictures import KeyPointPictures
+    from mxtrain.vision.segmentation.masked_pictures import MaskedPictures
+
+_DICOM_EXTENSIONS = (".dcm", ".dicom")
+EXTENSIONS = (*PICTURE_EXTENSIONS, *_DICOM_EXTENSIONS)
+_UNREAD_EXTENSIONS = (
+    ".heic", ".heif", ".avif", ".jp2", ".j2k", ".jxl", ".psd", ".tga", ".exr", ".dng", ".cr2", ".nef", ".arw",
+)  # fmt: skip
+"""Of images in formats that are not read: leaving them out is said."""
+MAX_BYTES = 2 << 30
+"""The largest size of one file: more than the largest image that is read."""
+
+
+class ImageFiles:
+    """Paths with labels, as `decoding.EncodedImages`."""
+
+    def __init__(self, paths: Sequence[Union[str, Path]], label_N: Optional[np.ndarray] = None) -> None:
+        """Keep paths and labels.
+
+        Args:
+            paths: Image files.
+            label_N: One class index per path; None = unknown, -1 each.
+        """
+        self.paths = [str(path) for path in paths]
+        self.label_N = np.full(len(self.paths), -1, np.int32) if label_N is None else np.asarray(label_N, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def name(self, index: int) -> str:
+        """The path in quotes."""
+        return f"'{self.paths[index]}'"
+
+    def place(self, index: int) -> DataPlace:
+        """The file."""
+        return DataPlace(self.paths[index])
+
+    def read_labels(self) -> np.ndarray:
+        """The class of each image."""
+        return self.label_N
+
+    def read(self, index: int) -> Tuple[bytes, int]:
+        """The file's bytes, and its label."""
+        return read_bytes(self.paths[index], MAX_BYTES), int(self.label_N[index])
+
+
+def find_images(
+    folder: Union[str, Path], excluded: Collection[FileId] = (), findings: Findings = STRICT
+) -> List[Tuple[Path, FileId]]:  # fmt: skip
+    """Image files in a folder and below, sorted by path: those that have an image's ending, and DICOM files that have
+    none, as archives name them.
+
+    Args:
+        folder: where to look, as `walk` does.
+        excluded: real folders that are not visited.
+        findings: as `walk` says; gets a warning of images in formats that are not read.
+
+    Raises:
+        DataError: a folder cannot be read, or holds DICOM files and nothing is installed that reads them.
+    """
+    unread: List[str] = []
+
+    def is_nameless_dicom(path: str) -> bool:
+        if path.lower().endswith(_UNREAD_EXTENSIONS):
+            unread.append(path)
+        return _is_nameless_dicom(path)
+
+    found = walk(folder, EXTENSIONS, excluded, is_nameless_dicom, findings)
+    _require_pydicom(path for path, _ in found if path.suffix.lower() not in PICTURE_EXTENSIONS)
+    if unread:
+        endings = sorted({Path(path).suffix.lower() for path in unread})
+        fact = f"'{folder}' holds {len(unread):,} files ending in {', '.join(endings)}, such as '{min(unread)}', which "
+        fact += "are not read and left out."
+        remedy = "Convert them to JPEG or PNG, or remove them."
+        findings.warn(Problem(UNREADABLE_IMAGE, DataPlace(min(unread)), fact, remedy))
+    return found
+
+
+def _is_nameless_dicom(path: str) -> bool:
+    """Returns True if a file whose name has no ending, or a number as in 1.2.840.113619, begins as DICOM does."""
+    name = path.rpartition("/")[2]
+    if not re.fullmatch(r"[^.]+|.*\.\d+", name) or name == "DICOMDIR":  # that is a table of contents
+        return False
+    try:
+        with open_regular(path) as (file, _):
+            return is_dicom(file.read(HEAD_BYTES))
+    except DataError:  # it may be anything, and need not be readable
+        return False
+
+
+def _require_pydicom(paths: Iterable[Path]) -> None:
+    """Raises: DataError: there are such DICOM files, and nothing is installed that reads them."""
+    first = next(iter(paths), None)
+    if first is not None:
+        require_pydicom(str(first))
+
+
+def list_images(folder: Union[str, Path], findings: Findings = STRICT) -> List[Path]:
+    """Image files in a folder and below, sorted by path; hidden ones are left out.
+
+    Args:
+        folder: Where to look; links are followed, each real folder and file counts once.
+        findings: As `walk` says; where it goes on after a problem, there may be no image.
+
+    Returns:
+        Their paths.
+
+    Raises:
+        DataError: There is no such folder, or no image in it.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataError(f"'{folder}' is not a folder. Give a folder that holds images ({', '.join(EXTENSIONS)}).")
+    found = [path for path, _ in find_images(folder, findings=findings)]
+    if not found and not findings.keeps_going:
+        raise DataError(f"'{folder}' holds no images: no file there or below ends in {', '.join(EXTENSIONS)}.")
+    return found
+
+
+def find_files(paths: Sequence[Union[str, Path]], skip_unreadable: bool = False) -> List[Path]:
+    """Files as they are, folders as all images in them; see `find_given`."""
+    found = find_given(paths, list_images, "image", skip_unreadable)
+    _require_pydicom(path for path in found if path.suffix.lower() in _DICOM_EXTENSIONS)
+    return found
+
+
+def open_files(
+    paths: Sequence[Union[str, Path]], decoding: Decoding, skip_unreadable: bool = False
+) -> DecodedSource:  # fmt: skip
+    """A source of image files without labels, for predictions; labels are -1.
+
+    Args:
+        paths: Image files, and folders that are searched for them.
+        decoding: How they are read.
+        skip_unreadable: See `find_given`.
+
+    Returns:
+        The source; `source.encoded.paths` are the files in order.
+
+    Raises:
+        DataError: A path does not exist, or a folder holds no images.
+    """
+    return DecodedSource(ImageFiles(find_files(paths, skip_unreadable)), decoding)
+
+
+def open_inputs(
+    names: Sequence[str], open_source: Callable[[List[str]], Any], skip_unreadable: bool, unreadable: Dict[int, str]
+) -> Tuple[Samples, Sequence[str]]:  # fmt: skip
+    """Returns the content of files and folders as a source, and the location of each image; see
+    `BaseDataset.open_inputs`.
+
+    Args:
+        names: files and folders.
+        open_source: makes the source of these files.
+        skip_unreadable: go on where one cannot be read.
+        unreadable: gets why, by place.
+    """
+    files = [str(file) for file in find_files(names, skip_unreadable)]
+    source = open_source(files)
+    return Readable(source, unreadable) if skip_unreadable else source, files
+
+
+class Readable:
+    """A source that goes on where an image cannot be read: its place is blank."""
+
+    def __init__(
+        self, source: Union[DecodedSource, MaskedPictures, BoxedPictures, KeyPointPictures], unreadable: Dict[int, str]
+    ) -> None:  # fmt: skip
+        """Wrap.
+
+        Args:
+            source: Of the files; its `blank()` stands for one that cannot be read.
+            unreadable: Gets what is wrong with an image, by index, when it is fetched.
+        """
+        self.source = source
+        self.shape = source.shape
+        self.samples_per_task = source.samples_per_task
+        self.unreadable = unreadable
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def index_in_source(self, index: int) -> int:
+        """See `Wrapper`."""
+        return index
+
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
+        """See `Source.fetch`."""
+        options = {"seed": seed, "epoch": epoch, "train": train}
+        return tuple(map(np.concatenate, zip(*(self._fetch_one(int(index), options) for index in index_B))))
+
+    def _fetch_one(self, index: int, options: Dict[str, Any]) -> Tuple[np.ndarray, ...]:
+        try:
+            return self.source.fetch(np.array([index]), **options)
+        except LoaderError as error:
+            self.unreadable[index] = error.fact
+            return self.source.blank()

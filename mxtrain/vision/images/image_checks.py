@@ -1,0 +1,155 @@
+"""Checks of `data check` for images and masks in files: each is read once and decoded completely."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, List, Optional, Tuple, Union
+
+import numpy as np
+
+from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
+from mxtrain.data.checking.problems import (
+    BOX_OUTSIDE,
+    PICTURE_SIZE,
+    UNREADABLE_IMAGE,
+    WRONG_FORMAT,
+    DataPlace,
+    Problem,
+    problem_of,
+)
+from mxtrain.data.loading.opening import open_image
+from mxtrain.errors import MxtrainError
+from mxtrain.vision.detection.box_faults import REMEDY, SIZE_REMEDY, size_fact
+from mxtrain.vision.detection.boxes import Column
+from mxtrain.vision.images.dicom import is_dicom
+
+if TYPE_CHECKING:
+    from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+    from mxtrain.vision.images.decoding import DecodedSource
+    from mxtrain.vision.segmentation.masked_pictures import MaskedPictures
+
+_FORMATS = {
+    ".jpg": ("JPEG", "MPO"), ".jpeg": ("JPEG", "MPO"), ".jfif": ("JPEG", "MPO"), ".jpe": ("JPEG", "MPO"),
+    ".png": ("PNG",), ".bmp": ("BMP", "DIB"), ".webp": ("WEBP",),
+    ".gif": ("GIF",), ".tif": ("TIFF",), ".tiff": ("TIFF",), ".ppm": ("PPM",), ".pgm": ("PPM",),
+    ".pbm": ("PPM",), ".pnm": ("PPM",),
+    ".dcm": ("DICOM",), ".dicom": ("DICOM",),
+}  # fmt: skip
+"""Extension -> Pillow's names of the content; MPO is a JPEG followed by further ones."""
+
+
+class ImageChecks(SourceChecks):
+    """Checks of encoded images."""
+
+    _source: DecodedSource
+
+    def place(self, index: int) -> DataPlace:
+        """See `Checks`."""
+        return self._source.encoded.place(index)
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        place = self.place(index)
+        try:
+            content, label = self._source.read(index)
+        except MxtrainError as error:
+            return Checked((problem_of(error, place, UNREADABLE_IMAGE),))
+        try:
+            self._source.decode(index, content)
+        except MxtrainError as error:
+            return Checked((problem_of(error, place, UNREADABLE_IMAGE),), classes=(label,))
+        problem = wrong_format(place, content) if place.record is None else None
+        return Checked(() if problem is None else (problem,), digest_of(content), (label,))
+
+
+class PictureChecks(SourceChecks):
+    """Base of checks of images with something else."""
+
+    _source: Union[MaskedPictures, BoxedPictures]
+
+    def place(self, index: int) -> DataPlace:
+        """See `Checks`."""
+        return self._source.place(index)
+
+    def _check_picture(self, index: int, problems: List[Problem]) -> Tuple[bytes, Optional[Tuple[int, int]]]:
+        """The digest of an image that can be read, and its (width, height) where that is known."""
+        place, digest, size = self.place(index), b"", None
+        try:
+            content = self._source.read(index)
+            picture = self._source.decode(index, content)
+            size = picture.size
+            self._source.resize(index, picture, (0.0, 0.0, *size), (1, 1))  # decodes all of it
+            problem, digest = wrong_format(place, content), digest_of(content)
+        except MxtrainError as error:
+            problem = problem_of(error, place, UNREADABLE_IMAGE)
+        problems += [] if problem is None else [problem]
+        return digest, size
+
+
+class BoxedChecks(PictureChecks):
+    """Checks of images and the boxes in them, of which what a file says by itself was checked when it was opened."""
+
+    _source: BoxedPictures
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        problems: List[Problem] = []
+        source = self._source
+        digest, size = self._check_picture(index, problems)
+        if size is None:
+            return Checked(problems, digest)
+        place, said_2 = self.place(index), source.said_size(index)
+        fact = size_fact(place, size, said_2)
+        if fact:
+            problems.append(Problem(PICTURE_SIZE, place, fact, SIZE_REMEDY))
+        row_MD = source.rows(index, size)
+        for row_D in row_MD[source.is_outside(row_MD, size)]:
+            problems.append(Problem(BOX_OUTSIDE, place, source.outside_fact(index, row_D, size), REMEDY))
+        return Checked(problems, digest, np.unique(row_MD[:, Column.CLASS]).astype(int).tolist())
+
+
+class MaskedChecks(PictureChecks):
+    """Checks of images and their masks. Images are compared: several may share a mask."""
+
+    _source: MaskedPictures
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        problems: List[Problem] = []
+        digest, size = self._check_picture(index, problems)
+        classes = self._check_mask(index, size, problems)
+        return Checked(problems, digest, classes)
+
+    def _check_mask(self, index: int, size: Optional[Tuple[int, int]], problems: List[Problem]) -> List[int]:
+        """The classes that occur in the mask."""
+        source = self._source
+        if source.masks is None:
+            return []
+        place = DataPlace(source.masks[index])
+        try:
+            mask = source.open_mask(index)
+        except MxtrainError as error:
+            problems.append(problem_of(error, place))
+            return []
+        try:
+            if size is not None:
+                source.require_size(index, mask, size)
+        except MxtrainError as error:
+            problems.append(problem_of(error, place))
+        try:
+            source.require_known(index, mask)
+        except MxtrainError as error:
+            problems.append(problem_of(error, place))
+        return source.classes_in(mask)
+
+
+def wrong_format(place: DataPlace, content: bytes) -> Optional[Problem]:
+    """The problem of an image that is of another format than its file's name says."""
+    ending = os.path.splitext(place.file)[1].lower()
+    if ending not in _FORMATS:
+        return None
+    found = "DICOM" if is_dicom(content) else str(open_image(content).format)
+    if found in _FORMATS[ending]:
+        return None
+    fact = f"{place} is {found}, and its name says {_FORMATS[ending][0]}."
+    return Problem(WRONG_FORMAT, place, fact, "Rename it, or save it as what its name says.")

@@ -1,0 +1,249 @@
+"""Reads lists of images with boxes as MXNet's im2rec takes and makes them: .lst files, and .rec files of the same.
+
+The label of an image is a row of numbers: how many of them are a header (A, itself among them), how many each object
+has (B), the rest of the header, and the objects: class, left, top, right, bottom, and what else there is; the sixth is
+1 where an object is difficult.
+
+Legend: P images, R boxes, N numbers of a label.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.problems import (
+    LABEL_RANGE,
+    MISSING_COUNTERPART,
+    SHORT_ROW,
+    UNREADABLE_ROW,
+    DataPlace,
+    Findings,
+    Problem,
+    problem_of,
+)
+from mxtrain.data.loading.regular_files import FileId, as_posix, read_text
+from mxtrain.errors import DataError, LoaderError
+from mxtrain.files.text_lines import split_lines
+from mxtrain.files.text_numbers import parse_number
+from mxtrain.vision.detection.box_faults import in_unit_square, refuse_all
+from mxtrain.vision.detection.boxed_files import find_named
+from mxtrain.vision.detection.boxes import Flag
+from mxtrain.vision.images.decoding import EncodedImages
+from mxtrain.vision.images.files import ImageFiles
+from mxtrain.vision.images.record_file import RecordFile
+
+log = logging.getLogger(__name__)
+
+_LEAST_HEADER, _LEAST_OBJECT = 2, 5
+_DIFFICULT = 5
+
+
+class BoxRecords:
+    """The images of a .rec file that have boxes, as `EncodedImages`."""
+
+    def __init__(self, records: RecordFile, number_P: Sequence[int]) -> None:
+        self._records, self._number_P = records, list(number_P)
+
+    def __len__(self) -> int:
+        return len(self._number_P)
+
+    def name(self, index: int) -> str:
+        """See `EncodedImages`."""
+        return self._records.name(self._number_P[index])
+
+    def place(self, index: int) -> DataPlace:
+        """See `EncodedImages`."""
+        return self._records.place(self._number_P[index])
+
+    def read(self, index: int) -> Tuple[bytes, int]:
+        """The encoded image; it has no single label."""
+        return self._records.read_image(self._number_P[index]), -1
+
+
+@dataclass(frozen=True)
+class ListedBoxes:
+    """Content of a list file.
+
+    Attributes:
+        path: of the list.
+        encoded: the images.
+        ids: of their files; empty for records.
+        picture_R: the image of each box.
+        object_R6: class, left, top, right, bottom, flags.
+        place_R: where each stands.
+    """
+
+    path: Path
+    encoded: EncodedImages
+    ids: Sequence[FileId]
+    picture_R: np.ndarray
+    object_R6: np.ndarray
+    place_R: Sequence[DataPlace]
+
+    def place(self, index: int) -> DataPlace:
+        """See `BoxNotes`."""
+        return self.place_R[index]
+
+    def shown(self, index: int) -> str:
+        """See `BoxNotes`."""
+        edges = ", ".join(f"{edge:.6g}" for edge in self.object_R6[index, 1:5])
+        return f"{edges} (left, top, right, bottom) of the class {self.object_R6[index, 0]:g}"
+
+    def refuse_classes(self, num_classes: int, findings: Findings) -> np.ndarray:
+        """Refuses numbers that are no class; which boxes stay, (R,).
+
+        Args:
+            num_classes: all are below; 0 = unknown.
+            findings: gets each.
+        """
+        class_R = self.object_R6[:, 0]
+        stays_R = (class_R >= 0) & (class_R == np.floor(class_R)) & (class_R < (num_classes or 1 << 20))
+        allowed = f"0 to {num_classes - 1}" if num_classes else "a whole number from 0"
+        problems = []
+        for index in np.flatnonzero(~stays_R).tolist():
+            fact = f"{self.place(index)}: the box {self.shown(index)}: the class must be {allowed}."
+            remedy = "Give it the number of a class, or name all classes (dataset.classes, classes.txt)."
+            problems.append(Problem(LABEL_RANGE, self.place(index), fact, remedy))
+        refuse_all(findings, problems, "boxes")
+        return stays_R
+
+    def refuse_shares(self, findings: Findings) -> np.ndarray:
+        """Refuses boxes that are shares of width and height where others are pixels; which boxes stay, (R,)."""
+        edge_R4 = self.object_R6[:, 1:5]
+        is_share_R = in_unit_square(edge_R4) & (edge_R4 != np.floor(edge_R4)).any(axis=1)
+        problems = []
+        for index in np.flatnonzero(is_share_R).tolist():
+            fact = (
+                f"{self.place(index)}: the box {self.shown(index)} seems to be in shares of width and height, and "
+                "others of the lists are in pixels."
+            )
+            remedy = "Write all in the same way, or type dataset.normalized=false if it is in pixels."
+            problems.append(Problem(LABEL_RANGE, self.place(index), fact, remedy))
+        refuse_all(findings, problems, "boxes")
+        return ~is_share_R
+
+
+class _ListCollector:
+    def __init__(self) -> None:
+        self.problems: List[Problem] = []
+        self._pictures: List[int] = []
+        self._objects: List[np.ndarray] = []
+        self._places: List[DataPlace] = []
+        self._odd: List[Tuple[DataPlace, float]] = []
+        """Sixth numbers of objects that are neither 0 nor 1."""
+
+    def warn_of_odd(self, findings: Findings) -> None:
+        """Says that sixth numbers other than 0 and 1 do not count, once for all."""
+        if not self._odd:
+            return
+        place, number = self._odd[0]
+        fact = (
+            f"{place}: the sixth number of an object is {number:g} ({len(self._odd):,} such objects), and only 1 = "
+            "difficult and 0 are known: these are not taken for difficult."
+        )
+        problem = Problem(LABEL_RANGE, place, fact, "Write 0 or 1 where it is meant to say that.")
+        findings.remark(problem)
+        if not findings.keeps_going:
+            log.warning("%s", problem.sentence)
+
+    def add(self, picture: int, label_N: np.ndarray, place: DataPlace) -> bool:
+        """Takes the label of an image; says whether it is one of boxes."""
+        wrong = _what_is_wrong(label_N)
+        if wrong:
+            remedy = "A label is 'A B ... class left top right bottom ...': see docs/data/detection-data.md."
+            self.problems.append(Problem(UNREADABLE_ROW, place, f"{place}: {wrong}.", remedy))
+            return False
+        header, width = int(label_N[0]), int(label_N[1])
+        object_MB = label_N[header:].reshape(-1, width)
+        sixth_M = object_MB[:, _DIFFICULT] if width > _DIFFICULT else np.zeros(len(object_MB))
+        is_difficult_M = sixth_M == 1
+        self._odd += [(place, float(number)) for number in sixth_M[~np.isin(sixth_M, (0, 1))].tolist()]
+        self._objects.append(np.column_stack([object_MB[:, :_DIFFICULT], Flag.DIFFICULT * is_difficult_M]))
+        self._pictures += [picture] * len(object_MB)
+        self._places += [place] * len(object_MB)
+        return True
+
+    def listed(self, path: Path, encoded: EncodedImages, ids: Sequence[FileId]) -> ListedBoxes:
+        object_R6 = np.concatenate(self._objects) if self._objects else np.zeros((0, 6))
+        return ListedBoxes(path, encoded, ids, np.array(self._pictures, np.int64), object_R6, self._places)
+
+
+def _what_is_wrong(label_N: np.ndarray) -> str:
+    """Why a label is none of boxes, as the end of a sentence; empty where it is."""
+    if len(label_N) < _LEAST_HEADER:
+        return f"its label has {len(label_N)} number, as of a single class, and no boxes"
+    header, width = label_N[:2]
+    is_whole = all(np.isfinite(number) and number == np.floor(number) for number in (header, width))
+    if not (is_whole and header >= _LEAST_HEADER and width >= _LEAST_OBJECT):
+        return f"its label begins with {header:g} and {width:g}, and a header has at least 2 numbers and an object 5"
+    if len(label_N) < header or (len(label_N) - header) % width:
+        return f"its label has {len(label_N)} numbers: a header of {header:g}, and no whole objects of {width:g}"
+    return ""
+
+
+def read_records(path: Path, findings: Findings) -> ListedBoxes:
+    """The images of a .rec file and their boxes.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    records, found = RecordFile(path, 0, findings), _ListCollector()
+    kept: List[int] = []
+    for record in range(len(records)):
+        place = records.place(record)
+        try:
+            label_N = records.read_numbers(record)
+        except LoaderError as error:
+            found.problems.append(problem_of(error, place))
+            continue
+        if found.add(len(kept), label_N, place):
+            kept.append(record)
+    refuse_all(findings, found.problems, "records")
+    found.warn_of_odd(findings)
+    return found.listed(path, BoxRecords(records, kept), [])
+
+
+def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
+    """The images of a .lst file and their boxes.
+
+    Args:
+        path: of the list.
+        folder: in which the paths of images begin.
+        findings: gets what is wrong.
+
+    Raises:
+        DataError: it cannot be read, or names no image.
+    """
+    found = _ListCollector()
+    kept: List[Tuple[str, FileId]] = []
+    rows = [(number, line.split("\t")) for number, line in enumerate(split_lines(read_text(path, findings)), 1)
+            if line.strip()]  # fmt: skip
+    if not rows:
+        raise DataError(f"'{path}' names no image.")
+    for (number, row), file, identity in zip(rows, *find_named(folder, [as_posix(row[-1].strip()) for _, row in rows])):
+        place = DataPlace(str(path), number)
+        if len(row) < 3:
+            fact = f"{place} has {len(row)} columns, and must have a number, a label and a path, with tabs between."
+            found.problems.append(Problem(SHORT_ROW, place, fact))
+            continue
+        cells = [parse_number(cell, allow_special=True) for cell in row[1:-1]]
+        label = [cell for cell in cells if cell is not None]
+        if len(label) < len(cells):
+            fact = f"{place}: its label holds {row[1 + cells.index(None)]!r:.40}, which is no number."
+            found.problems.append(Problem(UNREADABLE_ROW, place, fact, "Columns have tabs between them."))
+            continue
+        label_N = np.array(label)
+        if identity is None:
+            fact = f"{place} names '{row[-1].strip()}', and there is no file '{file}'."
+            remedy = "Add it, or say with dataset.images=FOLDER where paths begin."
+            found.problems.append(Problem(MISSING_COUNTERPART, place, fact, remedy))
+        elif found.add(len(kept), label_N, place):
+            kept.append((file, identity))
+    refuse_all(findings, found.problems, "lines")
+    found.warn_of_odd(findings)
+    return found.listed(path, ImageFiles([file for file, _ in kept]), [identity for _, identity in kept])

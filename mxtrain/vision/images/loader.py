@@ -1,0 +1,122 @@
+"""Batches of images on a device: fetching by threads, augmentation, normalisation."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Callable, Deque, Iterator, List, Sequence, Union
+
+import numpy as np
+
+from mxtrain.data.loading.loader import BatchLoader, Consumer, LoaderOptions, Scale, count_workers
+from mxtrain.data.loading.randomness import integers
+from mxtrain.types import Batch, Shape
+from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.images.encoded_pictures import fill_of
+from mxtrain.vision.images.sample_reader import ReadBatch, SampleReader, join
+from mxtrain.vision.images.settings import Augment
+from mxtrain.vision.images.transforms.chain import TransformChain
+
+if TYPE_CHECKING:
+    from mxtrain.data.base import Source
+
+
+_BATCHES_IN_POOL = 2
+"""Batches whose samples worker threads read at a time, so that none idles at the end of a batch."""
+
+
+@dataclass(frozen=True)
+class ImageSettings:
+    """Settings of loaders of images alone."""
+
+    input_shape: Shape
+    """(C, H, W) of what enters the network."""
+    mean: Sequence[float]
+    """Per channel, white is 1."""
+    std: Sequence[float]
+    """Per channel, white is 1."""
+    augment: Augment = field(default_factory=Augment)
+    """Augmentation of training images."""
+    chain: TransformChain = field(default_factory=TransformChain)
+    """Transforms of training images, after that."""
+    num_workers: Union[str, int] = "auto"
+    """Threads that decode, or `auto`."""
+    keeps_size: bool = False
+    """Images stay as large as they come, whatever `input_shape` says."""
+    scale_interval: int = 1
+    """So many batches that follow each other have the same of `LoaderOptions.scales`."""
+
+
+class Loader(BatchLoader):
+    """Batches of images on one device.
+
+    Args:
+        source: where samples come from.
+        settings: of images.
+        options: of all loaders.
+    """
+
+    def __init__(self, source: Source, settings: ImageSettings, options: LoaderOptions) -> None:
+        from mxtrain.data.loading.placing import Placer
+
+        super().__init__(len(source), options)
+        self.source = source
+        self.num_workers = count_workers(settings.num_workers)
+        self._scale_interval = settings.scale_interval
+        self._readers = [
+            SampleReader(
+                one.source, one.encode, augment=settings.augment if options.train else Augment(),
+                chain=settings.chain if options.train else TransformChain(),
+                fill_C=fill_of(settings.mean, source.shape[0]),
+                num_classes=options.num_classes, seed=options.seed, train=options.train,
+            ) for one in options.scales or (Scale(source, options.encode),)
+        ]  # fmt: skip
+        self._placer = Placer(
+            source.shape[0], settings.input_shape, settings.mean, settings.std, self._device, settings.keeps_size
+        )
+
+    def _make_batches(self, epoch: int, start: int, consumer: Consumer) -> Iterator[Batch]:
+        order = self._order(epoch)
+        batches = self._batches_of(order, start)
+        shares = [drawn_B[slice(*self.world.share(len(drawn_B)))] for drawn_B in batches]
+        partner_N = None if self.sampler.takes_all else order % self.total
+        reads = [
+            functools.partial(reader.read, epoch=epoch, partner_N=partner_N)
+            for reader in self._readers_of(epoch, range(start, start + len(batches)))
+        ]
+        for read, drawn_B, share_B in zip(self._read_batches(shares, reads), batches, shares):
+            size = len(read.image_BCHW)
+            inputs, targets = self._placer(read.image_BCHW, *read.targets) if size else ((), ())
+            yield Batch(inputs, targets, size, len(drawn_B), share_B % self.total, read.meta)
+
+    def _readers_of(self, epoch: int, numbers: Sequence[int]) -> List[SampleReader]:
+        """Returns the reader of each of these batches. It depends on the number alone, so that all workers read their
+        parts of a batch in the same size."""
+        turn_N = np.asarray(numbers, np.int64) // self._scale_interval
+        chosen_N = integers(self.seed, epoch, turn_N, VisionDraw.IMAGE_SIZE, len(self._readers))
+        return [self._readers[chosen] for chosen in chosen_N.tolist()]
+
+    def _read_batches(
+        self, batches: Sequence[np.ndarray], reads: Sequence[Callable[[np.ndarray], ReadBatch]]
+    ) -> Iterator[ReadBatch]:  # fmt: skip
+        if not self.source.samples_per_task:
+            yield from (read(drawn_B) for drawn_B, read in zip(batches, reads))
+            return
+        pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="mxtrain-decode")
+        under_way: Deque[List[Future]] = collections.deque()
+        try:
+            for drawn_B, read in zip(batches, reads):
+                step = self.source.samples_per_task
+                parts = [drawn_B[i : i + step] for i in range(0, len(drawn_B), step)]
+                under_way.append([pool.submit(read, part) for part in parts])
+                if len(under_way) > _BATCHES_IN_POOL:
+                    yield join([future.result() for future in under_way.popleft()])
+            while under_way:
+                yield join([future.result() for future in under_way.popleft()])
+        finally:
+            for futures in under_way:
+                for future in futures:
+                    future.cancel()
+            pool.shutdown(wait=True)

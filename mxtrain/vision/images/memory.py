@@ -1,0 +1,59 @@
+"""Splits a dataset that fits into memory."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+import numpy as np
+
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.problems import DataPlaces
+from mxtrain.data.loading.sources import MemorySource
+from mxtrain.data.loading.splitting import choose_statistics, refuse_empty, split_indices
+from mxtrain.vision.images.dataset import Dataset
+
+
+def split_in_memory(
+    dataset: Dataset,
+    image_NCHW: np.ndarray,
+    label_N: np.ndarray,
+    class_names: Sequence[str],
+    test: Optional[MemorySource] = None,
+    places: Optional[DataPlaces] = None,
+) -> Splits:
+    """Carve validation, and test where none is given, out of the samples, and measure the rest.
+
+    Args:
+        dataset: Its fractions, split_seed, mean and std are used.
+        image_NCHW: uint8.
+        label_N: Class indices.
+        class_names: One per class.
+        test: The format's own test split; without one `test_fraction` of the samples.
+        places: Where the samples were read, for messages.
+
+    Returns:
+        The splits.
+
+    Raises:
+        DataError: A split would be empty.
+    """
+    test_fraction = dataset.test_fraction if test is None else 0.0
+    train, val, held_out = split_indices(label_N, dataset.val_fraction, test_fraction, dataset.split_seed)
+    refuse_empty(f"dataset {type(dataset).__name__}", len(train), len(val), dataset.val_fraction)
+
+    def source(index_N: np.ndarray) -> MemorySource:
+        return MemorySource(image_NCHW[index_N], label_N[index_N], None if places is None else places.take(index_N))
+
+    if test is None and len(held_out):
+        test = source(held_out)
+    train_source = source(train)
+    mean, std = choose_statistics(dataset.mean, dataset.std, train_source.image_NCHW)
+    return Splits(
+        train=train_source,
+        val=source(val),
+        test=test,
+        class_names=class_names,
+        shape=tuple(image_NCHW.shape[1:]),
+        mean=mean,
+        std=std,
+    )

@@ -1,0 +1,267 @@
+"""Reads one encoded image, JPEG, PNG, DICOM or the like, as a person sees it: upright, in grey or colour, at its own
+depth.
+
+White is 255 in what comes out. Up to 8 bits a channel stay uint8. More become float32, scaled by their type: integers
+by their largest value (65,535 of 16 bits), floats lie between 0 and 1 already; a window says otherwise. Transparency is
+dropped: what is under it shows. Of several images in a file, the first is read. Importing this module imports no
+Pillow.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.problems import IMAGE_TOO_LARGE, UNREADABLE_IMAGE
+from mxtrain.data.loading.opening import ImageTooLarge, open_image
+from mxtrain.errors import LoaderError
+from mxtrain.vision.images.dicom import DicomReader, is_dicom
+from mxtrain.vision.images.settings import Window
+from mxtrain.vision.images.window import linear_exact, require_grey
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+REPLACE = "Replace or remove it, and run the same command again."
+
+_ORIENTATION, _PHOTOMETRIC = 0x0112, 0x0106
+_LUMA = (0.299, 0.587, 0.114)
+"""Grey of red, green and blue: ITU-R 601, as Pillow has it."""
+_UNLESS = ", unless dataset.window=[CENTRE,WIDTH] says what is black and white"
+_DEEP_COLOUR = ("RGB", "RGBA", "RGBX", "LA", "L")
+
+
+class ImageReader:
+    """An opened image. Nothing is decoded before `resized`, but for TIFFs and, DICOM aside, more than 8 bits.
+
+    Raises:
+        Exception: the content is no image, or too large; Pillow raises OSError, SyntaxError, ValueError, struct.error
+            and its own, so `read_error` makes one sentence of all.
+    """
+
+    def __init__(self, content: bytes, window: Window = "auto") -> None:
+        """Read the header.
+
+        Args:
+            content: of the file.
+            window: what is black and white, as `Decoding.window` says.
+        """
+        self._window = window
+        self._dicom = DicomReader(content) if is_dicom(content) else None
+        self.size: Tuple[int, int]
+        """(width, height)."""
+        if self._dicom is not None:
+            self.size = self._dicom.size
+            return
+        image = open_image(content)
+        planes = _deep_planes(image, content) if isinstance(window, str) else [_windowed(image, *window)]
+        self._images = [image] if planes is None else planes
+        self._is_deep = planes is not None
+        if image.format == "TIFF":  # Pillow and OpenCV turn them upright themselves
+            image.load()  # Pillow 10 and earlier give the size of the upright image only then
+        turn = None if image.format == "TIFF" else _turn(image)
+        if turn is not None:  # a box of the upright image does not fit one that lies on its side
+            self._images = [one.transpose(turn) for one in self._images]
+        self.size = self._images[0].size
+
+    def resized(
+        self, box: Sequence[float], size: Tuple[int, int], channels: int, *, bicubic: bool = False
+    ) -> np.ndarray:  # fmt: skip
+        """A part of the image in another size.
+
+        Args:
+            box: left, top, right and bottom in pixels.
+            size: (width, height) of the result.
+            channels: 1 grey, 3 colour.
+            bicubic: smoother and slower than bilinear.
+
+        Returns:
+            image_CHW, uint8, or float32 from 0 to 255 of an image with more than 8 bits.
+        """
+        from PIL import Image
+
+        if self._dicom is not None:
+            self._take_planes(self._dicom.planes(self._window))
+        resample = Image.BICUBIC if bicubic else Image.BILINEAR
+        if self._is_deep:
+            planes = [np.asarray(plane.resize(size, resample, box=tuple(box))) for plane in self._images]
+            return np.stack(_as_channels(planes, channels))
+        mode = "L" if channels == 1 else "RGB"
+        image, box = _draft(self._images[0], mode, tuple(box), size)
+        if image.mode != mode:
+            image.info.pop("transparency", None)  # dropped; Pillow warns of a palette with several degrees of it
+            image = image.convert(mode)
+        array_HWC = np.asarray(image.resize(size, resample, box=box))
+        return array_HWC[None] if channels == 1 else array_HWC.transpose(2, 0, 1)
+
+    def _take_planes(self, planes: List[np.ndarray]) -> None:
+        """Makes images of the decoded planes."""
+        from PIL import Image
+
+        self._is_deep = planes[0].dtype == np.float32
+        self._images = [Image.fromarray(np.ascontiguousarray(plane)) for plane in planes]
+        if not self._is_deep:
+            self._images = [Image.merge("RGB", self._images)]
+        self._dicom = None
+
+
+def read_error(name: str, error: Exception, what: str = "an image") -> str:
+    """The sentence for an image that cannot be read; `REPLACE` says what to do where it cannot be left out."""
+    reason = re.sub(r" <_io\.\w+ [^>]*>", "", str(error))  # Pillow names the object that it was given
+    return f"{name} cannot be read as {what} ({reason})."
+
+
+def unreadable(name: str, error: Exception, what: str = "an image", kind: str = UNREADABLE_IMAGE) -> LoaderError:
+    """The error for an image that cannot be read: `read_error` with what to do, and its kind."""
+    return LoaderError(read_error(name, error, what), REPLACE, IMAGE_TOO_LARGE if isinstance(error, ImageTooLarge)
+                       else kind)  # fmt: skip
+
+
+def _draft(
+    image: Image.Image, mode: str, box: Tuple[float, ...], target: Tuple[int, int]
+) -> Tuple[Image.Image, Tuple[float, ...]]:
+    """Let the JPEG decoder halve the image while the box keeps at least the target's pixels: saves most of the work."""
+    full_width, full_height = image.size
+    shrink = min((box[2] - box[0]) / target[0], (box[3] - box[1]) / target[1])
+    if shrink >= 2 and hasattr(image, "draft"):  # an image that was turned is decoded already
+        image.draft(mode, (math.ceil(full_width / shrink), math.ceil(full_height / shrink)))
+        x, y = image.size[0] / full_width, image.size[1] / full_height
+        box = (box[0] * x, box[1] * y, min(box[2] * x, image.size[0]), min(box[3] * y, image.size[1]))
+    return image, box
+
+
+def _turn(image: Image.Image) -> Optional[int]:
+    """Returns the Pillow transposition that corrects the EXIF orientation; None if there is nothing to do."""
+    from PIL import Image
+
+    orientation = image.getexif().get(_ORIENTATION, 1)
+    return {
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_270,
+        7: Image.Transpose.TRANSVERSE,
+        8: Image.Transpose.ROTATE_90,
+    }.get(orientation)
+
+
+def _deep_planes(image: Image.Image, content: bytes) -> Optional[List[Image.Image]]:
+    """The channels of an image with more than 8 bits each, as images of floats from 0 to 255; None of any other."""
+    from PIL import Image
+
+    kind, bits, flags, maximum = _depth(image)
+    if bits <= 8:
+        return None
+    if image.mode[0] in "IF":  # one channel, which Pillow reads as it is
+        planes_CHW = [_scaled(np.asarray(image), bits, flags)]
+        if _is_white_zero(image):
+            planes_CHW = [255.0 - planes_CHW[0]]
+    elif kind in _DEEP_COLOUR:  # Pillow would keep 8 bits of each
+        image.load()  # raises where the file is cut off or damaged, of which OpenCV may return what it has
+        planes_CHW = [_share(plane, maximum) * 255.0 for plane in _read_colour(image.size, content)]
+    else:
+        raise ValueError(f"{kind} with {bits} bits is not read: save it as RGB")
+    return [Image.fromarray(plane.astype(np.float32)) for plane in planes_CHW]
+
+
+def _windowed(image: Image.Image, centre: float, width: float) -> Image.Image:
+    """A grey image in a window, as an image of floats from 0 to 255; its values are those that its file holds."""
+    from PIL import Image
+
+    _, bits, flags, _ = _depth(image)
+    # Pillow spreads the values of a PNM over all of 8 or 16 bits.
+    arguments = image.tile[0][3] if image.format == "PPM" and image.tile[0][0].startswith("ppm") else ""
+    largest = 0 if isinstance(arguments, str) else int(arguments[1])
+    if image.mode[0] not in "IFL" or len(image.getbands()) > 1:
+        require_grey(image.mode, (centre, width))
+    value_HW = np.asarray(image)
+    if image.mode == "I" and bits == 32 and "S" not in flags:
+        value_HW = value_HW.view(np.uint32)
+    if largest:
+        value_HW = value_HW * (largest / (255 if image.mode == "L" else 65535))
+    is_white_zero = _is_white_zero(image)
+    if is_white_zero and image.mode == "L":  # of 8 bits, Pillow has turned them round
+        value_HW = 255 - value_HW
+    if not np.isfinite(value_HW).all():
+        raise ValueError("its pixels are floats, and some are no finite numbers")
+    shown_HW = linear_exact(value_HW.astype(np.float64), centre, width)
+    return Image.fromarray((255.0 - shown_HW if is_white_zero else shown_HW).astype(np.float32))
+
+
+def _is_white_zero(image: Image.Image) -> bool:
+    """Returns True for a grey TIFF in which 0 is white. Pillow turns the values round only if they have 8 bits."""
+    return image.format == "TIFF" and image.tag_v2.get(_PHOTOMETRIC) == 0
+
+
+def _depth(image: Image.Image) -> Tuple[str, int, str, int]:
+    """(kind of channels, bits of each, S for signed or F for floats, largest value), as Pillow names the raw pixels."""
+    if image.format not in ("PNG", "TIFF", "PPM") or not image.tile:
+        return image.mode, 8, "", 255
+    codec, arguments = image.tile[0][0], image.tile[0][3]
+    raw = arguments if isinstance(arguments, str) else str(arguments[0])
+    if codec.startswith("ppm") and not isinstance(arguments, str):  # a PBM has no largest value
+        maximum = int(arguments[1])
+        if maximum <= 255:
+            return raw, 8, "", 255
+        return (raw, 16, "", maximum) if raw != "L" else (raw, 16, "", 65535)  # Pillow spreads grey over 16 bits itself
+    found = re.fullmatch(r"(\w+);(\d+)(\w*)", raw)
+    if found is None:
+        return image.mode, 8, "", 255
+    bits = int(found[2])
+    return found[1], bits, found[3], (1 << bits) - 1
+
+
+def _scaled(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
+    """Pixels of one channel, from 0 to 255."""
+    if array_HW.dtype.kind == "f":
+        low, high = float(array_HW.min()), float(array_HW.max())
+        if not (0 <= low and high <= 1):
+            raise ValueError(
+                f"its pixels are floats from {low:g} to {high:g}; they must lie between 0 and 1, white{_UNLESS}"
+            )
+        return array_HW.astype(np.float64) * 255.0
+    if "S" not in flags and bits == 32:
+        array_HW = array_HW.view(np.uint32)
+    maximum = (1 << (bits - 1 if "S" in flags else bits)) - 1
+    low, high = int(array_HW.min()), int(array_HW.max())
+    if low < 0:
+        raise ValueError(
+            f"its pixels are whole numbers from {low} to {high}; none may be below 0, black{_UNLESS}"
+        )
+    if bits > 16 and 0 < high * 510 < maximum:
+        raise ValueError(
+            f"its pixels have {bits} bits, and the brightest is {high} of {maximum}, which is black. Save it with 16 "
+            f"bits, or as floats from 0 to 1{_UNLESS}"
+        )
+    return array_HW.astype(np.float64) * (255.0 / maximum)
+
+
+def _share(array_HW: np.ndarray, maximum: int) -> np.ndarray:
+    """Pixels of 0 to `maximum`, which a file says of itself, as numbers from 0 to 1."""
+    if array_HW.max() > maximum:
+        raise ValueError(f"it says that white is {maximum}, and a pixel is {array_HW.max()}")
+    return array_HW.astype(np.float64) / maximum
+
+
+def _read_colour(size: Tuple[int, int], content: bytes) -> List[np.ndarray]:
+    """Red, green and blue, or grey, at their depth and without transparency."""
+    import cv2
+
+    found = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
+    if found is None or found.dtype != np.uint16 or found.shape[1::-1] != tuple(size):
+        raise ValueError("OpenCV cannot read its 16 bits a channel: save it as PNG")
+    if found.ndim == 2:
+        return [found]
+    return [found[..., channel] for channel in (2, 1, 0)]
+
+
+def _as_channels(planes: List[np.ndarray], channels: int) -> List[np.ndarray]:
+    if len(planes) == channels:
+        return planes
+    if channels == 3:
+        return planes * 3
+    return [sum(plane * np.float32(share) for plane, share in zip(planes, _LUMA))]  # type: ignore[list-item]

@@ -1,0 +1,255 @@
+"""RecordIO files of images, read by position from any thread.
+
+MXNet's C++ iterator (mx.io.ImageRecordIter, 1.9.1) is not used: it reports index 0 for every record, cannot start in
+the middle of an epoch, and a record that is no image ends the whole process with SIGFPE. Reading by position with
+decoding threads is as fast (docs/decisions/0004-records-by-position.md).
+
+Source: the layout is that of dmlc-core's recordio.h (magic, 3 bits of part kind and 29 of length, padded to 4 bytes)
+around MXNet's IRHeader (flag, label, id, id2).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import weakref
+from pathlib import Path
+from typing import List, Optional, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.problems import DAMAGED_RECORD, LABEL_RANGE, STRICT, DataPlace, Findings, Problem
+from mxtrain.data.loading.regular_files import open_regular, read_text
+from mxtrain.errors import DataError, LoaderError
+from mxtrain.files.text_lines import split_lines
+from mxtrain.files.text_numbers import parse_integer
+
+_MAGIC = 0xCED7230A
+_LENGTH_MASK = (1 << 29) - 1
+_FRAME = struct.Struct("<II")
+_HEADER = struct.Struct("<IfQQ")
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+_MAX_CLASSES = 1 << 20
+"""Limit on the number of classes if it is not given: a damaged label must not lead to a network with a billion
+outputs."""
+
+
+class RecordFile:
+    """The records of one .rec file, as `decoding.EncodedImages`. Opens the file, reads nothing but the index."""
+
+    def __init__(self, path: Path, num_classes: int = 0, findings: Findings = STRICT) -> None:
+        """Find the records by the .idx beside, or by walking through the file where there is none.
+
+        Args:
+            path: The .rec file.
+            num_classes: Labels must be below it; 0 = not checked.
+            findings: Gets what is wrong behind records that can be read.
+
+        Raises:
+            DataError: The file or its index is damaged.
+        """
+        self.path = Path(path)
+        self.num_classes, self._findings = num_classes, findings
+        self._label_N: Optional[np.ndarray] = None
+        with open_regular(self.path) as (file, self._size):
+            self._file = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._file)
+        index_path = self.path.with_suffix(".idx")
+        self.offset_N = self._read_index(index_path) if os.path.lexists(index_path) else self._walk()
+        self._sorted_N = np.sort(self.offset_N)
+        if not len(self.offset_N):
+            raise DataError(f"'{path}' holds no records. Make it again: python -m mxtrain.vision.images.make_record.")
+
+    def __len__(self) -> int:
+        return len(self.offset_N)
+
+    def place(self, index: int) -> DataPlace:
+        """The file and the record's number."""
+        return DataPlace(str(self.path), record=index)
+
+    def name(self, index: int) -> str:
+        """File and position."""
+        return f"Record {index} of '{self.path}' (byte {self.offset_N[index]})"
+
+    def read(self, index: int) -> Tuple[bytes, int]:
+        """The encoded image and its label."""
+        content = self._read_record(index)
+        label, length = self._read_label(index, content)
+        return content[length:], label
+
+    def read_numbers(self, index: int) -> np.ndarray:
+        """All numbers of a record's label, as detection has them. Of the record, no more than that is read.
+
+        Raises:
+            LoaderError: The record is damaged.
+        """
+        position = int(self.offset_N[index])
+        kind, length = self._read_frame(index, position)
+        begin = self._read_bytes(index, position + _FRAME.size, min(length, _HEADER.size))
+        end = self._image_begin(index, begin, length if kind == _WHOLE else _LENGTH_MASK)
+        is_near = end <= length  # else the record is cut in two where its label holds the magic number
+        content = self._read_bytes(index, position + _FRAME.size, end) if is_near else self._read_record(index)
+        flag, value, _, _ = _HEADER.unpack_from(content)
+        return np.frombuffer(content[_HEADER.size : end], "<f4").astype(np.float64) if flag else np.array([value])
+
+    def read_image(self, index: int) -> bytes:
+        """The encoded image of a record, whatever its label is.
+
+        Raises:
+            LoaderError: The record is damaged.
+        """
+        content = self._read_record(index)
+        return content[self._image_begin(index, content, len(content)) :]
+
+    def _image_begin(self, index: int, content: bytes, length: int) -> int:
+        """The byte at which the image begins in a record, by its length and its first bytes."""
+        self._require_header(index, content)
+        end = _HEADER.size + 4 * int(_HEADER.unpack_from(content)[0])
+        if end > length:
+            fact = f"{self.name(index)} has {length} bytes, too few for its label."
+            raise LoaderError(fact, "Make the file again.", DAMAGED_RECORD)
+        return end
+
+    def _require_header(self, index: int, content: bytes) -> None:
+        if len(content) < _HEADER.size:
+            fact = f"{self.name(index)} has {len(content)} bytes, too few for a label."
+            raise LoaderError(fact, "Make the file again.", DAMAGED_RECORD)
+
+    def read_labels(self) -> np.ndarray:
+        """The labels of all records, from their first bytes, which are read once.
+
+        Raises:
+            DataError: A record is damaged, or has something else than one class index, and will not be checked later,
+                when it is read: else its label is 0.
+        """
+        if self._label_N is None:
+            self._label_N = self._find_labels()
+        return self._label_N
+
+    def _find_labels(self) -> np.ndarray:
+        label_N = np.empty(len(self), np.int32)
+        try:
+            for index, offset in enumerate(self.offset_N.tolist()):
+                try:
+                    _, length = self._read_frame(index, offset)
+                    content = self._read_bytes(index, offset + _FRAME.size, min(length, _HEADER.size))
+                    label_N[index], _ = self._read_label(index, content)
+                except LoaderError:
+                    if not self._findings.keeps_going:
+                        raise
+                    label_N[index] = 0
+        except LoaderError as error:
+            raise DataError(str(error)) from error
+        return label_N
+
+    def _read_index(self, index_path: Path) -> np.ndarray:
+        try:
+            pairs = [line.split("\t") for line in split_lines(read_text(index_path)) if line.strip()]
+            offset_N = np.array([parse_integer(offset) for _, offset in pairs], np.int64)
+        except (ValueError, TypeError) as error:  # of lines of other columns, and of what is no integer
+            raise DataError(
+                f"'{index_path}' is not an index of records (a number, a tab and a byte position on each line). Remove "
+                "it to have it made up from the .rec file."
+            ) from error
+        if len(offset_N) and (offset_N.min() < 0 or len(np.unique(offset_N)) < len(offset_N)):
+            wrong = f"byte {offset_N.min()}" if offset_N.min() < 0 else "a byte twice"
+            raise DataError(f"'{index_path}' points to {wrong}. Remove it to have it made up from the .rec file.")
+        behind = offset_N + _FRAME.size > self._size
+        if behind.any():
+            fact = (
+                f"'{self.path}' is truncated: its index '{index_path}' points to byte {offset_N.max()}, but the file "
+                f"has {self._size}."
+            )
+            self._refuse_rest(int((~behind).sum()), fact, "Copy or make it again.")
+        return offset_N[~behind]
+
+    def _refuse_rest(self, record: int, fact: str, remedy: str = "") -> None:
+        self._findings.refuse(Problem(DAMAGED_RECORD, DataPlace(str(self.path), record=record), fact, remedy))
+
+    def _walk(self) -> np.ndarray:
+        offsets: List[int] = []
+        position = 0
+        try:
+            while position < self._size:
+                kind, length = self._read_frame(len(offsets), position)
+                if kind in (_WHOLE, _FIRST):
+                    offsets.append(position)
+                position += _FRAME.size + (length + 3) // 4 * 4
+        except LoaderError as error:
+            self._refuse_rest(len(offsets), str(error))
+            return np.asarray(offsets, np.int64)
+        if position != self._size:
+            fact = f"'{self.path}' is truncated: it has {self._size} bytes, its last record ends at {position}."
+            self._refuse_rest(len(offsets), fact, "Copy or make it again.")
+        return np.asarray(offsets, np.int64)
+
+    def _read_record(self, index: int) -> bytes:
+        position = int(self.offset_N[index])
+        parts: List[bytes] = []
+        while True:
+            kind, length = self._read_frame(index, position)
+            parts.append(self._read_bytes(index, position + _FRAME.size, length))
+            if kind in (_WHOLE, _LAST):
+                break
+            position += _FRAME.size + (length + 3) // 4 * 4
+        self._require_end(index, position + _FRAME.size + (length + 3) // 4 * 4)
+        return _FRAME.pack(_MAGIC, 0)[:4].join(parts)  # a record is cut where it holds the magic number
+
+    def _require_end(self, index: int, end: int) -> None:
+        """Raises: LoaderError: a record reaches into the next one of the index, or nothing begins where it ends."""
+        following = int(np.searchsorted(self._sorted_N, self.offset_N[index], side="right"))
+        if following < len(self) and end == self._sorted_N[following]:
+            return  # the usual case, which reads nothing more
+        overlaps = following < len(self) and end > self._sorted_N[following]
+        if overlaps or (end < self._size and os.pread(self._file, 4, end) != _FRAME.pack(_MAGIC, 0)[:4]):
+            raise LoaderError(
+                f"{self.name(index)} has a length that cannot be right: it ends at byte {end}, and the next record "
+                f"begins elsewhere.", "Copy or make the file again.", DAMAGED_RECORD,
+            )  # fmt: skip
+
+    def _read_frame(self, index: int, position: int) -> Tuple[int, int]:
+        magic, word = _FRAME.unpack(self._read_bytes(index, position, _FRAME.size))
+        if magic != _MAGIC:
+            raise LoaderError(
+                f"Record {index} of '{self.path}' does not begin at byte {position}: the file is damaged, or is no "
+                "RecordIO file, or its .idx belongs to another.",
+                "Make it again: python -m mxtrain.vision.images.make_record.", DAMAGED_RECORD,
+            )  # fmt: skip
+        kind, length = word >> 29, word & _LENGTH_MASK
+        self._require_inside(index, position + _FRAME.size + length)
+        return kind, length
+
+    def _read_bytes(self, index: int, position: int, length: int) -> bytes:
+        self._require_inside(index, position + length)  # before memory is taken
+        content = os.pread(self._file, length, position)
+        if len(content) < length:
+            fact = f"'{self.path}' became shorter while it was read."
+            raise LoaderError(fact, "Copy or make it again.", DAMAGED_RECORD)
+        return content
+
+    def _require_inside(self, index: int, end: int) -> None:
+        if end > self._size:
+            raise LoaderError(
+                f"'{self.path}' is truncated: record {index} ends at byte {end}, the file at {self._size}.",
+                "Copy or make it again.", DAMAGED_RECORD,
+            )  # fmt: skip
+
+    def _read_label(self, index: int, content: bytes) -> Tuple[int, int]:
+        """The label, and how many bytes the header takes."""
+        self._require_header(index, content)
+        flag, value, _, _ = _HEADER.unpack_from(content)
+        length = _HEADER.size
+        if flag > 1:
+            fact = f"{self.name(index)} has {flag} labels; one class index is allowed."
+            raise LoaderError(fact, "For boxes in records type task=detection dataset=image_list.", LABEL_RANGE)
+        if flag == 1:
+            # One label stored as an array of one, behind the header.
+            length += 4
+            tail = content[_HEADER.size : length]
+            if len(tail) < 4:
+                tail = self._read_bytes(index, int(self.offset_N[index]) + _FRAME.size + _HEADER.size, 4)
+            (value,) = struct.unpack("<f", tail)
+        if not 0 <= value < (self.num_classes or _MAX_CLASSES) or value != int(value):  # NaN is not between them
+            allowed = f"0 to {(self.num_classes or _MAX_CLASSES) - 1}"
+            raise LoaderError(f"{self.name(index)} has the label {value:g}; allowed is {allowed}.", "", LABEL_RANGE)
+        return int(value), length

@@ -1,0 +1,170 @@
+"""Settings by which image files become samples, as descriptions and checkpoints hold them.
+
+Shapes are suffixes: B batch, C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Tuple, Type, Union
+
+import pydantic
+from typing_extensions import Annotated, Literal
+
+from mxtrain.errors import DamagedCheckpoint
+from mxtrain.types import NonNegative, NonNegativeFloat, PositiveFloat, Range, Shape
+from mxtrain.vision.images.transforms.base import AreaShare, DatasetTransform
+from mxtrain.vision.images.transforms.chain import AugmentSettings
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
+
+MAX_PIXELS = 178_956_970
+"""The largest image, half a gigabyte in colour: a file of a few kilobytes can claim to be larger than any memory."""
+Window = Union[str, Tuple[float, float]]
+"""auto, full, or (centre, width), in the units of a file."""
+
+
+def _require_window(window: object) -> object:
+    if window in ("auto", "full"):
+        return window
+    if isinstance(window, list) and len(window) == 2 and all(type(number) in (int, float) for number in window):
+        centre, width = window
+        if math.isfinite(centre) and 0 < width < math.inf:
+            return [float(centre), float(width)]
+    raise ValueError(
+        f"window is auto, full or [centre, width], e.g. [40,400], and a width is above 0, but {window} was given"
+    )
+
+
+WindowSetting = Annotated[Union[Literal["auto", "full"], List[float]], pydantic.BeforeValidator(_require_window)]
+"""A `Window` as descriptions hold it."""
+
+
+class Mixup(DatasetTransform):
+    """Blends two images and their labels."""
+
+    is_last: ClassVar[bool] = True
+    alpha: PositiveFloat = 0.2
+    """Of the Beta distribution of their shares."""
+
+    def settings(self) -> Dict[str, object]:
+        return {"mixup": self.alpha}
+
+
+class CutMix(DatasetTransform):
+    """Pastes a box of another image. With mixup in the list as well, each sample draws one of the two."""
+
+    is_last: ClassVar[bool] = True
+    alpha: PositiveFloat = 1.0
+    """Of the Beta distribution of the share of the box."""
+
+    def settings(self) -> Dict[str, object]:
+        return {"cutmix": self.alpha}
+
+
+class FileCrop(DatasetTransform):
+    """`ResizedCrop` at the begin of a list, in the pixels of an image's file."""
+
+    scale: Range[AreaShare] = [0.25, 1.0]
+    """Smallest and largest share of the area."""
+
+    def settings(self) -> Dict[str, object]:
+        return {"crop_scale": self.scale}
+
+
+class Augment(AugmentSettings):
+    """Random changes of training images; every draw is a function of (seed, epoch, sample index)."""
+
+    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"mixup": Mixup, "cutmix": CutMix}
+
+    crop_padding: NonNegative = 0
+    """Pixels of zeros added on each side before a random crop of the original size; 0 = off."""
+    flip: bool = False
+    """Mirror left-right with probability one half."""
+    cutout: NonNegative = 0
+    """Side in pixels of a square set to zero at a random centre; 0 = off."""
+    mixup: NonNegativeFloat = 0.0
+    """Alpha of the Beta distribution that blends two images and their labels; 0 = off."""
+    cutmix: NonNegativeFloat = 0.0
+    """Alpha of the Beta distribution of the share of a box pasted from another image; 0 = off. With mixup on as well,
+    each sample draws one of the two."""
+    crop_scale: Range[AreaShare] = [1.0, 1.0]
+    """Smallest and largest share of the area that a random crop of a decoded image takes; [1, 1] = off, the central
+    part. Datasets that are held in memory have no use for it."""
+
+    @property
+    def mixes(self) -> bool:
+        """True if two samples are mixed, so that labels are probabilities."""
+        return self.mixup > 0 or self.cutmix > 0
+
+
+class FileAugment(Augment):
+    """The same of images that are decoded when they are read."""
+
+    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"resized_crop": FileCrop, **Augment.own}
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Deterministic decoding of an image file to a sample; part of checkpoints.
+
+    Its pixels are read as `pixels.ImageReader` says; then a central part is cut out and resized. Images that were never
+    encoded (MNIST's, CIFAR's) are taken whole.
+
+    Attributes:
+        shape: (C, H, W) that images are decoded to; C is 1 or 3. A network's own channels and size may be others.
+        central_crop: the largest central part with the aspect of `shape`, times this, is taken.
+        frame: (H, W) that whole images are fitted into instead, where something is predicted for each pixel: a larger
+            one is made smaller, and what is left of the frame is padded at the right and at the bottom.
+        window: which values of grey files become black and white: (centre, width) in a file's own units, those of a
+            DICOM file after its rescale; "full" = all that its bits can hold; "auto" = the window that a DICOM file
+            names, else full.
+        fit: how a whole image is brought to `shape` instead, where objects are located in it; "" where it is not.
+            It excludes `frame`.
+    """
+
+    shape: Shape
+    central_crop: float = 1.0
+    frame: Optional[Tuple[int, int]] = None
+    window: Window = "auto"
+    fit: Literal["", "stretch", "pad"] = ""
+
+    def to_json(self) -> Dict[str, Json]:
+        """The plain values that a checkpoint holds."""
+        frame = {} if self.frame is None else {"frame": list(self.frame)}
+        chosen = window_setting(self.window)
+        # Earlier versions know none, and read files as `auto` does.
+        window = {} if chosen == "auto" else {"window": [chosen] if isinstance(chosen, str) else chosen}
+        fit = {"fit": self.fit} if self.fit else {}
+        return {"shape": list(self.shape), "central_crop": self.central_crop, **frame, **window, **fit}
+
+    @classmethod
+    def from_json(cls, values: JsonObject) -> Decoding:
+        """The inverse of `to_json`."""
+        frame = values.get("frame")
+        try:
+            window = as_window(values.get("window") or ["auto"])
+        except ValueError as error:
+            raise DamagedCheckpoint(f"The checkpoint cannot be used: in its decoding, {error}.") from error
+        return cls(
+            tuple(values["shape"]), float(values["central_crop"]), None if frame is None else tuple(frame),
+            window, values.get("fit", ""),
+        )  # fmt: skip
+
+
+def as_window(given: Union[str, List[str], List[float]]) -> Window:
+    """The window that a description or a checkpoint holds.
+
+    Raises:
+        ValueError: it is none.
+    """
+    only = given[0] if isinstance(given, list) and len(given) == 1 else given
+    window = _require_window(only)
+    return str(window) if isinstance(window, str) else tuple(window)  # type: ignore[arg-type,return-value]
+
+
+def window_setting(window: Window) -> Union[str, List[float]]:
+    """The inverse of `as_window`, for descriptions."""
+    return window if isinstance(window, str) else list(window)

@@ -1,0 +1,49 @@
+"""The signature of images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Dict
+
+from mxtrain.data.loading.samples import Splits
+from mxtrain.data.signature import REQUIRED, Signature
+from mxtrain.files.json_form import NUMBER
+from mxtrain.vision.images.settings import Decoding
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, Wanted
+
+
+@dataclass(frozen=True)
+class ImageSplits(Splits):
+    """Images that are decoded; others, which are in memory, are of the class above.
+
+    Attributes:
+        decoding: how files are read as its samples are.
+    """
+
+    decoding: Decoding = REQUIRED
+
+
+@dataclass(frozen=True)
+class ImageSignature(Signature):
+    """Images of one size.
+
+    Attributes:
+        decoding: how files are read.
+    """
+
+    form: ClassVar[Dict[str, Wanted]] = {
+        **Signature.form, "decoding": {
+            "shape": [int], "central_crop": NUMBER, "frame?": [int], "window?": [(str, *NUMBER)], "fit?": str,
+        },
+    }  # fmt: skip
+
+    decoding: Decoding = REQUIRED
+
+    def to_json(self) -> Dict[str, Json]:
+        return {**super().to_json(), "decoding": self.decoding.to_json()}
+
+    @classmethod
+    def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
+        return {**super()._arguments(values), "decoding": Decoding.from_json(values["decoding"])}

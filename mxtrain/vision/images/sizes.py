@@ -1,0 +1,36 @@
+"""Types of settings that say how large images are and how they are scaled, and what is refused of them."""
+
+from __future__ import annotations
+
+import math
+from typing import List, Sequence, Union
+
+import pydantic
+from typing_extensions import Annotated, Literal
+
+from mxtrain.types import Fraction, Positive, PositiveFloat
+
+ChannelMean = Union[Literal["auto"], List[Fraction]]
+ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
+ImageSize = Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)]
+MAX_BATCH_GIB = 64
+
+
+def square(size: object, field: pydantic.ValidationInfo) -> object:
+    """Makes one number a square, and refuses what is neither a number nor a pair in one sentence."""
+    if isinstance(size, int) and not isinstance(size, bool):
+        size = [size, size]
+    if size != "auto" and not (isinstance(size, list) and len(size) == 2):
+        name = field.field_name
+        raise ValueError(f"{name} is auto, one number or [height, width], e.g. [32,32], but {size} was given")
+    return size
+
+
+def refuse_large_batch(field: str, size: Sequence[int], channels: Union[str, int], batch_size: int) -> None:
+    """Raises: ValueError: a batch of images of that (height, width) would not fit into any memory."""
+    gib = batch_size * (3 if channels == "auto" else int(channels)) * math.prod(size) * 4 / 2**30
+    if gib > MAX_BATCH_GIB:
+        raise ValueError(
+            f"{field}={size} with batch_size={batch_size}: a batch would take {gib:,.0f} GiB of memory, and at most "
+            f"{MAX_BATCH_GIB} are allowed. Choose smaller ones"
+        )

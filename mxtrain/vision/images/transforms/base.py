@@ -1,0 +1,86 @@
+"""Base classes of transforms of training images, and their random numbers."""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import ClassVar, Dict, List, Sequence, TypeVar
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.loading.randomness import bits, uniform_number
+from mxtrain.types import Fraction, Spec
+from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.images.transforms.lazy_image import LazyImage
+
+T = TypeVar("T")
+AreaShare = Annotated[float, pydantic.Field(gt=0, le=1)]
+MOST_TRANSFORMS = 100
+"""In a list: each has random numbers of its own (`VisionDraw.TRANSFORM`)."""
+
+
+class RandomStream:
+    """The random numbers of one transform for one sample: a function of (seed, epoch, index of the sample, position in
+    the list), and of how many were taken before."""
+
+    def __init__(self, key: int) -> None:
+        """Args: key: 64 random bits, see `keys`."""
+        self._key, self._taken = key, 0
+
+    @staticmethod
+    def keys(seed: int, epoch: int, index_B: np.ndarray, position: int) -> List[int]:
+        """Of each sample, for the transform at a position from 0."""
+        keys: List[int] = bits(seed, epoch, index_B, VisionDraw.TRANSFORM + position).tolist()
+        return keys
+
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
+        """A number in [low, high)."""
+        self._taken += 1
+        return low + (high - low) * uniform_number(self._key, self._taken - 1)
+
+    def integer(self, high: int, low: int = 0) -> int:
+        """A whole number in [low, high)."""
+        return low + int(self.uniform() * (high - low))
+
+    def chance(self, share: float) -> bool:
+        """True with this probability."""
+        return self.uniform() < share
+
+    def choice(self, values: Sequence[T]) -> T:
+        """One of these, all alike."""
+        return values[self.integer(len(values))]
+
+    def normal(self, deviation: float = 1.0) -> float:
+        """A normally distributed number around 0. Source: Box and Muller (1958)."""
+        radius = math.sqrt(-2 * math.log1p(-self.uniform()))
+        return deviation * radius * math.cos(2 * math.pi * self.uniform())
+
+
+class Transform(Spec, abc.ABC):
+    """A random change of a training image. A subclass has its settings as fields, and one method, `__call__`."""
+
+    share: Fraction = 1.0
+    """Share of the samples that are changed."""
+
+    @abc.abstractmethod
+    def __call__(self, image: LazyImage, draw: RandomStream) -> LazyImage:
+        """The changed image.
+
+        Args:
+            image: has `height`, `width`, `channels` and `pixels`. `image.with_pixels(array)` changes its colours, and
+                `image.moved(matrix)` its geometry.
+            draw: all that may be random.
+        """
+
+
+class DatasetTransform(Spec, abc.ABC):
+    """An entry of the list that the dataset itself carries out: while images are read, or when samples are mixed."""
+
+    is_last: ClassVar[bool] = False
+    """True if it comes after all others; else before them."""
+
+    @abc.abstractmethod
+    def settings(self) -> Dict[str, object]:
+        """The settings of `dataset.augment` that mean the same."""

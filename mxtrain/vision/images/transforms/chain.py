@@ -1,0 +1,233 @@
+"""A list of transforms, what a dataset makes of it, and how samples go through it.
+
+Legend: B batch, C channels, H height, W width, T transforms.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+
+import numpy as np
+import pydantic
+
+from mxtrain.config.specs import import_target, name_of, shown, validate
+from mxtrain.errors import ConfigError, LoaderError, did_you_mean
+from mxtrain.types import Spec
+from mxtrain.vision.images.transforms.base import MOST_TRANSFORMS, DatasetTransform, RandomStream, Transform
+from mxtrain.vision.images.transforms.colors import Blur, ColorJitter, Erasing, Grayscale, Lighting
+from mxtrain.vision.images.transforms.geometry import Affine, Flip, PaddedCrop, Resize, ResizedCrop, Rotation, resized
+from mxtrain.vision.images.transforms.lazy_image import GeometryStep, LazyImage
+from mxtrain.vision.images.transforms.policies import AutoAugment, RandAugment
+
+PATH = "dataset.augment.transforms"
+TRANSFORMS: Mapping[str, Type[Transform]] = {
+    "flip": Flip, "crop": PaddedCrop, "resized_crop": ResizedCrop, "resize": Resize, "rotation": Rotation,
+    "affine": Affine, "color_jitter": ColorJitter, "grayscale": Grayscale, "lighting": Lighting, "blur": Blur,
+    "erasing": Erasing, "rand_augment": RandAugment, "auto_augment": AutoAugment,
+}  # fmt: skip
+"""Those of all datasets of images, by the names that users type."""
+Entry = Union[Transform, DatasetTransform]
+
+
+class AugmentSettings(Spec):
+    """Base of `dataset.augment`: fixed settings, or a list of transforms in their place."""
+
+    off: ClassVar[Mapping[str, object]] = {}
+    """The fixed settings that change nothing, where these are not the defaults."""
+    kept: ClassVar[Tuple[str, ...]] = ()
+    """Settings that count beside a list, too."""
+    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {}
+    """Further names that a list may hold, in the order in which they are carried out."""
+
+    transforms: Optional[Tuple[Transform, ...]] = None
+    """Transforms of training images, in order, in the place of the other settings: names, or {NAME: settings}, or
+    {_target_: CLASS} for your own; null = the other settings."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _replace_settings(cls, values: Any) -> Any:
+        """If a list is given, replaces the fixed settings by those that it implies."""
+        given = values.get("transforms") if isinstance(values, Mapping) else None
+        if given is None:
+            return values
+        entries = read_list(given, cls.own)
+        implied: Dict[str, object] = {}
+        for entry in entries:
+            for name, value in entry.settings().items() if isinstance(entry, DatasetTransform) else ():
+                if implied.setdefault(name, value) != value:
+                    raise ConfigError(f"{PATH}: two transforms differ in {name}, which they share. Give both the same.")
+        # Unknown names stay, and are refused as ever.
+        stays = {name: value for name, value in values.items() if name in cls.kept or name not in cls.model_fields}
+        chosen = tuple(entry for entry in entries if isinstance(entry, Transform))
+        return {**stays, **cls.off, **implied, "transforms": chosen}
+
+    @property
+    def mixes(self) -> bool:
+        """True if two samples are mixed, so that labels are probabilities."""
+        return False
+
+
+def read_list(given: object, own: Mapping[str, Type[DatasetTransform]]) -> List[Entry]:
+    """The transforms of a list as it was typed.
+
+    Args:
+        given: names, mappings of a name to its settings, mappings with a `_target_`, or transforms.
+        own: names that the dataset adds.
+
+    Raises:
+        ConfigError: one is not understood, or stands where it cannot be carried out.
+    """
+    if not isinstance(given, (list, tuple)):
+        raise ConfigError(f"{PATH}={shown(given)}: this is a list, e.g. [flip,{{rotation:{{degrees:10}}}}].")
+    if len(given) > MOST_TRANSFORMS:
+        raise ConfigError(f"{PATH}: a list has at most {MOST_TRANSFORMS} transforms, and {len(given)} were given.")
+    entries: List[Entry] = []
+    for number, item in enumerate(given):
+        begins = all(isinstance(entry, DatasetTransform) for entry in entries)
+        entries.append(_read_entry(item, f"{PATH}.{number}", own, begins))
+    _check_order(entries, own)
+    return entries
+
+
+def _read_entry(item: object, path: str, own: Mapping[str, Type[DatasetTransform]], begins: bool) -> Entry:
+    if isinstance(item, (Transform, DatasetTransform)):
+        return item
+    if isinstance(item, Mapping) and "_target_" in item:
+        target = import_target(str(item["_target_"]), path)
+        if not (inspect.isclass(target) and issubclass(target, Transform)) or inspect.isabstract(target):
+            raise ConfigError(
+                f"{path}._target_={item['_target_']}: must be a subclass of {name_of(Transform)} with a method "
+                "__call__(image, draw)."
+            )
+        return validate(target, {name: value for name, value in item.items() if name != "_target_"}, path, _where)
+    name, settings = (item, None) if isinstance(item, str) else (None, None)
+    if isinstance(item, Mapping) and len(item) == 1:
+        name, settings = next(iter(item.items()))
+    if not isinstance(name, str) or not isinstance(settings, (Mapping, type(None))):
+        raise ConfigError(
+            f"{path}={shown(item)}: a transform is a name, or a name with its settings, e.g. "
+            "{rotation:{degrees:10}}, or {_target_: package.Class} for one of your own."
+        )
+    known = {**TRANSFORMS, **own}
+    if name not in known:
+        raise ConfigError(
+            f"{path}={name}: this dataset has no such transform.{did_you_mean(name, known)} It takes: "
+            f"{', '.join(sorted(known))}, and classes of your own by _target_ ({_where(path)})."
+        )
+    is_general = name in TRANSFORMS and (name not in own or not begins)
+    kind: Type[Entry] = TRANSFORMS[name] if is_general else own[name]
+    for needed, about in kind.model_fields.items():
+        if about.is_required() and needed not in (settings or {}):
+            raise ConfigError(f"{path}={shown(item)}: {needed} must be given: {{{name}: {{{needed}: ...}}}}.")
+    return validate(kind, settings or {}, f"{path}.{name}", _where)
+
+
+def _check_order(entries: Sequence[Entry], own: Mapping[str, Type[DatasetTransform]]) -> None:
+    """Refuses entries that the dataset carries out at another place than they have in the list."""
+    place_of = {kind: place for place, kind in enumerate(own.values())}
+    name_of = {kind: name for name, kind in (*TRANSFORMS.items(), *own.items())}
+
+    def place(entry: Entry) -> Tuple[int, int]:
+        if isinstance(entry, DatasetTransform):
+            return (2, 0) if entry.is_last else (0, place_of[type(entry)])
+        return 1, 0
+
+    for number, (first, second) in enumerate(zip(entries, entries[1:])):
+        names = [name_of.get(type(entry), type(entry).__name__) for entry in (first, second)]
+        if place(first) > place(second):
+            when = "when samples are mixed, after all others" if place(first)[0] == 2 else "while an image is read"
+            raise ConfigError(
+                f"{PATH}.{number + 1}: {names[1]} cannot come after {names[0]}, as "
+                f"{names[0] if place(first)[0] == 2 else names[1]} is carried out {when}. Change their order."
+            )
+    kinds = [type(entry) for entry in entries if isinstance(entry, DatasetTransform)]
+    for kind in kinds:
+        if kinds.count(kind) > 1:
+            raise ConfigError(f"{PATH}: {name_of[kind]} is given more than once. Give it once.")
+
+
+def _where(path: str) -> str:
+    return "docs/data/images.md lists transforms and their settings"
+
+
+class Annotations:
+    """Rules by which annotations follow their image. This base class has labels of the whole image, which do not
+    change."""
+
+    def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
+        """The annotations of one sample after a map.
+
+        Args:
+            label: of the sample, as its source gives it.
+            step: the map. The result has the shape of `label`.
+
+        Raises:
+            LoaderError: they cannot follow.
+        """
+        if np.ndim(label) >= 2:
+            raise LoaderError(
+                "A geometric transform of dataset.augment.transforms moves an image whose target is an array, and its "
+                "dataset does not say how that follows.",
+                "Leave the transform out, or override `annotations` of the dataset's class.",
+            )
+        return label
+
+
+@dataclass(frozen=True)
+class TransformChain:
+    """The transforms of training images, applied to batches as sources give them.
+
+    Attributes:
+        transforms: in order.
+        annotations: how labels follow.
+    """
+
+    transforms: Tuple[Transform, ...] = ()
+    annotations: Annotations = field(default_factory=Annotations)
+
+    def apply(
+        self, image_BCHW: np.ndarray, label_B: np.ndarray, index_B: np.ndarray, fill_C: np.ndarray, *, seed: int,
+        epoch: int,
+    ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Changed images and their labels, of the same shapes and types.
+
+        Args:
+            image_BCHW: uint8, or float32 from 0 to 255.
+            label_B: (B, ...), of any kind that the annotations know.
+            index_B: of the samples.
+            fill_C: colour of what is not part of an image.
+            seed: of the run.
+            epoch: counts from 0.
+        """
+        if not self.transforms:
+            return image_BCHW, label_B
+        size = image_BCHW.shape[2:]
+        images, labels = [], []
+        keys_TB = [RandomStream.keys(seed, epoch, index_B, place) for place in range(len(self.transforms))]
+        for image_CHW, label, keys_T in zip(image_BCHW, label_B, zip(*keys_TB)):
+            image = LazyImage(image_CHW, fill_C)
+            for transform, key in zip(self.transforms, keys_T):
+                draw = RandomStream(key)
+                if draw.chance(transform.share):
+                    image = self._call(transform, image, draw)
+            image = resized(image, (size[0], size[1])).drawn()
+            for step in image.steps:
+                label = self.annotations.follow(label, step)
+            images.append(image.pixels)
+            labels.append(label)
+        return np.stack(images), np.stack(labels)
+
+    @staticmethod
+    def _call(transform: Transform, image: LazyImage, draw: RandomStream) -> LazyImage:
+        try:
+            made = transform(image, draw)
+        except ValueError as error:
+            raise ConfigError(f"{PATH}: {name_of(type(transform))}: {error}.") from error
+        if not isinstance(made, LazyImage):
+            raise ConfigError(
+                f"{PATH}: {name_of(type(transform))} returned {type(made).__name__}: a transform returns what "
+                "image.with_pixels or image.moved gives."
+            )
+        return made

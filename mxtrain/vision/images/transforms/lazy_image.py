@@ -1,0 +1,137 @@
+"""An image under way through a list of transforms.
+
+Geometric transforms that follow each other are composed and drawn once, and the annotations of the sample go through
+the same maps.
+
+Legend: C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+import numpy as np
+
+from mxtrain.vision.images.affine import IDENTITY_23, composed, determinant, warp
+
+
+@dataclass(frozen=True)
+class GeometryStep:
+    """A map that was drawn. Whatever an image is annotated with moves by these.
+
+    Attributes:
+        matrix_23: from the image before to the image after it; see `images.affine`.
+        size: (height, width) of the image after it.
+    """
+
+    matrix_23: np.ndarray
+    size: Tuple[int, int]
+
+    @property
+    def is_mirrored(self) -> bool:
+        """True if left and right have changed places."""
+        return determinant(self.matrix_23) < 0
+
+
+class LazyImage:
+    """An image that is drawn when its pixels are asked for. Its methods return a new one.
+
+    Attributes:
+        fill_C: the colour of what is not part of the image, white is 255.
+        steps: the maps that were drawn so far.
+    """
+
+    def __init__(self, image_CHW: np.ndarray, fill_C: np.ndarray) -> None:
+        """Args: image_CHW: uint8, or float32 from 0 to 255; fill_C: see above."""
+        self._drawn_CHW, self.fill_C = image_CHW, fill_C
+        self._pending_23 = IDENTITY_23
+        self._size: Tuple[int, int] = (image_CHW.shape[1], image_CHW.shape[2])
+        self.steps: Tuple[GeometryStep, ...] = ()
+
+    @property
+    def channels(self) -> int:
+        """1 grey, 3 colour."""
+        return len(self._drawn_CHW)
+
+    @property
+    def height(self) -> int:
+        """In pixels."""
+        return self._size[0]
+
+    @property
+    def width(self) -> int:
+        """In pixels."""
+        return self._size[1]
+
+    @property
+    def pixels(self) -> np.ndarray:
+        """(C, H, W), uint8, or float32 from 0 to 255. Do not write to it."""
+        return self.drawn()._drawn_CHW
+
+    def drawn(self) -> LazyImage:
+        """The same image with no map left to be drawn."""
+        if self._pending_23 is IDENTITY_23:
+            return self
+        made = copy.copy(self)
+        made._drawn_CHW = warp(self._drawn_CHW, self._pending_23, self._size, self.fill_C)
+        made._pending_23 = IDENTITY_23
+        made.steps = (*self.steps, GeometryStep(self._pending_23, self._size))
+        return made
+
+    def moved(self, matrix_23: np.ndarray, size: Optional[Tuple[int, int]] = None) -> LazyImage:
+        """The image after an affine map; boxes, masks and key points follow.
+
+        Args:
+            matrix_23: takes (x, y) of this image to (x, y) of the result; pixel i reaches from i to i + 1.
+            size: (height, width) of the result; None = as it is.
+
+        Raises:
+            ValueError: the matrix has another shape, is not finite, or maps the image to a line or a point.
+        """
+        made = copy.copy(self)
+        made._pending_23 = composed(_checked_matrix(matrix_23), self._pending_23)
+        made._size = self._size if size is None else (int(size[0]), int(size[1]))
+        return made
+
+    def with_pixels(self, image_CHW: np.ndarray) -> LazyImage:
+        """The image in other colours; annotations stay where they are.
+
+        Args:
+            image_CHW: from 0 to 255, as large as this image. It is cut off at black and white, and gets its type.
+
+        Raises:
+            ValueError: it has another shape, or holds NaN or infinite values.
+        """
+        made = copy.copy(self.drawn())
+        before_CHW = made._drawn_CHW
+        if image_CHW.shape != before_CHW.shape:
+            raise ValueError(
+                f"with_pixels was given an array of {image_CHW.shape}, and the image has {before_CHW.shape} (channels, "
+                "height, width). `moved` changes its size"
+            )
+        if image_CHW.dtype != np.uint8 or before_CHW.dtype != np.uint8:
+            if not np.isfinite(image_CHW).all():  # as uint8 NaN would be black, silently
+                raise ValueError("with_pixels was given NaN or infinite values: pixels are numbers from 0 to 255")
+            image_CHW = np.clip(image_CHW, 0, 255)
+            image_CHW = np.rint(image_CHW) if before_CHW.dtype == np.uint8 else image_CHW
+        made._drawn_CHW = image_CHW.astype(before_CHW.dtype, copy=False)
+        return made
+
+
+def _checked_matrix(matrix: np.ndarray) -> np.ndarray:
+    """A user's affine map as (2, 3); the last row of a (3, 3) matrix must be [0, 0, 1]. Raises: ValueError."""
+    matrix_23 = np.asarray(matrix, np.float64)
+    if matrix_23.shape == (3, 3) and matrix_23[2].tolist() == [0, 0, 1]:
+        matrix_23 = matrix_23[:2]
+    if matrix_23.shape != (2, 3):
+        raise ValueError(
+            f"moved was given a matrix of {matrix_23.shape}: write an affine map as (2, 3), or as (3, 3) with the last "
+            "row [0, 0, 1]"
+        )
+    if not np.isfinite(matrix_23).all():
+        raise ValueError(f"moved was given a matrix with NaN or infinite values: {matrix_23.tolist()}")
+    if determinant(matrix_23) == 0:
+        raise ValueError(f"moved was given a matrix that maps the image to a line or a point: {matrix_23.tolist()}")
+    return matrix_23

@@ -1,0 +1,47 @@
+"""Chooses the size that images enter a network with from the sizes of the files, for `image_size=auto`."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from typing import TYPE_CHECKING, Callable
+
+import numpy as np
+
+from mxtrain.vision.images.decoding import EncodedImages, spread
+from mxtrain.vision.images.pixels import ImageReader
+
+if TYPE_CHECKING:
+    from mxtrain.types import Shape
+
+log = logging.getLogger(__name__)
+
+MULTIPLE = 32
+"""Sides are multiples of it: most networks halve an image five times."""
+
+
+def typical_side(encoded: EncodedImages, largest: int, side_of: Callable[[Shape], int]) -> int:
+    """The median side of some images, from the first to the last, rounded up to a multiple of `MULTIPLE`.
+
+    Args:
+        encoded: the training images. Those that cannot be read are left out: reading them says why.
+        largest: result at most; also the result where none can be read.
+        side_of: (height, width) -> the side that counts: `min` or `max`.
+
+    Returns:
+        Pixels.
+    """
+    sides = []
+    for index in spread(np.arange(len(encoded))).tolist() if len(encoded) else ():
+        try:
+            width, height = ImageReader(encoded.read(index)[0]).size
+        except Exception:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
+            continue
+        sides.append(side_of((height, width)))
+    if not sides:
+        return largest
+    median = statistics.median_high(sides)
+    side = min(-(-median // MULTIPLE) * MULTIPLE, largest)
+    which = "shorter" if side_of is min else "longer"
+    log.info("dataset.image_size=%d: %d px is the median %s side of %d images (auto)", side, median, which, len(sides))
+    return side

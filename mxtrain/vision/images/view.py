@@ -1,0 +1,111 @@
+"""View of an image: the visible part, its placement, and mirroring.
+
+Whatever belongs to an image moves by the same `View`: its pixels, its boxes, and masks and points where there are any.
+
+Legend: C channels, H height, W width, M boxes of an image, D columns of `boxes.Column`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.vision.detection.boxes import Column, visible_parts
+
+Window = Tuple[float, float, float, float]
+"""Left, top, right, bottom in pixels of an image; may reach beyond it."""
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """Whole pixels of what enters the network."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class View:
+    """A part of an image and where it goes.
+
+    Attributes:
+        source: what is seen of the image, inside of it.
+        place: where that is drawn.
+        is_flipped: mirrored left-right, within `place`.
+    """
+
+    source: Window
+    place: Rectangle
+    is_flipped: bool = False
+
+    @classmethod
+    def of(cls, window: Window, size: Sequence[float], frame: Rectangle, is_flipped: bool = False) -> View:
+        """A window that fills a frame, which is empty where the window reaches beyond the image.
+
+        Args:
+            window: has at least a pixel in common with the image.
+            size: (width, height) of the image.
+            frame: what it fills.
+            is_flipped: whether all of the frame is mirrored.
+        """
+        begins, ends, places, lengths = [], [], [], []
+        for low, high, length, start, room in (
+            (window[0], window[2], size[0], frame.left, frame.width),
+            (window[1], window[3], size[1], frame.top, frame.height),
+        ):
+            begin, end = max(low, 0.0), min(high, float(length))
+            scale = room / (high - low)
+            first = min(max(round((begin - low) * scale), 0), room - 1)
+            last = min(max(round((end - low) * scale), first + 1), room)
+            begins.append(begin)
+            ends.append(end)
+            places.append(start + first)
+            lengths.append(last - first)
+        if is_flipped:
+            places[0] = 2 * frame.left + frame.width - places[0] - lengths[0]
+        return cls((begins[0], begins[1], ends[0], ends[1]), Rectangle(*places, *lengths), is_flipped)
+
+    @property
+    def scale(self) -> Tuple[float, float]:
+        """Pixels that enter the network of one of the image's, x and y."""
+        left, top, right, bottom = self.source
+        return self.place.width / (right - left), self.place.height / (bottom - top)
+
+    def boxes(self, box_MD: np.ndarray, min_visible: float) -> np.ndarray:
+        """The boxes that are seen, in pixels of what enters the network: the visible part of each.
+
+        Args:
+            box_MD: of the image.
+            min_visible: the least visible share of a box. Its centre must be visible, too; of a region of many objects
+                any part may be.
+        """
+        low_2, high_2 = np.array(self.source[:2]), np.array(self.source[2:])
+        kept_M, begin_M2, end_M2, visible_M = visible_parts(box_MD, low_2, high_2, min_visible)
+        moved_MD = box_MD[kept_M].copy()
+        scale_2, place_2 = np.array(self.scale), np.array([self.place.left, self.place.top])
+        begin_M2, end_M2 = (place_2 + (edge_M2[kept_M] - low_2) * scale_2 for edge_M2 in (begin_M2, end_M2))
+        if self.is_flipped:
+            mirror = 2 * self.place.left + self.place.width
+            begin_M2[:, 0], end_M2[:, 0] = mirror - end_M2[:, 0], mirror - begin_M2[:, 0]
+        moved_MD[:, :2], moved_MD[:, 2:4] = begin_M2, end_M2
+        moved_MD[:, Column.AREA] *= visible_M[kept_M] * scale_2.prod()
+        return moved_MD
+
+    def back(self, edge_M4: np.ndarray) -> np.ndarray:
+        """Boxes in what enters the network, in pixels of the image: the inverse of `boxes`."""
+        begin_M2, end_M2 = edge_M4[:, :2].copy(), edge_M4[:, 2:].copy()
+        if self.is_flipped:
+            mirror = 2 * self.place.left + self.place.width
+            begin_M2[:, 0], end_M2[:, 0] = mirror - edge_M4[:, 2], mirror - edge_M4[:, 0]
+        low_2, place_2 = np.array(self.source[:2]), np.array([self.place.left, self.place.top])
+        return np.concatenate([(one - place_2) / np.array(self.scale) + low_2 for one in (begin_M2, end_M2)], axis=1)
+
+    def put(self, part_CHW: np.ndarray, image_CHW: np.ndarray) -> None:
+        """Draws what is seen, already as large as `place`, into what enters the network."""
+        rows = slice(self.place.top, self.place.top + self.place.height)
+        columns = slice(self.place.left, self.place.left + self.place.width)
+        image_CHW[:, rows, columns] = part_CHW[..., ::-1] if self.is_flipped else part_CHW

@@ -1,0 +1,52 @@
+"""Windows of radiology: which values of a grey image become black, which white, and what lies between.
+
+Source: DICOM PS3.3, C.11.2.1.2 (LINEAR), C.11.2.1.3.1 (SIGMOID) and C.11.2.1.3.2 (LINEAR_EXACT).
+Legend: H height, W width.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict
+
+import numpy as np
+
+from mxtrain.vision.images.settings import Window
+
+WHITE = 255.0
+
+
+def linear(value_HW: np.ndarray, centre: float, width: float) -> np.ndarray:
+    """The window of files that name no function: `width` whole numbers around `centre` - 0.5, from 0 to 255."""
+    if width < 1:
+        raise ValueError("a window with the function LINEAR is at least 1 wide")
+    if width == 1:  # the formula's limit: a threshold
+        return np.where(value_HW > centre - 0.5, WHITE, 0.0)
+    return _ramp((value_HW - (centre - 0.5)) / (width - 1))
+
+
+def linear_exact(value_HW: np.ndarray, centre: float, width: float) -> np.ndarray:
+    """From `centre` - `width` / 2, black, to `centre` + `width` / 2, white."""
+    return _ramp((value_HW - centre) / width)
+
+
+def sigmoid(value_HW: np.ndarray, centre: float, width: float) -> np.ndarray:
+    """An S-shaped curve that has the slope of the linear window at its centre."""
+    # 1 / (1 + exp(-4 x)), as a function that overflows for no x.
+    return (np.tanh(2.0 * (value_HW - centre) / width) + 1.0) * (WHITE / 2)
+
+
+def _ramp(share_HW: np.ndarray) -> np.ndarray:
+    """-0.5 black and less, 0.5 white and more."""
+    return np.clip(share_HW + 0.5, 0.0, 1.0) * WHITE
+
+
+def require_grey(kind: str, window: Window) -> None:
+    """Raises: ValueError: a window was chosen for an image in colour, e.g. of the kind RGB."""
+    if not isinstance(window, str):
+        raise ValueError(f"it is in colour ({kind}), and dataset.window={list(window)} is for grey: leave it out")
+
+
+FUNCTIONS: Dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
+    "LINEAR": linear, "LINEAR_EXACT": linear_exact, "SIGMOID": sigmoid,
+}  # fmt: skip
+"""By the names that DICOM files give them."""

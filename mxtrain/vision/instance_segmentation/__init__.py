@@ -1,0 +1,1 @@
+"""A mask for every object in an image."""

@@ -1,0 +1,169 @@
+"""Reads images with the boxes and masks of the objects in them.
+
+Legend: B batch, M objects of an image, D columns of `boxes.Column`, S squares along a side of a mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, List, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.checks import Checked, Checks
+from mxtrain.data.checking.problems import Problem, problem_of
+from mxtrain.errors import LoaderError
+from mxtrain.vision.detection.box_augment import BoxAugment
+from mxtrain.vision.detection.box_faults import cut
+from mxtrain.vision.detection.boxed_files import BoxedSplit
+from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, is_trained_on
+from mxtrain.vision.images.image_checks import BoxedChecks
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.view import View
+from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, codes_of, facts, with_masks
+from mxtrain.vision.instance_segmentation.outlines import Outline
+
+
+class Outlines(Protocol):
+    """The masks of all objects of a split, wherever they stand."""
+
+    @property
+    def are_in_areas(self) -> bool:
+        """True if the areas in the table of boxes are those of the masks."""
+
+    def read(self, picture: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
+        """The masks of some objects of an image.
+
+        Args:
+            picture: its number in the split.
+            number_M: which of its rows in the table of boxes.
+            size: (height, width) of the image.
+
+        Raises:
+            LoaderError: one cannot be read, or does not fit the image.
+        """
+
+    def problems(self, picture: int, count: int, size: Tuple[int, int]) -> List[Problem]:
+        """Returns the problems of the masks of an image with `count` objects that were not reported before."""
+
+
+@dataclass(frozen=True)
+class InstanceSplit(BoxedSplit):
+    """The images of a split as they were found, with masks.
+
+    Attributes:
+        outlines: of the boxes in the table.
+    """
+
+    outlines: Outlines
+
+    def open(
+        self, decoding: Decoding, mean: Sequence[float], augment: BoxAugment, mends: bool, class_names: Sequence[str]
+    ) -> BoxedPictures:
+        """See `BoxedSplit.open`."""
+        return InstancePictures(
+            self.outlines, self.encoded, self.table, decoding, mean, augment, mends=mends, class_names=class_names
+        )
+
+
+class InstancePictures(BoxedPictures):
+    """Images, boxes and masks, as `Source`. Objects are rows as `mask_rows` says; facts those of `mask_rows.facts`.
+
+    The mask of an object is taken of what is seen of its box, from where it stands: it moves with the image as exactly
+    as the box does, and costs no memory before it is needed.
+    """
+
+    def __init__(self, outlines: Outlines, *arguments: Any, **options: Any) -> None:
+        """Describe what comes out; nothing is read yet.
+
+        Args:
+            outlines: The masks.
+            arguments: Of `BoxedPictures`.
+            options: Likewise.
+        """
+        super().__init__(*arguments, **options)
+        self._outlines = outlines
+
+    def fetch(
+        self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """See `BoxedPictures.fetch`."""
+        image_BCHW, row_BMR, fitted_B4 = super().fetch(index_B, seed=seed, epoch=epoch, train=train)
+        codes: List[Sequence[bytes]] = [()] * len(index_B)
+        for place, (index, (height, width, *_)) in enumerate(zip(index_B.tolist(), fitted_B4.tolist())):
+            if train:
+                continue
+            masks = self._whole_masks(index, height, width)
+            codes[place] = codes_of(masks)
+            if not self._outlines.are_in_areas:
+                row_BMR[place, : len(masks), Column.AREA] = [np.count_nonzero(mask_hw) for mask_hw in masks]
+        return image_BCHW, row_BMR, facts(fitted_B4, codes)
+
+    def blank(self) -> Tuple[np.ndarray, ...]:
+        """See `BoxedPictures.blank`."""
+        *arrays, fitted_14 = super().blank()
+        return (*arrays, facts(fitted_14, [()]))
+
+    def checks(self) -> Checks:
+        """See `BoxedPictures.checks`."""
+        return InstanceChecks(self)
+
+    def rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
+        """The boxes of an image and the number of each in it, (M, D + 1)."""
+        row_MD = super().rows(index, size)
+        return np.column_stack([row_MD, np.arange(len(row_MD))])
+
+    def masks(self, index: int) -> List[np.ndarray]:
+        """The masks of an image in its own pixels, (h, w) each, in the order of `boxes`."""
+        width, height = self.open(index).size
+        return self._whole_masks(index, height, width)
+
+    def _whole_masks(self, index: int, height: int, width: int) -> List[np.ndarray]:
+        row_MD = cut(self.rows(index, (width, height)), width, height)
+        size = (height, width)
+        return [outline.in_picture(size) for outline in self._read(index, row_MD, size)]
+
+    def _read(self, index: int, row_MD: np.ndarray, size: Tuple[int, int]) -> List[Outline]:
+        return self._outlines.read(int(self._number_N[index]), row_MD[:, -1].astype(int).tolist(), size)
+
+    def things(
+        self, index: int, size: Tuple[int, int], view: View, moved_MD: np.ndarray, *, is_whole: bool
+    ) -> np.ndarray:  # fmt: skip
+        """See `BoxedPictures.things`; an object without a visible pixel is left out. Masks of crowds stay empty: these
+        are not trained on."""
+        mask_MSS = np.zeros((len(moved_MD), TRUE_SIDE, TRUE_SIDE), bool)
+        is_thing_M = is_trained_on(moved_MD)
+        outlines = self._read(index, moved_MD[is_thing_M], size[::-1])
+        for row, outline, edges in zip(np.flatnonzero(is_thing_M), outlines, view.back(moved_MD[is_thing_M, :4])):
+            mask_SS = outline.seen(tuple(edges.tolist()), TRUE_SIDE)
+            mask_MSS[row] = mask_SS[:, ::-1] if view.is_flipped else mask_SS
+        stays_M = is_whole | ~is_thing_M | mask_MSS.any(axis=(1, 2))
+        return with_masks(moved_MD[stays_M, :NUM_COLUMNS], mask_MSS[stays_M])
+
+    def mask_problems(self, index: int, size: Tuple[int, int]) -> List[Problem]:
+        """Returns the problems of the masks of an image of that (width, height)."""
+        number, count = int(self._number_N[index]), len(self.rows(index, size))
+        problems = self._outlines.problems(number, count, size[::-1])
+        if not problems:
+            try:
+                self._outlines.read(number, range(count), size[::-1])
+            except LoaderError as error:
+                problems = [problem_of(error, self.place(index))]
+        return problems
+
+
+class InstanceChecks(BoxedChecks):
+    """Checks of images, boxes and masks."""
+
+    _source: InstancePictures
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        found = super().check(index)
+        try:
+            size = self._source.open(index).size
+        except LoaderError:
+            return found  # it was said
+        problems = [*found.problems, *self._source.mask_problems(index, size)]
+        return Checked(problems, found.digest, found.classes)

@@ -1,0 +1,149 @@
+"""Masks of objects as small images of what is inside their boxes, and in their images.
+
+A true mask is `TRUE_SIDE` squares high and wide, whatever the size of the box: a row of `boxes.Column` with these
+squares behind it. A network's are `FOUND_SIDE` squares high and wide, or as many as it has.
+
+Legend: M boxes of an image, D columns of `boxes.Column`, N detections, S squares along a side, h, w of an image.
+"""
+
+from __future__ import annotations
+
+from typing import List, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.vision.detection.boxes import NUM_COLUMNS, BoxAnnotations, is_trained_on
+from mxtrain.vision.images.affine import inverse, moved
+from mxtrain.vision.images.transforms.lazy_image import GeometryStep
+
+TRUE_SIDE = 56
+FOUND_SIDE = 28
+TRUE_COLUMNS = NUM_COLUMNS + TRUE_SIDE**2
+"""Of the row of an object."""
+FOUND_COLUMNS = 8
+"""Of a prediction, before its mask: class, score, left, top, right, bottom, height and width of the image."""
+FACTS = 5
+"""Of `Batch.meta`: those of `boxes.ResizeTransform`, and the masks of the sample's objects as COCO's run-length codes;
+none in training."""
+
+
+def with_masks(box_MD: np.ndarray, mask_MSS: np.ndarray) -> np.ndarray:
+    """Rows of objects, (M, D + S * S)."""
+    _, height, width = mask_MSS.shape
+    return np.concatenate([box_MD, mask_MSS.reshape(-1, height * width)], axis=1)
+
+
+class InstanceAnnotations(BoxAnnotations):
+    """Boxes with masks. A mask is looked up square by square where it was before; where an image is turned or sheared,
+    the box is that of the moved mask, not of its box's corners."""
+
+    def moved(self, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
+        """See `BoxAnnotations.moved`."""
+        made_MD = super().moved(row_MD, step)
+        if (step.matrix_23[:, :2] * (1 - np.eye(2)) == 0).all():
+            return made_MD
+        for row_D, made_D in zip(row_MD, made_MD):
+            line_N, column_N = np.nonzero(_mask(row_D))
+            if len(line_N):
+                begin_2, side_2 = row_D[:2], (row_D[2:4] - row_D[:2]) / TRUE_SIDE
+                shares_N2 = [np.column_stack([column_N + x, line_N + y]) for y in (0, 1) for x in (0, 1)]
+                place_N2 = moved(begin_2 + np.concatenate(shares_N2) * side_2, step.matrix_23)
+                made_D[:2], made_D[2:4] = place_N2.min(axis=0), place_N2.max(axis=0)
+        return made_MD
+
+    def cut(self, moved_MD: np.ndarray, row_MD: np.ndarray, step: GeometryStep) -> np.ndarray:
+        """See `BoxAnnotations.cut`; objects of which no square is left are left out. Masks of crowds are empty."""
+        back_23 = inverse(step.matrix_23)
+        middle_S = (np.arange(TRUE_SIDE) + 0.5) / TRUE_SIDE
+        share_SS2 = np.stack(np.meshgrid(middle_S, middle_S), axis=-1)
+        for row_D, made_D in zip(row_MD, moved_MD):
+            place_SS2 = moved(made_D[:2] + share_SS2 * (made_D[2:4] - made_D[:2]), back_23)
+            square_SS2 = (place_SS2 - row_D[:2]) / (row_D[2:4] - row_D[:2]) * TRUE_SIDE
+            at_SS2 = np.floor(square_SS2).astype(np.int64)
+            is_inside_SS = ((at_SS2 >= 0) & (at_SS2 < TRUE_SIDE)).all(axis=-1)
+            at_SS2 = at_SS2.clip(0, TRUE_SIDE - 1)
+            made_D[NUM_COLUMNS:] = (_mask(row_D)[at_SS2[..., 1], at_SS2[..., 0]] & is_inside_SS).ravel()
+        stays_M = moved_MD[:, NUM_COLUMNS:].any(axis=1) | ~is_trained_on(moved_MD)
+        return moved_MD[stays_M]
+
+
+def _mask(row_D: np.ndarray) -> np.ndarray:
+    return row_D[NUM_COLUMNS:].reshape(TRUE_SIDE, TRUE_SIDE) > 0
+
+
+def facts(fitted_B4: np.ndarray, codes_B: Sequence[Sequence[bytes]]) -> np.ndarray:
+    """`Batch.meta`, (B, FACTS).
+
+    Args:
+        fitted_B4: rows of `ResizeTransform`.
+        codes_B: of the masks of each sample's objects, in the order of their rows.
+    """
+    fact_BF = np.empty((len(fitted_B4), FACTS), object)
+    fact_BF[:, : FACTS - 1] = fitted_B4
+    for row, codes in enumerate(codes_B):
+        fact_BF[row, -1] = tuple(codes)
+    return fact_BF
+
+
+def in_picture(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -> List[np.ndarray]:
+    """The masks of objects of an image, (h, w) each, 0 or 1, by linear interpolation between the middles of squares.
+
+    Args:
+        mask_NSS: of their boxes, from 0 to 1.
+        edge_N4: left, top, right, bottom of the boxes.
+        size: (height, width) of the image.
+    """
+    side = mask_NSS.shape[1]
+    weight_NhS, weight_NwS = (_weights(edge_N4[:, [at, at + 2]], size[1 - at], side) for at in (1, 0))
+    found = []
+    for mask_SS, weight_hS, weight_wS in zip(mask_NSS.astype(np.float32), weight_NhS, weight_NwS):
+        lines, columns = (np.flatnonzero(weight_LS.any(axis=1)) for weight_LS in (weight_hS, weight_wS))
+        mask_hw = np.zeros(size, np.uint8)
+        if len(lines) and len(columns):
+            part = slice(lines[0], lines[-1] + 1), slice(columns[0], columns[-1] + 1)
+            mask_hw[part] = weight_hS[part[0]] @ mask_SS @ weight_wS[part[1]].T >= 0.5
+        found.append(mask_hw)
+    return found
+
+
+def _weights(edge_N2: np.ndarray, length: int, side: int) -> np.ndarray:
+    """Returns the weights of squares in each line of an image, (N, length, S): 0 if the middle of the line is outside
+    of the box.
+
+    Args:
+        edge_N2: where each box begins and ends.
+        length: lines of the image.
+        side: S.
+    """
+    middle_L, square_S = np.arange(length, dtype=np.float32) + 0.5, np.arange(side, dtype=np.float32)
+    begin_N1, end_N1 = (edge_N2[:, at, None].astype(np.float32) for at in (0, 1))
+    at_NL = (middle_L - begin_N1) * (side / np.maximum(end_N1 - begin_N1, 1e-6)) - 0.5
+    weight_NLS = np.maximum(0, 1 - np.abs(at_NL.clip(0, side - 1)[..., None] - square_S))
+    weight_NLS[(middle_L < begin_N1) | (middle_L >= end_N1)] = 0
+    return weight_NLS
+
+
+def found_masks(found_NR: np.ndarray) -> List[np.ndarray]:
+    """The masks (h, w) of an image's predictions."""
+    if not len(found_NR):
+        return []
+    side = round((found_NR.shape[1] - FOUND_COLUMNS) ** 0.5)
+    mask_NSS = found_NR[:, FOUND_COLUMNS:].reshape(-1, side, side)
+    return in_picture(mask_NSS, found_NR[:, 2:6], (int(found_NR[0, 6]), int(found_NR[0, 7])))
+
+
+def codes_of(masks: Sequence[np.ndarray]) -> List[bytes]:
+    """Masks (h, w) of one image as COCO's codes: lengths of runs, column by column, as text."""
+    from pycocotools import mask as coco_mask
+
+    if not len(masks):
+        return []
+    stacked_Nwh = np.ascontiguousarray(np.stack([np.asarray(mask_hw, np.uint8).T for mask_hw in masks]))
+    return [bytes(one["counts"]) for one in coco_mask.encode(stacked_Nwh.T)]  # (h, w, N), column by column
+
+
+def mask_of(code: bytes, size: Sequence[int]) -> np.ndarray:
+    """The mask (h, w) of one of COCO's codes that `codes_of` made."""
+    from pycocotools import mask as coco_mask
+
+    return coco_mask.decode({"size": list(size), "counts": code})

@@ -1,0 +1,135 @@
+"""Average precision of masks of single objects, as COCO defines it.
+
+Legend: N detections, G objects, M rows, R rows that travel, W columns of these.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, List, Optional, Sequence, Tuple, Type
+
+import numpy as np
+
+from mxtrain.metric.host import Collected, HostPredictions
+from mxtrain.vision.detection.coco_ap import CocoResult, evaluate_masks
+from mxtrain.vision.detection.metrics import PICTURE, TRUE, CocoAP, CocoAR, CollectedBoxes, Overlap, true_boxes
+from mxtrain.vision.instance_segmentation.mask_rows import codes_of, found_masks
+
+CODES = 3
+"""The kind of rows that hold the masks of an image, after all others of it: true ones, then those of detections."""
+_BYTES = 6
+"""In a number: a float64 holds whole numbers of 53 bits exactly."""
+_BETWEEN = b" "
+"""No code of COCO's holds it."""
+
+
+class CollectedMasks(CollectedBoxes):
+    """Collects the values of `CollectedBoxes`, the size of each image, and the masks as COCO's run-length codes: a few
+    hundred bytes each, and exact."""
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        assert meta_B is not None
+        for index, found_NR, true_MR, meta in zip(index_B, prediction_B, target_B, meta_B):
+            found_NR = found_NR[found_NR[:, 0] >= 0]
+            self.add_masks(
+                int(index), (int(meta[0]), int(meta[1])), true_boxes(true_MR, meta), meta[-1], found_NR[:, :6],
+                codes_of(found_masks(found_NR)),
+            )  # fmt: skip
+
+    def add_masks(
+        self, index: int, size: Tuple[int, int], true_GD: np.ndarray, true_codes: Sequence[bytes],
+        found_N6: np.ndarray, found_codes: Sequence[bytes],
+    ) -> None:  # fmt: skip
+        """Notes an image.
+
+        Args:
+            index: of the sample in its split.
+            size: (height, width) of the image.
+            true_GD: as `boxes.Column` says.
+            true_codes: of their masks.
+            found_N6: class, score, edges.
+            found_codes: of their masks.
+        """
+        assert len(true_GD) == len(true_codes) and len(found_N6) == len(found_codes)
+        row_RW = self.rows_of(true_GD, found_N6)
+        row_RW[0, 1:3] = size
+        self.add(index, np.concatenate([row_RW, _packed([*true_codes, *found_codes], self.width)]))
+
+    def sizes(self) -> np.ndarray:
+        """Height and width of each image, (P, 2), in the order of `boxes`."""
+        rows = self.samples()
+        return rows[rows[:, 2] == PICTURE, 3:5].astype(np.int64)
+
+    def codes(self) -> Tuple[List[bytes], List[bytes]]:
+        """The masks of true boxes and of detections, in the order of `boxes`."""
+        rows = self.samples()
+        true: List[bytes] = []
+        found: List[bytes] = []
+        begins = np.flatnonzero(rows[:, 2] == PICTURE)
+        for begin, end in zip(begins, [*begins[1:], len(rows)]):
+            kind_R = rows[begin:end, 2]
+            codes = _unpacked(rows[begin:end][kind_R == CODES, 3:])
+            count = int((kind_R == TRUE).sum())
+            true += codes[:count]
+            found += codes[count:]
+        return true, found
+
+    def overlap(self) -> Overlap:
+        """Intersection over union of masks, by the numbers of detections and objects in `boxes`."""
+        from pycocotools import mask as coco_mask
+
+        picture_P, true_G8, found_N8 = self.boxes()
+        sizes = dict(zip(picture_P.tolist(), self.sizes().tolist()))
+        true, found = (
+            [{"size": sizes[int(row[0])], "counts": code} for row, code in zip(rows, codes)]
+            for rows, codes in zip((true_G8, found_N8), self.codes())
+        )
+        return lambda number, others: coco_mask.iou(
+            [found[number]], [true[other] for other in others.tolist()], [0] * len(others)
+        )[0]  # fmt: skip
+
+    def mask_coco(self) -> CocoResult:
+        """Returns the result of COCO's evaluation of masks; computed once for all metrics."""
+        if "masks" not in self._known:
+            picture_P, true_G8, found_N8 = self.boxes()
+            self._known["masks"] = evaluate_masks(picture_P, self.sizes(), true_G8, found_N8, *self.codes())
+        return self._known["masks"]  # type: ignore[return-value]
+
+
+def _packed(codes: Sequence[bytes], width: int) -> np.ndarray:
+    """Codes of masks as rows of numbers, (R, W)."""
+    text, in_row = _BETWEEN.join(codes), (width - 1) * _BYTES
+    count = -(-len(text) // in_row)
+    byte_RWB = np.frombuffer(text.ljust(count * in_row, b"\0"), np.uint8).reshape(count, width - 1, _BYTES)
+    number_RW = byte_RWB.astype(np.float64) @ 256.0 ** np.arange(_BYTES)
+    return np.column_stack([np.full(count, CODES), number_RW])
+
+
+def _unpacked(number_RW: np.ndarray) -> List[bytes]:
+    """The inverse of `_packed`, without the first column."""
+    byte_RWB = number_RW.astype(np.int64)[..., None] >> (8 * np.arange(_BYTES)) & 255
+    text = byte_RWB.astype(np.uint8).tobytes().rstrip(b"\0")
+    return text.split(_BETWEEN) if text else []
+
+
+class MaskAP(CocoAP):
+    """Average precision of masks as COCO's own tool (pycocotools) computes it: the mean over classes, and over
+    thresholds from 0.5 to 0.95 where no `iou` is given."""
+
+    collects: ClassVar[Type[Collected]] = CollectedMasks
+    tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+
+    @property
+    def signature(self) -> str:
+        return super().signature.replace("COCO,", "COCO masks,")
+
+    def result(self, collected: Collected) -> CocoResult:
+        """See `CocoAP.result`."""
+        assert isinstance(collected, CollectedMasks)
+        return collected.mask_coco()
+
+
+class MaskAR(CocoAR, MaskAP):
+    """Average recall of masks as COCO's own tool computes it: the mean over classes and thresholds of the highest
+    recall."""

@@ -1,0 +1,100 @@
+"""Mask R-CNN as a Gluon block: Faster R-CNN with a head that gives each object a mask. Imports MXNet and GluonCV.
+
+Blocks and parameters have the names of GluonCV's, so files can be exchanged.
+
+Source: He et al., "Mask R-CNN" (2017), figure 4.
+
+Legend: B batch, M true boxes of an image, D columns of `boxes.Column`, R regions, Q regions that masks are made of,
+K classes, C channels, S squares along a side of a mask.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Sequence, Tuple
+
+from mxtrain.engine.backend import gluon, mx
+from mxtrain.model.weights import ClassRows
+from mxtrain.vision.detection.box_arithmetic import REGION_IOU, columns_of, match_boxes, near, take_rows
+from mxtrain.vision.detection.boxes import Column
+from mxtrain.vision.detection.heads.regions import detections
+from mxtrain.vision.detection.networks.faster_rcnn import TwoStageNetwork
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.vision.detection.heads.suppression import Suppression
+    from mxtrain.vision.detection.networks.gluoncv_detectors import MaskParts
+
+nn = gluon.nn
+
+
+class MaskHead(gluon.HybridBlock):
+    """Maps features of regions (B Q, C, h, w) to mask logits of each class, (B Q, K, 2 h, 2 w).
+
+    Args:
+        num_classes: K.
+        parts: its layers.
+    """
+
+    def __init__(self, num_classes: int, parts: MaskParts, **kwargs):
+        super().__init__(**kwargs)
+        start = {"weight_initializer": mx.init.Xavier(rnd_type="gaussian", factor_type="out", magnitude=2)}
+        with self.name_scope():
+            finer = nn.Conv2DTranspose(parts.channels, 2, strides=2, **start)
+            if parts.convs:
+                self.deconv = nn.HybridSequential()
+                for _ in range(parts.convs):
+                    self.deconv.add(nn.Conv2D(parts.channels, 3, padding=1, **start), nn.Activation("relu"))
+                self.deconv.add(finer)
+            else:
+                self.deconv = finer
+            self.mask = nn.Conv2D(num_classes, 1, **start)
+
+    def hybrid_forward(self, F, x):
+        return self.mask(F.relu(self.deconv(x)))
+
+
+class MaskedTwoStageNetwork(TwoStageNetwork):
+    """Images (B, 3, H, W) to the outputs of `MaskedRegionCoding`: masks are those of what is detected, of which the
+    regions are looked at once more, and in training of those in the sample that hold an object.
+
+    Args:
+        masks: the layers of its further head.
+        suppression: which detections are kept.
+        args, kwargs: as of `TwoStageNetwork`.
+    """
+
+    def __init__(self, *args, masks: MaskParts, suppression: Suppression, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._suppression = suppression
+        with self.name_scope():
+            self.mask = MaskHead(self._num_classes, masks)
+        self.class_heads = {**self.class_heads, "mask.mask": ClassRows(1, 0)}
+
+    def _found(self, F: OperatorModule, maps: Sequence[Array], judged: Sequence[Array]) -> Tuple[Array, ...]:
+        """See `TwoStageNetwork`."""
+        found_BQ6 = F.BlockGrad(
+            detections(F, judged, self._num_classes, self._post_nms, self._settings.max_log_scale, self._suppression)
+        )
+        count = self._suppression.count(self._num_classes, self._post_nms)
+        seen = self._features_of(F, maps, near(F, columns_of(F, found_BQ6, 2, 6)), count)
+        return found_BQ6, self._masks(F, seen, found_BQ6, count)
+
+    def _learned(self, F: OperatorModule, seen: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
+        """See `TwoStageNetwork`."""
+        most = self._max_positives
+        region_BQ5 = F.slice_axis(region_BR5, axis=1, begin=0, end=most)
+        edge_BQ4, counts_BQ1 = columns_of(F, region_BQ5, 0, 4), columns_of(F, region_BQ5, 4, 5)
+        found = match_boxes(F, edge_BQ4, box_BMD)
+        class_BQ1 = columns_of(F, take_rows(F, box_BMD, found.place_BN), Column.CLASS, Column.CLASS + 1)
+        holds_BQ1 = counts_BQ1 * F.expand_dims(found.iou_BN >= REGION_IOU, axis=2)
+        found_BQ6 = F.BlockGrad(F.concat(class_BQ1, holds_BQ1, edge_BQ4, dim=2))
+        # (B R, C, h, w) -> (B, R, C, h, w) -> (B Q, C, h, w)
+        seen = F.slice_axis(F.reshape(seen, shape=(-4, -1, self._num_samples, -2)), axis=1, begin=0, end=most)
+        return found_BQ6, self._masks(F, F.reshape(seen, shape=(-3, -2)), found_BQ6, most)
+
+    def _masks(self, F: OperatorModule, seen: Array, found_BQ6: Array, count: int) -> Array:
+        """Masks of the class of each, before the sigmoid, (B, Q, S, S); of class -1 any."""
+        mask_TKSS = self.mask(seen)
+        class_T11 = F.reshape(F.relu(columns_of(F, found_BQ6, 0, 1)), shape=(-1, 1, 1))
+        class_TSS = F.broadcast_like(class_T11, mask_TKSS, lhs_axes=(1, 2), rhs_axes=(2, 3))
+        return F.reshape(F.pick(mask_TKSS, class_TSS, axis=1), shape=(-4, -1, count, -2))

@@ -1,0 +1,115 @@
+"""The mask of one object as a dataset has it: polygons, or one value a pixel of its image.
+
+Pixel i reaches from i to i + 1, and is part of a polygon where its middle is.
+
+Legend: K points of a polygon, S squares along a side, h, w of an image.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.vision.images.view import Window
+
+_MARGIN = 2.0
+"""Pixels around an image in which polygons stay as they are."""
+
+
+class Outline(Protocol):
+    """A mask of any form."""
+
+    def seen(self, window: Window, side: int) -> np.ndarray:
+        """Returns the squares of a side x side grid over a part of the image that belong to the object, bool.
+
+        Args:
+            window: of the image, in its pixels.
+            side: S.
+        """
+
+    def in_picture(self, size: Tuple[int, int]) -> np.ndarray:
+        """The mask as large as its image, (h, w), 0 or 1.
+
+        Args:
+            size: (height, width).
+        """
+
+
+class Polygons:
+    """Polygons, of which a pixel must be in one at least; each is filled where a line from outside crosses its edges
+    an odd number of times."""
+
+    def __init__(self, points: Sequence[np.ndarray]) -> None:
+        """Args: points: (K, 2) each, x and y."""
+        self._points = points
+
+    def extent(self) -> Tuple[float, float, float, float]:
+        """Left, top, right and bottom of the smallest box around all of them."""
+        point_K2 = np.concatenate(self._points)
+        return (*point_K2.min(axis=0).tolist(), *point_K2.max(axis=0).tolist())
+
+    def seen(self, window: Window, side: int) -> np.ndarray:
+        """See `Outline`."""
+        begin_2, end_2 = np.array(window[:2]), np.array(window[2:])
+        scale_2 = side / np.maximum(end_2 - begin_2, 1e-9)
+        found_SS = np.zeros((side, side), bool)
+        for point_K2 in self._points:
+            found_SS |= _filled((point_K2 - begin_2) * scale_2, side)
+        return found_SS
+
+    def in_picture(self, size: Tuple[int, int]) -> np.ndarray:
+        """See `Outline`; as COCO's own tool draws it."""
+        from pycocotools import mask as coco_mask
+
+        height, width = size
+        # It walks along every edge: those that lead far away from the image are cut off.
+        near = [point_K2.clip(-_MARGIN, [width + _MARGIN, height + _MARGIN]) for point_K2 in self._points]
+        codes = coco_mask.frPyObjects([point_K2.ravel().tolist() for point_K2 in near], height, width)
+        return coco_mask.decode(coco_mask.merge(codes))
+
+
+class Bitmap:
+    """One value for each pixel of the image."""
+
+    def __init__(self, mask_hw: np.ndarray) -> None:
+        """Args: mask_hw: what is not 0 is the object."""
+        self._mask_hw = mask_hw
+
+    def seen(self, window: Window, side: int) -> np.ndarray:
+        """See `Outline`: a square is the object's where half of what is seen in it is, or the pixel around its
+        middle."""
+        from PIL import Image
+
+        height, width = self._mask_hw.shape
+        left, top, right, bottom = (
+            min(max(edge, 0.0), float(most)) for edge, most in zip(window, (width, height, width, height))
+        )
+        image = Image.fromarray(self._mask_hw.astype(bool).astype(np.uint8) * 255)
+        seen = image.resize((side, side), Image.Resampling.BOX, box=(left, top, right, bottom))
+        return np.asarray(seen) >= 128
+
+    def in_picture(self, size: Tuple[int, int]) -> np.ndarray:
+        """See `Outline`."""
+        return (self._mask_hw != 0).astype(np.uint8)
+
+    def edges(self) -> Tuple[int, int, int, int]:
+        """Left, top, right, bottom of the smallest box around a mask that is not empty."""
+        rows, columns = (np.flatnonzero((self._mask_hw != 0).any(axis=axis)) for axis in (1, 0))
+        return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
+def _filled(point_K2: np.ndarray, side: int) -> np.ndarray:
+    """Returns the squares of a side x side grid with their centre in a polygon, (S, S)."""
+    x_K, y_K = point_K2.T
+    next_x_K, next_y_K = np.roll(x_K, -1), np.roll(y_K, -1)
+    middle_S = np.arange(side) + 0.5
+    # An edge owns its upper end, so that a corner on a line is crossed once or twice, as it should be.
+    crosses_KS = (y_K[:, None] <= middle_S) != (next_y_K[:, None] <= middle_S)
+    edge_E, line_E = np.nonzero(crosses_KS)
+    share_E = (middle_S[line_E] - y_K[edge_E]) / (next_y_K[edge_E] - y_K[edge_E])
+    x_E = x_K[edge_E] + share_E * (next_x_K[edge_E] - x_K[edge_E])
+    first_E = np.ceil(x_E - 0.5).clip(0, side).astype(np.int64)
+    count_SS = np.zeros((side, side + 1), np.int64)
+    np.add.at(count_SS, (line_E, first_E), 1)
+    return count_SS[:, :side].cumsum(axis=1) % 2 > 0

@@ -1,0 +1,107 @@
+"""Finding objects in images: a class, a score, a box and a mask for each.
+
+Legend: B batch, M boxes of an image, N detections, R columns of a row with a mask, S squares along a side of a mask.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Sequence
+
+from mxtrain.errors import ConfigError
+from mxtrain.task.report import Report
+from mxtrain.types import shapes_of
+from mxtrain.vision.detection.heads.base import InstanceDetector
+from mxtrain.vision.detection.task import Detection
+from mxtrain.vision.instance_segmentation.mask_arithmetic import cut_to
+from mxtrain.vision.instance_segmentation.mask_rows import codes_of, found_masks
+
+if TYPE_CHECKING:
+    from typing import Tuple
+
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Array, Json, JsonObject, OperatorModule
+    from mxtrain.data.base import Samples
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.types import Batch
+
+
+class InstanceSegmentation(Detection):
+    """Outputs that only a network's own coding can read, against boxes with masks (B, M, R), see `mask_rows`, and what
+    that coding makes of them.
+
+    Predictions are (N, 8 + S * S) for each image, highest score first: class, score, left, top, right, bottom, in its
+    own pixels; its height and width; and the mask inside the box, from 0 to 1. Rows of class -1 are none.
+    """
+
+    name: ClassVar[str] = "instance_segmentation"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("coco", "voc")
+    model_option: ClassVar[str] = "yolact"
+    loss_option: ClassVar[str] = "yolact"
+    metric_option: ClassVar[str] = "mask_ap50"
+    list_field: ClassVar[Tuple[str, str]] = ("found", "masks")
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        if not isinstance(description.model, InstanceDetector):
+            raise ConfigError(
+                "task=instance_segmentation: a network of your own has to say how its masks are read: a subclass of "
+                "mxtrain.vision.detection.heads.base.InstanceDetector."
+            )
+
+    def export_outputs(
+        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
+    ) -> Dict[str, Array]:  # fmt: skip
+        return {}  # masks are decoded outside of the graph
+
+    def build_decode(self, description: Description, signature: Signature) -> Decode:
+        from mxtrain.engine.backend import nd
+
+        boxes, (_, height, width) = super().build_decode(description, signature), shapes_of(signature.shape)[0]
+
+        def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+            found_BNR = boxes(outputs, batch)
+            assert not isinstance(found_BNR, (list, tuple))
+            sizes = [[height, width]] * len(found_BNR) if batch.meta is None else batch.meta[:, :2].tolist()
+            size_B12 = nd.array(sizes, ctx=found_BNR.context).reshape((-1, 1, 2))
+            size_BN2 = nd.broadcast_axis(size_B12, axis=1, size=found_BNR.shape[1])
+            box_BN6, mask_BNS = (
+                found_BNR.slice_axis(axis=2, begin=begin, end=end) for begin, end in ((0, 6), (6, None))
+            )
+            return nd.concat(box_BN6, size_BN2, mask_BNS, dim=2)
+
+        return decode
+
+    def cut_off(self, found_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
+        """See `Detection.cut_off`: of a mask there stays what is in the box that stays."""
+        from mxtrain.engine.backend import nd
+
+        mask_BNS = found_BNR.slice_axis(axis=2, begin=6, end=None)
+        side = round(mask_BNS.shape[2] ** 0.5)
+        mask_TSS = mask_BNS.reshape((-1, side, side))
+        edge_T4, inside_T4 = (edge.reshape((-1, 4)) for edge in (edge_BN4, inside_BN4))
+        cut_BNS = cut_to(nd, mask_TSS, edge_T4, inside_T4, mask_TSS).reshape(mask_BNS.shape)
+        # Of boxes that are inside anyway nothing is rounded.
+        is_cut_BN1 = (edge_BN4 - inside_BN4).abs().max(axis=2, keepdims=True) > 0
+        mask_BNS = nd.where(nd.broadcast_like(is_cut_BN1, mask_BNS), cut_BNS, mask_BNS)
+        return nd.concat(super().cut_off(found_BNR, edge_BN4, inside_BN4), mask_BNS, dim=2)
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """Returns the detections, highest score first: class, score, box, and the mask as COCO's run-length code."""
+        shown_NR = self.shown(prediction)
+        found: List[JsonObject] = super().row(signature, prediction, top_k)["found"]  # type: ignore[assignment]
+        size = [int(side) for side in prediction[0, 6:8]]
+        masks = [{"size": size, "counts": code.decode("ascii")} for code in codes_of(found_masks(shown_NR))]
+        return {"found": [{**one, "mask": mask} for one, mask in zip(found, masks)]}
+
+    def coco_place(self, one: JsonObject) -> JsonObject:
+        """See `Detection.coco_place`. No box: pycocotools would take its area for that of the mask."""
+        return {"segmentation": one["mask"]}
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.vision.instance_segmentation.report import InstanceReport
+
+        return InstanceReport(self, self.build_decode(description, signature), signature, source)

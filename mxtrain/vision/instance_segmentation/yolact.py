@@ -1,0 +1,40 @@
+"""A small network that finds objects by their centres, and puts their masks together of a few maps of the image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from mxtrain.types import Positive, Shape
+from mxtrain.vision.detection.heads.base import InstanceDetector
+from mxtrain.vision.detection.heads.prototypes import PrototypeCoding
+from mxtrain.vision.segmentation.fpn import PyramidModel
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+class Yolact(PyramidModel, InstanceDetector):
+    """The feature pyramid of `model=fpn` with the heads of `model=centernet_fpn`, a few maps of the whole image
+    (prototypes), and at each place how much of each of them is in the mask of the object there (coefficients).
+
+    Source: Bolya et al., "YOLACT: Real-time Instance Segmentation" (2019), section 3, with centres in the place of
+    anchors, and much smaller.
+    """
+
+    option: ClassVar[str] = "yolact"
+    loss_option: ClassVar[str] = "yolact"
+
+    prototypes: Positive = 8
+    """Maps of the image that masks are put together of."""
+    mask_stride: Literal[1, 2, 4] = 2
+    """Pixels of the image along the side of one of a prototype."""
+
+    def box_coding(self, num_classes: int, input_shape: Shape) -> PrototypeCoding:
+        """See `Detector.box_coding`."""
+        return PrototypeCoding(num_classes, input_shape, self.prototypes, self.mask_stride)
+
+    def build_pyramid(self, num_classes: int) -> gluon.HybridBlock:
+        """See `PyramidModel.build_pyramid`."""
+        from mxtrain.vision.detection.networks.fpn import PrototypePyramid
+
+        return PrototypePyramid(num_classes, self.channels, self.width, self.prototypes, self.mask_stride)

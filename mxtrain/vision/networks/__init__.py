@@ -1,0 +1,1 @@
+"""Parts of networks for images as Gluon blocks."""

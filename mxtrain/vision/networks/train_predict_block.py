@@ -1,0 +1,62 @@
+"""Networks that compute another graph in training than in prediction, over the same parameters. Imports MXNet.
+
+GluonCV's own ask autograd whether gradients are recorded, and a hybridized block keeps the graph of whichever came
+first. Here the number of inputs says which is meant: those of a sample alone ask for a prediction; what is only known
+in training, such as what is true, makes it the training form. So a form is traced, cut and computed like any network.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mxtrain.engine.backend import gluon
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule, Returned
+
+
+class TrainPredictBlock(gluon.HybridBlock):
+    """Base of such networks. `network(x)` predicts; `network(x, *known)` is what training computes.
+
+    Both forms return the same arrays, of which those of training may have other lengths.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        # Not an attribute of Gluon's: it would be a child, with the same parameters under other names.
+        object.__setattr__(self, "_prediction_form", _PredictionForm(self))
+
+    def predict_forward(self, F: OperatorModule, x: Array) -> Returned:
+        """Forward pass of prediction."""
+        raise NotImplementedError
+
+    def train_forward(self, F: OperatorModule, x: Array, *known: Array) -> Returned:
+        """Forward pass of training, from inputs and their annotations."""
+        raise NotImplementedError
+
+    def hybrid_forward(self, F, x, *known):
+        return self.train_forward(F, x, *known)
+
+    def forward(self, x, *known):
+        return super().forward(x, *known) if known else self._prediction_form(x)  # type: ignore[misc]  # Gluon has it
+
+    def hybridize(self, active=True, **flags):
+        self._prediction_form.hybridize(active, **flags)
+        super().hybridize(active, **flags)  # type: ignore[misc]
+
+    def _clear_cached_op(self):
+        super()._clear_cached_op()  # type: ignore[misc]
+        if hasattr(self, "_prediction_form"):
+            self._prediction_form._clear_cached_op()
+
+
+class _PredictionForm(gluon.HybridBlock):
+    """A block of its own, so that it has a cached graph of its own."""
+
+    def __init__(self, owner: TrainPredictBlock):
+        super().__init__(prefix=owner.prefix)
+        object.__setattr__(self, "_owner", owner)
+        self._children = owner._children  # the same, also those that are added later
+
+    def hybrid_forward(self, F, x):
+        return self._owner.predict_forward(F, x)

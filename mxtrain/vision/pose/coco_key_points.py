@@ -1,0 +1,275 @@
+"""COCO's layout with key points: images in folders, and a JSON file with the objects in them, each a sample.
+
+Legend: P images, R annotations, N objects, J key points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.base import BaseDataset, Samples, Splits
+from mxtrain.data.checking.problems import (
+    BOX_OUTSIDE,
+    NOT_A_NUMBER,
+    NOTHING_TO_LEARN,
+    STRICT,
+    DataPlace,
+    Findings,
+    NothingLeft,
+    Problem,
+)
+from mxtrain.data.loading.regular_files import composed
+from mxtrain.data.loading.sources import Subset
+from mxtrain.data.loading.splitting import refuse_empty
+from mxtrain.data.signature import Signature
+from mxtrain.errors import DataError
+from mxtrain.types import BatchSize, Positive, Shape
+from mxtrain.vision.detection.box_faults import TOLERANCE, are_shares, refuse_all
+from mxtrain.vision.detection.boxed_files import BoxedSplit
+from mxtrain.vision.detection.coco import Coco
+from mxtrain.vision.detection.coco_file import CocoContents
+from mxtrain.vision.images.json_elements import number_array
+from mxtrain.vision.images.settings import Decoding, as_window, window_setting
+from mxtrain.vision.pose.key_point_augment import KeyPointAugment
+from mxtrain.vision.pose.key_point_dataset import KeyPointDataset
+from mxtrain.vision.pose.key_point_pictures import KeyPointPictures, Things
+from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS, KeyPointSet, left_right_pairs
+from mxtrain.vision.pose.signature import KeyPointSplits
+
+MEND_POINTS = "Correct it, or type dataset.wrong_boxes=mend to take such key points for unmarked."
+OTHER_SIGMA = 0.05
+"""Of key points that are not COCO's of a person, where metrics are given no others: about the mean of those."""
+
+
+@dataclass(frozen=True)
+class KeyPointSplit(BoxedSplit):
+    """The objects of a split as they were found; `things` are in the images."""
+
+    things: Things
+    points: KeyPointSet
+    names: Sequence[str]
+
+
+class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are read
+    """Persons, or objects of another category with key points, in COCO's layout.
+
+    Key points that were not marked count nowhere, hidden ones do. Regions of many objects, and objects of which no key
+    point was marked, are no samples.
+    """
+
+    option: ClassVar[str] = "dataset=coco_key_points"
+    tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+
+    train_annotations: str = "annotations/person_keypoints_train2017.json"
+    val_annotations: Optional[str] = "annotations/person_keypoints_val2017.json"
+    augment: KeyPointAugment = KeyPointAugment()  # type: ignore[assignment]
+    largest_batch: ClassVar[int] = 32
+    batch_size: BatchSize = "auto"
+    """Samples per optimizer step, over all devices and workers together; auto = 32, or fewer where there are few
+    samples."""
+    eval_batch_size: Positive = 32
+
+    def for_task(self, name: str) -> BaseDataset:
+        """See `BaseDataset.for_task`."""
+        return self
+
+    @property
+    def leaves_out(self) -> bool:
+        """See `Coco.leaves_out`: those without key points."""
+        return True
+
+    def cut_shape(self) -> Shape:
+        """(C, H, W) of what enters the network."""
+        height, width = (256, 192) if self.image_size == "auto" else self.image_size
+        return (3 if self.channels == "auto" else self.channels, height, width)
+
+    def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
+        """See `BaseDataset.scaled`: parts have one size."""
+        return ()
+
+    def decoding(self) -> Decoding:
+        """Returns the decoding of files."""
+        return Decoding(self.cut_shape(), window=as_window(self.window))
+
+    def decoded_as(self, decoding: Decoding) -> CocoKeyPoints:
+        """See `Dataset.decoded_as`."""
+        window = window_setting(decoding.window)
+        return super().decoded_as(decoding).model_copy(update={"window": window})  # type: ignore[return-value]
+
+    def _choose_classes(self, contents: CocoContents) -> Tuple[List[str], List[int]]:
+        """The category whose objects are samples."""
+        names, ids = super()._choose_classes(contents)
+        chosen = [number for number, one in enumerate(ids) if one in contents.points]
+        if not chosen:
+            what = f"{' and '.join(names)} in" if self.classes else "no category of"
+            raise DataError(
+                f"{self.option}: {what} '{contents.path}' {'has no' if self.classes else 'has'} key points: a category "
+                'names them, as {"name": "person", "keypoints": ["nose", ...]}. Name another file with '
+                "dataset.train_annotations=FILE."
+            )
+        if len(chosen) > 1 or len(self.classes) > 1:
+            these = ", ".join(names[number] for number in chosen)
+            raise DataError(
+                f"{self.option}: '{contents.path}' has key points of {these}, and a network learns those of one. Type "
+                f"dataset.classes=[{names[chosen[0]]}]."
+            )
+        return [names[chosen[0]]], [ids[chosen[0]]]
+
+    def _split(
+        self, contents: CocoContents, folder: Path, setting: str, names: Sequence[str], findings: Findings
+    ) -> Optional[BoxedSplit]:
+        """The objects of a file that can be learned from."""
+        found = super()._split(contents, folder, setting, names, findings)
+        category = next(iter(self._class_of(contents, names)), -1)
+        if category not in contents.points:
+            raise DataError(f"{self.option}: '{contents.path}' names no key points of '{names[0]}'.")
+        point_names, skeleton = read_names(contents, category)
+        pictures = found.pictures if found is not None else ()
+        number_of = {composed(path): number for number, path in enumerate(pictures)}
+        of_P = [number_of.get(composed(str(folder / name)), -1) for name in contents.names]
+        picture_R, size_R2 = np.array(of_P)[contents.picture_R], contents.size_P2[contents.picture_R]
+        edge_R4 = np.clip(contents.edge_R4, 0, np.tile(np.where(np.isfinite(size_R2), size_R2, np.inf), (1, 2)))
+        is_thing_R = (contents.category_R == category) & ~contents.is_crowd_R & (picture_R >= 0)
+        is_thing_R &= (edge_R4[:, 2:] > edge_R4[:, :2]).all(axis=1)  # of others nothing is in the image
+        kept, points = self._read_points(contents, np.flatnonzero(is_thing_R), len(point_names), findings)
+        if found is None or not len(kept):
+            is_crowd_R = contents.is_crowd_R[contents.category_R == category]
+            are_crowds = len(is_crowd_R) > 0 and is_crowd_R.all()
+            why = f" All annotations have iscrowd=1. {self.crowd_remedy()}" if are_crowds else ""
+            raise NothingLeft(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.{why}")
+        _warn_of_unmarked(contents, point_names, points, findings)
+        things = Things(
+            picture_R[kept], edge_R4[kept], points, contents.area_R[kept], np.ones(len(kept)), found.table.size_P2
+        )
+        is_person = tuple(point_names) == PERSON_NAMES
+        sigmas = PERSON_SIGMAS if is_person else (OTHER_SIGMA,) * len(point_names)
+        key_points = KeyPointSet(left_right_pairs(point_names), skeleton, sigmas, list(names))
+        return KeyPointSplit(found.encoded, found.ids, found.table, things, key_points, point_names)
+
+    def _read_points(
+        self, contents: CocoContents, numbers: np.ndarray, count: int, findings: Findings
+    ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Returns the annotations with a key point, and their key points (N, J, 3)."""
+        kept: List[int] = []
+        points: List[np.ndarray] = []
+        problems: List[Problem] = []
+        marked: List[np.ndarray] = []
+        for number in numbers.tolist():
+            given = contents.annotation(number).get("keypoints")
+            if not given:
+                continue
+            try:
+                point_J3 = number_array(given).reshape(count, 3)
+            except (TypeError, ValueError):
+                point_J3 = np.full((count, 3), np.nan)
+            if not np.isfinite(point_J3).all() or not np.isin(point_J3[:, 2], (0, 1, 2)).all():
+                place = contents.place(number)
+                fact = f"annotations: {place} has no {count} key points of x, y and 0, 1 or 2."
+                problems.append(Problem(NOT_A_NUMBER, place, fact, "Correct it, or remove it."))
+                continue
+            marked.append(point_J3[point_J3[:, 2] > 0, :2].copy())
+            point_J3[:, :2] += 0.5  # COCO's name pixels
+            outside_J = _are_outside(point_J3, contents.size_P2[contents.picture_R[number]])
+            if outside_J.any() and not self.mends:
+                place = contents.place(number)
+                x, y = point_J3[outside_J][0, :2] - 0.5
+                fact = f"annotations: {place} has a marked key point at {x:g}, {y:g}, which is outside its image."
+                problems.append(Problem(BOX_OUTSIDE, place, fact, MEND_POINTS))
+                continue
+            point_J3[outside_J, 2] = 0
+            if point_J3[:, 2].any():
+                kept.append(number)
+                points.append(point_J3)
+        refuse_all(findings, problems, "annotations")
+        if marked and are_shares(np.concatenate(marked)):
+            raise DataError(
+                f"'{contents.path}': the key points seem to be shares of width and height: all lie between 0 and 1. "
+                "COCO's are pixels. Multiply them by the width and the height of their images."
+            )
+        return np.array(kept, np.int64), np.array(points).reshape(-1, count, 3)
+
+    def make_splits(
+        self, found: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
+        findings: Findings = STRICT,
+    ) -> Splits:  # fmt: skip
+        """See `BoxedFiles.make_splits`; all objects of an image go to the same split."""
+        train, val, test = (self._as_split(found.get(split)) for split in ("train", "val", "test"))
+        if train is None:
+            raise NothingLeft(f"{self.option}: nothing is left to train on.")
+        for name, split in (("val", val), ("test", test)):
+            if split is not None and list(split.names) != list(train.names):
+                raise DataError(
+                    f"{self.option}: the key points of dataset.{name}_annotations are {', '.join(split.names)}, and "
+                    f"the ones of the training data ({', '.join(train.names)}). Name the right file."
+                )
+        parts, (mean, std) = self.hold_out(train, val, test, findings)
+        sources: Dict[str, Optional[KeyPointPictures]] = {
+            name: None if split is None else KeyPointPictures(
+                split.encoded, split.things, len(split.names), split.points, self.decoding(), mean, self.augment
+            ) for name, split in (("train", train), ("val", val), ("test", test))
+        }  # fmt: skip
+        train_source, val_source, test_source = sources["train"], sources["val"], sources["test"]
+        assert train_source is not None
+        if val_source is None:
+            held_out = [
+                Subset(train_source, np.flatnonzero(np.isin(train.things.picture_N, part))) for part in parts
+            ]  # fmt: skip
+            train_source, val_source = held_out[:2]  # type: ignore[assignment]
+            test_source = test_source or (held_out[2] if len(held_out[2]) else None)  # type: ignore[assignment]
+        assert val_source is not None
+        refuse_empty(f"{self.option} in '{self.root}'", len(train_source), len(val_source), self.val_fraction)
+        return KeyPointSplits(
+            train_source, val_source, test_source, train.names, self.cut_shape(), mean, std, self.decoding(),
+            category_ids=category_ids, key_points=train.points,
+        )  # fmt: skip
+
+    @staticmethod
+    def _as_split(split: Optional[BoxedSplit]) -> Optional[KeyPointSplit]:
+        assert split is None or isinstance(split, KeyPointSplit)
+        return split
+
+
+def _are_outside(point_J3: np.ndarray, size_2: np.ndarray) -> np.ndarray:
+    """Mask of the marked key points more than a pixel outside the image, (J,); all False if its size is unknown."""
+    point_J2, far_2 = point_J3[:, :2], np.where(np.isfinite(size_2), size_2, np.inf)
+    return (point_J3[:, 2] > 0) & (np.maximum(-point_J2, point_J2 - far_2).max(axis=1) > TOLERANCE)
+
+
+def _warn_of_unmarked(
+    contents: CocoContents, point_names: Sequence[str], point_NJ3: np.ndarray, findings: Findings
+) -> None:  # fmt: skip
+    """Warns of key points that no object of a file has: they are neither learned nor measured."""
+    absent = [name for name, is_there in zip(point_names, (point_NJ3[..., 2] > 0).any(axis=0)) if not is_there]
+    if not absent:
+        return
+    fact = (
+        f"'{contents.path}': none of the {len(point_NJ3):,} objects has the key point {' or '.join(absent[:5])}"
+        f"{f' ({len(absent)} such key points)' if len(absent) > 5 else ''}, so nothing of it is learned or measured."
+    )
+    problem = Problem(NOTHING_TO_LEARN, DataPlace(str(contents.path)), fact, "Mark it, or take it from the category.")
+    findings.warn(problem)
+
+
+def read_names(contents: CocoContents, category: int) -> Tuple[List[str], List[Tuple[int, int]]]:
+    """The names of the key points of a category, and the pairs that a line joins.
+
+    Raises:
+        DataError: they are none.
+    """
+    names, skeleton = contents.points[category]
+    try:
+        pairs = [(int(first) - 1, int(second) - 1) for first, second in skeleton or []]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise TypeError
+        if len(set(names)) < len(names) or not all(0 <= end < len(names) for pair in pairs for end in pair):
+            raise ValueError
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"'{contents.path}': the category '{contents.categories[category]}' has key points without names of their "
+            "own, or a skeleton that joins others. Correct it."
+        ) from error
+    return names, pairs

@@ -1,0 +1,77 @@
+"""Random changes of objects with key points: how large, how turned, and whether mirrored.
+
+Legend: B batch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Dict, Mapping, Sequence, Type
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.loading.randomness import uniform
+from mxtrain.types import Fraction, OpenFraction
+from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.images.transforms.base import DatasetTransform
+from mxtrain.vision.images.transforms.chain import AugmentSettings
+from mxtrain.vision.pose.key_points import Crop
+
+Degrees = Annotated[float, pydantic.Field(ge=0, le=90)]
+
+
+class CutOut(DatasetTransform):
+    """Crops of objects."""
+
+    scale: OpenFraction = 0.25
+    """Standard deviation of the length of the part, whose mean is 1; cut off there."""
+    rotate: Degrees = 30.0
+    """Standard deviation of the angle in degrees by which it is turned, cut off at twice that."""
+    rotate_share: Fraction = 0.6
+    """Share of the samples that are turned."""
+
+    def settings(self) -> Dict[str, object]:
+        return {"scale": self.scale, "rotate": self.rotate, "rotate_share": self.rotate_share}
+
+
+class KeyPointAugment(AugmentSettings):
+    """Random changes of what is trained on; every draw is a function of (seed, epoch, sample index).
+
+    Source: Xiao et al., "Simple Baselines for Human Pose Estimation and Tracking" (2018), section 3, and their code.
+    """
+
+    off: ClassVar[Mapping[str, object]] = {"flip": False, "scale": 0.0, "rotate": 0.0, "rotate_share": 0.0}
+    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"cut_out": CutOut}
+
+    flip: bool = True
+    """Mirror left-right with probability one half; left and right key points change places."""
+    scale: OpenFraction = 0.25
+    """The part that is cut out is longer by a factor of mean 1 and this standard deviation, cut off there."""
+    rotate: Degrees = 30.0
+    """Standard deviation of the angle in degrees by which it is turned, cut off at twice that; 0 = off."""
+    rotate_share: Fraction = 0.6
+    """Share of the samples that are turned."""
+
+    def crop(self, box_4: Sequence[float], size: Sequence[int], seed: int, epoch: int, index: int) -> Crop:
+        """Returns the crop of an object.
+
+        Args:
+            box_4: of it.
+            size: (H, W) of what enters the network.
+            seed: of the run.
+            epoch: counts from 0.
+            index: of the sample.
+        """
+        share_6 = [float(uniform(seed, epoch, np.array([index]), VisionDraw.KEY_POINTS + draw)[0]) for draw in range(6)]
+        factor = 1 + self.scale * min(max(_normal(*share_6[:2]), -1.0), 1.0)
+        degrees = 0.0
+        if share_6[2] < self.rotate_share:
+            degrees = self.rotate * min(max(_normal(*share_6[3:5]), -2.0), 2.0)
+        return Crop.around(box_4, size, factor, degrees, self.flip and share_6[5] < 0.5)
+
+
+def _normal(first: float, second: float) -> float:
+    """A normally distributed number of two that are uniform. Source: Box and Muller (1958)."""
+    return math.sqrt(-2 * math.log1p(-first)) * math.cos(2 * math.pi * second)

@@ -1,0 +1,136 @@
+"""Base of datasets that give the key points of the objects in images, each cut out of its image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Sequence, Tuple, Type
+
+import numpy as np
+
+from mxtrain.data.base import Samples, Splits
+from mxtrain.data.loading.regular_files import read_text
+from mxtrain.data.signature import Signature
+from mxtrain.errors import DataError
+from mxtrain.files.json_text import parse_json
+from mxtrain.files.text_lines import split_lines
+from mxtrain.vision.images.dataset import Dataset
+from mxtrain.vision.images.files import ImageFiles, Readable, find_files
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.signature import ImageSignature
+from mxtrain.vision.images.transforms.chain import Annotations
+from mxtrain.vision.pose.key_point_augment import KeyPointAugment
+from mxtrain.vision.pose.key_point_pictures import KeyPointPictures, Things
+from mxtrain.vision.pose.key_points import KeyPointAnnotations
+from mxtrain.vision.pose.signature import KeyPointSignature, KeyPointSplits
+
+if TYPE_CHECKING:
+    from mxtrain.model.base import Model
+
+DETECTIONS = ".jsonl"
+"""Extensions of the predictions of task=detection."""
+
+
+class KeyPointDataset(Dataset):
+    """Base of descriptions of objects with key points. A network sees the part of an image around one object."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+    signature_class: ClassVar[Type[ImageSignature]] = KeyPointSignature
+
+    augment: KeyPointAugment = KeyPointAugment()  # type: ignore[assignment]  # of its own annotations
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        splits = KeyPointSplits.of(splits)
+        return KeyPointSignature.extending(
+            super().infer_signature(splits, model), category_ids=list(splits.category_ids), key_points=splits.key_points
+        )
+
+    def decoded_as(self, decoding: Decoding) -> KeyPointDataset:
+        """See `Dataset.decoded_as`."""
+        channels, height, width = decoding.shape
+        return self.model_copy(update={"channels": channels, "image_size": [height, width]})
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        return f"the part of an image around each object enters the network as {'x'.join(map(str, signature.shape))}"
+
+    def annotations(self, signature: Signature) -> Annotations:
+        signature = KeyPointSignature.of(signature)
+        return KeyPointAnnotations(signature.key_points.order(len(signature.class_names)))
+
+    def loader_options(self, train: bool) -> Dict[str, Any]:
+        """See `Dataset.loader_options`: sources give the size that enters the network."""
+        return {"keeps_size": True}
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """Whole images, each as if it showed one object; or, of files of detections, each box that they name."""
+        signature = KeyPointSignature.of(signature)
+        detections = [name for name in names if Path(name).suffix == DETECTIONS]
+        if detections and len(detections) < len(names):
+            other = next(name for name in names if name not in detections)
+            raise DataError(
+                f"'{detections[0]}' names images with boxes, and '{other}' is an image or a folder. Predict for one "
+                "of both at a time."
+            )
+        if detections:
+            files, things = read_detections(detections, signature.key_points.thing_names)
+        else:
+            files = [str(file) for file in find_files(names)]
+            things = Things.whole(len(files))
+        count = len(signature.class_names)
+        source = KeyPointPictures(
+            ImageFiles(files), things, count, signature.key_points, signature.decoding, signature.mean
+        )  # fmt: skip
+        places = [files[number] for number in things.picture_N]
+        return Readable(source, unreadable) if skip_unreadable else source, places
+
+
+def read_detections(names: Sequence[str], thing_names: Sequence[str]) -> Tuple[List[str], Things]:
+    """The images that were searched for objects, and the boxes that were found in them.
+
+    Args:
+        names: files that `predict` of task=detection wrote.
+        thing_names: classes that count; empty: all.
+
+    Raises:
+        DataError: a line is none of these, or nothing was found.
+    """
+    number_of: Dict[str, int] = {}
+    pictures: List[int] = []
+    boxes: List[List[float]] = []
+    scores: List[float] = []
+    for name in names:
+        for number, line in enumerate(split_lines(read_text(name)), start=1):
+            if not line.strip():
+                continue
+            file, found = _parse(line, f"'{name}', line {number}")
+            for thing in found:
+                if not thing_names or thing["class"] in thing_names:
+                    pictures.append(number_of.setdefault(file, len(number_of)))
+                    boxes.append([float(edge) for edge in thing["box"]])
+                    scores.append(float(thing["score"]))
+    if not boxes:
+        of_what = f" of {' or '.join(thing_names)}" if thing_names else ""
+        raise DataError(f"{', '.join(names)}: no box{of_what} was found in any image, so there is nothing to do.")
+    return list(number_of), Things.found(pictures, np.array(boxes), scores)
+
+
+def _parse(line: str, place: str) -> Tuple[str, List[Dict[str, Any]]]:
+    """The file and the objects of a row."""
+    try:
+        row = parse_json(line)
+        file, found = row["file"], row["found"]
+        for thing in found:
+            left, top, right, bottom = thing["box"]
+            if not isinstance(thing["class"], str) or not (-1e9 < left < right < 1e9 and -1e9 < top < bottom < 1e9):
+                raise ValueError
+            if not 0 <= thing["score"] <= 1:
+                raise ValueError
+        if not isinstance(file, str):
+            raise TypeError
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"{place}: this is no row of what `predict` of task=detection writes: an object with a file and what is "
+            'found in it, e.g. {"file": "a.jpg", "found": [{"class": "person", "score": 0.9, "box": [1, 2, 30, 40]}]}.'
+        ) from error
+    return file, found

@@ -1,0 +1,120 @@
+"""Reads objects with key points, each cut out of its image.
+
+Legend: N objects, J key points, B batch, C channels, H height, W width, F facts of an object.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.vision.images.decoding import EncodedImages
+from mxtrain.vision.images.encoded_pictures import EncodedPictures, batch_of
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.pose.key_point_augment import KeyPointAugment
+from mxtrain.vision.pose.key_points import Crop, KeyPointSet, facts
+
+
+@dataclass(frozen=True)
+class Things:
+    """Objects in images, in pixels of these.
+
+    Attributes:
+        picture_N: the number of the image that each is in.
+        box_N4: left, top, right, bottom; None = whole images.
+        point_NJ3: x, y and visibility of each key point; None = unknown.
+        area_N: pixels of each.
+        score_N: of each box, 1 if it was not detected.
+        size_P2: width and height that each image is said to have, NaN if unknown; None = of none.
+    """
+
+    picture_N: np.ndarray
+    box_N4: Optional[np.ndarray]
+    point_NJ3: Optional[np.ndarray]
+    area_N: np.ndarray
+    score_N: np.ndarray
+    size_P2: Optional[np.ndarray] = None
+
+    @classmethod
+    def whole(cls, num_pictures: int) -> Things:
+        """One in each image, which fills it."""
+        return cls(np.arange(num_pictures), None, None, np.zeros(num_pictures), np.ones(num_pictures))
+
+    @classmethod
+    def found(cls, picture_N: Sequence[int], box_N4: np.ndarray, score_N: Sequence[float]) -> Things:
+        """The objects that were detected in images."""
+        return cls(np.asarray(picture_N), box_N4, None, np.zeros(len(box_N4)), np.asarray(score_N, float))
+
+
+class KeyPointPictures(EncodedPictures):
+    """Objects in encoded images, as `Source`: the part of an image around each, in one size.
+
+    Beside images and key points (B, J, 3) in pixels of what enters the network, a batch has a row of `Fact` for each.
+    """
+
+    samples_per_task = 4
+
+    def __init__(
+        self, encoded: EncodedImages, things: Things, num_points: int, key_points: KeyPointSet, decoding: Decoding,
+        mean: Sequence[float], augment: Optional[KeyPointAugment] = None,
+    ) -> None:  # fmt: skip
+        """Describe what comes out; nothing is read yet.
+
+        Args:
+            encoded: The images.
+            things: What is in them.
+            num_points: J.
+            key_points: What they have to do with each other.
+            decoding: Has the size.
+            mean: Per channel, white is 1: what is left is filled up with it.
+            augment: Random changes in training.
+        """
+        super().__init__(encoded, decoding, mean)
+        self.things, self.num_points = things, num_points
+        self._order_J, self._augment = key_points.order(num_points), augment
+        self._sigma_J = np.asarray(key_points.sigmas or np.zeros(num_points))
+
+    def __len__(self) -> int:
+        return len(self.things.picture_N)
+
+    def number(self, index: int) -> int:
+        """See `EncodedPictures.number`: an image may show several objects."""
+        return int(self.things.picture_N[index])
+
+    def fetch(
+        self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """See `Source.fetch`; key points are (B, J, 3) float32, and facts (B, F)."""
+        augment = self._augment if train else None
+        found = [self._read(index, augment, seed, epoch) for index in index_B.tolist()]
+        point_BJ3 = np.stack([points for _, points, _ in found]).astype(np.float32)
+        images_BCHW = batch_of([image for image, _, _ in found])
+        return images_BCHW, point_BJ3, np.stack([fact_F for _, _, fact_F in found])
+
+    def blank(self) -> Tuple[np.ndarray, ...]:
+        """A black image, in the place of one that cannot be read."""
+        height, width = self.shape[1:]
+        crop = Crop((0.0, 0.0), 1.0, (height, width))
+        fact_F = facts(crop, (width, height), (0, 0, width, height), 0, 0, 0, self._sigma_J)
+        return np.zeros((1, *self.shape), np.uint8), np.zeros((1, self.num_points, 3), np.float32), fact_F[None]
+
+    def _read(
+        self, index: int, augment: Optional[KeyPointAugment], seed: int, epoch: int
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        picture, things = self.open(index), self.things
+        if things.size_P2 is not None:
+            self.warn_of_size(index, picture.size, things.size_P2[self.number(index)])
+        whole = (0.0, 0.0, *map(float, picture.size))
+        box_4 = whole if things.box_N4 is None else things.box_N4[index]
+        size = self.shape[1:]
+        crop = Crop.around(box_4, size) if augment is None else augment.crop(box_4, size, seed, epoch, index)
+        image_CHW = crop.draw(functools.partial(self.resize, index, picture), picture.size, self._fill_C)
+        point_J3 = np.zeros((self.num_points, 3)) if things.point_NJ3 is None else things.point_NJ3[index]
+        fact_F = facts(
+            crop, picture.size, box_4, things.area_N[index], self.number(index), things.score_N[index],
+            self._sigma_J,
+        )  # fmt: skip
+        return image_CHW, crop.points(point_J3, self._order_J), fact_F

@@ -1,0 +1,234 @@
+"""Metrics of key points: COCO's average precision by object key point similarity (OKS), and PCK.
+
+Legend: B batch, N objects, J key points, R rows, W columns of a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type
+
+import numpy as np
+
+from mxtrain.metric.host import Collected, HostMetric, HostPredictions
+from mxtrain.types import PositiveFloat
+from mxtrain.vision.detection.coco_ap import MAX_POSES, CocoResult, evaluate_key_points
+from mxtrain.vision.detection.metrics import Threshold, or_zero
+from mxtrain.vision.images.affine import moved
+from mxtrain.vision.pose.key_points import KeypointMeta, Visibility
+
+THING_ROWS = 2
+"""Rows of a prediction after those of key points: left, top and score; right, bottom and nothing."""
+
+
+@dataclass(frozen=True)
+class Pose:
+    """Prediction for one object, in the image's pixels.
+
+    Attributes:
+        point_J3: x, y, and how sure each key point is.
+        box_4: where the object is said to be.
+        score: the mean of how sure the key points are, times the score of the box.
+    """
+
+    point_J3: np.ndarray
+    box_4: np.ndarray
+    score: float
+
+    @classmethod
+    def of(cls, prediction: np.ndarray) -> Pose:
+        """The pose of a prediction (J + 2, 3), as the task decodes it."""
+        (left, top, score), (right, bottom, _) = prediction[-THING_ROWS:].tolist()
+        return cls(prediction[:-THING_ROWS], np.array([left, top, right, bottom]), score)
+
+
+@dataclass(frozen=True)
+class Poses:
+    """Objects with key points, as they were marked and as they were predicted, in pixels of the images.
+
+    Attributes:
+        index_N: of the samples.
+        picture_N: the number of each object's image.
+        box_N4: left, top, right, bottom.
+        area_N: pixels of each.
+        true_NJ3: x, y, visibility.
+        found_NJ3: x, y, how sure each is.
+        score_N: of what was predicted.
+        sigma_J: of the key points, as the dataset says them.
+    """
+
+    index_N: np.ndarray
+    picture_N: np.ndarray
+    box_N4: np.ndarray
+    area_N: np.ndarray
+    true_NJ3: np.ndarray
+    found_NJ3: np.ndarray
+    score_N: np.ndarray
+    sigma_J: np.ndarray
+
+    @property
+    def known_NJ(self) -> np.ndarray:
+        """Returns a mask of key points with a known position."""
+        return self.true_NJ3[..., 2] > Visibility.UNKNOWN
+
+    @property
+    def error_NJ(self) -> np.ndarray:
+        """Returns the error of each key point, relative to the longer side of the box."""
+        side_N = (self.box_N4[:, 2:] - self.box_N4[:, :2]).max(axis=1)
+        away_NJ = np.linalg.norm(self.found_NJ3[..., :2] - self.true_NJ3[..., :2], axis=-1)
+        return away_NJ / np.maximum(side_N, 1e-12)[:, None]
+
+
+class CollectedPoses(Collected):
+    """Has one row for each object: image, edges, area, score; and one of each key point: x, y, visibility, predicted
+    x, y and how sure, sigma."""
+
+    width: ClassVar[int] = 7
+
+    def reset(self) -> None:
+        super().reset()
+        self._known: Dict[Tuple[float, ...], CocoResult] = {}
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        assert meta_B is not None
+        for index, prediction, point_J3, fact in zip(index_B, prediction_B, target_B, meta_B):
+            back_23 = fact[KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3)
+            true_J3 = np.column_stack([moved(point_J3[:, :2].astype(np.float64), back_23), point_J3[:, 2]])
+            self.add_thing(
+                int(index), int(fact[KeypointMeta.PICTURE]), fact[KeypointMeta.LEFT : KeypointMeta.AREA],
+                fact[KeypointMeta.AREA], true_J3, Pose.of(prediction), fact[KeypointMeta.SIGMA :],
+            )  # fmt: skip
+
+    def add_thing(
+        self, index: int, picture: int, box_4: Sequence[float], area: float, true_J3: np.ndarray, pose: Pose,
+        sigma_J: Sequence[float],
+    ) -> None:  # fmt: skip
+        """Notes an object.
+
+        Args:
+            index: of the sample in its split.
+            picture: the number of its image.
+            box_4, area: of it.
+            true_J3: x, y, visibility.
+            pose: what was predicted.
+            sigma_J: of the key points.
+        """
+        thing_W = np.array([[picture, *box_4, area, pose.score]])
+        self.add(index, np.concatenate([thing_W, np.column_stack([true_J3, pose.point_J3, sigma_J])]))
+
+    def merge(self, rows: np.ndarray) -> None:
+        super().merge(rows)
+        self._known = {}
+
+    def poses(self) -> Poses:
+        """All objects in the order of the samples."""
+        rows = self.samples()
+        is_first = rows[:, 1] == 0
+        thing_NW, count = rows[is_first], int(is_first.sum())
+        point_NJW = rows[~is_first, 2:].reshape(count, -1, self.width) if count else np.zeros((0, 0, self.width))
+        sigma_J = point_NJW[0, :, 6] if count else np.zeros(0)
+        return Poses(
+            thing_NW[:, 0].astype(np.int64), thing_NW[:, 2].astype(np.int64), thing_NW[:, 3:7], thing_NW[:, 7],
+            point_NJW[..., :3], point_NJW[..., 3:6], thing_NW[:, 8], sigma_J,
+        )  # fmt: skip
+
+    def coco(self, sigmas: Sequence[float] = ()) -> Optional[CocoResult]:
+        """Returns the result of COCO's evaluation, computed once for equal sigmas; None if nothing was collected.
+
+        Args:
+            sigmas: one for all key points or one for each; empty: as the dataset says them.
+
+        Raises:
+            ValueError: there is another number of key points.
+        """
+        key = tuple(sigmas)
+        if key not in self._known:
+            poses = self.poses()
+            if not len(poses.index_N):
+                return None
+            sigma_J = np.broadcast_to(np.asarray(sigmas, float), poses.sigma_J.shape) if len(sigmas) else poses.sigma_J
+            self._known[key] = evaluate_key_points(
+                np.unique(poses.picture_N), _true(poses), _found(poses), np.array(sigma_J)
+            )
+        return self._known[key]
+
+
+def _true(poses: Poses) -> List[Dict[str, Any]]:
+    edges = zip(poses.box_N4.tolist(), poses.area_N.tolist(), poses.picture_N.tolist(), poses.true_NJ3)
+    return [
+        {
+            "id": number, "image_id": picture, "category_id": 1, "iscrowd": 0, "area": area,
+            "bbox": [left, top, right - left, bottom - top], "keypoints": point_J3.ravel().tolist(),
+            "num_keypoints": int((point_J3[:, 2] > Visibility.UNKNOWN).sum()),
+        }
+        for number, ((left, top, right, bottom), area, picture, point_J3) in enumerate(edges, start=1)
+    ]  # fmt: skip
+
+
+def _found(poses: Poses) -> List[Dict[str, Any]]:
+    found = []
+    rows = zip(poses.picture_N.tolist(), poses.found_NJ3, poses.score_N.tolist())
+    for number, (picture, point_J3, score) in enumerate(rows, start=1):
+        # As pycocotools makes them of results without boxes.
+        (left, top), (right, bottom) = point_J3[:, :2].min(axis=0).tolist(), point_J3[:, :2].max(axis=0).tolist()
+        found.append({
+            "id": number, "image_id": picture, "category_id": 1, "score": score,
+            "area": (right - left) * (bottom - top),
+            "bbox": [left, top, right - left, bottom - top], "keypoints": point_J3.ravel().tolist(),
+        })  # fmt: skip
+    return found
+
+
+class PoseMetric(HostMetric):
+    """Base of metrics of key points."""
+
+    collects: ClassVar[Type[Collected]] = CollectedPoses
+    tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+
+
+class OksAP(PoseMetric):
+    """Average precision by object key point similarity as COCO's own tool (pycocotools) computes it: the mean over
+    thresholds from 0.5 to 0.95 where no `oks` is given."""
+
+    oks: Optional[Threshold] = None
+    """Minimum object key point similarity of a hit; null: mean over ten thresholds from 0.5 to 0.95."""
+    area: Literal["all", "medium", "large"] = "all"
+    """Of which objects: medium ones have 32^2 to 96^2 pixels, large ones more."""
+    sigmas: List[PositiveFloat] = []
+    """Tolerances of key points: one number for all, or one for each; empty: those of the dataset, for persons COCO's
+    17."""
+
+    @property
+    def signature(self) -> str:
+        oks = "0.50:0.95" if self.oks is None else f"{self.oks:.2f}"
+        sigmas = "/".join(f"{sigma:g}" for sigma in self.sigmas) or "dataset"
+        return f"COCO,oks={oks},area={self.area},max_detections={MAX_POSES},sigmas={sigmas}"
+
+    def compute(self, collected: Collected) -> float:
+        assert isinstance(collected, CollectedPoses)
+        coco = collected.coco(self.sigmas)
+        return 0.0 if coco is None else or_zero(coco.precision(self.oks, self.area, MAX_POSES))
+
+
+class PCK(PoseMetric):
+    """Share of the key points that are found within a part of the longer side of the object's box (percentage of
+    correct key points); those whose position is unknown do not count.
+
+    Source: Yang and Ramanan, "Articulated Human Detection with Flexible Mixtures of Parts" (2013), section 7.
+    """
+
+    fraction: PositiveFloat = 0.1
+    """Maximum error of a key point, relative to the longer side of the box."""
+
+    @property
+    def signature(self) -> str:
+        return f"fraction={self.fraction:g},of=longer side of the box"
+
+    def compute(self, collected: Collected) -> float:
+        assert isinstance(collected, CollectedPoses)
+        poses = collected.poses()
+        if not poses.known_NJ.any():
+            return 0.0
+        return float((poses.error_NJ <= self.fraction)[poses.known_NJ].mean())

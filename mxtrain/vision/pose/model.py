@@ -1,0 +1,25 @@
+"""Base of the descriptions of networks that find key points. Imports no MXNet."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Tuple
+
+from mxtrain.model.base import Model
+from mxtrain.types import Shape
+
+
+class PoseNetwork(Model):
+    """A network of (B, C, H, W) to a heat map for each key point, (B, J, h, w), highest where it is."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+
+    def map_size(self, input_shape: Shape) -> Tuple[int, int]:
+        """Height and width of a heat map: a quarter of the input's, unless a subclass says otherwise.
+
+        Args:
+            input_shape: (C, H, W) of what enters the network.
+
+        Raises:
+            ConfigError: the network does not take this size.
+        """
+        return -(-input_shape[1] // 4), -(-input_shape[2] // 4)

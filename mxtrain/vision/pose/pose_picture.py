@@ -1,0 +1,158 @@
+"""Images of key points: each in a colour of its own, joined by the skeleton.
+
+Legend: H height, W width, C channels, J key points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Sequence
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from mxtrain.logger.fonts import drawable
+from mxtrain.task.sample_picture import FONT_SIZE, INK, PAPER, font_for
+from mxtrain.vision.detection.box_picture import beside, colour_of, grid, photo, readable_scale
+from mxtrain.vision.images.affine import moved
+from mxtrain.vision.pose.key_points import KeypointMeta, known
+from mxtrain.vision.pose.metrics import Pose
+from mxtrain.vision.pose.signature import KeyPointSignature
+from mxtrain.vision.segmentation.mask_picture import origin_of
+
+if TYPE_CHECKING:
+    from mxtrain.data.signature import Signature
+
+_TILE = 220  # pixels along a sample's longer side, about
+_LINE = (235, 235, 235)
+_LEGEND_COLUMNS = 6
+
+
+@dataclass(frozen=True)
+class PosedSample:
+    """An object as it enters a network, with its key points there."""
+
+    image_HWC: np.ndarray
+    """uint8."""
+    true_J3: np.ndarray
+    """x, y, visibility."""
+    found_J3: np.ndarray
+    """x, y, how sure each is."""
+
+
+def posed_samples(source: Any, indices: Iterable[int], found: Sequence[np.ndarray]) -> List[PosedSample]:
+    """Samples of a source, with what is found of each.
+
+    Args:
+        source: of the samples.
+        indices: of them.
+        found: key points of each in pixels of its image (J, 3).
+    """
+    samples = []
+    for index, found_J3 in zip(indices, found):
+        (image_CHW,), (true_J3,), (fact,) = source.fetch(np.array([index]), seed=0, epoch=0, train=False)
+        back_33 = np.concatenate([fact[KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3), [[0, 0, 1]]])
+        into_23 = np.linalg.inv(back_33)[:2]
+        image_HWC = np.clip(image_CHW, 0, 255).astype(np.uint8).transpose(1, 2, 0)
+        inside_J3 = np.column_stack([moved(found_J3[:, :2], into_23), found_J3[:, 2]])
+        samples.append(PosedSample(image_HWC, true_J3, inside_J3))
+    return samples
+
+
+def draw_on_picture(
+    source: Any, index: int, pose: Pose, signature: Signature, threshold: float
+) -> Image.Image:  # fmt: skip
+    """The whole image with the key points of one object, their names and how sure they are.
+
+    Args:
+        source: of images in files.
+        index: of the sample.
+        pose: what was predicted.
+        signature: names the key points.
+        threshold: the least score of what is drawn.
+    """
+    origin, number = origin_of(source, index)
+    image_HWC = np.clip(origin.picture(number), 0, 255).astype(np.uint8).transpose(1, 2, 0)
+    scale = readable_scale(image_HWC)
+    picture = photo(image_HWC, scale)
+    draw_points(picture, pose.point_J3, pose.point_J3[:, 2] >= threshold, signature, scale)
+    names, draw = drawable(list(signature.class_names)), ImageDraw.Draw(picture)
+    for number, (x, y, score) in enumerate(pose.point_J3.tolist()):
+        if score >= threshold:
+            text = f"{names[number]} {score:.2f}"
+            place = (scale * x + 5, scale * y - FONT_SIZE / 2)
+            draw.text(place, text, colour_of(number), font_for(text), stroke_width=1, stroke_fill=(0, 0, 0))
+    return picture
+
+
+def draw_points(
+    picture: Image.Image, point_J3: np.ndarray, is_shown_J: np.ndarray, signature: Signature, scale: float
+) -> None:  # fmt: skip
+    """Draws key points and the lines between them into an image.
+
+    Args:
+        picture: RGB.
+        point_J3: in its pixels before it was resized.
+        is_shown_J: which are drawn.
+        signature: says the skeleton.
+        scale: by which it was resized.
+    """
+    signature = KeyPointSignature.of(signature)
+    draw = ImageDraw.Draw(picture)
+    place_J2 = (point_J3[:, :2] * scale).tolist()
+    radius = max(2, round(max(picture.size) / 80))
+    for first, second in signature.key_points.skeleton if signature.key_points else ():
+        if is_shown_J[first] and is_shown_J[second]:
+            draw.line((*place_J2[first], *place_J2[second]), _LINE, max(1, radius // 2))
+    for number in np.flatnonzero(is_shown_J).tolist():
+        x, y = place_J2[number]
+        draw.ellipse((x - radius, y - radius, x + radius, y + radius), colour_of(number), _LINE)
+
+
+def draw_gallery(
+    samples: Sequence[PosedSample], signature: Signature, threshold: float, captions: Optional[Sequence[str]] = None
+) -> Image.Image:  # fmt: skip
+    """Samples in a grid: key points as they were marked, and beside it as they are predicted; below, their names.
+
+    Args:
+        samples: to draw.
+        signature: of the network.
+        threshold: the least score of what is drawn.
+        captions: under each.
+
+    Returns:
+        An RGB image.
+    """
+    tiles = []
+    for number, sample in enumerate(samples):
+        scale = _TILE / max(sample.image_HWC.shape[:2])
+        truth, found = photo(sample.image_HWC, scale), photo(sample.image_HWC, scale)
+        draw_points(truth, sample.true_J3, known(sample.true_J3), signature, scale)
+        draw_points(found, sample.found_J3, sample.found_J3[:, 2] >= threshold, signature, scale)
+        tile = beside(truth, found)
+        tiles.append(tile if captions is None else _captioned(tile, captions[number]))
+    heads = ["as it was marked, as it is predicted"] * min(len(tiles), 2)
+    return _with_legend(grid(tiles, heads, 2), signature.class_names)
+
+
+def _captioned(tile: Image.Image, caption: str) -> Image.Image:
+    both = Image.new("RGB", (tile.width, tile.height + FONT_SIZE + 6), PAPER)
+    both.paste(tile, (0, 0))
+    ImageDraw.Draw(both).text((0, tile.height + 2), caption, INK, font_for(caption))
+    return both
+
+
+def _with_legend(picture: Image.Image, names: Sequence[str]) -> Image.Image:
+    """The image above the names of the key points, each in its colour."""
+    shown = drawable(list(names))
+    columns = max(1, min(_LEGEND_COLUMNS, len(names), picture.width // 110))
+    lines = -(-len(names) // columns)
+    both = Image.new("RGB", (picture.width, picture.height + lines * (FONT_SIZE + 5) + 4), PAPER)
+    both.paste(picture, (0, 0))
+    draw = ImageDraw.Draw(both)
+    for number, name in enumerate(shown):
+        x = 8 + number % columns * (picture.width // columns)
+        y = picture.height + number // columns * (FONT_SIZE + 5)
+        draw.ellipse((x, y + 3, x + 10, y + 13), colour_of(number), INK)
+        draw.text((x + 16, y), name, INK, font_for(name))
+    return both

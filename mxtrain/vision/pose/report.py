@@ -1,0 +1,109 @@
+"""Report of `eval` for key points: a table, COCO metrics, and the objects with the largest errors.
+
+Legend: N objects, J key points.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, List, Sequence
+
+import numpy as np
+
+from mxtrain.task.collecting_report import CollectingReport
+from mxtrain.types import Artifact, Picture, Table
+from mxtrain.vision.detection.coco_ap import MAX_POSES
+from mxtrain.vision.pose.metrics import PCK, CollectedPoses, OksAP, Poses
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from mxtrain.data.base import Samples
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.vision.pose.task import PoseEstimation
+
+MAX_SHOWN = 16
+COCO_FIGURES = (
+    ("AP", None, "all"), ("AP50", 0.5, "all"), ("AP75", 0.75, "all"), ("AP medium", None, "medium"),
+    ("AP large", None, "large"), ("AR", None, "all"), ("AR50", 0.5, "all"), ("AR75", 0.75, "all"),
+    ("AR medium", None, "medium"), ("AR large", None, "large"),
+)  # fmt: skip
+"""COCO's ten figures of key points: name, threshold, sizes."""
+
+
+class PoseReport(CollectingReport):
+    """Errors of each key point, and the objects with the largest errors.
+
+    Args:
+        task: says what is shown.
+        decode: predictions from outputs.
+        description: holds the metrics, whose fraction and sigmas count here, too.
+        signature: names the key points.
+        source: of the samples.
+    """
+
+    def __init__(
+        self, task: PoseEstimation, decode: Decode, description: Description, signature: Signature, source: Samples
+    ):
+        self._collected = CollectedPoses()
+        super().__init__(decode, self._collected)
+        metrics = description.metric.values()
+        self._task, self._signature, self._source = task, signature, source
+        self._fraction = next((one.fraction for one in metrics if isinstance(one, PCK)), PCK().fraction)
+        self._sigmas: Sequence[float] = next((one.sigmas for one in metrics if isinstance(one, OksAP)), ())
+
+    def artifacts(self, title: str) -> List[Artifact]:
+        self.finish()
+        poses = self._collected.poses()
+        heads = ["key point", f"PCK {self._fraction:g}", "median error", "marked", "mean score"]
+        return [
+            Table("key_points", heads, self._rows(poses)), Table("coco", ["figure", "value"], self._figures()),
+            *self._worst(poses),
+        ]
+
+    def _rows(self, poses: Poses) -> List[List[Any]]:
+        rows: List[List[Any]] = []
+        for number, name in enumerate(self._signature.class_names):
+            known_N = poses.known_NJ[:, number]
+            error_N = poses.error_NJ[known_N, number]
+            there = len(error_N) > 0
+            rows.append([
+                name, float((error_N <= self._fraction).mean()) if there else "",
+                float(np.median(error_N)) if there else "", int(known_N.sum()),
+                float(poses.found_NJ3[:, number, 2].mean()) if len(poses.index_N) else "",
+            ])  # fmt: skip
+        return rows
+
+    def _figures(self) -> List[List[Any]]:
+        coco = self._collected.coco(self._sigmas)
+        if coco is None:
+            return []
+        found = [
+            (name, (coco.precision if name.startswith("AP") else coco.recall)(oks, area, MAX_POSES))
+            for name, oks, area in COCO_FIGURES
+        ]
+        return [[name, "" if math.isnan(value) else value] for name, value in found]  # of nothing: no number
+
+    def _worst(self, poses: Poses) -> List[Artifact]:
+        """The objects whose key points are furthest from their places, in the mean over those that are known."""
+        from mxtrain.vision.pose.pose_picture import draw_gallery, posed_samples
+
+        counts_N = poses.known_NJ.sum(axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            error_N = np.where(poses.known_NJ, poses.error_NJ, 0).sum(axis=1) / counts_N
+        order = [int(number) for number in np.argsort(-error_N, kind="stable") if counts_N[number]][:MAX_SHOWN]
+        if not order:
+            return []
+
+        def draw(most: int) -> Image.Image:
+            shown = order[:most]
+            samples = posed_samples(
+                self._source, [int(poses.index_N[number]) for number in shown],
+                [poses.found_NJ3[number] for number in shown],
+            )  # fmt: skip
+            captions = [f"mean error {error_N[number]:.2f} of the longer side" for number in shown]
+            return draw_gallery(samples, self._signature, self._task.score_threshold, captions)
+
+        return [Picture("worst", draw)]

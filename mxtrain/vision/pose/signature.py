@@ -1,0 +1,49 @@
+"""The signature of images with key points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Dict
+
+from mxtrain.data.signature import REQUIRED
+from mxtrain.files.json_form import NUMBER
+from mxtrain.vision.detection.signature import BoxSignature, BoxSplits
+from mxtrain.vision.pose.key_points import KeyPointSet
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, Wanted
+
+
+@dataclass(frozen=True)
+class KeyPointSplits(BoxSplits):
+    """Objects with key points, whose names are `class_names`.
+
+    Attributes:
+        key_points: what they have to do with each other.
+    """
+
+    key_points: KeyPointSet = REQUIRED
+
+
+@dataclass(frozen=True)
+class KeyPointSignature(BoxSignature):
+    """Objects with key points, whose names are `class_names`.
+
+    Attributes:
+        key_points: what they have to do with each other.
+    """
+
+    form: ClassVar[Dict[str, Wanted]] = {
+        **BoxSignature.form,
+        "key_points": {"flip_pairs": [[int]], "skeleton": [[int]], "sigmas": [NUMBER], "thing_names": [str]},
+    }  # fmt: skip
+
+    key_points: KeyPointSet = REQUIRED
+
+    def to_json(self) -> Dict[str, Json]:
+        return {**super().to_json(), "key_points": self.key_points.to_json()}
+
+    @classmethod
+    def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
+        points = KeyPointSet.from_json(values["key_points"], len(values["class_names"]))
+        return {**super()._arguments(values), "key_points": points}

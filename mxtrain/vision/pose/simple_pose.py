@@ -1,0 +1,111 @@
+"""GluonCV's networks for key points, by their names there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Tuple
+
+import pydantic
+
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.types import Shape
+from mxtrain.vision.classification.gluoncv import OURS, GluonCVModel, no_such_network
+from mxtrain.vision.pose.model import PoseNetwork
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+NAMES = (
+    "simple_pose_resnet18_v1b", "simple_pose_resnet50_v1b", "simple_pose_resnet101_v1b", "simple_pose_resnet152_v1b",
+    "simple_pose_resnet50_v1d", "simple_pose_resnet101_v1d", "simple_pose_resnet152_v1d",
+)  # fmt: skip
+"""Source: gluoncv 0.10.5.post0, model_zoo/model_zoo.py."""
+ENDINGS = ("_coco", "_custom")
+"""Suffix of names that is ignored: key points come from the dataset."""
+OPTIONS = (
+    "num_deconv_layers", "num_deconv_filters", "num_deconv_kernels", "final_conv_kernel", "deconv_with_bias",
+)  # fmt: skip
+"""Arguments of GluonCV's class; it overlooks what it doesn't know."""
+STRIDE = 32
+"""Of the backbone; each deconvolution halves it."""
+NUM_DECONV_LAYERS = 3
+
+
+class SimplePose(GluonCVModel, PoseNetwork):
+    """A residual network with deconvolutions; its parameter names are GluonCV's, so weights can be exchanged.
+
+    `weights=pretrained` starts from those that GluonCV publishes.
+
+    Source: Xiao et al., "Simple Baselines for Human Pose Estimation and Tracking" (2018).
+    """
+
+    tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+    taken: ClassVar[Mapping[str, str]] = {
+        **OURS,
+        "num_joints": "the number of key points comes from the dataset",
+        "base_name": "it is part of model.name",
+    }
+
+    name: str = "simple_pose_resnet18_v1b"
+    """E.g. simple_pose_resnet50_v1d; _coco or _custom may follow, and says nothing. There are resnet18_v1b,
+    resnet50_v1b, resnet101_v1b, resnet152_v1b, and v1d of all but 18."""
+    options: Dict[str, Any] = {}
+    """Further arguments of GluonCV's class, e.g. {num_deconv_filters: [128, 128, 128]}."""
+
+    @property
+    def published_name(self) -> str:
+        """See `Model.published_name`."""
+        return f"gluoncv:{plain_name(self.name)}"
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _known_name(cls, name: str) -> str:
+        if plain_name(name) not in NAMES:
+            raise ValueError(no_such_network("key point", name, NAMES))
+        return name
+
+    @pydantic.field_validator("options")
+    @classmethod
+    def _known_options(cls, options: Dict[str, Any]) -> Dict[str, Any]:
+        for option in options:
+            if option not in OPTIONS and not option.startswith("pretrained"):
+                raise ValueError(
+                    f"GluonCV's simple_pose takes no option '{option}'.{did_you_mean(option, OPTIONS)} It takes "
+                    f"{', '.join(OPTIONS)}. Remove or correct model.options.{option}"
+                )
+        return options
+
+    def input_shape(self, native: Shape) -> Shape:
+        """Three channels of the dataset's size."""
+        return (3, *native[-2:])
+
+    def map_size(self, input_shape: Shape) -> Tuple[int, int]:
+        height, width = input_shape[1:]
+        if height % STRIDE or width % STRIDE:
+            whole = [max(1, round(side / STRIDE)) * STRIDE for side in (height, width)]
+            raise ConfigError(
+                f"model=simple_pose takes height and width that are multiples of {STRIDE}, so that its heat maps fit "
+                f"the image, but dataset.image_size=[{height},{width}] was given. Type dataset.image_size="
+                f"[{whole[0]},{whole[1]}]."
+            )
+        layers = int(self.options.get("num_deconv_layers", NUM_DECONV_LAYERS))
+        return height * 2**layers // STRIDE, width * 2**layers // STRIDE
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        """The network, uninitialised.
+
+        Raises:
+            ConfigError: GluonCV is not installed, or refuses an option; or height or width is no multiple of 32.
+        """
+        self.map_size(input_shape)
+
+        def build() -> gluon.HybridBlock:
+            from mxtrain.vision.networks import gluoncv as gluoncv_zoo
+
+            return gluoncv_zoo.build_pose(plain_name(self.name), num_classes, dict(self.options))
+
+        return self._built(self.name, build)
+
+
+def plain_name(name: str) -> str:
+    """A name without the ending that says a dataset."""
+    return next((name[: -len(ending)] for ending in ENDINGS if name.endswith(ending)), name)

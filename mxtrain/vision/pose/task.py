@@ -1,0 +1,237 @@
+"""Key points of an object that is cut out of an image, such as the joints of a person.
+
+Legend: B batch, J key points, H height, W width of what enters the network; h, w cells of a heat map.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.task.base import Report, Task
+from mxtrain.types import Artifact, Fraction, Picture, PositiveFloat, shapes_of
+from mxtrain.vision.detection.coco_results import as_list, coco_ids
+from mxtrain.vision.detection.signature import BoxSignature
+from mxtrain.vision.pose.heat_maps import HeatMaps
+from mxtrain.vision.pose.key_points import KeypointMeta, known
+from mxtrain.vision.pose.losses import HeatmapL2
+from mxtrain.vision.pose.metrics import OksAP, Pose
+from mxtrain.vision.pose.model import PoseNetwork
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject, LossBlock
+    from mxtrain.data.base import BaseDataset, Samples
+    from mxtrain.data.loading.samples import Encode
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.metric.meter import LossWeights, Meter
+    from mxtrain.task.explained import Explained
+    from mxtrain.types import Batch, Shape
+
+NEAR = 0.1
+"""Of the longer side of the box: so near, an explained key point is right."""
+
+
+class PoseEstimation(Task):
+    """Heat maps (B, J, h, w) against key points (B, J, 3) and the maps and weights that are made of them.
+
+    Predictions are (J + 2, 3) for each object, in pixels of its image: x, y and height of the maximum for each key
+    point; left, top and score of the object; right, bottom and nothing. See `Pose`.
+    """
+
+    name: ClassVar[str] = "pose_estimation"
+    writes: ClassVar[str] = "picture"
+    writes_by_default: ClassVar[bool] = False
+    formats: ClassVar[Tuple[str, ...]] = ("coco",)
+    dataset_options: ClassVar[Tuple[str, ...]] = ("coco_key_points",)
+    model_option: ClassVar[str] = "pose_fpn"
+    loss_option: ClassVar[str] = "heatmap_l2"
+    metric_option: ClassVar[str] = "pck"
+
+    sigma: PositiveFloat = 2.0
+    """Standard deviation of the hill at a key point in true heat maps, in cells."""
+    score_threshold: Fraction = 0.2
+    """The lowest height of a maximum for a key point to be drawn; predictions and metrics have all."""
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        model, loss = description.model, description.loss
+        if not isinstance(model, PoseNetwork) or not isinstance(loss, HeatmapL2):
+            raise ConfigError(
+                "task=pose_estimation: a network of your own has to say how large its heat maps are, and a loss of "
+                "your own takes heat maps: subclasses of mxtrain.vision.pose.model.PoseNetwork and of "
+                "mxtrain.vision.pose.losses.HeatmapL2."
+            )
+        loss.require_unsmoothed()
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return [(self.num_classes(signature), *self._map_size(description, signature))]
+
+    def _map_size(self, description: Description, signature: Signature) -> Tuple[int, int]:
+        assert isinstance(description.model, PoseNetwork)
+        return description.model.map_size(shapes_of(signature.shape)[0])
+
+    def _maps(self, description: Description, signature: Signature) -> HeatMaps:
+        return HeatMaps(
+            self._map_size(description, signature), shapes_of(signature.shape)[0][1:], self.sigma
+        )  # fmt: skip
+
+    def build_encode(self, description: Description, signature: Signature, training: bool) -> Encode:
+        maps = self._maps(description, signature)
+        return lambda point_BJ3: (point_BJ3, *maps.encode(point_BJ3))
+
+    def build_meter(
+        self, description: Description, signature: Signature, weights: LossWeights, training: bool
+    ) -> Meter:  # fmt: skip
+        """See `Task.build_meter`.
+
+        Raises:
+            ConfigError: a metric has another number of sigmas than there are key points.
+        """
+        count = self.num_classes(signature)
+        for name, metric in description.metric.items():
+            if isinstance(metric, OksAP) and len(metric.sigmas) not in (0, 1, count):
+                raise ConfigError(
+                    f"metric.{name}.sigmas has {len(metric.sigmas)} numbers, and there are {count} key points: "
+                    f"{', '.join(signature.class_names)}. Type one for all, or one for each, or [] for the dataset's."
+                )
+        return super().build_meter(description, signature, weights, training)
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        return description.loss.build(self.num_classes(signature), training)
+
+    def build_decode(self, description: Description, signature: Signature) -> Decode:
+        import numpy as np
+
+        from mxtrain.engine.backend import nd
+
+        maps, (_, height, width) = self._maps(description, signature), shapes_of(signature.shape)[0]
+
+        def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+            point_BJ3 = maps.decode(outputs[0])
+            count, device = len(point_BJ3), point_BJ3.context
+
+            def placed(columns: np.ndarray) -> NDArray:
+                return nd.array(columns, ctx=device, dtype="float32")
+
+            score_B1 = point_BJ3[:, :, 2].mean(axis=1, keepdims=True)
+            if batch.meta is None:
+                box_B4 = nd.tile(placed(np.array([[0, 0, width, height]])), (count, 1))
+            else:
+                box_B4 = placed(batch.meta[:, KeypointMeta.LEFT : KeypointMeta.AREA])
+                score_B1 = score_B1 * placed(batch.meta[:, KeypointMeta.SCORE, None])
+                back_B6 = placed(batch.meta[:, KeypointMeta.MATRIX : KeypointMeta.LEFT])
+                point_BJ3 = _moved_back(point_BJ3, back_B6)
+            thing_B6 = nd.concat(box_B4[:, :2], score_B1, box_B4[:, 2:], nd.zeros_like(score_B1), dim=1)
+            return nd.concat(point_BJ3, thing_B6.reshape((count, 2, 3)), dim=1)
+
+        return decode
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """The box of the object, how sure all of it is, and by name each key point: x, y, and how sure it is."""
+        pose = Pose.of(prediction)
+        return {
+            "score": round(pose.score, 6), "box": [round(edge, 2) for edge in pose.box_4.tolist()],
+            "key_points": {
+                name: [round(x, 2), round(y, 2), round(score, 6)]
+                for name, (x, y, score) in zip(signature.class_names, pose.point_J3.tolist())
+            },
+        }  # fmt: skip
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Score, edges, and three columns for each key point."""
+        cells: Dict[str, Json] = {key: value for key, value in row.items() if key not in ("box", "key_points")}
+        cells.update(zip(("left", "top", "right", "bottom"), row["box"]))
+        for name, point in row["key_points"].items():
+            cells.update(zip((f"{name}_x", f"{name}_y", f"{name}_score"), point))
+        return cells
+
+    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+        """Image ids in COCO's results: those of the dataset's own files, else the number that a file is called, or
+        its name."""
+        return coco_ids(places, dataset) if form == "coco" else {}
+
+    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
+        """COCO's form of results: a list of key points [x, y, score, ...] that name pixels, from 0."""
+        (category_id,) = BoxSignature.of(signature).category_ids or (1,)
+
+        def result(row: JsonObject) -> JsonObject:
+            points = [[round(x - 0.5, 2), round(y - 0.5, 2), score] for x, y, score in row["key_points"].values()]
+            return {
+                "image_id": row["sample_id"], "category_id": category_id,
+                "keypoints": [number for point in points for number in point], "score": row["score"],
+            }  # fmt: skip
+
+        return as_list(map(result, rows))
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """The image with the key points of one object."""
+        from mxtrain.vision.pose.pose_picture import draw_on_picture
+
+        content = io.BytesIO()
+        draw_on_picture(source, index, Pose.of(prediction), signature, self.score_threshold).save(content, "PNG")
+        return content.getvalue()
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        from mxtrain.vision.pose.pose_picture import draw_gallery, posed_samples
+
+        samples = posed_samples(source, range(len(source)), [Pose.of(one).point_J3 for one in predictions])
+        return [Picture("samples", lambda most: draw_gallery(samples[:most], signature, self.score_threshold))]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.vision.pose.report import PoseReport
+
+        return PoseReport(self, self.build_decode(description, signature), description, signature, source)
+
+    def explained(
+        self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
+    ) -> Explained:
+        """The maximum of the highest-scoring key point of each object; the true one is the key point
+        that is marked nearest to it."""
+        import numpy as np
+
+        from mxtrain.engine.backend import nd
+        from mxtrain.task.explained import Explained
+
+        names, maps = signature.class_names, self._maps(description, signature)
+        point_BJ3 = maps.decode(outputs[0]).asnumpy()
+        surest_B = point_BJ3[..., 2].argmax(axis=1)
+        place_B = outputs[0].astype("float32").reshape((0, -1)).argmax(axis=1)
+        row_B = np.arange(len(surest_B))
+        found_B3 = point_BJ3[row_B, surest_B]
+        true_BJ3 = batch.targets[0].asnumpy()
+        away_BJ = np.linalg.norm(true_BJ3[..., :2] - found_B3[:, None, :2], axis=-1)
+        away_BJ[~known(true_BJ3)] = np.inf
+        _, height, width = shapes_of(signature.shape)[0]
+        nearest_B, is_near_B = away_BJ.argmin(axis=1), away_BJ.min(axis=1) <= NEAR * max(height, width)
+        return Explained(
+            lambda outputs: nd.pick(outputs[0].astype("float32").reshape((0, -1)), place_B),
+            [names[number] if is_near else "" for number, is_near in zip(nearest_B, is_near_B)],
+            [names[number] for number in surest_B], found_B3[:, 2], (nearest_B == surest_B) & is_near_B,
+            is_of_one_place=True,
+        )  # fmt: skip
+
+
+def _moved_back(point_BJ3: NDArray, back_B6: NDArray) -> NDArray:
+    """Places in what enters the network as places in the image."""
+    from mxtrain.engine.backend import nd
+
+    x_BJ, y_BJ, score_BJ = (part.squeeze(axis=2) for part in point_BJ3.split(3, axis=2))
+    moved = []
+    for line in (0, 1):
+        to_x_B1, to_y_B1, shift_B1 = (
+            back_B6.slice_axis(axis=1, begin=3 * line + at, end=3 * line + at + 1) for at in range(3)
+        )
+        turned_BJ = nd.broadcast_mul(x_BJ, to_x_B1) + nd.broadcast_mul(y_BJ, to_y_B1)
+        moved.append(nd.broadcast_add(turned_BJ, shift_B1))
+    return nd.stack(*moved, score_BJ, axis=2)

@@ -1,0 +1,77 @@
+"""Cityscapes: street scenes, 34 labels of which 19 are learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Optional
+
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.problems import STRICT, Findings
+from mxtrain.data.loading.regular_files import read_bytes, walk
+from mxtrain.errors import DataError
+from mxtrain.types import PathText
+from mxtrain.vision.segmentation.mask_file import read_mask, values_in
+from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_masks, list_pictures, pair, with_ending
+from mxtrain.vision.segmentation.masked_files import MaskedFiles
+from mxtrain.vision.segmentation.masked_pictures import MaskCoding
+
+LABELS = {
+    7: "road", 8: "sidewalk", 11: "building", 12: "wall", 13: "fence", 17: "pole", 19: "traffic light",
+    20: "traffic sign", 21: "vegetation", 22: "terrain", 23: "sky", 24: "person", 25: "rider", 26: "car", 27: "truck",
+    28: "bus", 31: "train", 32: "motorcycle", 33: "bicycle",
+}  # fmt: skip
+"""Value in *_labelIds.png -> class. Source: the benchmark, cityscapesscripts/helpers/labels.py."""
+IGNORED = sorted(set(range(34)) - set(LABELS))
+"""Values of labels that are not learned. Others, such as 255 of *_labelTrainIds.png, are mistakes."""
+_PICTURE, _MASK = "_leftImg8bit.png", "_gtFine_labelIds.png"
+_LAYOUT = (
+    "It must hold leftImg8bit/{train,val}/CITY/*_leftImg8bit.png and gtFine/{train,val}/CITY/*_gtFine_labelIds.png."
+)
+
+
+class Cityscapes(MaskedFiles):
+    """`leftImg8bit/SPLIT/CITY/NAME_leftImg8bit.png` with `gtFine/SPLIT/CITY/NAME_gtFine_labelIds.png`.
+
+    The test split is left out where it has no masks, or the blank ones that are published.
+    """
+
+    option: ClassVar[str] = "dataset=cityscapes"
+
+    root: PathText = "data/cityscapes"
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        root = self.require_root(_LAYOUT)
+        missing = next((name for name in ("leftImg8bit", "gtFine") if not (root / name).is_dir()), None)
+        if missing:
+            raise DataError(
+                f"{self.option}: '{root}' holds no {missing}/. {_LAYOUT} Name yours with dataset.root=FOLDER."
+            )
+        train, val = (_pair(root, split, findings) for split in ("train", "val"))
+        coding = MaskCoding(list(LABELS), IGNORED)
+        test = _pair_test(root, findings)
+        return self.make_splits(train, val, test, list(LABELS.values()), coding, findings=findings)
+
+
+def _pair(root: Path, split: str, findings: Findings) -> MaskPairs:
+    pictures = list_pictures(root / "leftImg8bit" / split, with_ending(_PICTURE), f"*{_PICTURE}", findings)
+    folder = root / "gtFine" / split
+    return pair(pictures, list_masks(folder, with_ending(_MASK), f"*{_MASK}", findings), folder, _MASK, findings)
+
+
+def _pair_test(root: Path, findings: Findings) -> Optional[MaskPairs]:
+    """The test split where it has masks with something in them."""
+    if not (root / "leftImg8bit" / "test").is_dir() or not (root / "gtFine" / "test").is_dir():
+        return None
+    if not walk(root / "gtFine" / "test", (_MASK.lower(),)):
+        return None
+    pairs = _pair(root, "test", findings)
+    try:
+        values = values_in(read_mask(read_bytes(pairs.masks[0])))
+    except Exception:  # what is wrong with it is said where the first mask of each split is looked at
+        return pairs
+    return pairs if set(LABELS) & set(values.tolist()) else None

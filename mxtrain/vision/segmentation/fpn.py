@@ -1,0 +1,72 @@
+"""A small feature pyramid network that scores every pixel, and what it has in common with those of other tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, List, Tuple
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.errors import ConfigError
+from mxtrain.model.base import Init, Model
+from mxtrain.types import Positive, Shape
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+class PyramidModel(Model):
+    """Base: stages of 3x3 convolutions, each of which halves height and width, and a way back up that adds them
+    together, to one map at a quarter of the image's height and width. Subclasses say what is made of it."""
+
+    option: ClassVar[str] = ""
+    """The name in conf/model/."""
+
+    channels: Annotated[List[Positive], pydantic.Field(min_length=2)] = [24, 48, 96, 128]
+    """Output channels of each stage; the first has one convolution, each other two."""
+    init: Init = "msra"
+    """Initializer of weights: xavier, msra, orthogonal, normal or default (Gluon's Uniform(0.07))."""
+    width: Positive = 64
+    """Channels on the way back up."""
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        """The network, uninitialised; it takes images of any size from the smallest on.
+
+        Raises:
+            ConfigError: the image is too small to be halved by every stage.
+        """
+        smallest = 2 ** len(self.channels)
+        if min(input_shape[1:]) < smallest:
+            raise ConfigError(
+                f"model={self.option} with {len(self.channels)} stages needs images of at least "
+                f"{smallest}x{smallest}, but they are {input_shape[1]}x{input_shape[2]}. Type "
+                f"dataset.image_size=[{smallest},{smallest}], or fewer stages, e.g. model.channels=[24,48]."
+            )
+        return self.build_pyramid(num_classes)
+
+    def build_pyramid(self, num_classes: int) -> gluon.HybridBlock:
+        """The network for images that are large enough.
+
+        Args:
+            num_classes: of what is found.
+        """
+        raise NotImplementedError
+
+
+class FPN(PyramidModel):
+    """Stages of 3x3 convolutions, each of which halves height and width, and a way back up that adds them together.
+
+    The scores of 4 x 4 pixels are computed at once, at a quarter of the image's height and width.
+
+    Source: after Kirillov et al., "Panoptic Feature Pyramid Networks" (2019), section 3, much smaller; sub-pixel scores
+    as Shi et al., "Real-Time Single Image and Video Super-Resolution" (2016).
+    """
+
+    option: ClassVar[str] = "fpn"
+    tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
+
+    def build_pyramid(self, num_classes: int) -> gluon.HybridBlock:
+        """See `PyramidModel.build_pyramid`."""
+        from mxtrain.vision.detection.networks.fpn import FeaturePyramid
+
+        return FeaturePyramid(num_classes, self.channels, self.width)

@@ -1,0 +1,144 @@
+"""Any of GluonCV's segmentation networks, by its name there or by architecture and backbone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Tuple
+
+import pydantic
+
+from mxtrain.errors import did_you_mean
+from mxtrain.types import Shape
+from mxtrain.vision.classification.gluoncv import OURS, GluonCVModel, no_such_network
+from mxtrain.vision.detection.heads.zoo import BY_NAME
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+DATASETS = ("ade", "citys", "coco", "mhpv1", "voc")
+"""Endings of GluonCV's names of networks for the classes of one dataset."""
+
+ARCHITECTURES = {"fcn": 1, "psp": 1, "deeplab": 1, "icnet": 2, "danet": 2}
+"""Architecture that takes any backbone -> number of its auxiliary outputs."""
+BACKBONES = ("resnet50", "resnet101", "resnet152", "resnest50", "resnest101", "resnest200", "resnest269")
+SMALL_BACKBONES = ("resnet18", "resnet34")
+"""GluonCV's heads read 1,024 and 2,048 channels, which these do not give."""
+
+NUM_AUXILIARY: Mapping[str, int] = {
+    **{f"{kind}_{backbone}": number for kind, number in ARCHITECTURES.items() for backbone in BACKBONES},
+    "deeplab_plus_xception": 1,
+    "deeplab_v3b_plus_wideresnet": 0,
+    "fastscnn": 1,
+}
+"""Name -> how many auxiliary outputs the network has. Source: gluoncv 0.10.5.post0, model_zoo/segbase.py."""
+
+OPTIONS: Mapping[str, Tuple[str, ...]] = {
+    "norm_kwargs": ("",),
+    "use_global_stats": tuple(ARCHITECTURES),
+    "last_gamma": tuple(ARCHITECTURES),
+    "lr_mult": ("icnet",),
+    "dilated": ("deeplab_plus",),
+}
+"""Arguments of GluonCV's classes -> how the names begin of those that take it. The others overlook what they don't
+know, a wrong spelling, too."""
+
+LISTING = {"detection": "ssd", "instance_segmentation": "mask_rcnn"}
+"""Option of conf/task/ -> that of conf/model/ whose message lists the names."""
+
+SIZE = "the network takes images of any size, which the dataset gives"
+
+
+class GluonCVSegmentation(GluonCVModel):
+    """A segmentation network of GluonCV's; its parameter names are GluonCV's, so weights can be exchanged.
+
+    `weights=pretrained` starts from those that GluonCV publishes.
+    """
+
+    tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
+    taken: ClassVar[Mapping[str, str]] = {
+        **OURS,
+        "nclass": OURS["classes"],
+        "backbone": "it is part of model.name",
+        "aux": "type model.aux=true or model.aux=false",
+        **dict.fromkeys(("crop_size", "base_size", "height", "width"), SIZE),
+        "norm_layer": "it is BatchNorm, whose means parallel.batch_norm takes over several devices",
+    }
+
+    name: str = "fcn_resnet50"
+    """Architecture and backbone, e.g. psp_resnet101, icnet_resnet50, fastscnn; what GluonCV appends for a dataset, as
+    in fcn_resnet50_ade, may follow, and says nothing: classes come from the dataset."""
+    aux: bool = True
+    """If true, the network has auxiliary outputs, used only in training."""
+    options: Dict[str, Any] = {}
+    """Further arguments of GluonCV's class of that network, e.g. {norm_kwargs: {momentum: 0.99}}."""
+
+    @classmethod
+    def option_of(cls, name: str, task: str) -> str:
+        """The option for a name of any of GluonCV's networks; see `Model.option_of`."""
+        for beginning, option in BY_NAME.items():
+            if name.startswith(beginning):
+                return option
+        if task in LISTING:
+            return LISTING[task]
+        if task == "pose_estimation" or name.startswith("simple_pose"):
+            return "simple_pose"
+        for_pixels = task == "segmentation" or name.startswith((*ARCHITECTURES, "fastscnn"))
+        return "gluoncv_segmentation" if for_pixels else "gluoncv"
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _known_name(cls, name: str) -> str:
+        plain = without_dataset(name)
+        architecture, _, backbone = plain.rpartition("_")
+        if architecture in ARCHITECTURES and backbone in SMALL_BACKBONES:
+            raise ValueError(
+                f"GluonCV's {architecture} takes no {backbone}: its heads read 1,024 and 2,048 channels, which "
+                f"{backbone} does not give. The smallest that works is {architecture}_resnet50; fastscnn is smaller"
+            )
+        if plain not in NUM_AUXILIARY:
+            raise ValueError(no_such_network("segmentation", name, tuple(NUM_AUXILIARY)))
+        return name
+
+    @pydantic.model_validator(mode="after")
+    def _known_options(self) -> GluonCVSegmentation:
+        plain = without_dataset(self.name)
+        known = [option for option, beginnings in OPTIONS.items() if plain.startswith(beginnings)]
+        for option in self.options:
+            if option not in known and not option.startswith("pretrained"):
+                raise ValueError(
+                    f"{plain} takes no option '{option}'.{did_you_mean(option, known)} It takes {', '.join(known)}. "
+                    f"Remove or correct model.options.{option}"
+                )
+        return self
+
+    @property
+    def num_auxiliary(self) -> int:
+        """Returns the number of auxiliary outputs, used only in training."""
+        return NUM_AUXILIARY[without_dataset(self.name)] if self.aux else 0
+
+    def input_shape(self, native: Shape) -> Shape:
+        """Three channels of any size."""
+        return (3, *native[-2:])
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        """The network, uninitialised: (B, 3, H, W) -> scores (B, num_classes, H, W), of the input's H and W.
+
+        Where there are auxiliary outputs it returns a tuple of such, the main one first.
+
+        Raises:
+            ConfigError: GluonCV is not installed, or refuses an option.
+        """
+
+        def build() -> gluon.HybridBlock:
+            from mxtrain.vision.segmentation import networks as gluoncv_segmentation_zoo
+
+            return gluoncv_segmentation_zoo.build(
+                without_dataset(self.name), num_classes, self.aux, dict(self.options)
+            )  # fmt: skip
+
+        return self._built(self.name, build)
+
+
+def without_dataset(name: str) -> str:
+    """`fcn_resnet50` of `fcn_resnet50_ade`; other names as they are."""
+    plain, _, last = name.rpartition("_")
+    return plain if last in DATASETS else name

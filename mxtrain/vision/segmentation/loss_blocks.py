@@ -1,0 +1,48 @@
+"""The loss of a class for every pixel as a Gluon block."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+from mxtrain.engine.backend import gluon
+
+
+class PixelSoftmaxCrossEntropyLoss(gluon.HybridBlock):
+    """Scores (B, K, H, W), as many further ones, and masks (B, H, W), -1 where a pixel is ignored, to the sum of
+    -weight * log softmax(scores) over each sample's pixels, (B,), and the sum of their weights, (B,).
+
+    GluonCV's losses are not used: they are built on SoftmaxOutput, which ignores the gradient that comes from behind
+    it, and with it weights, loss scales and the weight of auxiliary outputs.
+    """
+
+    weighted = True
+
+    def __init__(self, class_weights: Sequence[float], aux_weight: float, smoothing: float, num_used: Optional[int]):
+        super().__init__()
+        self._class_weights = [float(weight) for weight in class_weights]
+        self._aux_weight, self._smoothing, self._num_used = aux_weight, smoothing, num_used
+
+    def __call__(self, *arrays):
+        # Gluon warns of inputs that nothing uses.
+        return super().__call__(*arrays[:-1][: self._num_used], arrays[-1])
+
+    def hybrid_forward(self, F, *arrays):
+        logits, mask_BHW = arrays[:-1], arrays[-1]
+        class_BHW = F.relu(mask_BHW)  # -1 becomes class 0, with a weight of 0
+        weight_BHW = mask_BHW >= 0
+        if set(self._class_weights) != {1.0}:
+            one = F.slice_axis(mask_BHW.reshape((-1,)), axis=0, begin=0, end=1) * 0 + 1
+            weight_K = F.concat(*[one * weight for weight in self._class_weights], dim=0)
+            weight_BHW = weight_BHW * F.take(weight_K, class_BHW)
+        losses = [self._sum(F, logits_BKHW, class_BHW, weight_BHW) for logits_BKHW in logits]
+        return losses[0] + self._aux_weight * sum(losses[1:]) if losses[1:] else losses[0], F.sum(
+            weight_BHW, axis=(1, 2)
+        )
+
+    def _sum(self, F, logits_BKHW, class_BHW, weight_BHW):
+        # With classes last: MXNet's log_softmax over an axis in the middle takes twice as long as this with transpose.
+        log_p_BHWK = F.log_softmax(F.transpose(logits_BKHW, axes=(0, 2, 3, 1)), axis=-1)
+        loss_BHW = -F.pick(log_p_BHWK, class_BHW, axis=-1)
+        if self._smoothing:
+            loss_BHW = (1 - self._smoothing) * loss_BHW - self._smoothing * F.mean(log_p_BHWK, axis=-1)
+        return F.sum(loss_BHW * weight_BHW, axis=(1, 2))

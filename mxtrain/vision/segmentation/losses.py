@@ -1,0 +1,49 @@
+"""The loss of a class for every pixel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Mapping, Sequence, Tuple, Union
+
+from mxtrain.config.specs import refuse_unknown_names
+from mxtrain.errors import ConfigError
+from mxtrain.loss.losses import Loss
+from mxtrain.types import NonNegativeFloat
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+class PixelSoftmaxCrossEntropy(Loss):
+    """Softmax cross entropy of the class of each pixel: the weighted mean over all of them in the global batch that are
+    not ignored."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
+
+    class_weights: Union[Literal["auto"], Dict[str, NonNegativeFloat]] = "auto"
+    """By the name of a class: how much each of its pixels weighs, e.g. {background: 0.2}; 1 where nothing is said. auto
+    = as the dataset advises."""
+    aux_weight: NonNegativeFloat = 0.5
+    """Weight of the loss of each auxiliary output in training. Source: Zhao et al., "Pyramid Scene Parsing Network"
+    (2017), section 3.3, with 0.4; GluonCV's recipes have 0.5."""
+
+    def build_for(self, class_names: Sequence[str], advised: Mapping[str, float], training: bool) -> gluon.HybridBlock:
+        """A HybridBlock (*scores (B, K, H, W), mask (B, H, W)) -> loss (B,), weight (B,).
+
+        Args:
+            class_names: of the K classes.
+            advised: class weights where the description leaves them to the dataset.
+            training: whether auxiliary outputs count, and targets are smoothed.
+
+        Raises:
+            ConfigError: a weight is of a class that there is not, or all weights are 0.
+        """
+        from mxtrain.vision.segmentation.loss_blocks import PixelSoftmaxCrossEntropyLoss
+
+        class_weights = advised if self.class_weights == "auto" else self.class_weights
+        refuse_unknown_names("loss.class_weights", "class", class_weights, class_names)
+        weights = [float(class_weights.get(name, 1.0)) for name in class_names]
+        if not any(weights):
+            raise ConfigError("loss.class_weights: at least one class must weigh more than 0.")
+        return PixelSoftmaxCrossEntropyLoss(
+            weights, self.aux_weight, self.label_smoothing if training else 0.0, None if training else 1
+        )

@@ -1,0 +1,99 @@
+"""Reads the file of a segmentation mask: one value a pixel.
+
+Legend: H height, W width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mxtrain.data.loading.opening import open_image
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_SPREAD = {"L;2": 85, "L;4": 17}
+"""Pillow spreads grey values of 2 and 4 bits over 0 to 255."""
+LARGEST_VALUE = 2**16 - 1
+"""Of a mask: those of 8 and of 16 bits are read."""
+
+
+def read_mask(content: bytes) -> Image.Image:
+    """The value of each pixel of a mask's file, palette indices or grey values: an image of bytes, or of 32-bit
+    integers where values are larger.
+
+    Raises:
+        ValueError: it is in colour, or too large. Pillow raises others.
+    """
+    from PIL import Image
+
+    image = open_image(content)
+    if image.format in ("JPEG", "MPO"):
+        raise ValueError("JPEG changes values: save masks as PNG")
+    if _has_several_pictures(image):
+        raise ValueError("it holds several images: a mask is one, in which a pixel has the number of its class")
+    if image.mode in ("RGB", "RGBA", "LA", "PA"):
+        if ";16" in _raw_mode(image):  # Pillow keeps the upper 8 of them: 0 of every small value
+            raise ValueError("it has 16 bits in each of several channels: save it as a grey PNG")
+        return _grey(image)
+    if image.mode not in ("1", "L", "P", "I", "I;16", "I;16B", "I;16L"):
+        raise ValueError(f"its pixels are {image.mode}: a mask has one value a pixel, the number of its class")
+    spread = _SPREAD.get(_raw_mode(image), 1)
+    image.load()
+    if image.mode in ("L", "P") and spread == 1:
+        return image
+    value_HW = np.asarray(image).astype(np.int32) // spread
+    low, high = int(value_HW.min()), int(value_HW.max())
+    if low < 0 or high > LARGEST_VALUE:
+        raise ValueError(f"its values go from {low} to {high}, and 0 to {LARGEST_VALUE} are read")
+    return Image.fromarray(value_HW.astype(np.uint8) if high < 256 else value_HW)
+
+
+class NoClassNumbers(ValueError):
+    """A mask has no number of a class for each pixel."""
+
+    remedy = "Give each colour a number, and save the numbers as a grey PNG; docs/tasks/segmentation.md shows how."
+
+
+def _grey(image: Image.Image) -> Image.Image:
+    """The values of a grey mask that was saved as an image in colour.
+
+    Raises:
+        ValueError: it has colours, or transparent pixels.
+    """
+    value_HWC = np.asarray(image.convert("LA" if image.mode == "LA" else "RGBA"))
+    if (value_HWC[..., -1] < 255).any():
+        raise NoClassNumbers("it has transparent pixels: a mask has one value a pixel, the number of its class")
+    if (value_HWC[..., :1] != value_HWC[..., :-1]).any():
+        colours = np.unique(value_HWC[..., :-1].reshape(-1, 3), axis=0)[:3].tolist()
+        shown = ", ".join(str(tuple(colour)) for colour in colours)
+        raise NoClassNumbers(f"it has colours, such as {shown}: a mask has one value a pixel, the number of its class")
+    from PIL import Image
+
+    return Image.fromarray(np.ascontiguousarray(value_HWC[..., 0]))
+
+
+def _has_several_pictures(image: Image.Image) -> bool:
+    """Returns True if a file holds further images as large as the first. The smaller ones of a GeoTIFF are its
+    overviews."""
+    if getattr(image, "n_frames", 1) == 1:
+        return False
+    size = image.size
+    image.seek(1)
+    other = image.size
+    image.seek(0)
+    return other == size
+
+
+def _raw_mode(image: Image.Image) -> str:
+    arguments = image.tile[0][3] if image.tile else ""
+    return arguments if isinstance(arguments, str) else str(arguments[0])
+
+
+def values_in(image: Image.Image) -> np.ndarray:
+    """The values that occur in a mask, ascending."""
+    if image.mode == "I":
+        return np.unique(np.asarray(image))
+    return np.flatnonzero(image.histogram())

@@ -1,0 +1,213 @@
+"""Pairs masks with images by file names, before anything is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+
+from mxtrain.data.checking.problems import (
+    LISTED_TWICE,
+    MISSING_COUNTERPART,
+    STRICT,
+    DataPlace,
+    Findings,
+    Problem,
+)
+from mxtrain.data.loading.regular_files import FileId, composed, exists, walk
+from mxtrain.errors import DataError
+from mxtrain.vision.images.files import EXTENSIONS, find_images
+
+MASK_EXTENSIONS = (".png", ".bmp", ".gif", ".tif", ".tiff", ".pgm")
+_LOSSY_EXTENSIONS = (".jpg", ".jpeg", ".webp")
+
+
+@dataclass(frozen=True)
+class MaskPairs:
+    """Images and their masks, in the same order.
+
+    Attributes:
+        pictures: files of images.
+        masks: the mask of each.
+        ids: device and inode of each image, by which the same file is known under another name.
+    """
+
+    pictures: Sequence[str]
+    masks: Sequence[str]
+    ids: Sequence[FileId]
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+
+Files = Dict[str, Tuple[Path, FileId]]
+"""By what an image and its mask have in common in their names: where a file stands, and its identity."""
+
+
+def same_stem(name: str) -> Optional[str]:
+    """Returns the path of a file without its extension. DICOM files may have no extension, or dots in their names."""
+    stem, dot, ending = name.rpartition(".")
+    return stem if dot + ending.lower() in EXTENSIONS else name
+
+
+def with_ending(ending: str) -> Callable[[str], Optional[str]]:
+    """Returns the function from a path with this suffix to the rest of the path, and to None for other paths."""
+    return lambda name: name[: -len(ending)] if name.endswith(ending) else None
+
+
+def list_pictures(
+    folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
+) -> Files:
+    """The images in a folder and below.
+
+    Args:
+        folder: where to look.
+        known_by: by which part of its path below the folder an image is found; None = it does not count.
+        pattern: what their names look like, for messages.
+        findings: gets files that cannot be told from another.
+
+    Raises:
+        DataError: there is no such folder, none are in it, or two would have the same mask.
+    """
+    if not exists(folder) or not folder.is_dir():
+        raise DataError(f"There is no folder '{folder}' of images.")
+    found = _listed(folder, find_images(folder, findings=findings), known_by, "images", findings)
+    if not found:
+        wanted = f"is called {pattern}" if pattern else f"ends in {', '.join(EXTENSIONS)}"
+        raise DataError(f"'{folder}' holds no images: no file there or below {wanted}.")
+    return found
+
+
+def list_masks(
+    folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
+) -> Files:
+    """The masks in a folder and below; arguments as those of `list_pictures`.
+
+    Raises:
+        DataError: there is no such folder, or none are in it.
+    """
+    if not exists(folder) or not folder.is_dir():
+        raise DataError(f"There is no folder '{folder}' of masks.")
+    found = _listed(folder, walk(folder, MASK_EXTENSIONS, findings=findings), known_by, "masks", findings)
+    if not found:
+        lossy = walk(folder, _LOSSY_EXTENSIONS)
+        why = f"no file there or below is called {pattern}" if pattern else "save each as PNG, one value a pixel"
+        why = f"'{lossy[0][0]}' is none, since JPEG and WebP change values. Save each as PNG" if lossy else why
+        raise DataError(f"'{folder}' holds no masks: {why}.")
+    return found
+
+
+def _listed(
+    folder: Path, files: Sequence[Tuple[Path, FileId]], known_by: Callable[[str], Optional[str]], what: str,
+    findings: Findings,
+) -> Files:  # fmt: skip
+    found: Files = {}
+    start = len(str(folder)) + 1
+    for path, number in files:
+        name = known_by(composed(str(path)[start:]))
+        if name is None:
+            continue
+        if name in found:
+            fact = f"'{found[name][0]}' and '{path}' are {what} of one name."
+            findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Remove one, or name it otherwise."))
+            continue
+        found[name] = (path, number)
+    return found
+
+
+def pair(
+    pictures: Files, masks: Files, mask_folder: Path, ending: str = ".png", findings: Findings = STRICT
+) -> MaskPairs:  # fmt: skip
+    """Every image with its mask.
+
+    Args:
+        pictures: as `list_pictures` gave them.
+        masks: as `list_masks` gave them.
+        mask_folder: where they lie.
+        ending: of a mask's name after what it shares with its image's.
+        findings: gets each that is alone.
+
+    Raises:
+        DataError: an image has no mask, or a mask no image; names the first and says how many.
+    """
+    # Two names of one real file are listed once, but images may share a mask, e.g. one in which nothing is.
+    masks = {**masks, **{name: (path, (0, 0)) for name in pictures if name not in masks
+                         if exists(path := mask_folder / f"{name}{ending}")}}  # fmt: skip
+    alone = [name for name in pictures if name not in masks]
+    refuse_alone(
+        [DataPlace(str(pictures[name][0])) for name in alone],
+        [f"'{pictures[name][0]}' has no mask: there is no '{mask_folder / name}{ending}'" for name in alone],
+        f"({len(alone):,} of {len(pictures):,} images without)",
+        "Add the masks, or move these images elsewhere.", findings,
+    )  # fmt: skip
+    without = [name for name in masks if name not in pictures]
+    refuse_alone(
+        [DataPlace(str(masks[name][0])) for name in without],
+        [f"'{masks[name][0]}' is the mask of no image" for name in without],
+        f"({len(without):,} of {len(masks):,} masks without)",
+        "Add the images, or move these masks elsewhere.", findings,
+    )  # fmt: skip
+    return chosen([name for name in pictures if name in masks], pictures, masks)
+
+
+def refuse_alone(
+    places: Sequence[DataPlace], facts: Sequence[str], count: str, remedy: str, findings: Findings
+) -> None:  # fmt: skip
+    """Refuses what has no counterpart.
+
+    Args:
+        places: where each stands.
+        facts: what is missing, without a full stop.
+        count: of how many, where training is refused.
+        remedy: what to do, in a sentence.
+        findings: gets each.
+    """
+    problems = [Problem(MISSING_COUNTERPART, place, f"{fact}.", remedy) for place, fact in zip(places, facts)]
+    findings.refuse(*problems, sentence=f"{facts[0]} {count}. {remedy}" if facts else "")
+
+
+def chosen(names: Sequence[str], pictures: Files, masks: Files) -> MaskPairs:
+    """Images and masks of these names, all of which there are."""
+    return MaskPairs(
+        [str(pictures[name][0]) for name in names], [str(masks[name][0]) for name in names],
+        [pictures[name][1] for name in names],
+    )  # fmt: skip
+
+
+class ListedPictures(Protocol):
+    """The images of a split."""
+
+    @property
+    def pictures(self) -> Sequence[str]:
+        """Files."""
+
+    @property
+    def ids(self) -> Sequence[FileId]:
+        """Device and inode of each."""
+
+
+def refuse_shared_pictures(
+    splits: Mapping[str, Optional[ListedPictures]], remedy: str, findings: Findings = STRICT
+) -> None:  # fmt: skip
+    """Raises: DataError: an image is both trained on and measured.
+
+    Args:
+        splits: by name.
+        remedy: what to do, in a sentence.
+        findings: gets each that is.
+    """
+    owner: Dict[FileId, Tuple[str, str]] = {}
+    shared: List[Problem] = []
+    for split, pairs in splits.items():
+        for path, number in zip(pairs.pictures, pairs.ids) if pairs else ():
+            before = owner.setdefault(number, (split, path))
+            if before[0] != split:
+                first, other = before
+                is_one = path == other
+                named = f"'{other}' belongs" if is_one else f"'{other}' and '{path}' are the same file, which belongs"
+                fact = f"{named} to {first} and to {split}: what is trained on is not measured."
+                shared.append(Problem(LISTED_TWICE, DataPlace(path), fact, remedy))
+    if shared:
+        more = f" ({len(shared):,} images)" if len(shared) > 1 else ""
+        fact, _, rest = shared[0].sentence.partition(": what is trained on")
+        findings.refuse(*shared, sentence=f"{fact}{more}: what is trained on{rest}")

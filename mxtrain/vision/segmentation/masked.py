@@ -1,0 +1,67 @@
+"""Base of datasets that give a segmentation mask with every image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple, Type
+
+from mxtrain.data.base import Samples, Splits
+from mxtrain.data.signature import Signature
+from mxtrain.vision.images.dataset import Dataset
+from mxtrain.vision.images.files import open_inputs
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.signature import ImageSignature
+from mxtrain.vision.images.transforms.chain import Annotations, AugmentSettings
+from mxtrain.vision.segmentation.masked_pictures import MaskAnnotations, MaskCoding, MaskedPictures
+from mxtrain.vision.segmentation.signature import MaskSignature, MaskSplits
+
+if TYPE_CHECKING:
+    from mxtrain.model.base import Model
+
+
+class MaskedDataset(Dataset):
+    """Base of descriptions of images with masks.
+
+    In training a network sees parts of one size, `image_size`. To be measured, and for predictions, whole images are
+    fitted into a frame: as large as they are where they fit, else made smaller.
+    """
+
+    tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
+    signature_class: ClassVar[Type[ImageSignature]] = MaskSignature
+
+    pixel_weights: ClassVar[Mapping[str, float]] = {}
+    """By the name of a class: how much each of its pixels weighs where the loss leaves it to the dataset; others 1."""
+
+    augment: AugmentSettings = AugmentSettings()  # type: ignore[assignment]  # of its own annotations
+
+    def infer_signature(self, splits: Splits, model: Model) -> Signature:
+        values = list(splits.mask_values) if isinstance(splits, MaskSplits) else []
+        return MaskSignature.extending(super().infer_signature(splits, model), mask_values=values)
+
+    def decoded_as(self, decoding: Decoding) -> MaskedDataset:
+        """See `Dataset.decoded_as`."""
+        channels, height, width = decoding.shape
+        return self.model_copy(update={"channels": channels, "image_size": [height, width]})
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        signature = ImageSignature.of(signature)
+        frame = signature.decoding.frame
+        shown, whole = ("x".join(map(str, size)) for size in (signature.shape[1:], frame or ()))
+        return f"parts of {shown} are trained on; whole images are measured, those larger than {whole} made smaller"
+
+    def annotations(self, signature: Signature) -> Annotations:
+        return MaskAnnotations()
+
+    def loader_options(self, train: bool) -> Dict[str, Any]:
+        """See `Dataset.loader_options`."""
+        return {"keeps_size": True}
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        signature = MaskSignature.of(signature)
+        decoding, coding = signature.decoding, MaskCoding(signature.mask_values)
+
+        def open_source(files: List[str]) -> MaskedPictures:
+            return MaskedPictures(files, None, coding, decoding, signature.mean)
+
+        return open_inputs(names, open_source, skip_unreadable, unreadable)

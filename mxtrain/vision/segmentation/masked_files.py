@@ -1,0 +1,205 @@
+"""Shared parts of datasets whose images and masks are files."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar, Collection, List, Optional, Sequence, Set, Tuple, Union
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated, Literal
+
+from mxtrain.data.base import BaseDataset, Splits
+from mxtrain.data.checking.problems import NOTHING_TO_LEARN, STRICT, Findings, Problem
+from mxtrain.data.loading.sources import Subset
+from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.signature import Signature
+from mxtrain.errors import DataError, LoaderError
+from mxtrain.types import BatchSize, Positive
+from mxtrain.vision.images.decoding import known_statistics
+from mxtrain.vision.images.files import ImageFiles
+from mxtrain.vision.images.picture_files import PictureFiles
+from mxtrain.vision.images.settings import Decoding, as_window, window_setting
+from mxtrain.vision.images.signature import ImageSignature
+from mxtrain.vision.images.sizes import MAX_BATCH_GIB, ImageSize, square
+from mxtrain.vision.segmentation.mask_pairs import MaskPairs, refuse_shared_pictures
+from mxtrain.vision.segmentation.masked import MaskedDataset
+from mxtrain.vision.segmentation.masked_pictures import JointAugment, MaskCoding, MaskedPictures
+from mxtrain.vision.segmentation.signature import MaskSplits
+
+MOST_MASKS = 16
+"""Training masks that are read, at most, to find a class that occurs in none."""
+Size = Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)]
+
+
+class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples are read
+    """Base of datasets of files: images of any size, and a mask for each."""
+
+    largest_side: ClassVar[int] = 480
+
+    eval_size: Size = "auto"
+    """[height, width] that whole images are fitted into to be measured and predicted for: larger ones are made
+    smaller; auto = `image_size`."""
+    augment: JointAugment = JointAugment()  # type: ignore[assignment]  # of its own annotations
+    """Random changes of images and masks in training."""
+    largest_batch: ClassVar[int] = 16
+    batch_size: BatchSize = "auto"
+    """Samples per optimizer step, over all devices and workers together; auto = 16, or fewer where there are few
+    samples."""
+    eval_batch_size: Positive = 4
+
+    @pydantic.model_validator(mode="after")
+    def _check_eval_memory(self) -> MaskedFiles:
+        if self.eval_size != "auto":
+            gib = self.eval_batch_size * 3 * math.prod(self.eval_size) * 4 / 2**30
+            if gib > MAX_BATCH_GIB:
+                raise ValueError(
+                    f"eval_size={self.eval_size} with eval_batch_size={self.eval_batch_size}: a batch would take "
+                    f"{gib:,.0f} GiB of memory, and at most {MAX_BATCH_GIB} are allowed. Choose smaller ones"
+                )
+        return self
+
+    def decoding(self) -> Decoding:
+        """Returns the settings by which image files become samples."""
+        shape = self.cut_shape()
+        height, width = shape[1:] if self.eval_size == "auto" else self.eval_size
+        return Decoding(shape, frame=(height, width), window=as_window(self.window))
+
+    def decoded_as(self, decoding: Decoding) -> MaskedFiles:
+        """See `Dataset.decoded_as`."""
+        made = super().decoded_as(decoding)
+        assert decoding.frame is not None
+        settings = {"eval_size": list(decoding.frame), "window": window_setting(decoding.window)}
+        return made.model_copy(update=settings)  # type: ignore[return-value]
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        """See `BaseDataset.restored`; another `eval_size` may be typed, since networks take images of any size."""
+        made, signature = super().restored(given, typed, source)
+        if "dataset.eval_size" in typed:
+            trained = ImageSignature.of(signature)
+            height, width = trained.decoding.shape[1:] if self.eval_size == "auto" else self.eval_size
+            decoding = replace(trained.decoding, frame=(height, width))
+            return self.decoded_as(decoding), replace(trained, decoding=decoding)
+        return made, signature
+
+    def make_splits(
+        self, train: MaskPairs, val: Optional[MaskPairs], test: Optional[MaskPairs], class_names: Sequence[str],
+        coding: MaskCoding, remedy: str = "Move it out of one of them.", findings: Findings = STRICT,
+    ) -> Splits:  # fmt: skip
+        """Sources of what was found; a validation split that is missing is held out of the training samples.
+
+        Args:
+            train: What is trained on.
+            val: Validation images or None.
+            test: Test images or None.
+            class_names: One per class.
+            coding: Which value of a mask is which class.
+            remedy: What to do where an image belongs to two splits.
+            findings: Gets images that do.
+
+        Raises:
+            DataError: a split is empty, shares an image with another, or its first mask cannot be used.
+        """
+        if self.image_size == "auto":
+            sized = self.sized_for(ImageFiles(train.pictures))
+            return sized.make_splits(train, val, test, class_names, coding, remedy, findings)
+        refuse_shared_pictures({"train": train, "val": val, "test": test}, remedy, findings)
+        shape, decoding = self.cut_shape(), self.decoding()
+        fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
+        parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
+        mean, std = known_statistics(shape[0])
+        if not findings.keeps_going:  # else images are read later, and one that cannot be does not end all
+            mean, std = self._choose_statistics(train, parts[0], coding, decoding)
+        sources: Any = [
+            pairs and MaskedPictures(pairs.pictures, pairs.masks, coding, decoding, mean, self.augment)
+            for pairs in (train, val, test)
+        ]
+        first_masks = [None if findings.keeps_going else read_first_mask(source) for source in sources]
+        refuse_ignored_class(sources[0], first_masks[0], class_names, self.remedy_if_ignored(coding), findings)
+        if val is None:
+            subsets = [Subset(sources[0], part) for part in parts]
+            sources = [*subsets[:2], sources[2] or (subsets[2] if len(subsets[2]) else None)]
+        refuse_empty(f"{self.option} in '{self.root}'", len(sources[0]), len(sources[1]), self.val_fraction)
+        train_source, val_source, test_source = sources
+        return MaskSplits(
+            train_source, val_source, test_source, class_names, shape, mean, std, decoding,
+            mask_values=list(coding.values),
+        )  # fmt: skip
+
+    def remedy_if_ignored(self, coding: MaskCoding) -> str:
+        """Names the settings to type if a class has the ignored value in all masks."""
+        return "Look at the values of the masks."
+
+    def _choose_statistics(
+        self, train: MaskPairs, in_train: np.ndarray, coding: MaskCoding, decoding: Decoding
+    ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
+        source = MaskedPictures(train.pictures, train.masks, coding, decoding, self.known_mean())
+        return self.measure_statistics(source, in_train)
+
+
+def refuse_ignored_class(
+    source: MaskedPictures, first_mask_HW: Optional[np.ndarray], class_names: Sequence[str], remedy: str,
+    findings: Findings,
+) -> None:  # fmt: skip
+    """Looks at a few training masks for a class whose pixels have the ignored value, such as masks of 0 and 255 with
+    two classes: training would end well, and never learn that class.
+
+    Reads `MOST_MASKS` at most, and stops as soon as all classes have been seen, or two masks without an ignored pixel.
+
+    Args:
+        source: training images and masks.
+        first_mask_HW: the first mask, where it was read before.
+        class_names: one per class.
+        remedy: says what to type.
+        findings: gets the class.
+
+    Raises:
+        WrongData: only one class occurs, and most masks have ignored pixels.
+    """
+    if not source.coding.ignored or len(class_names) < 2 or not len(source):
+        return
+    seen: Set[int] = set()
+    shares: List[float] = []
+    num_plain = 0  # masks without an ignored pixel
+    chosen = np.unique(np.linspace(0, len(source) - 1, MOST_MASKS).astype(np.int64))
+    for index in chosen.tolist():
+        try:
+            mask_HW = source.mask(index, source.size(index)) if index or first_mask_HW is None else first_mask_HW
+        except LoaderError:  # named when its turn comes
+            continue
+        seen.update(np.unique(mask_HW[mask_HW >= 0]).tolist())
+        shares.append(float((mask_HW < 0).mean()))
+        num_plain += shares[-1] == 0
+        if len(seen) == len(class_names) or num_plain == 2:
+            return
+    absent = [f"'{name}'" for number, name in enumerate(class_names) if number not in seen]
+    has_some_of_many = len(seen) > 1 and len(absent) > 1  # as a few masks of a dataset with many classes
+    if 2 * num_plain >= len(shares) or has_some_of_many:
+        return
+    values = ", ".join(map(str, source.coding.ignored[:5]))
+    fact = (
+        f"In {len(shares)} training masks, no pixel is of the class {' or '.join(absent[:5])}, and "
+        f"{np.mean(shares):.0%} of the pixels have an ignored value ({values})."
+    )
+    problem = Problem(NOTHING_TO_LEARN, source.place(0), fact, remedy)
+    if len(seen) < 2:
+        findings.refuse(problem)
+    else:
+        findings.warn(problem)
+
+
+def read_first_mask(source: Optional[MaskedPictures]) -> Optional[np.ndarray]:
+    """Reads the first mask of a split; None if there is none.
+
+    A fault that all masks have, such as colours, is thus reported before training. The others are read during training.
+
+    Raises:
+        DataError: the first image or its mask cannot be used.
+    """
+    if source is None or not len(source):
+        return None
+    try:
+        return source.mask(0, source.size(0))
+    except LoaderError as error:
+        raise DataError(str(error)) from error

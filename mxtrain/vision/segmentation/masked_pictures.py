@@ -1,0 +1,313 @@
+"""Reads images with segmentation masks, which hold the class of every pixel.
+
+Image and mask go through the same cut, flip and change of size, so that a pixel keeps its class. What is not part of
+an image is "ignored" in its mask, -1, and counts nowhere.
+
+Legend: B batch, C channels, H height, W width, K classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+
+import numpy as np
+
+from mxtrain.data.checking.checks import Checks
+from mxtrain.data.checking.problems import MASK_SIZE, STRAY_MASK_VALUE, UNREADABLE_MASK
+from mxtrain.data.loading.randomness import uniform
+from mxtrain.data.loading.regular_files import read_bytes
+from mxtrain.errors import LoaderError, MxtrainError
+from mxtrain.types import PositiveFloat, Range
+from mxtrain.vision.draws import VisionDraw
+from mxtrain.vision.images.affine import warp
+from mxtrain.vision.images.encoded_pictures import EncodedPictures, batch_of
+from mxtrain.vision.images.files import MAX_BYTES, ImageFiles
+from mxtrain.vision.images.image_checks import MaskedChecks
+from mxtrain.vision.images.pixels import REPLACE, ImageReader, read_error, unreadable
+from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.images.transforms.base import DatasetTransform
+from mxtrain.vision.images.transforms.chain import Annotations, AugmentSettings
+from mxtrain.vision.images.transforms.lazy_image import GeometryStep
+from mxtrain.vision.segmentation.mask_file import LARGEST_VALUE, NoClassNumbers, read_mask, values_in
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+IGNORED = -1
+"""In a mask: the pixel counts nowhere."""
+_STRAY = -2
+
+
+class Zoom(DatasetTransform):
+    """Resizes an image before a part of it is cut out."""
+
+    scale: Range[PositiveFloat] = [0.5, 2.0]
+    """Smallest and largest factor."""
+
+    def settings(self) -> Dict[str, object]:
+        return {"scale": self.scale}
+
+
+class JointAugment(AugmentSettings):
+    """Random changes of an image and its mask; every draw is a function of (seed, epoch, sample index)."""
+
+    off: ClassVar[Mapping[str, object]] = {"scale": [1.0, 1.0], "flip": False}
+    own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"zoom": Zoom}
+
+    scale: Range[PositiveFloat] = [0.5, 2.0]
+    """Smallest and largest factor by which an image is resized before a part of it is cut out; [1, 1] = off."""
+    flip: bool = True
+    """Mirror left-right with probability one half."""
+
+
+class MaskAnnotations(Annotations):
+    """Masks (H, W), a class for each pixel: each gets that of the nearest pixel, and `IGNORED` beyond the image."""
+
+    def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
+        """See `Annotations.follow`."""
+        mask_1HW = label.astype(np.int16)[None]
+        return warp(mask_1HW, step.matrix_23, step.size, np.array([IGNORED]), is_nearest=True)[0].astype(label.dtype)
+
+
+@dataclass(frozen=True)
+class MaskCoding:
+    """Values of classes in mask files.
+
+    Attributes:
+        values: of each class.
+        ignored: those of pixels that count nowhere.
+        rest_is_ignored: whether all others are, too; else they are mistakes.
+    """
+
+    values: Sequence[int]
+    ignored: Sequence[int] = (255,)
+    rest_is_ignored: bool = False
+
+    def table(self) -> np.ndarray:
+        """The class of each value from 0 to 65,535, int16."""
+        class_of = np.full(LARGEST_VALUE + 1, IGNORED if self.rest_is_ignored else _STRAY, np.int16)
+        class_of[np.asarray(self.ignored, np.int64)] = IGNORED
+        class_of[np.asarray(self.values, np.int64)] = np.arange(len(self.values))
+        return class_of
+
+
+class MaskedPictures(EncodedPictures):
+    """Images in files, and their masks where there are any, as `Source`.
+
+    In training a part of each is cut out; else the whole image is fitted into a frame. Beside images and masks a
+    batch has for each sample the height and width of the image, and those it has in the frame.
+    """
+
+    samples_per_task = 4
+
+    def __init__(
+        self, pictures: Sequence[str], masks: Optional[Sequence[str]], coding: MaskCoding, decoding: Decoding,
+        mean: Sequence[float], augment: Optional[JointAugment] = None,
+    ) -> None:  # fmt: skip
+        """Describe what comes out; nothing is read yet.
+
+        Args:
+            pictures: Image files.
+            masks: The mask of each, a PNG; None = unknown, all ignored.
+            coding: Which value is which class.
+            decoding: Has the shape of a cut and the frame of a whole image.
+            mean: Per channel, white is 1: what a frame is filled up with.
+            augment: Random changes in training.
+        """
+        assert decoding.frame is not None
+        super().__init__(ImageFiles(pictures), decoding, mean)
+        self.masks, self.coding, self.frame = None if masks is None else list(masks), coding, decoding.frame
+        self._class_of = coding.table()
+        self._augment = augment or JointAugment(scale=[1.0, 1.0], flip=False)
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    def fetch(
+        self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """See `Source.fetch`; masks are (B, H, W) int16, and sizes (B, 4)."""
+        kinds = (VisionDraw.SCALE, VisionDraw.CROP_TOP, VisionDraw.CROP_LEFT, VisionDraw.FLIP)
+        draws_B4 = np.stack([uniform(seed, epoch, index_B, kind) for kind in kinds], axis=1)
+        found = [self._read(index, draws_4 if train else None) for index, draws_4 in zip(index_B.tolist(), draws_B4)]
+        images_BCHW = batch_of([image for image, _, _ in found])
+        return images_BCHW, np.stack([mask for _, mask, _ in found]), np.array([size for _, _, size in found])
+
+    def blank(self) -> Tuple[np.ndarray, ...]:
+        """A black image, in the place of one that cannot be read."""
+        height, width = self.frame
+        image_1CHW = np.zeros((1, self.shape[0], height, width), np.uint8)
+        return image_1CHW, np.full((1, height, width), IGNORED, np.int16), np.array([[height, width] * 2])
+
+    def checks(self) -> Checks:
+        """Returns the checks that `data check` runs on each sample."""
+        return MaskedChecks(self)
+
+    def size(self, index: int) -> Tuple[int, int]:
+        """(width, height) of an image; only its header is decoded.
+
+        Raises:
+            LoaderError: It cannot be read.
+        """
+        return self.open(index).size
+
+    def mask(self, index: int, size: Tuple[int, int]) -> np.ndarray:
+        """The mask of an image of that (width, height), as large as it is: classes (H, W), int16.
+
+        Raises:
+            LoaderError: It cannot be read, is of another size, or has values that are no class.
+        """
+        image = self._mask_image(index, size)
+        return np.full(size[::-1], IGNORED, np.int16) if image is None else self._classes(image)
+
+    def _mask_image(self, index: int, size: Tuple[int, int]) -> Image.Image:
+        """The values of a mask's pixels, all of which are known, as an image; None where there are no masks."""
+        if self.masks is None:
+            return None
+        image = self.open_mask(index)
+        self.require_size(index, image, size)
+        self.require_known(index, image)
+        return image
+
+    def open_mask(self, index: int) -> Image.Image:
+        """The values of a mask's pixels, whatever they are, as an image.
+
+        Raises:
+            LoaderError: It cannot be read.
+        """
+        assert self.masks is not None
+        path = self.masks[index]
+        try:
+            return read_mask(read_bytes(path, MAX_BYTES))
+        except MxtrainError as error:
+            raise LoaderError(str(error), kind=UNREADABLE_MASK) from error
+        except NoClassNumbers as error:
+            raise LoaderError(read_error(f"'{path}'", error, "a mask"), error.remedy, UNREADABLE_MASK) from error
+        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
+            raise unreadable(f"'{path}'", error, "a mask", UNREADABLE_MASK) from error
+
+    def require_size(self, index: int, image: Image.Image, size: Tuple[int, int]) -> None:
+        """Raises: LoaderError: A mask is not as large as its image of that (width, height)."""
+        assert self.masks is not None
+        path = self.masks[index]
+        if image.size != tuple(size):
+            (width, height), (wanted_width, wanted_height) = image.size, size
+            is_turned = image.size == size[::-1]
+            lies = " The camera lay on its side: turn the mask as the image is seen." if is_turned else ""
+            raise LoaderError(
+                f"'{path}' has {width} x {height} pixels, and its image {self.name(index)} {wanted_width} x "
+                f"{wanted_height}: a mask is as large as its image.{lies}", REPLACE,
+                MASK_SIZE,
+            )  # fmt: skip
+
+    def require_known(self, index: int, image: Image.Image) -> None:
+        """Raises: LoaderError: A mask holds values that are no class."""
+        assert self.masks is not None
+        # Of the whole mask, whatever part of it is trained on: what is wrong is said when a file is first read, not
+        # in some later epoch that happens to cut out that corner of it.
+        value_V = values_in(image)
+        stray_V = value_V[self._class_of[value_V] == _STRAY]
+        if len(stray_V):
+            ignored = self.coding.ignored
+            nowhere = f", and pixels that count nowhere {_listed(ignored, 5)}" if ignored else ""
+            raise LoaderError(
+                f"'{self.masks[index]}' holds the value {_listed(stray_V, 5)}, which is no class.",
+                f"Classes have {_listed(self.coding.values, 20)}{nowhere}. Replace the mask, or change what values "
+                "mean (dataset.mask_values, dataset.ignored).", STRAY_MASK_VALUE,
+            )  # fmt: skip
+
+    def classes_in(self, image: Image.Image) -> List[int]:
+        """The classes that occur in a mask, ascending."""
+        class_V = np.unique(self._class_of[values_in(image)])
+        return class_V[class_V >= 0].tolist()
+
+    def _classes(self, image: Image.Image) -> np.ndarray:
+        """The class of each pixel of a mask, (H, W), int16."""
+        return self._class_of[np.asarray(image)]
+
+    def _read(
+        self, index: int, draws_4: Optional[np.ndarray]
+    ) -> Tuple[np.ndarray, np.ndarray, Tuple[int, int, int, int]]:  # fmt: skip
+        picture = self.open(index)
+        width, height = picture.size
+        mask = self._mask_image(index, picture.size)
+        fitted_height, fitted_width = fit(height, width, self.frame)
+        sizes = (height, width, fitted_height, fitted_width)
+        if draws_4 is None:
+            part = _Part((0.0, 0.0, width, height), (fitted_width, fitted_height), (0, 0))
+            return (*self._cut(index, picture, mask, part, self.frame), sizes)
+        scale, down, right, flip = draws_4.tolist()
+        low, high = self._augment.scale
+        factor = low + (high - low) * scale
+        whole = (max(1, round(fitted_height * factor)), max(1, round(fitted_width * factor)))
+        part = choose_part((height, width), whole, self.shape[1:], down, right)
+        image_CHW, mask_HW = self._cut(index, picture, mask, part, self.shape[1:])
+        if self._augment.flip and flip < 0.5:
+            image_CHW, mask_HW = image_CHW[..., ::-1], mask_HW[..., ::-1]
+        return image_CHW, mask_HW, sizes
+
+    def _cut(
+        self, index: int, picture: ImageReader, mask: Image.Image, part: _Part, size: Tuple[int, ...]
+    ) -> Tuple[np.ndarray, np.ndarray]:
+        """The part in an image of `size`, (C, H, W), and the same of the mask, (H, W)."""
+        from PIL import Image
+
+        cut_CHW = self.resize(index, picture, part.box, part.size)
+        top, left = part.place
+        window = (slice(top, top + part.size[1]), slice(left, left + part.size[0]))
+        image_CHW = np.empty((self.shape[0], *size), cut_CHW.dtype)
+        image_CHW[:] = self._fill_C[:, None, None]
+        image_CHW[(slice(None), *window)] = cut_CHW
+        mask_HW = np.full(size, IGNORED, np.int16)
+        if mask is not None:  # cut first: of a large mask, only that part is looked up
+            mask_HW[window] = self._classes(mask.resize(part.size, Image.Resampling.NEAREST, box=part.box))
+        return image_CHW, mask_HW
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of an image and where it goes.
+
+    Attributes:
+        box: left, top, right and bottom in the image.
+        size: (width, height) that the part gets.
+        place: (top, left) where it goes.
+    """
+
+    box: Tuple[float, float, float, float]
+    size: Tuple[int, int]
+    place: Tuple[int, int]
+
+
+def fit(height: int, width: int, frame: Sequence[int]) -> Tuple[int, int]:
+    """The height and width of an image in a frame: its own where it fits, else as large as fits."""
+    scale = min(1.0, frame[0] / height, frame[1] / width)
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def choose_part(
+    own: Sequence[int], whole: Sequence[int], size: Sequence[int], down: float, right: float
+) -> _Part:  # fmt: skip
+    """Returns the part to crop from a resized image, and its placement; all of it if it is smaller than the crop.
+
+    Args:
+        own: Height and width of the image.
+        whole: Those it would have after resizing.
+        size: Those of the cut.
+        down: Where the cut begins, from 0 to 1, and likewise where a smaller image is put.
+        right: Likewise.
+    """
+    begins, ends, lengths, places = [], [], [], []
+    for length, resized, wanted, share in zip(own, whole, size, (down, right)):
+        taken = min(resized, wanted)
+        first = int(share * (resized - taken + 1))
+        begins.append(first * length / resized)
+        ends.append((first + taken) * length / resized)
+        lengths.append(taken)
+        places.append(int(share * (wanted - taken + 1)))
+    return _Part((begins[1], begins[0], ends[1], ends[0]), (lengths[1], lengths[0]), (places[0], places[1]))
+
+
+def _listed(values: Sequence[int], most: int) -> str:
+    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")

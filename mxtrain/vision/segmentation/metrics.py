@@ -1,0 +1,68 @@
+"""Metrics of masks: counted over all pixels of all images that are not ignored.
+
+Legend: B batch, K classes, H height, W width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal, Tuple
+
+from mxtrain.metric.metrics import ConfusionMetric, count_cells
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.annotations import Array, OperatorModule
+
+
+class PixelMetric(ConfusionMetric):
+    """Base of the metrics of scores (B, K, H, W) and masks (B, H, W), in which -1 is ignored."""
+
+    tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)
+    in_training: ClassVar[bool] = False  # the likeliest class of each pixel takes a tenth of a small network's step
+
+    def sums(self, F: OperatorModule, logits_BKHW: Array, mask_BHW: Array, num_classes: int) -> Array:
+        cell_BHW = mask_BHW * num_classes + F.argmax(logits_BKHW, axis=1)
+        ignored_BHW = mask_BHW < 0
+        cell_BHW = F.where(ignored_BHW, -F.ones_like(cell_BHW), cell_BHW)  # outside of the range: not counted
+        return count_cells(F, cell_BHW, num_classes * num_classes)
+
+
+class PixelAccuracy(PixelMetric):
+    """Share of pixels whose highest score is their class's, from 0 to 1."""
+
+    def of_confusion(self, confusion_KK: np.ndarray) -> float:
+        return float(confusion_KK.trace() / max(confusion_KK.sum(), 1))
+
+
+class MeanIoU(PixelMetric):
+    """Mean over classes of the intersection over the union of what is of a class and what is predicted as it.
+
+    Source: Everingham et al., "The Pascal Visual Object Classes Challenge: A Retrospective" (2015), section 4.1.4.
+    """
+
+    absent_classes: Literal["left_out", "zero"] = "left_out"
+    """Value of a class that occurs in no mask and no prediction: mmsegmentation ignores it, GluonCV counts 0."""
+
+    @property
+    def signature(self) -> str:
+        return f"absent_classes={self.absent_classes}"
+
+    def of_confusion(self, confusion_KK: np.ndarray) -> float:
+        iou_K, is_present_K = intersection_over_union(confusion_KK)
+        if self.absent_classes == "zero":
+            return float(iou_K.mean())
+        return float(iou_K[is_present_K].mean()) if is_present_K.any() else 0.0
+
+
+def intersection_over_union(confusion_KK: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """The intersection over union of each class, 0 where it is absent; and whether each is present.
+
+    Args:
+        confusion_KK: pixels, rows are true classes, columns predicted ones.
+    """
+    import numpy as np
+
+    shared_K = np.diag(confusion_KK)
+    union_K = confusion_KK.sum(axis=0) + confusion_KK.sum(axis=1) - shared_K
+    return shared_K / np.maximum(union_K, 1), union_K > 0

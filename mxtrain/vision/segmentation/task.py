@@ -1,0 +1,284 @@
+"""One class for each pixel of an image.
+
+Legend: B batch, K classes, H height, W width; h, w of one image as it is.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.task.base import Report, Task
+from mxtrain.types import Artifact, Picture, Table
+from mxtrain.vision.segmentation.losses import PixelSoftmaxCrossEntropy
+from mxtrain.vision.segmentation.masked import MaskedDataset
+from mxtrain.vision.segmentation.signature import MaskSignature
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject, LossBlock
+    from mxtrain.data.base import Samples
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Predictions
+    from mxtrain.task.explained import Explained
+    from mxtrain.types import Batch
+
+OWN_SIZE, FITTED_SIZE = slice(0, 2), slice(2, 4)
+"""In `Batch.meta`: (height, width) of an image as it is, and as it was fitted into the frame."""
+MAX_SHOWN = 16
+BACKGROUND = "background"
+"""Names of the background class in datasets."""
+
+
+class Segmentation(Task):
+    """Scores (B, K, H, W) against masks (B, H, W) of class indices, in which -1 is ignored.
+
+    Further outputs like the first only train, see `Model.num_auxiliary`. Predictions are of an image's own size.
+    """
+
+    name: ClassVar[str] = "segmentation"
+    writes: ClassVar[str] = "mask"
+    dataset_options: ClassVar[Tuple[str, ...]] = ("segmentation_folder",)
+    model_option: ClassVar[str] = "fpn"
+    num_measured: ClassVar[Optional[int]] = 1  # the others are auxiliary scores, which only train
+    loss_option: ClassVar[str] = "pixel_softmax_cross_entropy"
+    metric_option: ClassVar[str] = "mean_iou"
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        loss = description.loss
+        if not isinstance(loss, CustomLoss):
+            return
+        loss.refuse_smoothing("class")
+        loss.refuse_counting_ignored("ignored pixels", self.loss_option)
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
+        shape = (self.num_classes(signature), *signature.shape[1:])
+        return [shape] * (1 + description.model.num_auxiliary)
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        loss = description.loss
+        if isinstance(loss, PixelSoftmaxCrossEntropy):
+            dataset = description.dataset
+            advised = dataset.pixel_weights if isinstance(dataset, MaskedDataset) else {}
+            return loss.build_for(signature.class_names, advised, training)
+        from mxtrain.loss.blocks import WeighingLoss
+
+        shapes = self.output_shapes(description, signature)
+        return self.validate_loss_output(WeighingLoss(loss.block()), description, shapes, shapes[0][1:])
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
+        """The likeliest class of each pixel of each image, (h, w), as large as it is.
+
+        Scores of an image that was made smaller are enlarged first, by linear interpolation.
+        """
+        from mxtrain.engine.backend import nd
+
+        score_BKHW = outputs[0].astype("float32")
+        if batch.meta is None:
+            return score_BKHW.argmax(axis=1)
+        own_B2, fitted_B2 = batch.meta[:, OWN_SIZE].tolist(), batch.meta[:, FITTED_SIZE].tolist()
+        if own_B2 == fitted_B2 and len(set(map(tuple, own_B2))) == 1:  # all are as large, and as they are
+            height, width = own_B2[0]
+            return score_BKHW[:, :, :height, :width].argmax(axis=1)
+        found = []
+        for row, (own, fitted) in enumerate(zip(own_B2, fitted_B2)):
+            score_1Khw = score_BKHW[row : row + 1, :, : fitted[0], : fitted[1]]
+            if own != fitted:
+                score_1Khw = nd.contrib.BilinearResize2D(score_1Khw, height=own[0], width=own[1], align_corners=False)
+            found.append(score_1Khw.argmax(axis=1)[0])
+        return found
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """The image's size, and the share of its pixels that each class has which is there."""
+        import numpy as np
+
+        count_K = np.bincount(prediction.astype(np.int64).ravel(), minlength=len(signature.class_names))
+        order = [int(k) for k in np.argsort(-count_K, kind="stable") if count_K[k]]
+        shares = {signature.class_names[k]: round(float(count_K[k] / prediction.size), 6) for k in order}
+        return {"height": prediction.shape[0], "width": prediction.shape[1], "shares": shares}
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """The largest class and its share, and the size."""
+        name, share = next(iter(row["shares"].items()))
+        plain = {key: value for key, value in row.items() if key != "shares"}
+        return {**plain, "largest_class": name, "share": share}
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """A mask like those of the dataset: each pixel has the value that its class has there, shown in colour."""
+        import numpy as np
+        from PIL import Image
+
+        from mxtrain.vision.segmentation.mask_picture import palette
+
+        values_K = np.asarray(MaskSignature.of(signature).mask_values or range(len(signature.class_names)), np.int64)
+        value_hw = values_K[prediction.astype(np.int64)]
+        if values_K.max() < 256:
+            image = Image.fromarray(value_hw.astype(np.uint8))  # a palette makes indices of grey values
+            image.putpalette(palette(256).ravel().tolist())
+        else:
+            image = Image.fromarray(value_hw.astype(np.uint16))
+        content = io.BytesIO()
+        image.save(content, "PNG")
+        return content.getvalue()
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        from mxtrain.vision.segmentation.mask_picture import draw_masks, masked_samples
+
+        samples = masked_samples(source, range(len(source)), predictions)
+        return [Picture("samples", lambda most: draw_masks(samples[:most], signature.class_names))]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        return MaskReport(self, signature, source)
+
+    def explained(
+        self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
+    ) -> Explained:
+        """The mean score of the class that most pixels are predicted as, over these pixels; the background is passed
+        over where anything else is predicted.
+
+        Source: K. Vinogradova, A. Dibrov, G. Myers, "Towards Interpretable Semantic Segmentation via Gradient-weighted
+        Class Activation Mapping", AAAI 2020.
+        """
+        import numpy as np
+
+        from mxtrain.engine.backend import nd
+        from mxtrain.task.explained import Explained
+
+        names, score_BKHW = signature.class_names, outputs[0].astype("float32")
+        predicted_BHW = score_BKHW.argmax(axis=1).asnumpy().astype(np.int64)
+        extent_B2 = None if batch.meta is None else batch.meta[:, FITTED_SIZE]
+        if extent_B2 is not None:
+            for predicted_HW, (height, width) in zip(predicted_BHW, extent_B2):
+                predicted_HW[height:], predicted_HW[:, width:] = -1, -1
+        chosen_B = np.array([largest_class(predicted_HW, names) for predicted_HW in predicted_BHW])
+        region_BHW = predicted_BHW == chosen_B[:, None, None]
+        true_B = [largest_class(mask_HW[region_HW], ()) for mask_HW, region_HW in
+                  zip(batch.targets[0].asnumpy().astype(np.int64), region_BHW)]  # fmt: skip
+        class_BHW, counts_BHW = (
+            nd.array(array, ctx=score_BKHW.context, dtype="float32")
+            for array in (np.where(region_BHW, chosen_B[:, None, None], 0), region_BHW)
+        )
+
+        def mean_over_region(values_BKHW: NDArray) -> NDArray:
+            of_class_BHW = nd.pick(values_BKHW.astype("float32"), class_BHW, axis=1)
+            return (of_class_BHW * counts_BHW).sum(axis=(1, 2)) / counts_BHW.sum(axis=(1, 2))
+
+        return Explained(
+            lambda outputs: mean_over_region(outputs[0]),
+            ["" if true < 0 else names[true] for true in true_B], [names[chosen] for chosen in chosen_B],
+            mean_over_region(nd.softmax(score_BKHW, axis=1)).asnumpy(), chosen_B == true_B, region_BHW, extent_B2,
+        )  # fmt: skip
+
+
+def largest_class(mask: np.ndarray, names: Sequence[str]) -> int:
+    """The class of most pixels; what is called "background" only where there is no other; -1 where all are ignored."""
+    import numpy as np
+
+    count_K = np.bincount(mask[mask >= 0])
+    if not len(count_K):
+        return -1
+    others = [k for k in np.flatnonzero(count_K) if not names or names[k] != BACKGROUND]
+    return int(max(others, key=lambda k: count_K[k], default=count_K.argmax()))
+
+
+class MaskReport(Report):
+    """Intersection over union of each class, at the images' own size, and the worst images.
+
+    Args:
+        task: decodes.
+        signature: names the classes.
+        source: of the samples, with their masks.
+    """
+
+    def __init__(self, task: Segmentation, signature: Signature, source: Samples):
+        import numpy as np
+
+        self._task, self._signature, self._source = task, signature, source
+        self._confusion_KK = np.zeros((len(signature.class_names),) * 2, np.int64)
+        self._under_way: List[Tuple[Batch, Predictions]] = []
+        self._worst: List[Tuple[float, int, np.ndarray]] = []
+
+    def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
+        from mxtrain.engine.predictions import BATCHES_AHEAD
+
+        # A few batches behind, so that the device is not waited for, and no more masks are kept than need be.
+        self._under_way.append((batch, self._task.decode(outputs, batch)))
+        if len(self._under_way) > BATCHES_AHEAD:
+            self._count(*self._under_way.pop(0))
+
+    def _count(self, batch: Batch, decoded: Predictions) -> None:
+        import numpy as np
+
+        from mxtrain.engine.predictions import to_host
+        from mxtrain.vision.segmentation.mask_picture import own_mask
+
+        num_classes = len(self._confusion_KK)
+        assert batch.index_B is not None and batch.meta is not None
+        is_whole_B = (batch.meta[:, OWN_SIZE] == batch.meta[:, FITTED_SIZE]).all(axis=1)
+        framed_BHW = batch.targets[0].asnumpy()
+        for row, (index, prediction) in enumerate(zip(batch.index_B, to_host(decoded))):
+            height, width = prediction.shape
+            # Only the mask of an image that was made smaller has to be read again.
+            mask_hw = (
+                framed_BHW[row, :height, :width] if is_whole_B[row]
+                else own_mask(self._source, int(index), prediction.shape)
+            )  # fmt: skip
+            counts_hw = mask_hw >= 0
+            cell_P = mask_hw[counts_hw].astype(np.int64) * num_classes + prediction[counts_hw].astype(np.int64)
+            counted_KK = np.bincount(cell_P, minlength=num_classes**2).reshape(num_classes, num_classes)
+            self._confusion_KK += counted_KK
+            right = float(counted_KK.trace() / max(counted_KK.sum(), 1))
+            self._worst = sorted([*self._worst, (right, int(index), prediction)], key=lambda one: one[:2])[:MAX_SHOWN]
+
+    def _finish(self) -> None:
+        while self._under_way:
+            self._count(*self._under_way.pop(0))
+
+    def values(self) -> Mapping[str, float]:
+        """Metrics at the images' own size; the device measured those in which larger ones were made smaller."""
+        from mxtrain.vision.segmentation.metrics import MeanIoU, PixelAccuracy
+
+        self._finish()
+        return {
+            "pixel_accuracy": PixelAccuracy().of_confusion(self._confusion_KK),
+            "mean_iou": MeanIoU().of_confusion(self._confusion_KK),
+            "mean_iou_all_classes": MeanIoU(absent_classes="zero").of_confusion(self._confusion_KK),
+        }
+
+    def artifacts(self, title: str) -> List[Artifact]:
+        import numpy as np
+
+        from mxtrain.vision.segmentation.mask_picture import draw_masks, masked_samples
+        from mxtrain.vision.segmentation.metrics import intersection_over_union
+
+        self._finish()
+        iou_K, is_present_K = intersection_over_union(self._confusion_KK)
+        pixels_K = self._confusion_KK.sum(axis=1)
+        recall_K = np.diag(self._confusion_KK) / np.maximum(pixels_K, 1)
+        rows = [
+            [name, float(iou) if is_present else "", float(recall) if pixels else "", int(pixels)]
+            for name, iou, is_present, recall, pixels in
+            zip(self._signature.class_names, iou_K, is_present_K, recall_K, pixels_K)
+        ]  # fmt: skip
+        samples = masked_samples(
+            self._source, [index for _, index, _ in self._worst], [found for _, _, found in self._worst]
+        )
+        names = self._signature.class_names
+        return [
+            Table("classes", ["class", "IoU", "accuracy", "pixels"], rows),
+            Table(
+                "confusion", ["", *names], [[name, *map(int, row)] for name, row in zip(names, self._confusion_KK)],
+                is_shown=False,
+            ),
+            Picture("worst", lambda most: draw_masks(samples[:most], names)),
+        ]  # fmt: skip

@@ -1,0 +1,108 @@
+"""The masks in PASCAL VOC's files: an image in which a pixel has the number of its object.
+
+Legend: P images, R boxes, M boxes of an image, h, w of an image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.checking.problems import (
+    EMPTY_MASK,
+    MASK_SIZE,
+    STRAY_MASK_VALUE,
+    UNREADABLE_MASK,
+    DataPlace,
+    Problem,
+    problem_of,
+)
+from mxtrain.data.loading.regular_files import read_bytes
+from mxtrain.errors import DataError, LoaderError
+from mxtrain.vision.instance_segmentation.outlines import Bitmap, Outline
+from mxtrain.vision.segmentation.mask_file import read_mask
+
+_IGNORED = 255  # the white outlines of objects
+_REMEDY = "Save it as a PNG in which a pixel has the number of its object in the annotation, from 1; 0 = of none."
+
+
+class VocFound(NamedTuple):
+    """Origin of the boxes of a split.
+
+    Attributes:
+        annotations: the file of each image.
+        count_P: the objects of each, those of classes that are not learned, too.
+        object_R: for each box of the table, the number of its object in its image's file, from 0.
+    """
+
+    annotations: Sequence[Path]
+    count_P: np.ndarray
+    object_R: np.ndarray
+
+
+@dataclass(frozen=True)
+class VocOutlines:
+    """The masks of a split, read from their files whenever they are needed.
+
+    Attributes:
+        masks: the file of each image.
+        count_P, object_R: see `VocFound`.
+        begin_P1: where the boxes of each image begin in the table, and where the last end.
+    """
+
+    masks: Sequence[str]
+    count_P: np.ndarray
+    object_R: np.ndarray
+    begin_P1: np.ndarray
+
+    @property
+    def are_in_areas(self) -> bool:
+        """See `Outlines`: annotations have boxes only."""
+        return False
+
+    def read(self, picture: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
+        """See `Outlines`."""
+        if not len(number_M):
+            return []
+        value_hw = self._values(picture, size)
+        object_M = self.object_R[self.begin_P1[picture] + np.asarray(number_M, np.int64)]
+        return [Bitmap(value_hw == number + 1) for number in object_M.tolist()]
+
+    def _values(self, picture: int, size: Tuple[int, int]) -> np.ndarray:
+        path = self.masks[picture]
+        try:
+            value_hw = np.asarray(read_mask(read_bytes(path)))
+        except DataError as error:
+            raise LoaderError(str(error), kind=UNREADABLE_MASK) from error
+        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
+            raise LoaderError(f"'{path}' cannot be read as a mask: {error}.", _REMEDY, UNREADABLE_MASK) from error
+        if value_hw.shape != tuple(size):
+            fact = (
+                f"'{path}' has {value_hw.shape[1]} x {value_hw.shape[0]} pixels, and its image has {size[1]} x "
+                f"{size[0]}."
+            )
+            raise LoaderError(fact, "Make the mask as large as its image.", MASK_SIZE)
+        return value_hw
+
+    def problems(self, picture: int, count: int, size: Tuple[int, int]) -> List[Problem]:
+        """See `Outlines`."""
+        place = DataPlace(self.masks[picture])
+        try:
+            found = set(np.unique(self._values(picture, size)).tolist())
+        except LoaderError as error:
+            return [problem_of(error, place)]
+        known = int(self.count_P[picture])
+        problems = [
+            Problem(STRAY_MASK_VALUE, place, f"{place} holds the value {value}; its annotation has {known} objects.",
+                    _REMEDY)
+            for value in sorted(found - {0, _IGNORED}) if value > known
+        ]  # fmt: skip
+        begin = int(self.begin_P1[picture])
+        for number in self.object_R[begin : begin + count].tolist():
+            if number + 1 not in found:
+                fact = f"{place} has no pixel of object {number + 1} of its annotation."
+                problems.append(Problem(EMPTY_MASK, place, fact, "Draw it, or remove it from the annotation."))
+        return problems

@@ -1,0 +1,100 @@
+"""PASCAL VOC's layout of images and masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Optional
+
+from mxtrain.data.base import Splits
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings
+from mxtrain.data.loading.public_files import PublicDataset
+from mxtrain.errors import DataError
+from mxtrain.types import PathText
+from mxtrain.vision.detection.voc_layout import find_years, read_names
+from mxtrain.vision.images.class_lists import VOC_CLASSES
+from mxtrain.vision.segmentation.mask_pairs import Files, MaskPairs, chosen, list_masks, list_pictures, refuse_alone
+from mxtrain.vision.segmentation.masked_files import MaskedFiles
+from mxtrain.vision.segmentation.masked_pictures import MaskCoding
+
+VOC_NAMES = ("background", *VOC_CLASSES)
+_IGNORED = 255  # the white outlines of objects
+_LAYOUT = (
+    "It must be VOCdevkit, VOCdevkit/VOC2012 or another folder that holds JPEGImages/, SegmentationClass/ and "
+    "ImageSets/Segmentation/."
+)
+
+
+class VocSegmentation(PublicDataset, MaskedFiles):
+    """`JPEGImages/NAME.jpg` with `SegmentationClass/NAME.png`, and `ImageSets/Segmentation/SPLIT.txt` with a name a
+    line."""
+
+    option: ClassVar[str] = "dataset=voc_segmentation"
+    published_as: ClassVar[str] = "voc2012"
+
+    root: PathText = "data/voc_segmentation"
+    train_split: str = "train"
+    """The file in ImageSets/Segmentation of what is trained on, e.g. train or train_aug."""
+    val_split: Optional[str] = "val"
+    """That of validation; None = `val_fraction` of the training images."""
+    test_split: Optional[str] = None
+    """That of a test split whose masks are there; None = there is none."""
+    mask_folder: str = "SegmentationClass"
+    """Folder of the masks; the 10,582 of train_aug are usually in SegmentationClassAug."""
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.fetch()
+        root = _find_devkit(self.require_root(_LAYOUT))
+        pictures = list_pictures(root / "JPEGImages", findings=findings)
+        masks = list_masks(root / self.mask_folder, findings=findings)
+        lists = root / "ImageSets" / "Segmentation"
+
+        def read(name: Optional[str], split: str) -> Optional[MaskPairs]:
+            return read_split(lists, name, split, pictures, masks, findings) if name else None
+
+        return self.make_splits(
+            read_split(lists, self.train_split, "train", pictures, masks, findings), read(self.val_split, "val"),
+            read(self.test_split, "test"), list(VOC_NAMES), MaskCoding(range(len(VOC_NAMES)), [_IGNORED]),
+            "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of what is "
+            "trained on.", findings,
+        )  # fmt: skip
+
+
+def _find_devkit(root: Path) -> Path:
+    """The folder that holds JPEGImages: this one, that of 2012 in it, or the only one in it."""
+    years = find_years(root)
+    chosen_years = years if len(years) == 1 else [path for path in years if path.name == "VOC2012"]
+    if chosen_years:
+        return chosen_years[0]
+    several = f" Several are there: {', '.join(path.name for path in years)}." if years else ""
+    raise DataError(
+        f"dataset=voc_segmentation: '{root}' holds no JPEGImages/. {_LAYOUT}{several} Name yours with "
+        "dataset.root=FOLDER."
+    )
+
+
+def read_split(
+    folder: Path, name: str, split: str, pictures: Files, masks: Files, findings: Findings = STRICT
+) -> MaskPairs:  # fmt: skip
+    """The images that a split's file names, with their masks. See `read_names`.
+
+    Raises:
+        DataError: there is no such file, it names none, or one whose image or mask is missing.
+    """
+    path, setting = folder / f"{name}.txt", f"dataset.{split}_split={name}"
+    line_of = read_names(folder, name, setting, findings, known={*pictures, *masks})
+    stems = list(line_of)
+    for kind, files in (("image", pictures), ("mask", masks)):
+        missing = [stem for stem in stems if stem not in files]
+        where = folder.parents[1] / "JPEGImages" if kind == "image" else next(iter(masks.values()))[0].parent
+        refuse_alone(
+            [DataPlace(str(path), line_of[stem]) for stem in missing],
+            [f"'{path}', line {line_of[stem]} names '{stem}', of which there is no {kind} in '{where}'"
+             for stem in missing],
+            f"({len(missing):,} of {len(stems):,} are missing)", "Add them, or remove these lines.", findings,
+        )  # fmt: skip
+    return chosen([stem for stem in stems if stem in pictures and stem in masks], pictures, masks)

@@ -1,0 +1,299 @@
+"""Actions: what they decide, against references of their own, and that a resumed run has the same bits. 60 s."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+import numpy as np
+import pytest
+from running import SMALL, Process, assert_same, checkpoints, has_steps, here, rows, status
+
+import mxtrain
+from mxtrain.callback.action import Action, Control, Decisions
+from mxtrain.checkpoint import open_checkpoint
+from mxtrain.errors import ConfigError
+from mxtrain.lr_scheduler.plateau import Plateau
+from mxtrain.training.actions import ActionList
+
+PLAIN = (
+    "model=mlp", "model.hidden=[8]", "optimizer=sgd", "optimizer.lr=0.05", "lr_scheduler=constant",
+    "early_stopping=off", "trainer.test=false",
+)  # fmt: skip
+
+
+def control(decisions, direction="min", lr=0.5, say=lambda text: None):
+    return Control(
+        "it", decisions, None, ["dense.weight", "dense.bias", "last.weight"], 10, 100, lr, lambda _: direction, say
+    )  # fmt: skip
+
+
+def torch_plateau(values, lr, mode, factor, patience, threshold, threshold_mode, cooldown, min_lr):
+    """torch.optim.lr_scheduler.ReduceLROnPlateau, written from its documentation: the rate after each value."""
+    best, bad, cooling, rates = np.inf if mode == "min" else -np.inf, 0, 0, []
+    for value in values:
+        margin = best * threshold if threshold_mode == "rel" else threshold
+        margin = 0 if np.isinf(best) else margin
+        better = value < best - margin if mode == "min" else value > best + margin
+        best, bad = (value, 0) if better else (best, bad + 1)
+        if cooling > 0:
+            cooling, bad = cooling - 1, 0
+        if bad > patience:
+            lr, cooling, bad = max(lr * factor, min_lr), cooldown, 0
+        rates.append(lr)
+    return rates
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("threshold_mode, cooldown", [("rel", 0), ("abs", 2)])
+def test_plateau_is_pytorchs(mode: str, threshold_mode: str, cooldown: int) -> None:
+    values = np.random.default_rng(0).uniform(0.2, 1, 80) + np.linspace(0.5, 0, 80) * (1 if mode == "min" else -1)
+    values[7] = np.nan
+    spec = Plateau(monitor="val/loss", gamma=0.5, patience=2, threshold=0.02, threshold_mode=threshold_mode,
+                   cooldown=cooldown, min_lr=0.01)  # fmt: skip
+    action, decisions, rates = spec.build_action(), Decisions(), []
+    run = control(decisions, mode)
+    for value in values:
+        run.advance(values={"val/loss": value})
+        restored = spec.build_action()  # the state goes through JSON each time
+        restored.load_state({}, json.loads(json.dumps(action.save_state()[1])), "")
+        action = restored
+        action.after_validation(run)
+        rates.append(0.5 * decisions.factors.get("it", 1.0))
+    expected = torch_plateau(values, 0.5, mode, 0.5, 2, 0.02, threshold_mode, cooldown, 0.01)
+    np.testing.assert_allclose(rates, expected, rtol=1e-12)
+    assert len(set(rates)) > 3 and min(rates) >= 0.01
+
+
+def test_patterns_and_rates() -> None:
+    decisions = Decisions()
+    run = control(decisions)
+    run.freeze("dense.*")
+    run.unfreeze("*.bias")
+    assert decisions.frozen == ["dense.weight"]
+    run.set_lr(0.1)
+    run.set_lr(None)
+    assert decisions.rates == {}
+    with pytest.raises(Exception, match="'desne.\\*' matches no parameter.*dense.weight"):
+        run.freeze("desne.*")
+
+
+@pytest.mark.parametrize("name, value, said", [
+    ("lr", 0.5, r"callback.it: run.lr = 0.5 changes nothing. Use run.set_lr\(0.5\)"),
+    ("stop", True, "callback.it: run.stop = True changes nothing"),
+])  # fmt: skip
+def test_nothing_of_a_run_can_be_assigned(name, value, said) -> None:
+    with pytest.raises(ConfigError, match=said):
+        setattr(control(Decisions()), name, value)
+
+
+@pytest.mark.parametrize("value", [-1, "0.5", float("nan"), float("inf"), True, None])
+def test_rates_are_finite_numbers(value) -> None:
+    decisions = Decisions()
+    for method in ("set_lr", "scale_lr")[value is None :]:
+        with pytest.raises(ConfigError, match=rf"callback.it: run.{method}\(.*finite number of at least 0"):
+            getattr(control(decisions), method)(value)
+    control(decisions).set_lr(np.float32(0.5))
+    assert (decisions.rates, decisions.factors) == ({"it": 0.5}, {})
+
+
+def test_state_holds_json_values() -> None:
+    action = Action()
+    action.state["counts"] = np.zeros(3)
+    with pytest.raises(ConfigError, match=r"callback.mine: state\['counts'\] is a ndarray.*holds JSON values"):
+        ActionList({"mine": action}, {}).save_state()
+
+
+@pytest.mark.parametrize("target, setting, said", [
+    ("Plain", "limit=5", r"no 'callback.mine.limit'.*no arguments.*def __init__\(self, limit\)"),
+    ("Watcher", "limit=5", r"no 'callback.mine.limit'.*no arguments.*def __init__\(self, limit\)"),
+    ("Halve", "aftr=5", r"(?s)no 'callback.mine.aftr'. Did you mean 'after'\?"),
+])  # fmt: skip
+def test_settings_that_an_action_does_not_take_are_refused(target, setting, said, tmp_path, monkeypatch) -> None:
+    (tmp_path / "own_parts.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_parts", raising=False)
+    with pytest.raises(ConfigError, match=said):
+        mxtrain.compose(f"+callback.mine._target_=own_parts.{target}", f"+callback.mine.{setting}")
+
+
+@pytest.mark.parametrize("overrides, said", [
+    (["lr_scheduler=plateau", "kvstore=dist_async"], "lr_scheduler changes the run.*dist_sync"),
+    (["lr_scheduler=plateau", "lr_scheduler.monitor=val/nothing"], "lr_scheduler.monitor=val/nothing: nothing"),
+    (["callback=swa"], "callback.swa: early stopping.*early_stopping=off"),
+    (["callback=swa", "early_stopping=off", "trainer.ema_decay=0.9"], "ema_decay=0.9 keeps another average"),
+    (["callback=accumulation", "callback.accumulation.schedule={0: 2}", "amp=float16"], "amp=float16"),
+    (["callback=accumulation", "callback.accumulation.schedule={x: 2}"], "'x' is no number of epochs"),
+    (["callback=target"], "callback.target.value must be given"),
+])  # fmt: skip
+def test_what_would_break_a_guarantee_is_refused(overrides, said) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){said}"):
+        mxtrain.compose(*overrides)
+
+
+OWN = '''
+from mxtrain.callback import Action
+from mxtrain.types import Callback
+
+
+class Plain(Action):
+    limit = 3
+
+
+class Watcher(Callback):
+    limit = 3
+
+
+class Halve(Action):
+    def __init__(self, after: int):
+        self.after = after
+
+    def before_step(self, run):
+        if run.step == self.after:
+            self.state["halved_at"] = run.step
+            run.scale_lr(0.5)
+        if run.step == self.after + 10:
+            run.stop("enough")
+
+
+class Misspelt(Action):
+    def before_steps(self, run):
+        pass
+'''
+
+
+@pytest.mark.slow
+def test_users_action(tmp_path, monkeypatch) -> None:
+    (tmp_path / "own_actions.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    common = (*PLAIN, "dataset.batch_size=100", "trainer.max_epochs=9")
+    own = ("+callback.mine._target_=own_actions.Halve", "+callback.mine.after=20")
+    here(tmp_path / "run", *common, *own)
+    found = status(tmp_path / "run")
+    assert (found["state"], found["cause"], found["step"]) == ("stopped_early", "enough", 31)
+    rates = [row["lr"] for row in rows(tmp_path / "run") if row["split"] == "train"]
+    assert rates == [0.05] * 20 + [0.025] * 11
+    said = here(tmp_path / "run", *common, exit_code=2)
+    assert "now with no callback.mine" in said
+    said = here(tmp_path / "other", "+callback.mine._target_=own_actions.Misspelt", exit_code=2)
+    assert "nothing calls Misspelt.before_steps" in said
+
+
+ALL = (
+    *SMALL, "optimizer=sgd", "optimizer.momentum=0.9", "lr_scheduler=plateau", "lr_scheduler.patience=0",
+    "lr_scheduler.threshold=0.05", "trainer.val_interval=5", "trainer.val_interval_unit=steps", "early_stopping=off",
+    "callback=[unfreeze,accumulation,swa]", "callback.swa.start=3", "callback.swa.unit=epochs",
+    "callback.swa.every_steps=4",
+    "callback.accumulation.schedule={0: 2, 2: 3}", "callback.unfreeze.unit=steps",
+    "callback.unfreeze.groups=[{patterns: [features.1.*], at: 17}]", "checkpoint.every_steps=7", "trainer.max_epochs=5",
+    "trainer.clip_global_norm=1",
+)  # fmt: skip
+"""65 steps of 13 an epoch with all actions."""
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("actions") / "run"
+    here(run_dir, *ALL)
+    return run_dir
+
+
+@pytest.mark.slow
+def test_resumed_run_has_the_same_bits(unbroken, tmp_path) -> None:
+    for stop in (10, 16, 29, 45):  # in the middle of an update, before a group trains, while weights are averaged
+        here(tmp_path / "run", *ALL, f"trainer.max_steps={stop}", exit_code=75)
+    here(tmp_path / "run", *ALL)
+    assert_same(tmp_path / "run", unbroken)
+    states = open_checkpoint(tmp_path / "run", which="last").state["states"]["actions"]["states"]
+    assert states["unfreeze"] == {"begun": 1} and states["swa"]["count"] == 8
+    assert len({row["lr"] for row in rows(unbroken) if row["split"] == "train"}) > 1
+
+
+@pytest.mark.slow
+def test_killed_run_has_the_same_bits(unbroken, tmp_path) -> None:
+    run = Process(tmp_path / "run", *ALL, "trainer.log_interval=1")
+    run.wait_until(has_steps(tmp_path / "run", 30)).kill(signal.SIGKILL).end(-signal.SIGKILL)
+    assert checkpoints(tmp_path / "run")
+    Process(tmp_path / "run", *ALL).end()
+    assert_same(tmp_path / "run", unbroken)
+
+
+@pytest.mark.slow
+def test_workers_agree(unbroken, tmp_path) -> None:
+    """Two workers decide the same: the weights of both are compared at each validation, and with those of one."""
+    here(tmp_path / "run", *ALL, "kvstore=dist_sync", "cluster.workers=2")
+    arrays, expected = (open_checkpoint(run, which="last").arrays("model") for run in (tmp_path / "run", unbroken))
+    for name, array in arrays.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
+    ones, others = ([row["lr"] for row in rows(run) if row["split"] == "train"] for run in (tmp_path / "run", unbroken))
+    assert ones == others
+
+
+@pytest.mark.slow
+def test_accumulated_batches_are_one_batch(tmp_path) -> None:
+    here(tmp_path / "large", *PLAIN, "dataset.batch_size=96", "trainer.max_epochs=2")
+    here(tmp_path / "small", *PLAIN, "dataset.batch_size=32", "trainer.max_epochs=2", "callback=accumulation",
+         "callback.accumulation.schedule={0: 3}")  # fmt: skip
+    large, small = (open_checkpoint(tmp_path / run, which="last").arrays("model") for run in ("large", "small"))
+    for name, array in large.items():
+        np.testing.assert_allclose(small[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+def test_frozen_until_their_time(tmp_path) -> None:
+    """Until the group begins, the run has the bits of one that freezes it for good; then it moves."""
+    common = (*PLAIN, "optimizer.momentum=0.9", "dataset.batch_size=100", "checkpoint.every_epochs=1",
+              "checkpoint.keep_last=9", "trainer.max_epochs=2")  # fmt: skip
+    here(tmp_path / "frozen", *common, "model.freeze=[features.1.*]")
+    here(tmp_path / "thawed", *common, "callback=unfreeze",
+         "callback.unfreeze.groups=[{patterns: [features.1.*], at: 1}]")  # fmt: skip
+    frozen, thawed = (
+        [open_checkpoint(tmp_path / run / "checkpoints" / f"step-{step:08d}").arrays("model") for step in (13, 26)]
+        for run in ("frozen", "thawed")
+    )
+    for name, array in frozen[0].items():
+        assert array.tobytes() == thawed[0][name].tobytes(), name
+    moved = {name for name, array in frozen[1].items() if array.tobytes() != thawed[1][name].tobytes()}
+    assert "features.1.weight" in moved
+
+
+@pytest.mark.slow
+def test_swa_is_the_mean_of_checkpoints(tmp_path) -> None:
+    """Against the mean of the kept checkpoints of a run without it, and statistics by plain Gluon."""
+    import mxnet as mx
+
+    from mxtrain.model.graph.trace import blocks_by_path
+
+    common = (
+        *PLAIN, "model=lenet", "model.channels=[4,8]", "model.hidden=16", "model.dropout=0", "dataset.batch_size=100",
+        "checkpoint.every_epochs=1", "checkpoint.keep_last=9", "trainer.max_epochs=4",
+    )  # fmt: skip
+    here(tmp_path / "plain", *common)
+    here(tmp_path / "swa", *common, "callback=swa", "callback.swa.start=0.5")
+    kept = [open_checkpoint(tmp_path / "plain" / "checkpoints" / f"step-{step:08d}").arrays("model")
+            for step in (26, 39, 52)]  # fmt: skip
+    found = open_checkpoint(tmp_path / "swa", which="last").arrays("model")
+    for name, array in found.items():
+        if "running" not in name:
+            np.testing.assert_allclose(array, np.mean([one[name] for one in kept], axis=0), atol=2e-6, err_msg=name)
+    run = mxtrain.load(tmp_path / "swa", which="last")
+    images = np.concatenate([batch["input"] for batch in run.batches("train")])
+    network = run.network
+    first = next(block for _, block in blocks_by_path(network) if isinstance(block, mx.gluon.nn.BatchNorm))
+    first._kwargs["momentum"] = 0.0  # keeps the statistics of the last batch: here of all samples at once
+    network.hybridize(False)
+    with mx.autograd.train_mode():
+        network(mx.nd.array(images))
+    mean = first.running_mean.data().asnumpy()
+    mine = next(found[name] for name in found if name.endswith("running_mean"))
+    np.testing.assert_allclose(mine, mean, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_target_ends_the_run_and_says_when(tmp_path) -> None:
+    here(tmp_path / "run", *PLAIN, "dataset.batch_size=32", "trainer.max_epochs=30", "callback=target",
+         "callback.target.value=0.5", "callback.target.monitor=train/accuracy")  # fmt: skip
+    found = status(tmp_path / "run")
+    assert found["state"] == "stopped_early" and 0 < found["step"] < 30 * 41
+    assert found["cause"].startswith("train/accuracy has reached 0.5") and " s of training, in step" in found["cause"]

@@ -1,0 +1,168 @@
+"""Exported folders of strangers: nothing is executed, nothing outside is read, sizes are limited."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, Callable, Dict, Tuple
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from mxtrain.cli.dispatch import run
+from mxtrain.export import standalone
+from mxtrain.export.standalone import UnusableFolder, check, detections_error
+
+
+def save(folder: Path, nodes: Any, initializers: Any = (), domain: str = "") -> None:
+    """A model with input x (2,) and output y (2,)."""
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])], initializers,
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sound folder: y = x + 1."""
+    one = numpy_helper.from_array(np.ones(2, np.float32), "one")
+    save(tmp_path, [helper.make_node("Add", ["x", "one"], ["y"])], [one])
+    np.savez(tmp_path / "proof.npz", **{"0/input/x": np.zeros(2, np.float32), "0/output/y": np.ones(2, np.float32)})
+    for name in ("signature.json", "export.json"):
+        (tmp_path / name).write_text("{}")
+    return tmp_path
+
+
+def test_a_sound_folder_is_proven_and_a_wrong_one_is_not(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    assert check(str(folder)) == {"y": 0}
+    assert run(["export", "check", str(folder)]) == 0
+    assert "proven" in capsys.readouterr().out
+    np.savez(folder / "proof.npz", **{"0/input/x": np.zeros(2, np.float32), "0/output/y": np.float32([1, 1.01])})
+    assert run(["export", "check", str(folder)]) == 2
+    assert "differ from MXNet's by more than 1e-04: y 9.9e-03" in capsys.readouterr().err
+
+
+def external(folder: Path, location: str) -> None:
+    tensor = TensorProto(name="one", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value=location)
+    save(folder, [helper.make_node("Add", ["x", "one"], ["y"])], [tensor])
+
+
+def hidden_external(folder: Path) -> None:
+    tensor = TensorProto(name="c", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="/etc/passwd")
+    inner = helper.make_graph([helper.make_node("Constant", [], ["z"], value=tensor)], "inner", [],
+                              [helper.make_tensor_value_info("z", TensorProto.FLOAT, [2])])  # fmt: skip
+    condition = numpy_helper.from_array(np.array(True), "true")
+    save(folder, [helper.make_node("If", ["true"], ["y"], then_branch=inner, else_branch=inner)], [condition])
+
+
+def bomb(folder: Path) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**6, 10**6)})
+    with zipfile.ZipFile(folder / "proof.npz", "w") as archive:
+        archive.writestr("0/output/y.npy", header.getvalue())
+
+
+def pickled(folder: Path) -> None:
+    np.savez(folder / "proof.npz", **{"0/output/y": np.array([print], object)})
+
+
+def replaced_by_link(folder: Path) -> None:
+    (folder / "other").write_bytes((folder / "model.onnx").read_bytes())
+    (folder / "model.onnx").unlink()
+    (folder / "model.onnx").symlink_to(folder / "other")
+
+
+def pipe(folder: Path) -> None:
+    (folder / "proof.npz").unlink()
+    os.mkfifo(folder / "proof.npz")
+
+
+def functions(folder: Path) -> None:
+    model = onnx.load(str(folder / "model.onnx"))
+    model.functions.append(helper.make_function("own", "f", ["a"], ["b"], [], [helper.make_opsetid("", 17)]))
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+
+
+def field(key: int, content: bytes) -> bytes:
+    """A field of a protocol buffer: the varint of its key, the content's length below 2 ** 14, and the content."""
+    found = bytearray()
+    while key > 127:
+        found.append(key & 127 | 128)
+        key >>= 7
+    return bytes(found) + bytes([key, len(content) & 127 | 128, len(content) >> 7]) + content
+
+
+def graph_read_otherwise(folder: Path, graph_key: int, location: bytes) -> None:
+    """Writes what readers of protocol buffers may understand in different ways, as the last field of the model."""
+    model = onnx.load(str(folder / "model.onnx"))
+    del model.graph.initializer[:]
+    tensor = TensorProto(name="one", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    graph = model.graph.SerializeToString() + field(42, tensor.SerializeToString() + field(106, location))
+    model.ClearField("graph")
+    (folder / "model.onnx").write_bytes(model.SerializeToString() + field(graph_key, graph))
+
+
+ALLOWED, SECRET = field(18, b"model.onnx.data"), field(18, b"/etc/passwd")
+
+HOSTILE: Dict[str, Tuple[Callable[[Path], Any], str]] = {
+    "external data": (lambda folder: external(folder, "/etc/passwd"), "reads data outside"),
+    "external data above": (lambda folder: external(folder, "../secret"), "reads data outside"),
+    "external data in a branch": (hidden_external, "reads data outside"),
+    "external data, given twice": (lambda folder: graph_read_otherwise(
+        folder, 58, field(10, b"location") + ALLOWED + SECRET), "is damaged: a field is given twice"),
+    "external data behind a large key": (lambda folder: graph_read_otherwise(
+        folder, 58 + 2**32, field(10, b"location") + SECRET), "is damaged: a key is too large"),
+    "a number for a name": (lambda folder: (folder / "model.onnx").write_bytes(
+        field(66, b"\x08" + b"\xff" * 8 + b"\x7f")), "operators that are not ONNX's"),
+    "foreign operators": (lambda folder: save(folder, [helper.make_node("Run", ["x"], ["y"], domain="evil")],
+                                              domain="evil"), "operators that are not ONNX's"),
+    "functions": (functions, "defines operators of its own"),
+    "cut off": (lambda folder: (folder / "model.onnx").write_bytes(
+        (folder / "model.onnx").read_bytes()[:-3]), "is damaged|cannot load"),
+    "no protocol buffer": (lambda folder: (folder / "model.onnx").write_bytes(b"\xff" * 50), "is damaged"),
+    "array of a terabyte": (bomb, "is not read"), "pickled array": (pickled, "is not read|is damaged"),
+    "a link": (replaced_by_link, "cannot be read"), "a pipe": (pipe, "no regular file"),
+    "no archive": (lambda folder: (folder / "proof.npz").write_bytes(b"PK"), "is damaged"),
+    "nested JSON": (lambda folder: (folder / "export.json").write_text("[" * 10**5), "holds no JSON"),
+    "no outputs": (lambda folder: np.savez(folder / "proof.npz", **{"0/input/x": np.zeros(2)}), "proves nothing"),
+    "other names": (lambda folder: np.savez(folder / "proof.npz", y=np.zeros(2)), "no array of a proof"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_folders_are_refused(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    harm, said = HOSTILE[name]
+    harm(folder)
+    with pytest.raises(UnusableFolder, match=said):
+        check(str(folder))
+    assert run(["export", "check", str(folder)]) == 2
+
+
+def test_files_are_measured_before_they_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standalone, "MAX_JSON_BYTES", 10)
+    (folder / "signature.json").write_text(json.dumps({"a": "b" * 10}))
+    with pytest.raises(UnusableFolder, match="at most 10 bytes"):
+        check(str(folder))
+
+
+def test_detections_are_compared_as_sets() -> None:
+    rows = np.array([[[0, 0.9, 0, 0, 8, 8], [1, 0.5, 1, 1, 4, 4], [0, 0.5, 2, 2, 9, 9], [-1] * 6]], np.float32)
+    assert detections_error(rows[:, [0, 2, 1, 3]], rows) == 0
+    other = rows.copy()
+    other[0, 1, 2] = 3
+    assert detections_error(other, rows) == pytest.approx(2 / 9)
+    other = rows.copy()
+    other[0, 1, 0] = 0
+    assert detections_error(other, rows) > 0.1
