@@ -21,6 +21,8 @@ import numpy as np
 MODEL, WEIGHTS, SIGNATURE, PROOF, REPORT = "model.onnx", "model.onnx.data", "signature.json", "proof.npz", "export.json"
 MAX_MODEL_BYTES, MAX_WEIGHT_BYTES = 2**31, 1 << 36
 MAX_JSON_BYTES, MAX_PROOF_BYTES, MAX_ARRAYS = 1 << 26, 1 << 29, 1000
+IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
+"""Formats that are read, as in training. Others of Pillow's start programs (EPS) or contain no pixels."""
 RANKED = "detections"
 """Name of the output whose rows are in the order of their scores."""
 MAX_ERROR = 1e-4
@@ -277,7 +279,7 @@ def read_image(path: str, signature: Dict[str, Any]) -> np.ndarray:
 
     decoding = signature["signature"]["decoding"]
     channels, height, width = signature["signature"]["shape"]
-    with Image.open(path) as opened:
+    with Image.open(path, formats=IMAGE_FORMATS) as opened:
         image = ImageOps.exif_transpose(opened).convert("L" if decoding["shape"][0] == 1 else "RGB")
     full_width, full_height = image.size
     if decoding.get("fit") == "stretch":

@@ -103,7 +103,7 @@ def test_a_trained_agent_is_evaluated_and_plays(train_run: Any, tmp_path: Path, 
     assert run([*words, "some.file"]) == 2
     assert "some.file: predict plays episodes of CartPole-v1 and reads no files." in capsys.readouterr().err
     assert run(["eval", str(tmp_path / "run"), "dataset.id=Pendulum-v1"]) == 2
-    assert "are others than those that the network has learned with" in capsys.readouterr().err
+    assert "differ from those that the network was trained on" in capsys.readouterr().err
 
 
 def test_frames_are_of_the_episode_that_was_played(tmp_path: Path, train_run: Any) -> None:
