@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -27,11 +28,17 @@ from typing import (
 
 import numpy as np
 
-from mxtrain.api import AnyPath, Run, folders_of, refuse_several_processes
+from mxtrain.api import AnyPath, Run, absolute_path, folders_of, named_in_python
 from mxtrain.callback.action import learning_rate
+from mxtrain.cli import worker_script
+from mxtrain.cli.arguments import config_flags
 from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.objects import ObjectComposer, read_arguments
+from mxtrain.cli.group import find_role
+from mxtrain.cli.objects import ObjectComposer, Objects, read_arguments, require_overrides
 from mxtrain.cli.preserved import preserved_process
+from mxtrain.cli.serve import serve
+from mxtrain.cli.worker_script import run_in_workers
+from mxtrain.cluster.member import find_world
 from mxtrain.config.override_text import quote
 from mxtrain.errors import (
     EXIT_NON_FINITE,
@@ -40,10 +47,13 @@ from mxtrain.errors import (
     ConfigError,
     MxtrainError,
     NonFiniteError,
+    PeersLost,
 )
 from mxtrain.given import giving
+from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.world import ALONE
 from mxtrain.training.state import NOT_MEASURED, LoopValues
-from mxtrain.types import Batch, Progress, Result, Validation, expand_path
+from mxtrain.types import BY_HAND, Batch, Progress, Result, Validation
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -91,6 +101,7 @@ def session(
     ...         s.step(batch)
     ...     print(s.evaluate())
     """
+    require_overrides(overrides, "session")
     is_custom = task == "custom"
     typed, objects = read_arguments({**parts, "callbacks": callbacks}, "session")
     words = [*overrides, *typed]
@@ -101,22 +112,49 @@ def session(
     elif isinstance(objects.values.get("model"), Mapping):
         raise ConfigError('session: several networks have no loss that a task knows. Give task="custom".')
     if dir is not None:
-        words.append(f"hydra.run.dir={quote(os.path.abspath(expand_path(os.fspath(dir))))}")
+        words.append(f"hydra.run.dir={quote(absolute_path(dir, 'session: dir'))}")
+    worker = worker_script.running
+    if worker is not None:
+        words = worker.take_overrides()
     with ExitStack() as stack:
+        stack.enter_context(named_in_python())
         stack.enter_context(preserved_process())
         stack.enter_context(giving(objects.values))
         folders = folders_of(config_dir)
         composer = stack.enter_context(ObjectComposer(folders, objects, CUSTOM if is_custom else None))
         composed, description = compose_and_check(composer, words)
-        if objects:
-            refuse_several_processes(description, objects, "same")
+        member = find_role(description)
         if description.kvstore.distributed:
-            raise ConfigError("session: a loop is in one process. Type kvstore=local, or kvstore=device for GPUs.")
+            require_one_update(description, objects)
+            if member is None:
+                raise SystemExit(run_in_workers(composed, description, [*config_flags(folders), *words]))
+            if member.role != "worker":
+                raise SystemExit(serve(member.role, lambda: description))
         made = _begin(stack, composed, description, is_custom, Run(
             Path(os.path.abspath(composed.run_dir)), "last", trust_code=True, config_dir=config_dir, objects=objects
         ))  # fmt: skip
-        with made.run_loop():
-            yield made
+        try:
+            with made.run_loop():
+                yield made
+        finally:
+            if worker is not None and made.result is not None:
+                worker.exit_code = made.result.exit_code
+
+
+def require_one_update(description: Description, objects: Objects) -> None:
+    """Raises: ConfigError: the store of several workers cannot take the steps of a loop."""
+    if description.kvstore.updates:
+        raise ConfigError(
+            "session: the servers of kvstore=dist_async update by the optimizer of the task. Type kvstore=dist_sync or "
+            "kvstore=horovod."
+        )
+    if description.kvstore.serves_tables:
+        raise ConfigError("session: kvstore.tables=servers needs the loss of a task. Type kvstore.tables=workers.")
+    if description.kvstore.compresses_by != "none" and isinstance(objects.values.get("model"), Mapping):
+        raise ConfigError(
+            f"session: kvstore.compression={description.kvstore.compresses_by} with several networks: checkpoints have "
+            "the residuals of one step only. Type kvstore.compression=none."
+        )
 
 
 def _begin(stack: ExitStack, composed: Composed, description: Description, is_custom: bool, run: Run) -> Session:
@@ -128,8 +166,11 @@ def _begin(stack: ExitStack, composed: Composed, description: Description, is_cu
     from mxtrain.training.custom_steps import CustomSteps
 
     run_dir = run.path
-    before = RunDirRollback(composed.run_dir, str(composed.hydra.output_subdir))
     steps = CustomSteps(is_custom)
+    if find_world().rank > 0:  # of several workers, the first one has the run directory
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+        return Session(run, description, begin_run(description, run_dir, BY_HAND, loop=steps), steps)  # type: ignore[arg-type]  # it is built
+    before = RunDirRollback(composed.run_dir, str(composed.hydra.output_subdir))
     command = command_of(composed.hydra)
     if is_custom:
         chosen = {name: option for name, option in command.choices.items() if name not in CUSTOM}
@@ -251,12 +292,14 @@ class Session:
         taken.strategy.loss_function = loss
         try:
             sums = taken(batch, rate, self._due.step)
+        except PeersLost as lost:  # the loop's own code cannot take the step again
+            raise MxtrainError(f"session: a worker was lost ({lost}); the loop continues from its last checkpoint") from lost
         finally:
             taken.strategy.loss_function = None
         self._sums.setdefault(name, []).append(sums)
         self._measured = NOT_MEASURED
         self._lr = rate if self._lr is None else self._lr
-        return StepLoss(sums, taken.strategy.objective.meter.weighted, batch.size)
+        return StepLoss(sums, taken.strategy.objective.meter.weighted, batch.global_size)
 
     def evaluate(
         self, loss: Optional[Callable[[Any, Batch], Any]] = None, split: Literal["val", "test"] = "val",
@@ -281,11 +324,15 @@ class Session:
             raise ConfigError(f"s.evaluate(split={split!r}): there is no such split.")
         is_loss = self._loop.is_custom and not name
         called = "loss" if is_loss else f"custom/{name or getattr(loss, '__name__', type(loss).__name__)}"
+        workers = self._loop.first.store if split == "val" else Store()  # each has the whole test split
+        if self.result is not None:  # the workers have parted: each measures all samples
+            workers = Store()
+            self._loop.data.share(ALONE)
         with self._loop.first.average.applied():
             if loss is None:
-                found: Mapping[str, float] = self._loop.evaluator.measure(loader)
+                found: Mapping[str, float] = self._loop.evaluator.measure(loader, workers=workers)
             else:
-                found = {called: self._mean_loss(loss, loader)}
+                found = {called: self._mean_loss(loss, loader, workers)}
         if split == "val":
             self._note(found, is_own=loss is not None)
         return {key: value for key, value in found.items() if key != "samples_per_s"}
@@ -361,9 +408,7 @@ class Session:
         for number, row in rows.items():
             if number == step == state.validated_step:
                 continue  # the validation has written these values
-            callbacks.notify(
-                "on_validation", Validation(row, state.best, lambda: [], lambda: {}), progress
-            )
+            callbacks.notify("on_validation", Validation(row, state.best, lambda: [], lambda: {}), progress)
         if scalars:
             callbacks.notify("on_scalars", scalars, step)
 
@@ -394,7 +439,7 @@ class Session:
         if self.result.state == "failed":
             raise NonFiniteError(cause) if code == EXIT_NON_FINITE else MxtrainError(cause)
 
-    def _mean_loss(self, loss: Callable[[Any, Batch], Any], loader: Any) -> float:
+    def _mean_loss(self, loss: Callable[[Any, Batch], Any], loader: Any, workers: Store) -> float:
         from mxtrain.engine.backend import mx
         from mxtrain.parallel.loss_function import evaluate_loss
 
@@ -407,7 +452,8 @@ class Session:
             losses = [one.asnumpy().astype(np.float64) for one in evaluate_loss(loss, network, batch)]
             total += float(losses[0].sum())
             weight += float(losses[1].sum()) if len(losses) > 1 else batch.size
-        return total / weight if weight else 0.0
+        total, weight = workers.total([total, weight])
+        return float(total / weight) if weight else 0.0
 
 
 class StepLoss:

@@ -13,6 +13,7 @@ import pytest
 from running import ROOT
 
 import mxtrain
+from mxtrain.api import Run
 from mxtrain.errors import ConfigError
 
 pytestmark = pytest.mark.slow
@@ -157,8 +158,86 @@ def test_a_killed_loop_of_two_networks_goes_on_to_the_same_bits(tmp_path):
     resumed = run("killed", 0)
     assert resumed.returncode == 0, resumed.stderr
     assert resumed.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1]
-    rows = [rows_of(mxtrain.api.Run(tmp_path / name)) for name in ("whole", "killed")]
+    rows = [rows_of(Run(tmp_path / name)) for name in ("whole", "killed")]
     assert rows[0] == rows[1] and {"loss", "loss_generator", "loss_discriminator"} <= set(rows[0][0])
+
+
+WORKERS = textwrap.dedent(
+    """
+    import os, sys
+    import mxtrain
+
+    def cross_entropy(network, batch):
+        from mxnet import nd
+        return -nd.pick(nd.log_softmax(network(batch.inputs[0])), batch.targets[0])
+
+    folder, killed, *words = sys.argv[1:]
+    words += ["debug=fast", "model=lenet", "logger=jsonl", "checkpoint.every_steps=2", "cluster.workers=2"]
+    with mxtrain.session(*words, dir=folder) as s:
+        for batch in s.train_batches():
+            loss = s.step(batch, cross_entropy)
+            if s.step_number == 4 and os.environ["MXTRAIN_WORKER"] == killed and not os.path.exists(folder + ".killed"):
+                open(folder + ".killed", "w").close()
+                os.kill(os.getpid(), 9)
+            if s.step_number == 4:
+                measured = s.evaluate(cross_entropy)
+        print("loss", float(loss), "measured", measured)
+    print(s.load().status["weights_sha256"], s.evaluate()["loss"])
+    """
+)
+
+
+def test_workers_of_a_loop_compute_what_those_of_train_do_and_a_killed_one_is_replaced(tmp_path):
+    words = [*FAST, "checkpoint.every_steps=2", "kvstore=dist_sync", "cluster.workers=2"]
+    train = [sys.executable, "-m", "mxtrain", *words, f"hydra.run.dir={tmp_path / 'train'}"]
+    subprocess.run(train, check=True, capture_output=True)
+    (tmp_path / "loop.py").write_text(WORKERS)
+    words = [str(tmp_path / "loop"), "1", "kvstore=dist_sync"]
+    done = subprocess.run([sys.executable, str(tmp_path / "loop.py"), *words], capture_output=True, text=True)
+    assert done.returncode == 0 and "restart 1 of" in done.stderr, done.stderr
+    made, run = Run(tmp_path / "loop"), Run(tmp_path / "train")
+    assert made.status["weights_sha256"] == run.status["weights_sha256"]
+    (other,) = re.findall(r"loss .* measured .*", (tmp_path / "loop" / "workers" / "worker-1.log").read_text())
+    assert other in done.stdout, "both workers measure the loss of all samples, and agree on it"
+    last = [row for row in rows_of(run) if row["split"] == "train"][-1]["loss"]
+    assert float(other.split()[1]) == pytest.approx(last, rel=1e-6)
+    assert run.status["weights_sha256"] in done.stdout.splitlines()[-1]
+    assert float(done.stdout.split()[-1]) == pytest.approx(run.metrics["val/loss"], rel=1e-6)
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("store", ["horovod", "p3"])
+def test_workers_of_two_networks_agree_over_every_store(store, tmp_path):
+    gan = ROOT / "examples" / "gan" / "train.py"
+    words = ["trainer.max_epochs=2", "cluster.workers=2", "logger=jsonl"]
+    found = {}
+    for name in ("dist_sync", store):
+        command = [sys.executable, str(gan), str(tmp_path / name), *words, f"kvstore={name}"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found[name] = Run(tmp_path / name).status["weights_sha256"]
+    assert found[store] == found["dist_sync"]
+
+
+def test_mistakes_with_several_workers_are_refused_before_anything_is_written(tmp_path):
+    """No script to start in the workers; two sessions in one; and a mistake that only the workers find."""
+    words = "'debug=fast', 'kvstore=dist_sync', 'cluster.workers=2'"
+    session = f"with mxtrain.session({words}, **given) as s:\n    for batch in s.train_batches(): s.step(batch)\n"
+    (tmp_path / "two.py").write_text(
+        f"import mxtrain\ngiven = {{'dir': 'a'}}\n{session}given = {{'dir': 'b'}}\n{session}"
+    )
+    (tmp_path / "wrong.py").write_text(
+        f"import mxtrain\ngiven = {{'dir': 'c', 'model': {{'weights': 'x.params'}}}}\n{session}"
+    )
+    for command, code, said in (
+        (["-c", f"import mxtrain\ngiven = {{}}\n{session}"], 1, "python FILE.py"),
+        (["wrong.py"], 2, "x.params"),
+        (["two.py"], 2, "a script has one session"),
+    ):
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == code and said in done.stderr, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "two.py", "wrong.py"]
+    assert Run(tmp_path / "a").state == "finished"
 
 
 def test_a_loop_that_is_left_or_fails_ends_its_run(tmp_path):
@@ -220,7 +299,7 @@ def test_misuse_of_a_session_is_refused(tmp_path):
         with pytest.raises(ConfigError, match="s.step was not called"):
             next(batches)
     for words, given, why in (
-        (("kvstore=dist_sync", "cluster.workers=2"), {}, "a loop is in one process"),
+        (("kvstore=dist_async", "cluster.workers=2"), {}, "servers of kvstore=dist_async update"),
         ((), {"model": {"a": __import__("mxnet").gluon.nn.Dense(2)}}, 'Give task="custom"'),
     ):
         with pytest.raises(ConfigError, match=why):

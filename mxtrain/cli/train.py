@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Sequence
 
@@ -9,12 +10,16 @@ from mxtrain.cli import arguments as given_arguments
 from mxtrain.cli import sweep
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check
+from mxtrain.cli.worker_script import SCRIPT, run_script
 from mxtrain.description.groups import Description, describe
 from mxtrain.errors import ConfigError
 
 
 def run(arguments: Sequence[str]) -> int:
     """Trains, or runs a sweep, or prints what a flag asks for; returns the exit code."""
+    script = os.environ.pop(SCRIPT, None)
+    if script is not None:
+        return run_script(json.loads(script), arguments)
     given = given_arguments.parse(arguments, trains=True)
     if given.shows not in (None, "dry_run"):
         from mxtrain.cli.show import show

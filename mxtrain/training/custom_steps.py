@@ -126,7 +126,8 @@ class CustomSteps:
         for number, (name, part) in enumerate(parts.items()):
             is_first = number == 0
             self.steps[name] = TrainingStep(
-                part, store if is_first else description.kvstore.build(),  # a local store sums the same arrays always
+                # A local store sums the same arrays always; one of several workers connects once.
+                part, store if is_first or description.kvstore.distributed else description.kvstore.build(),
                 updaters[name],
                 build_average(trainer.ema_decay if is_first else None, part.values, part.publish),
                 trainer.clip_global_norm, trainer.seed + SEEDS_APART * number,

@@ -1,0 +1,115 @@
+"""Custom loops in several processes: the first process starts the user's script once more in each worker.
+
+    python gan.py                       session("kvstore=dist_sync", "cluster.workers=2"): supervises, and then exits
+      -> python -m mxtrain train ...    one for each worker, with MXTRAIN_SCRIPT: runs gan.py, whose session trains
+
+The overrides of a worker's session are those of its command line, so that a restart continues as it does for `train`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import traceback
+from typing import TYPE_CHECKING, List, Optional, Sequence
+
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.run_dir_rollback import RunDirRollback
+from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError
+
+if TYPE_CHECKING:
+    from mxtrain.cli.compose import Composed
+    from mxtrain.description.groups import Description
+
+SCRIPT = "MXTRAIN_SCRIPT"
+"""Names the script of a worker and its arguments, as a JSON list."""
+
+
+class WorkerScript:
+    """The script that this process runs as a worker.
+
+    Args:
+        overrides: of its session.
+    """
+
+    def __init__(self, overrides: Sequence[str]):
+        self._overrides: Optional[List[str]] = list(overrides)
+        self.exit_code: Optional[int] = None
+        """That of its session, once it has ended."""
+
+    def take_overrides(self) -> List[str]:
+        """Raises: ConfigError: an earlier session of the script had them."""
+        if self._overrides is None:
+            raise ConfigError("session: with several workers a script has one session: the processes end with it.")
+        found, self._overrides = self._overrides, None
+        return found
+
+
+running: Optional[WorkerScript] = None
+"""Set in the processes that `run_script` runs in."""
+
+
+def run_script(command: Sequence[str], arguments: Sequence[str]) -> int:
+    """Runs a script as a worker, and returns the exit code.
+
+    Args:
+        command: its path and arguments.
+        arguments: flags and overrides of its session.
+    """
+    global running
+    running = WorkerScript(command_line.parse(arguments, trains=True).overrides)
+    sys.argv = list(command)
+    sys.path.insert(0, os.path.dirname(command[0]))
+    try:
+        runpy.run_path(command[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            return end.code if isinstance(end.code, int) else EXIT_CRASHED
+    except BaseException:
+        if running.exit_code in (None, EXIT_FINISHED):
+            raise
+        if running.exit_code not in (EXIT_SIGINT, EXIT_SIGTERM):
+            traceback.print_exc()
+    return EXIT_FINISHED if running.exit_code is None else running.exit_code
+
+
+def main_script() -> List[str]:
+    """The script that this process runs, and its arguments.
+
+    Raises:
+        ConfigError: it runs none, as in a notebook.
+    """
+    main = vars(sys.modules["__main__"])
+    if "__file__" not in main or main.get("__spec__") is not None:
+        raise ConfigError(
+            "session: several workers run the script that calls it, and this is none. Type kvstore=local, or put the "
+            "loop into a file and start that: python FILE.py."
+        )
+    return [os.path.abspath(main["__file__"]), *sys.argv[1:]]
+
+
+def run_in_workers(composed: Composed, description: Description, words: Sequence[str]) -> int:
+    """Starts this process's script in each worker, watches them to the end, and returns the exit code.
+
+    Args:
+        composed: composition of the session.
+        description: of the session.
+        words: flags and overrides that give it.
+
+    Raises:
+        ConfigError: this process runs no script, or the launcher cannot work; nothing was written.
+    """
+    from mxtrain.cli.job import train_as_group
+
+    script = main_script()
+    before = RunDirRollback(composed.run_dir, str(composed.hydra.output_subdir))
+    os.environ[SCRIPT] = json.dumps(script)
+    try:
+        result = train_as_group(description, composed.run_dir, words)
+    finally:
+        del os.environ[SCRIPT]
+    if result.exit_code == EXIT_BAD_INPUT and before.holds_settings:
+        before.put_back_settings()
+    return result.exit_code
