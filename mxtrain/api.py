@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.export.run import ExportReport
     from mxtrain.parallel.differences import Verification
+    from mxtrain.rehearsal import DryRun
     from mxtrain.trained import Trained
 
 AnyPath = Union[str, "os.PathLike[str]"]
@@ -72,6 +74,31 @@ def compose(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Any)
     typed, objects = read_arguments(parts, "compose")
     with preserved_process(), giving(objects.values), ObjectComposer(folders_of(config_dir), objects) as composer:
         return compose_and_check(composer, [*overrides, *typed])[0].config
+
+
+def dry_run(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Any) -> DryRun:
+    """Opens the data, builds the network, and estimates memory and time of a run. Trains nothing and writes no files.
+
+    Args:
+        overrides: as on the command line.
+        config_dir: folder with further groups and options.
+        parts: as for `train`.
+
+    Returns:
+        ``rows``, pairs of a name and a text, and ``warnings``; its text is what ``--dry-run`` prints.
+
+    Raises:
+        ConfigError: the description or an object is wrong.
+        DataError: the data are wrong.
+
+    >>> print(mxtrain.dry_run("model=resnet", "dataset.batch_size=256"))
+    """
+    from mxtrain.cli.dry_run import rehearse
+
+    require_overrides(overrides, "dry_run")
+    typed, objects = read_arguments(parts, "dry_run")
+    with preserved_process(), giving(objects.values), ObjectComposer(folders_of(config_dir), objects) as composer:
+        return rehearse(compose_and_check(composer, [*overrides, *typed])[1])
 
 
 def train(
@@ -190,6 +217,8 @@ def load(
     model = run.description.model  # opens the checkpoint, and refuses what it must not name
     if isinstance(model, Given):
         model.require()
+    if run.checkpoint.step == 0:
+        warnings.warn(f"{run.path}: its only checkpoint is of step 0: the network has learned nothing.", stacklevel=2)
     return run
 
 

@@ -293,7 +293,7 @@ class Session:
         try:
             sums = taken(batch, rate, self._due.step)
         except PeersLost as lost:  # the loop's own code cannot take the step again
-            raise MxtrainError(f"session: a worker was lost ({lost}); the loop continues from its last checkpoint") from lost
+            raise MxtrainError(f"a worker was lost ({lost}); the loop continues from its last checkpoint") from lost
         finally:
             taken.strategy.loss_function = None
         self._sums.setdefault(name, []).append(sums)

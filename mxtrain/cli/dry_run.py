@@ -5,13 +5,31 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-from typing import Sequence
+from typing import TYPE_CHECKING, Sequence
 
 from mxtrain.cli.environment import set_environment
 from mxtrain.cli.program import program
 from mxtrain.description import rules
 from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_FINISHED
+
+if TYPE_CHECKING:
+    from mxtrain.rehearsal import DryRun
+
+
+def rehearse(description: Description) -> DryRun:
+    """Builds a run up to its first step; see `mxtrain.rehearsal`.
+
+    Raises:
+        MxtrainError: the run could not begin.
+    """
+    for rule in rules.OF_THE_ENVIRONMENT:
+        rule(description)
+    set_environment(description)
+    # Imports MXNet: only from here on.
+    from mxtrain.rehearsal import rehearse as build
+
+    return build(description)
 
 
 def show_dry_run(description: Description, words: Sequence[str]) -> int:
@@ -24,22 +42,13 @@ def show_dry_run(description: Description, words: Sequence[str]) -> int:
     Raises:
         MxtrainError: the run could not begin.
     """
-    for rule in rules.OF_THE_ENVIRONMENT:
-        rule(description)
-    set_environment(description)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    # Imports MXNet: only from here on.
-    from mxtrain.dry_run import dry_run
+    found = rehearse(description)
     from mxtrain.logger.report import print_commands
     from mxtrain.logger.terminal import open_console
 
-    found = dry_run(description)
     console = open_console(sys.stdout)
-    width = max(len(name) for name, _ in found.rows) + 2
-    for name, value in found.rows:
-        console.print(f"{name:<{width}}{value}", soft_wrap=True, markup=False, highlight=False)
-    for text in found.warnings:
-        console.print(f"warning: {text}", soft_wrap=True, markup=False, highlight=False)
+    console.print(str(found), soft_wrap=True, markup=False, highlight=False)
     console.print("nothing was trained or written", markup=False, highlight=False)
     print_commands(console, [("train", " ".join([program(), *map(shlex.quote, words)]))])
     return EXIT_FINISHED

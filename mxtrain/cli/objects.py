@@ -32,6 +32,7 @@ PLACEHOLDERS: Dict[str, Type[Given]] = {
 _OF_RUNS = ("overrides", "dir", "config_dir", "callbacks")
 OWN_ARGUMENTS: Dict[str, Sequence[str]] = {
     "train": (*_OF_RUNS, "process"), "session": (*_OF_RUNS, "task"), "compose": ("overrides", "config_dir"),
+    "dry_run": ("overrides", "config_dir"),
     "verify": ("overrides", "steps", "tolerance", "config_dir"),
     "lr_find": ("overrides", "start", "end", "steps", "output", "config_dir"),
     "load": ("path", "which", "trust_code", "config_dir"),
@@ -82,8 +83,10 @@ def read_arguments(parts: Mapping[str, Any], function: str) -> Tuple[List[str], 
             raise ConfigError(f"{name}={value!r:.60}: must be the name of an option.")
         if isinstance(value, (str, bool, int, float)):
             words.append(f"{group}={value}")
-        elif group == "callback" and isinstance(value, Mapping) and not is_of_objects(value):
+        elif group in ("callback", "metric") and isinstance(value, Mapping) and not is_of_objects(value):
             words += _options_of(group, value)
+        elif group in NAMED_GROUPS and isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
+            words.append(f"{group}=[{','.join(value)}]")
         elif group in NAMED_GROUPS and group in PLACEHOLDERS:
             values.update(_named(group, value))
         elif isinstance(value, Mapping) and not is_of_objects(value):

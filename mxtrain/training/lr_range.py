@@ -39,6 +39,10 @@ class LearningRateCurve:
     smoothed: Sequence[float]
     diverged: bool
 
+    def __repr__(self) -> str:
+        found = "None" if self.range is None else f"({self.range[0]:.2g}, {self.range[1]:.2g})"
+        return f"LearningRateCurve(range={found}, steps={len(self.rates)}, diverged={self.diverged})"
+
     @property
     def lowest(self) -> int:
         """The step with the lowest smoothed loss."""

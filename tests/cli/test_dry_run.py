@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mxtrain.cli import main
-from mxtrain.dry_run import dry_run
+from mxtrain.rehearsal import rehearse
 
 TASKS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "conf/task").glob("*.yaml"))
 
@@ -64,11 +64,11 @@ def test_missing_data(capsys, tmp_path, monkeypatch) -> None:
     ],
 )
 def test_placements_and_workers(describe_run, overrides, devices) -> None:
-    assert dict(dry_run(describe_run("model=mlp", *overrides)).rows)["devices"] == devices
+    assert dict(rehearse(describe_run("model=mlp", *overrides)).rows)["devices"] == devices
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_each_task(describe_run, task) -> None:
-    found = dict(dry_run(describe_run(f"task={task}")).rows)
+    found = dict(rehearse(describe_run(f"task={task}")).rows)
     assert {"data", "network", "devices", "steps", "memory", "time"} <= set(found)

@@ -26,8 +26,13 @@ class DryRun(NamedTuple):
     """Pairs of a name and a value as text."""
     warnings: List[str]
 
+    def __str__(self) -> str:
+        width = max(len(name) for name, _ in self.rows) + 2
+        lines = [f"{name:<{width}}{value}" for name, value in self.rows]
+        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
 
-def dry_run(description: Description) -> DryRun:
+
+def rehearse(description: Description) -> DryRun:
     """Builds everything of worker 0 up to the training step, trains nothing, and writes no run directory.
 
     Other workers and servers are not started.
