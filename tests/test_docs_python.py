@@ -7,8 +7,11 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from PIL import Image
 from running import ROOT
+from test_docs import write_files
 
 pytestmark = pytest.mark.slow
 PAGES = ("docs/start/python.md", "docs/extending/custom-loops.md")
@@ -24,6 +27,88 @@ def test_python_blocks_of_a_page_run(page, tmp_path):
     environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, str(file)], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+COMMANDS = {
+    "docs/extending/callbacks.md": [
+        "+callback.mine._target_=own_actions.HalveWhenWorse",
+        "+callback.mine._target_=own_warm_restart.Restart +callback.mine.every=3",
+    ],
+    "docs/extending/your-own-parts.md": [
+        "--config-dir conf task=odd_digits", "--config-dir conf verify task=odd_digits",
+    ],
+    "docs/tasks/reinforcement-learning.md": [
+        "task=reinforcement_learning dataset._target_=corridors.Corridors dataset.id=Corridor-v0",
+    ],
+}  # fmt: skip
+CORRIDOR = """
+import gymnasium
+import numpy as np
+
+
+class Corridor(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return np.eye(4, dtype=np.float32)[0], {}
+
+    def step(self, action):
+        self.place = min(3, max(0, self.place + 2 * int(action) - 1))
+        return np.eye(4, dtype=np.float32)[self.place], float(self.place == 3), self.place == 3, False, {}
+
+
+if "Corridor-v0" not in gymnasium.registry:
+    gymnasium.register("Corridor-v0", Corridor, max_episode_steps=20)
+"""
+
+
+@pytest.mark.parametrize("page", COMMANDS)
+def test_commands_with_the_classes_of_a_page_run(page, tmp_path):
+    write_files(ROOT / page, tmp_path)
+    (tmp_path / "corridor.py").write_text(CORRIDOR)
+    assert len(list(tmp_path.iterdir())) > 1
+    for command in COMMANDS[page]:
+        assert command.split()[-1] in (ROOT / page).read_text("utf-8")
+        short = [] if "verify" in command else ["debug=fast", "hydra.run.dir=run", "checkpoint.resume=never"]
+        words = [sys.executable, "-m", "mxtrain", *command.split(), *short]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_colours_of_masks_become_numbers(tmp_path, monkeypatch):
+    (block,) = BLOCK.findall((ROOT / "docs/tasks/segmentation.md").read_text("utf-8"))
+    monkeypatch.chdir(tmp_path)
+    colours = np.array([[[0, 0, 0], [255, 0, 0], [1, 2, 3]]], np.uint8)
+    Image.fromarray(colours).save("colour.png")
+    exec(block, {})
+    assert np.asarray(Image.open("mask.png")).tolist() == [[0, 1, 255]]
+
+
+def test_checks_of_own_samples_find_an_inverted_box():
+    from types import SimpleNamespace
+
+    (block,) = BLOCK.findall((ROOT / "docs/data/data-check.md").read_text("utf-8"))
+    names: dict = {}
+    exec(block, names)
+    boxes = [[(0, 0, 2, 2)], [(5, 0, 2, 2)]]
+    source = SimpleNamespace(boxes=boxes.__getitem__, classes=lambda index: [0], content=lambda index: b"%d" % index)
+    source_checks = names["BoxChecks"](source)
+    assert source_checks.check(0).problems == []
+    (problem,) = source_checks.check(1).problems
+    assert str(problem.place) == "boxes.jsonl, line 2" and "is inverted" in problem.fact
+
+
+def test_arrays_of_own_files_are_prepared_once(tmp_path, monkeypatch):
+    (block,) = BLOCK.findall((ROOT / "docs/data/corpora.md").read_text("utf-8"))
+    monkeypatch.chdir(tmp_path)
+    frames = {"a": np.ones((3, 80), np.float32), "b": np.zeros((2, 80), np.float32)}
+    names = {"np": np, "paths": list(frames), "features_of": frames.__getitem__, "digests": ["a", "b"], "settings": {}}
+    exec(block, names)
+    assert names["shards"].array("feature").shape == (5, 80) and names["shards"].facts["names"] == ["yes", "no"]
 
 
 BEFORE = """
