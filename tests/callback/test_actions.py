@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 
 import numpy as np
 import pytest
-from running import SMALL, Process, assert_same, checkpoints, has_steps, here, rows, status
+from running import (
+    ROOT,
+    SMALL,
+    Process,
+    assert_same,
+    checkpoints,
+    has_steps,
+    here,
+    role_of,
+    rows,
+    running_processes,
+    status,
+)
 
 import mxtrain
 from mxtrain.callback.action import Action, Control, Decisions
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.errors import ConfigError
+from mxtrain.kvstore import has_horovod
 from mxtrain.lr_scheduler.plateau import Plateau
 from mxtrain.training.actions import ActionList
 
@@ -132,7 +146,7 @@ def test_what_would_break_a_guarantee_is_refused(overrides, said) -> None:
         mxtrain.compose(*overrides)
 
 
-OWN = '''
+OWN = """
 from mxtrain.callback import Action
 from mxtrain.types import Callback
 
@@ -160,7 +174,7 @@ class Halve(Action):
 class Misspelt(Action):
     def before_steps(self, run):
         pass
-'''
+"""
 
 
 @pytest.mark.slow
@@ -220,14 +234,59 @@ def test_killed_run_has_the_same_bits(unbroken, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_workers_agree(unbroken, tmp_path) -> None:
-    """Two workers decide the same: the weights of both are compared at each validation, and with those of one."""
-    here(tmp_path / "run", *ALL, "kvstore=dist_sync", "cluster.workers=2")
+@pytest.mark.parametrize(
+    "placement",
+    [
+        ("kvstore=dist_sync", "cluster.workers=2"), ("parallel=data", "parallel.devices=cpu:2"),
+        ("parallel=hybrid", "parallel.devices=cpu:4", "parallel.microbatches=5"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_placements_agree(placement, unbroken, tmp_path) -> None:
+    """Two workers decide the same: the weights of both are compared at each validation, and with those of one device;
+    so do replicas and stages of a pipeline."""
+    here(tmp_path / "run", *ALL, *placement)
     arrays, expected = (open_checkpoint(run, which="last").arrays("model") for run in (tmp_path / "run", unbroken))
     for name, array in arrays.items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
     ones, others = ([row["lr"] for row in rows(run) if row["split"] == "train"] for run in (tmp_path / "run", unbroken))
     assert ones == others
+
+
+SLEEPS = """
+import time
+from mxtrain.types import Callback
+
+
+class Sleeps(Callback):
+    def on_steps(self, rows, progress):
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.zoo
+@pytest.mark.skipif(not has_horovod(), reason="Horovod is not installed")
+def test_a_ring_that_loses_a_worker_goes_on_with_the_state_of_actions(unbroken, tmp_path) -> None:
+    """The last bits differ, because shares are others in between; decisions do not."""
+    (tmp_path / "slow.py").write_text(SLEEPS)
+    run = Process(
+        tmp_path / "run", *ALL, "trainer.log_interval=1", "kvstore=horovod", "cluster.workers=2",
+        "+callback.slow._target_=slow.Sleeps", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+    )  # fmt: skip
+    run.wait_until(has_steps(tmp_path / "run", 20))
+    os.kill(
+        next(
+            pid for pid, command, env in running_processes() if str(tmp_path) in command and role_of(env) == "worker1"
+        ),
+        signal.SIGKILL,
+    )
+    run.end()
+    assert "lost the connection" in (tmp_path / "run" / "train.log").read_text()
+    ones, others = ([row["lr"] for row in rows(run) if row["split"] == "train"] for run in (tmp_path / "run", unbroken))
+    assert ones == others
+    arrays, expected = (open_checkpoint(run, which="last").arrays("model") for run in (tmp_path / "run", unbroken))
+    for name, array in arrays.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-2, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.slow
