@@ -463,9 +463,9 @@ class Run:
     def predict(self, inputs: Any, *, top_k: int = 3) -> Predictions:
         """Predicts for one input or for several; returns a row for each, as ``mxtrain predict`` writes it.
 
-        Rows of paths have the key ``file``. The network stays loaded between calls. A JPEG file that is much larger than
-        the network's input is decoded at a reduced size, as in training; the same image given as pixels is not, so its
-        probabilities differ slightly.
+        Rows of paths have the key ``file``. The network stays loaded between calls. A JPEG file that is much larger
+        than the input of the network is decoded at a reduced size, as in training; an array or `PIL.Image` of it is
+        not, so its probabilities differ slightly.
 
         Args:
             inputs: one of these, or a list of one kind: a path of a file or folder (for tasks that read texts a
