@@ -333,8 +333,8 @@ class RunInfo:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """An image of what a task wants to show."""
+class Figure:
+    """A figure that a task draws, e.g. of a few samples and their predictions."""
 
     name: str
     """The name of its file, without an ending, and of its tag in TensorBoard."""
@@ -374,7 +374,7 @@ class Audio:
     """Makes the WAV file."""
 
 
-Artifact = Union[Picture, Table, TextLines, Audio]
+Artifact = Union[Figure, Table, TextLines, Audio]
 """Output of a task for loggers, `eval` and `predict`, which know no task."""
 
 

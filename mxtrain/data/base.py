@@ -259,15 +259,15 @@ class BaseDataset(Spec):
             raise ConfigError(f"keep: {type(self).__name__} reads no tables, so there are no columns to copy.")
         return {}
 
-    def picture_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
-        """The numbers that the dataset's own files give images, by where these stand; without those of which no file
-        says one.
+    def sample_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
+        """Returns the ids that the dataset's own annotations give to input files, by path; files without an id are
+        left out.
 
         Args:
-            places: the images' files.
+            places: paths of the input files.
 
         Raises:
-            DataError: a file of the dataset is there, and cannot be read.
+            DataError: an annotation file exists but cannot be read.
         """
         return {}
 

@@ -16,7 +16,7 @@ from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import end_summary, experiment_summary, select_hparams, start_summary
 from mxtrain.logger.overview import as_code, command_text, layout_summary, model_text, result_text
 from mxtrain.logger.rows import mean_of_rows
-from mxtrain.types import Artifact, Audio, Callback, Picture, Progress, Result, RunInfo, Table, Validation
+from mxtrain.types import Artifact, Audio, Callback, Figure, Progress, Result, RunInfo, Table, Validation
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config, MetricRow
@@ -124,7 +124,7 @@ class TensorBoardLogger(Callback):
         if isinstance(artifact, Audio):
             self._events.add(lambda: [sound_of(artifact, tag)], step)
             return
-        if not isinstance(artifact, Picture):
+        if not isinstance(artifact, Figure):
             markdown = (
                 table_as_markdown(artifact, self._max_images) if isinstance(artifact, Table)
                 else "\n".join(f"    {line}" for line in artifact.lines)
@@ -133,11 +133,11 @@ class TensorBoardLogger(Callback):
             return
 
         def draw() -> Iterator[Summary]:
-            picture = artifact.draw(self._max_images)
-            image = Summary.Image(height=picture.height, width=picture.width, colorspace=3)
+            figure = artifact.draw(self._max_images)
+            image = Summary.Image(height=figure.height, width=figure.width, colorspace=3)
             encoded = io.BytesIO()
             # 256 colours are plenty for thumbnails and make the file a third as large.
-            picture.quantize(256, Image.Quantize.FASTOCTREE).save(encoded, "png")
+            figure.quantize(256, Image.Quantize.FASTOCTREE).save(encoded, "png")
             image.encoded_image_string = encoded.getvalue()
             yield Summary(value=[Summary.Value(tag=tag, image=image)])
 

@@ -18,7 +18,7 @@ from mxtrain.reinforcement.policy import FACTS, Actions
 from mxtrain.reinforcement.signature import ActionSignature
 from mxtrain.task.base import Report, Task
 from mxtrain.task.needs import FULL_PRECISION
-from mxtrain.types import Artifact, NonNegative, Picture, PositiveFloat, shapes_of
+from mxtrain.types import Artifact, Figure, NonNegative, PositiveFloat, shapes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -149,7 +149,7 @@ class ReinforcementLearning(Task):
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
         """An animated GIF of the episode."""
-        from mxtrain.reinforcement.episode_picture import encode_animation
+        from mxtrain.reinforcement.episode_figure import encode_animation
 
         played: Episodes = source  # type: ignore[assignment]  # of environments
         return encode_animation(played.frames(index), self.frames_per_s)
@@ -161,7 +161,7 @@ class ReinforcementLearning(Task):
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
         """Images of the first episode, from its beginning to its end; nothing where it cannot be drawn."""
-        from mxtrain.reinforcement.episode_picture import draw_episode
+        from mxtrain.reinforcement.episode_figure import draw_episode
 
         played: Episodes = source  # type: ignore[assignment]  # of environments
         try:
@@ -170,7 +170,7 @@ class ReinforcementLearning(Task):
             log.warning("no figures of episodes: %s Type task.shown_frames=0 to leave them out.", error)
             return []
         said = ", ".join(f"{name} {value}" for name, value in self.row(signature, predictions[0], 1).items())
-        return [Picture("episode", lambda most: draw_episode(frames, said, int(predictions[0][1])))]
+        return [Figure("episode", lambda most: draw_episode(frames, said, int(predictions[0][1])))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.reinforcement.report import EpisodeReport

@@ -104,8 +104,8 @@ class WrittenLines(TranscribedSource):
 
 def scaled(image_GG: np.ndarray, height: int, width: int) -> np.ndarray:
     """A digit in another size, ink is 1."""
-    picture = Image.fromarray(image_GG).resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(picture, np.float32) / np.float32(255)
+    image = Image.fromarray(image_GG).resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(image, np.float32) / np.float32(255)
 
 
 def lay_out(number_N: np.ndarray, length: Tuple[int, int], height: int, seed: int) -> List[LineLayout]:
@@ -127,9 +127,9 @@ def lay_out(number_N: np.ndarray, length: Tuple[int, int], height: int, seed: in
     return found
 
 
-def picture_frames(picture: Image.Image, height: int) -> np.ndarray:
+def image_frames(image: Image.Image, height: int) -> np.ndarray:
     """The frames (T, H) of an image of a line with white ink on black, in its own proportions."""
-    grey = picture.convert("L")
+    grey = image.convert("L")
     width = max(round(grey.width * height / max(grey.height, 1)), 1)
     scaled = np.asarray(grey.resize((width, height), Image.Resampling.BILINEAR), np.float32) / np.float32(255)
     return (scaled.T - np.float32(MEAN)) / np.float32(DEVIATION)

@@ -20,7 +20,7 @@ from mxtrain.speech.model import FrameModel
 from mxtrain.speech.prefix_beam import best_of_batch
 from mxtrain.speech.signature import AudioSignature
 from mxtrain.task.base import Report, Task
-from mxtrain.types import Artifact, Finite, NonNegativeFloat, PathText, Picture, Positive, Table, shapes_of
+from mxtrain.types import Artifact, Figure, Finite, NonNegativeFloat, PathText, Positive, Table, shapes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -181,7 +181,7 @@ class SpeechRecognition(Task):
         samples: TranscribedSource = source  # type: ignore[assignment]  # of transcribed frames
         rows = [[str(samples.place(index)), samples.transcript(index).text, text_of(signature, prediction)]
                 for index, prediction in enumerate(predictions)]  # fmt: skip
-        from mxtrain.speech.frame_picture import SpokenFrames, draw_frames
+        from mxtrain.speech.frame_figure import SpokenFrames, draw_frames
 
         drawn = [
             SpokenFrames(
@@ -190,7 +190,7 @@ class SpeechRecognition(Task):
             for index, (_, said, found) in enumerate(rows)
         ]
         return [Table("samples", ["sample", "said", "predicted"], rows),
-                Picture("frames", lambda most: draw_frames(drawn, most))]  # fmt: skip
+                Figure("frames", lambda most: draw_frames(drawn, most))]  # fmt: skip
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.speech.speech_report import SpeechReport

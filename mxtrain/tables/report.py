@@ -20,7 +20,7 @@ from mxtrain.metric.binary import (
     sigmoid,
 )
 from mxtrain.task.report import Report
-from mxtrain.types import Artifact, Picture, Table
+from mxtrain.types import Artifact, Figure, Table
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -74,7 +74,7 @@ class TabularReport(Report):
             Table("calibration", ("from", "to", "samples", "mean probability", "share that is positive"),
                   [[round(low, 4), round(high, 4), count, round(mean, 4), round(share, 4)]
                    for low, high, count, mean, share in zip(*(column.tolist() for column in curve))]),
-            Picture("calibration_curve", lambda most: draw_calibration(curve, title)),
+            Figure("calibration_curve", lambda most: draw_calibration(curve, title)),
         ]  # fmt: skip
 
     def _row(self, name: str, score_N: np.ndarray, target_N: np.ndarray) -> List[Union[str, float]]:

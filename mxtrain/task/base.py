@@ -12,7 +12,7 @@ from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.fit import check_fit
 from mxtrain.task.needs import CARRIED_ROWS
 from mxtrain.task.report import Report as Report  # whoever writes a task finds both here
-from mxtrain.types import Artifact, Picture, Spec, Stateful
+from mxtrain.types import Artifact, Figure, Spec, Stateful
 
 if TYPE_CHECKING:
     import numpy as np
@@ -423,8 +423,8 @@ class Task(Spec):
             found: of each sample.
             title: names method, split and step.
         """
-        from mxtrain.task.heat_picture import draw_heat, heat_table
-        from mxtrain.task.sample_picture import images_of
+        from mxtrain.task.heat_figure import draw_heat, heat_table
+        from mxtrain.task.sample_figure import images_of
 
         images = images_of(source)  # type: ignore[arg-type]  # of images, as `check_explained` says
-        return [heat_table(found), Picture("explain", lambda most: draw_heat(images, found, title))]
+        return [heat_table(found), Figure("explain", lambda most: draw_heat(images, found, title))]

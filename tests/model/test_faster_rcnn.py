@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pydantic
 import pytest
-from two_stages import SIDE, check_names, check_values, nd_array, pictures, prepared, spread, stock
+from two_stages import SIDE, check_names, check_values, images, nd_array, prepared, spread, stock
 
 from mxtrain.errors import ConfigError
 from mxtrain.vision.detection.box_geometry import intersections_over_unions
@@ -322,7 +322,7 @@ def test_our_own_operators_compute_what_mxnets_compute(fields, monkeypatch):
 
     def computed():
         _, network = prepared(FasterRCNN(**fields, init="msra"))
-        image = pictures(2)
+        image = images(2)
         spread(network, image)
         network.cast("float64")
         network.hybridize()

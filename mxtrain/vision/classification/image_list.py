@@ -117,7 +117,7 @@ class ImageList(BoxedFiles):
         area_R = (kept_R6[:, 3:5] - kept_R6[:, 1:3]).prod(axis=1)
         row_RD = np.column_stack([kept_R6[:, 1:5], kept_R6[:, 0], kept_R6[:, 5], area_R])
         table = BoxTable.grouped(
-            listed.picture_R[stays_R], row_RD, len(listed.encoded), is_normalized=is_normalized
+            listed.image_R[stays_R], row_RD, len(listed.encoded), is_normalized=is_normalized
         )  # fmt: skip
         return BoxedSplit(listed.encoded, listed.ids, table) if len(listed.encoded) else None
 

@@ -28,7 +28,7 @@ def coco_ids(places: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int
         ConfigError: two files would be one image; names the first two.
         DataError: the dataset's annotations cannot be read.
     """
-    known = dataset.picture_ids(places)
+    known = dataset.sample_ids(places)
     found: Dict[str, Union[int, str]] = {place: known[place] if place in known else coco_id(place) for place in places}
     files: Dict[Union[int, str], str] = {}
     for place, name in found.items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapp
 from mxtrain.data.loading.randomness import uniform_rows
 from mxtrain.errors import ConfigError
 from mxtrain.task.base import Report, Task
-from mxtrain.types import Artifact, Fraction, Picture, shapes_of
+from mxtrain.types import Artifact, Figure, Fraction, shapes_of
 from mxtrain.vision.detection.boxed_files import BoxedFiles
 from mxtrain.vision.detection.boxes import NUM_COLUMNS
 from mxtrain.vision.detection.coco_results import as_list, coco_ids
@@ -237,7 +237,7 @@ class Detection(Task):
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
         """The image with what is found in it."""
-        from mxtrain.vision.detection.box_picture import boxed_samples, draw_boxes
+        from mxtrain.vision.detection.box_figure import boxed_samples, draw_boxes
 
         (sample,) = boxed_samples(source, [index], [self.shown(prediction)])
         content = io.BytesIO()
@@ -277,10 +277,10 @@ class Detection(Task):
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
-        from mxtrain.vision.detection.box_picture import boxed_samples, draw_gallery
+        from mxtrain.vision.detection.box_figure import boxed_samples, draw_gallery
 
         samples = boxed_samples(source, range(len(source)), [self.shown(found) for found in predictions])
-        return [Picture("samples", lambda most: draw_gallery(samples[:most], signature.class_names))]
+        return [Figure("samples", lambda most: draw_gallery(samples[:most], signature.class_names))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.vision.detection.detection_report import DetectionReport

@@ -73,7 +73,7 @@ class ListedBoxes:
         path: of the list.
         encoded: the images.
         ids: of their files; empty for records.
-        picture_R: the image of each box.
+        image_R: the image of each box.
         object_R6: class, left, top, right, bottom, flags.
         place_R: where each stands.
     """
@@ -81,7 +81,7 @@ class ListedBoxes:
     path: Path
     encoded: EncodedImages
     ids: Sequence[FileId]
-    picture_R: np.ndarray
+    image_R: np.ndarray
     object_R6: np.ndarray
     place_R: Sequence[DataPlace]
 
@@ -131,7 +131,7 @@ class ListedBoxes:
 class _ListCollector:
     def __init__(self) -> None:
         self.problems: List[Problem] = []
-        self._pictures: List[int] = []
+        self._images: List[int] = []
         self._objects: List[np.ndarray] = []
         self._places: List[DataPlace] = []
         self._odd: List[Tuple[DataPlace, float]] = []
@@ -151,7 +151,7 @@ class _ListCollector:
         if not findings.keeps_going:
             log.warning("%s", problem.sentence)
 
-    def add(self, picture: int, label_N: np.ndarray, place: DataPlace) -> bool:
+    def add(self, image: int, label_N: np.ndarray, place: DataPlace) -> bool:
         """Takes the label of an image; says whether it is one of boxes."""
         wrong = _what_is_wrong(label_N)
         if wrong:
@@ -164,13 +164,13 @@ class _ListCollector:
         is_difficult_M = sixth_M == 1
         self._odd += [(place, float(number)) for number in sixth_M[~np.isin(sixth_M, (0, 1))].tolist()]
         self._objects.append(np.column_stack([object_MB[:, :_DIFFICULT], Flag.DIFFICULT * is_difficult_M]))
-        self._pictures += [picture] * len(object_MB)
+        self._images += [image] * len(object_MB)
         self._places += [place] * len(object_MB)
         return True
 
     def listed(self, path: Path, encoded: EncodedImages, ids: Sequence[FileId]) -> ListedBoxes:
         object_R6 = np.concatenate(self._objects) if self._objects else np.zeros((0, 6))
-        return ListedBoxes(path, encoded, ids, np.array(self._pictures, np.int64), object_R6, self._places)
+        return ListedBoxes(path, encoded, ids, np.array(self._images, np.int64), object_R6, self._places)
 
 
 def _what_is_wrong(label_N: np.ndarray) -> str:

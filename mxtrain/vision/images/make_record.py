@@ -110,11 +110,11 @@ def _encode(path: str, size: int, quality: int) -> bytes:
 
     try:
         content = read_bytes(path, MAX_BYTES)
-        picture = ImageReader(content)
-        width, height = picture.size
+        image = ImageReader(content)
+        width, height = image.size
         scale = min(size / min(width, height), 1.0) if size else 1.0
-        target = (max(size, round(width * scale)), max(size, round(height * scale))) if scale < 1 else picture.size
-        image_CHW = picture.resized((0, 0, width, height), target, 3, bicubic=True)
+        target = (max(size, round(width * scale)), max(size, round(height * scale))) if scale < 1 else image.size
+        image_CHW = image.resized((0, 0, width, height), target, 3, bicubic=True)
         if not size:
             return content  # it was decoded only to know that it can be
         result = io.BytesIO()

@@ -60,8 +60,8 @@ class Runs:
         """See `Polygons.extent`."""
         height = self._size[0]
         end_R = np.cumsum(self._lengths)
-        is_thing_R = (np.arange(len(end_R)) % 2 == 1) & (self._lengths > 0)
-        first_R, last_R = (end_R - self._lengths)[is_thing_R], end_R[is_thing_R] - 1
+        is_object_R = (np.arange(len(end_R)) % 2 == 1) & (self._lengths > 0)
+        first_R, last_R = (end_R - self._lengths)[is_object_R], end_R[is_object_R] - 1
         left, right = int(first_R[0]) // height, int(last_R[-1]) // height + 1
         if (first_R // height < last_R // height).any():  # one goes on in the next column
             return left, 0, right, height
@@ -69,9 +69,9 @@ class Runs:
 
     def seen(self, window: Window, side: int) -> np.ndarray:
         """See `Outline`."""
-        return Bitmap(self.in_picture(self._size)).seen(window, side)
+        return Bitmap(self.in_image(self._size)).seen(window, side)
 
-    def in_picture(self, size: Tuple[int, int]) -> np.ndarray:
+    def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """See `Outline`."""
         value_R = np.arange(len(self._lengths), dtype=np.uint8) & 1
         return np.repeat(value_R, self._lengths).reshape(self._size[::-1]).T
@@ -209,7 +209,7 @@ def find_mask_problems(
     remarks: List[Problem] = []
     size_P2 = contents.size_P2.reshape(-1, 2)
     for at, (number, one) in enumerate(zip(numbers.tolist(), contents.annotations(numbers))):
-        width, height = size_P2[contents.picture_R[number]]
+        width, height = size_P2[contents.image_R[number]]
         size = (int(height), int(width)) if math.isfinite(width + height) else None
         try:
             outline, faults = read_mask(one.get("segmentation"), size)
@@ -245,9 +245,9 @@ class CocoOutlines:
         """See `Outlines`: files say them."""
         return True
 
-    def read(self, picture: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
+    def read(self, image: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
         """See `Outlines`."""
-        place_M = self.begin_P1[picture] + np.asarray(number_M, np.int64)
+        place_M = self.begin_P1[image] + np.asarray(number_M, np.int64)
         found: List[Outline] = []
         try:
             for row, one in zip(place_M.tolist(), self.file.elements_at(self.span_R2[place_M].tolist())):
@@ -262,6 +262,6 @@ class CocoOutlines:
             ) from error  # fmt: skip
         return found
 
-    def problems(self, picture: int, count: int, size: Tuple[int, int]) -> List[Problem]:
+    def problems(self, image: int, count: int, size: Tuple[int, int]) -> List[Problem]:
         """See `Outlines`: all that a file says by itself was looked at when it was opened."""
         return []

@@ -85,7 +85,7 @@ def facts(fitted_B4: np.ndarray, codes_B: Sequence[Sequence[bytes]]) -> np.ndarr
     return fact_BF
 
 
-def in_picture(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -> List[np.ndarray]:
+def in_image(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -> List[np.ndarray]:
     """The masks of objects of an image, (h, w) each, 0 or 1, by linear interpolation between the middles of squares.
 
     Args:
@@ -129,7 +129,7 @@ def found_masks(found_NR: np.ndarray) -> List[np.ndarray]:
         return []
     side = round((found_NR.shape[1] - FOUND_COLUMNS) ** 0.5)
     mask_NSS = found_NR[:, FOUND_COLUMNS:].reshape(-1, side, side)
-    return in_picture(mask_NSS, found_NR[:, 2:6], (int(found_NR[0, 6]), int(found_NR[0, 7])))
+    return in_image(mask_NSS, found_NR[:, 2:6], (int(found_NR[0, 6]), int(found_NR[0, 7])))
 
 
 def codes_of(masks: Sequence[np.ndarray]) -> List[bytes]:

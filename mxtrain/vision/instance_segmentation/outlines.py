@@ -28,7 +28,7 @@ class Outline(Protocol):
             side: S.
         """
 
-    def in_picture(self, size: Tuple[int, int]) -> np.ndarray:
+    def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """The mask as large as its image, (h, w), 0 or 1.
 
         Args:
@@ -58,7 +58,7 @@ class Polygons:
             found_SS |= _filled((point_K2 - begin_2) * scale_2, side)
         return found_SS
 
-    def in_picture(self, size: Tuple[int, int]) -> np.ndarray:
+    def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """See `Outline`; as COCO's own tool draws it."""
         from pycocotools import mask as coco_mask
 
@@ -89,7 +89,7 @@ class Bitmap:
         seen = image.resize((side, side), Image.Resampling.BOX, box=(left, top, right, bottom))
         return np.asarray(seen) >= 128
 
-    def in_picture(self, size: Tuple[int, int]) -> np.ndarray:
+    def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """See `Outline`."""
         return (self._mask_hw != 0).astype(np.uint8)
 

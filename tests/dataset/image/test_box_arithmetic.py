@@ -6,7 +6,7 @@ import pytest
 from mxtrain.vision.detection.box_arithmetic import (
     REGION_VARIANCES,
     apply_offsets,
-    is_thing,
+    is_object,
     match_boxes,
     offsets_to,
     sampling_keys,
@@ -29,7 +29,7 @@ def true_boxes():
 
 
 def test_objects_are_neither_crowds_nor_without_an_area(nd):
-    assert is_thing(nd, nd.array(true_boxes())).asnumpy().tolist() == [[1, 1, 0, 0, 0]]
+    assert is_object(nd, nd.array(true_boxes())).asnumpy().tolist() == [[1, 1, 0, 0, 0]]
 
 
 def test_a_match_is_the_object_that_is_covered_best(nd):

@@ -20,7 +20,7 @@ from mxtrain.vision.detection.box_arithmetic import (
     REGION_IOU,
     apply_offsets,
     columns_of,
-    is_thing,
+    is_object,
     match_boxes,
     sampling_keys,
     take_rows,
@@ -159,18 +159,18 @@ class TwoStageNetwork(TrainPredictBlock):
     Args:
         parts: its blocks.
         num_classes: K.
-        picture: height and width of images in pixels.
+        image: height and width of images in pixels.
         maps: the anchors of each map, the finest first.
         settings: which proposals become regions.
         alloc: see `AnchorGrid`.
     """
 
     def __init__(
-        self, parts: TwoStageBlocks, num_classes: int, picture: Tuple[int, int], maps: Sequence[RegionAnchors],
+        self, parts: TwoStageBlocks, num_classes: int, image: Tuple[int, int], maps: Sequence[RegionAnchors],
         settings: ProposalSettings, alloc: int, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
-        self._settings, self._picture, self._num_classes = settings, picture, num_classes
+        self._settings, self._image, self._num_classes = settings, image, num_classes
         self._region_side, self._strides = parts.region_side, [one.stride for one in maps]
         self._places = list(maps)
         self._num_anchors = sum(one.height * one.width * one.num_shapes for one in maps)
@@ -245,7 +245,7 @@ class TwoStageNetwork(TrainPredictBlock):
             pre_nms: proposals that enter the suppression.
             post_nms: proposals that are kept.
         """
-        settings, (height, width) = self._settings, self._picture
+        settings, (height, width) = self._settings, self._image
         score_BN, offset_BN4 = F.BlockGrad(score_BN), F.BlockGrad(offset_BN4)
         edge_BN4 = F.relu(
             apply_offsets(F, F.BlockGrad(anchor_1N4), offset_BN4, PROPOSAL_VARIANCES, settings.max_log_scale)
@@ -271,8 +271,8 @@ class TwoStageNetwork(TrainPredictBlock):
         """Regions that are trained on, a sample of proposals and true boxes: edges, and 1 for those that count,
         (B, R, 5). Those with an object come first, at most `self._max_positives` of them."""
         settings = self._settings
-        thing_BM1 = F.expand_dims(is_thing(F, box_BMD), axis=2)
-        region_BC5 = F.concat(proposal_BP5, F.concat(columns_of(F, box_BMD, 0, 4), thing_BM1, dim=2), dim=1)
+        object_BM1 = F.expand_dims(is_object(F, box_BMD), axis=2)
+        region_BC5 = F.concat(proposal_BP5, F.concat(columns_of(F, box_BMD, 0, 4), object_BM1, dim=2), dim=1)
         found = match_boxes(F, columns_of(F, region_BC5, 0, 4), box_BMD)
         counts_BC = F.squeeze(columns_of(F, region_BC5, 4, 5), axis=2)
         holds_BC = found.iou_BN >= REGION_IOU

@@ -61,20 +61,20 @@ def draw_samples(samples: Shown, class_names: Sequence[str], max_images: int) ->
     cell_w = max([_TILE, *(tile.width for tile in tiles)]) + _GAP
     cell_h = max([1, *(tile.height for tile in tiles)]) + CAPTION + _GAP
     rows = math.ceil(len(tiles) / columns)
-    picture = Image.new("RGB", (columns * cell_w + _GAP, rows * cell_h + _GAP), PAPER)
-    draw = ImageDraw.Draw(picture)
+    figure = Image.new("RGB", (columns * cell_w + _GAP, rows * cell_h + _GAP), PAPER)
+    draw = ImageDraw.Draw(figure)
     for index, tile in enumerate(tiles):
         x = _GAP + index % columns * cell_w
         y = _GAP + index // columns * cell_h
         label = int(samples.label_B[index])
         predicted = int(np.argmax(samples.probability_BK[index]))
-        picture.paste(tile, (x, y))
+        figure.paste(tile, (x, y))
         if predicted != label:
             draw.rectangle((x - 3, y - 3, x + tile.width + 2, y + tile.height + 2), outline=WRONG, width=3)
         names = (_name(shown, label), _name(shown, predicted))
         probability = float(samples.probability_BK[index][predicted])
         draw_caption(draw, (x, y + tile.height + 4), cell_w - _GAP, names, probability, predicted == label)
-    return picture
+    return figure
 
 
 def draw_caption(

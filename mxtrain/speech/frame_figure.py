@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from mxtrain.logger.fonts import drawable
-from mxtrain.task.sample_picture import FONT_SIZE, INK, PAPER, RIGHT, WRONG, font_for
+from mxtrain.task.sample_figure import FONT_SIZE, INK, PAPER, RIGHT, WRONG, font_for
 
 WIDTH = 640
 _STRIP, _GAP = 80, 10

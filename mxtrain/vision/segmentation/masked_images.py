@@ -21,7 +21,7 @@ from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.types import PositiveFloat, Range
 from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.affine import warp
-from mxtrain.vision.images.encoded_pictures import EncodedPictures, batch_of
+from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch_of
 from mxtrain.vision.images.files import MAX_BYTES, ImageFiles
 from mxtrain.vision.images.image_checks import MaskedChecks
 from mxtrain.vision.images.pixels import REPLACE, ImageReader, read_error, unreadable
@@ -92,7 +92,7 @@ class MaskCoding:
         return class_of
 
 
-class MaskedPictures(EncodedPictures):
+class MaskedImages(EncodedImageSource):
     """Images in files, and their masks where there are any, as `Source`.
 
     In training a part of each is cut out; else the whole image is fitted into a frame. Beside images and masks a
@@ -102,13 +102,13 @@ class MaskedPictures(EncodedPictures):
     samples_per_task = 4
 
     def __init__(
-        self, pictures: Sequence[str], masks: Optional[Sequence[str]], coding: MaskCoding, decoding: Decoding,
+        self, images: Sequence[str], masks: Optional[Sequence[str]], coding: MaskCoding, decoding: Decoding,
         mean: Sequence[float], augment: Optional[JointAugment] = None,
     ) -> None:  # fmt: skip
         """Describe what comes out; nothing is read yet.
 
         Args:
-            pictures: Image files.
+            images: Image files.
             masks: The mask of each, a PNG; None = unknown, all ignored.
             coding: Which value is which class.
             decoding: Has the shape of a cut and the frame of a whole image.
@@ -116,7 +116,7 @@ class MaskedPictures(EncodedPictures):
             augment: Random changes in training.
         """
         assert decoding.frame is not None
-        super().__init__(ImageFiles(pictures), decoding, mean)
+        super().__init__(ImageFiles(images), decoding, mean)
         self.masks, self.coding, self.frame = None if masks is None else list(masks), coding, decoding.frame
         self._class_of = coding.table()
         self._augment = augment or JointAugment(scale=[1.0, 1.0], flip=False)
@@ -229,31 +229,31 @@ class MaskedPictures(EncodedPictures):
     def _read(
         self, index: int, draws_4: Optional[np.ndarray]
     ) -> Tuple[np.ndarray, np.ndarray, Tuple[int, int, int, int]]:  # fmt: skip
-        picture = self.open(index)
-        width, height = picture.size
-        mask = self._mask_image(index, picture.size)
+        image = self.open(index)
+        width, height = image.size
+        mask = self._mask_image(index, image.size)
         fitted_height, fitted_width = fit(height, width, self.frame)
         sizes = (height, width, fitted_height, fitted_width)
         if draws_4 is None:
             part = _Part((0.0, 0.0, width, height), (fitted_width, fitted_height), (0, 0))
-            return (*self._cut(index, picture, mask, part, self.frame), sizes)
+            return (*self._cut(index, image, mask, part, self.frame), sizes)
         scale, down, right, flip = draws_4.tolist()
         low, high = self._augment.scale
         factor = low + (high - low) * scale
         whole = (max(1, round(fitted_height * factor)), max(1, round(fitted_width * factor)))
         part = choose_part((height, width), whole, self.shape[1:], down, right)
-        image_CHW, mask_HW = self._cut(index, picture, mask, part, self.shape[1:])
+        image_CHW, mask_HW = self._cut(index, image, mask, part, self.shape[1:])
         if self._augment.flip and flip < 0.5:
             image_CHW, mask_HW = image_CHW[..., ::-1], mask_HW[..., ::-1]
         return image_CHW, mask_HW, sizes
 
     def _cut(
-        self, index: int, picture: ImageReader, mask: Image.Image, part: _Part, size: Tuple[int, ...]
+        self, index: int, image: ImageReader, mask: Image.Image, part: _Part, size: Tuple[int, ...]
     ) -> Tuple[np.ndarray, np.ndarray]:
         """The part in an image of `size`, (C, H, W), and the same of the mask, (H, W)."""
         from PIL import Image
 
-        cut_CHW = self.resize(index, picture, part.box, part.size)
+        cut_CHW = self.resize(index, image, part.box, part.size)
         top, left = part.place
         window = (slice(top, top + part.size[1]), slice(left, left + part.size[0]))
         image_CHW = np.empty((self.shape[0], *size), cut_CHW.dtype)

@@ -20,7 +20,7 @@ from mxtrain.vision.images.settings import Decoding
 log = logging.getLogger(__name__)
 
 
-class EncodedPictures:
+class EncodedImageSource:
     """Base of sources of encoded images: reads, opens and resizes the image of a sample.
 
     Attributes:
@@ -97,7 +97,7 @@ class EncodedPictures:
             log.warning("%s %s `data check` lists all such images.", fact, SIZE_REMEDY)
 
     def resize(
-        self, index: int, picture: ImageReader, box: Tuple[float, float, float, float], size: Tuple[int, int]
+        self, index: int, image: ImageReader, box: Tuple[float, float, float, float], size: Tuple[int, int]
     ) -> np.ndarray:
         """A part of an image in another (width, height), (C, H, W).
 
@@ -105,14 +105,14 @@ class EncodedPictures:
             LoaderError: It cannot be decoded.
         """
         try:
-            return picture.resized(box, size, self.shape[0])
+            return image.resized(box, size, self.shape[0])
         except Exception as error:  # decoding begins here: as above
             raise unreadable(self.name(index), error) from error
 
-    def picture(self, index: int) -> np.ndarray:
+    def image(self, index: int) -> np.ndarray:
         """An image as large as it is, (C, H, W)."""
-        picture = self.open(index)
-        return self.resize(index, picture, (0.0, 0.0, *picture.size), picture.size)
+        image = self.open(index)
+        return self.resize(index, image, (0.0, 0.0, *image.size), image.size)
 
 
 def fill_of(mean: Sequence[float], channels: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 
 from mxtrain.logger.fonts import drawable
 from mxtrain.task.explained import Attribution
-from mxtrain.task.sample_picture import CAPTION, FONT_SIZE, INK, PAPER, QUIET, WRONG, as_tile, draw_caption, font_for
+from mxtrain.task.sample_figure import CAPTION, FONT_SIZE, INK, PAPER, QUIET, WRONG, as_tile, draw_caption, font_for
 from mxtrain.types import Table
 
 _TILE = 160  # pixels along a sample's longer side, about
@@ -60,21 +60,21 @@ def draw_heat(image_BHWC: np.ndarray, found: Sequence[Attribution], title: str) 
     legend = _legend(any((one.heat_hw < 0).any() for one in found), any(one.region_HW is not None for one in found))
     font = font_for("")
     width = max([columns * cell_w, *(int(font.getlength(line)) + _GAP for line in (title, legend))]) + _GAP
-    picture = Image.new("RGB", (width, _HEAD + math.ceil(len(pairs) / columns) * cell_h), PAPER)
-    draw = ImageDraw.Draw(picture)
+    figure = Image.new("RGB", (width, _HEAD + math.ceil(len(pairs) / columns) * cell_h), PAPER)
+    draw = ImageDraw.Draw(figure)
     draw.text((_GAP, 6), title, INK, font)
     draw.text((_GAP, 6 + FONT_SIZE + 5), legend, QUIET, font)
     names = drawable([name for one in found for name in (one.true, one.predicted)])
     for number, (pair, one) in enumerate(zip(pairs, found)):
         x, y = _GAP + number % columns * cell_w, _HEAD + number // columns * cell_h
-        picture.paste(pair, (x, y))
+        figure.paste(pair, (x, y))
         if not one.is_right:
             draw.rectangle((x - 3, y - 3, x + pair.width + 2, y + pair.height + 2), outline=WRONG, width=3)
         true, predicted = names[2 * number : 2 * number + 2]
         place = (x, y + pair.height + 4)
         draw_caption(draw, place, cell_w - _GAP, (f"true: {true}", f"predicted: {predicted}"), one.probability,
                      one.is_right)  # fmt: skip
-    return picture
+    return figure
 
 
 def _legend(has_against: bool, has_region: bool) -> str:
