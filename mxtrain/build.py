@@ -97,7 +97,7 @@ def build_run(
     """Everything that is needed to train in `run_dir`, continued from what it already holds.
 
     Args:
-        run_dir: where it is kept.
+        run_dir: directory of the run.
         command: how it was started.
         world: of this worker. Only rank 0 reads and writes the run directory; the others are told what it holds.
         resume_point: what `run_dir` holds, where that was looked at before.

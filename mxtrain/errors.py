@@ -148,7 +148,7 @@ def unforeseen(error: Exception) -> str:
 
 
 def nearest(word: str, allowed: Iterable[str], count: int = 1) -> list[str]:
-    """The spellings in `allowed` that are closest to `word`, best first; empty where nothing is close."""
+    """The spellings in `allowed` that are closest to `word`, best first; empty if nothing is close."""
     by_lower = {str(name).lower(): str(name) for name in allowed}
     return [by_lower[name] for name in difflib.get_close_matches(str(word).lower(), by_lower, n=count, cutoff=0.55)]
 

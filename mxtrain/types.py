@@ -139,7 +139,7 @@ class Spec(pydantic.BaseModel):
 
     @classmethod
     def with_target(cls) -> Type[Spec]:
-        """The fields that stand beside a `_target_` which is no `Spec`; everything else is its arguments."""
+        """Fields allowed beside a `_target_` which is no `Spec`; everything else is its arguments."""
         return cls
 
     @classmethod
@@ -178,7 +178,7 @@ class Batch:
     size: int
     global_size: int = 0
     index_B: Optional[np.ndarray] = None
-    """The indices of the samples in their split, on the host; None where they are not known."""
+    """The indices of the samples in their split, on the host; None if unknown."""
     meta: Optional[np.ndarray] = None
     """(B, ...): facts about each sample that stay on the host, such as the size of an image before it was fitted into
     what enters the network; None where a dataset keeps none. Only its task reads them."""

@@ -57,7 +57,7 @@ class Sides:
         devices: [replica][stage] of this worker.
         parallel: the placement, which may be told later where it is cut.
         world: of this worker.
-        joined: the store by which several workers agree; None where there is one.
+        joined: the store by which several workers agree; None if there is one.
         steps_per_epoch: of training.
         remarks: gets what was done to networks so that they compare.
     """

@@ -18,7 +18,7 @@ def draw(
     path: Path, size: Tuple[int, int], boxes: Iterable[Sequence[Any]] = (), colours: Sequence[Sequence[int]] = (),
     seed: int = 0, **options: Any,
 ) -> Path:  # fmt: skip
-    """A image of noise with a filled rectangle for each box."""
+    """An image of noise with a filled rectangle for each box."""
     path.parent.mkdir(parents=True, exist_ok=True)
     width, height = size
     image_HWC = np.random.RandomState(seed).randint(0, 40, (height, width, 3)).astype(np.uint8)
@@ -131,7 +131,7 @@ def list_label(name: str, normalized: bool = True, header: int = 4, difficult: O
 
 
 def write_list(root: Path, **splits: str) -> Path:
-    """`SPLIT.lst` for each, with paths below `images/`."""
+    """`SPLIT.lst` for each, with paths below `pictures/`."""
     for split, names in (splits or {"train": "abcde"}).items():
         lines = []
         for number, name in enumerate(names):

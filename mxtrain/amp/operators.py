@@ -89,7 +89,7 @@ def overruns(output: Optional[Shape]) -> bool:
     room.
 
     Args:
-        output: (B, C, H, W), None where it is not known.
+        output: (B, C, H, W), None if unknown.
     """
     if output is None:
         return True

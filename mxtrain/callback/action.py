@@ -149,7 +149,7 @@ class Control:
                 near = nearest(pattern.replace("*", ""), self._trainable, 3) or self._trainable[-2:]
                 raise ConfigError(
                     f"callback.{self.name}: the pattern '{pattern}' matches no parameter that is trained. Names are "
-                    f"like {', '.join(near)}; '*' stands for any text."
+                    f"like {', '.join(near)}; '*' matches any text."
                 )
             found += names
         return found

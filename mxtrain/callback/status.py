@@ -22,7 +22,7 @@ class StatusFile(Callback):
     A disk that is full only costs the status its freshness.
 
     Args:
-        run_dir: where it stands.
+        run_dir: directory of the run.
         in_place: whether that is still the run's own directory, and not another one under its name.
     """
 

@@ -60,7 +60,7 @@ class Snapshot:
     state: Mapping[str, Json]
     """Whatever JSON holds: None, bool, int, float (inf and nan too), str, lists and dicts with str keys."""
     metric: Optional[float] = None
-    """The monitored value at this step, for `best` and `keep_top`; None where it was not measured."""
+    """The monitored value at this step, for `best` and `keep_top`; None if it was not measured."""
     direction: str = "max"
     """"max" if a larger value of the metric is better, "min" if a smaller one."""
     monitor: str = ""

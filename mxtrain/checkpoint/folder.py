@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 def scan(directory: Path) -> List[Place]:
-    """The `step-...` directories by age, oldest first; empty where there is no such folder.
+    """The `step-...` directories by age, oldest first; empty if there is no such folder.
 
     Raises:
         UnreadableCheckpoint: there is one, but it cannot be read.

@@ -144,7 +144,7 @@ class CheckpointStore:
         return self._first_whole([place.path for place in reversed(scan(self.directory))], "The one before it is used.")
 
     def best(self) -> Optional[Checkpoint]:
-        """The checkpoint with the best metric, in the order of `ranking.rank`; None where no checkpoint has one.
+        """The checkpoint with the best metric, in the order of `ranking.rank`; None if no checkpoint has one.
 
         Raises:
             UnreadableCheckpoint: the folder cannot be read.

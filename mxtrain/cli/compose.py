@@ -154,7 +154,7 @@ class Composer(ConfigFiles):
         return content if group == "task" else content.get(group, content)
 
     def _task_of(self, group: str, option: object) -> Optional[str]:
-        """The task that an option of ours is made for, None where it says nothing."""
+        """The task that an option of ours is made for, None if it says nothing."""
         tasks = getattr(self.class_of(group, option), "tasks", ())
         return tasks[0] if isinstance(tasks, tuple) and tasks else None  # a property: a setting decides
 

@@ -36,7 +36,7 @@ LOGS = "workers"
 
 def find_role(description: Description) -> Optional[Member]:
     """The role and rank of this process in a run of several processes, which its launcher has put into the environment.
-    None where it runs alone, or is the supervisor that starts the others.
+    None if it runs alone, or is the supervisor that starts the others.
 
     Raises:
         ConfigError: what mpirun or srun started does not fit the description.
@@ -56,7 +56,7 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
 
     Args:
         description: of the run.
-        run_dir: where it is kept.
+        run_dir: directory of the run.
         arguments: flags and overrides that describe it.
 
     Raises:

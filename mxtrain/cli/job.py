@@ -137,7 +137,7 @@ def train_safely(
 
     Args:
         description: of the run.
-        run_dir: where it is kept.
+        run_dir: directory of the run.
         command: how it was started.
         resume_point: what `run_dir` holds, where that was looked at before.
         config: what Hydra gives every job; `description` says it all.

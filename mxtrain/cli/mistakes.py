@@ -244,7 +244,7 @@ def refuse_unknown(key: str, files: ConfigFiles, config: DictConfig) -> NoReturn
 
 
 def setting_for_flag(name: str) -> str:
-    """The setting that another program's flag of this name stands for; an empty string where there is none."""
+    """The setting that another program's flag of this name stands for; an empty string if there is none."""
     if name in OTHER_NAMES:
         return OTHER_NAMES[name]
     with ConfigFiles() as files:

@@ -353,7 +353,7 @@ def write_rows(
     form: str, task: Task, signature: Signature, rows: Iterable[Dict[str, Json]], stream: TextIO,
     sample_ids: Mapping[str, Json],
 ) -> None:  # fmt: skip
-    """Writes predictions as JSONL, as CSV, or as the task has it; arguments as those of `Task.write_as`."""
+    """Writes predictions as JSONL, as CSV, or as the task has it; arguments as in `Task.write_as`."""
     if form == "jsonl":
         for row in rows:
             stream.write(encode_json(row).decode() + "\n")

@@ -29,7 +29,7 @@ def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, Li
 
 
 def _read(text: str, default: object) -> Union[None, bool, int, float, str]:
-    """A number where the setting is one, and None where that is its default and `null` was typed; else the text, which
+    """A number where the setting is one, and None if that is its default and `null` was typed; else the text, which
     is judged later."""
     if default is None and text.lower() == "null":
         return None

@@ -36,7 +36,7 @@ def _fill_closed() -> None:
 
 
 def unwritten(output: PatientStream) -> Optional[str]:
-    """The sentence about results that could not be printed; None where they were, or where they are not wanted any more
+    """The sentence about results that could not be printed; None if they were, or where they are not wanted any more
     (`| head`)."""
     if output.failure is None or isinstance(output.failure, BrokenPipeError):
         return None

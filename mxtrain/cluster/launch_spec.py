@@ -50,7 +50,7 @@ def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict
 
     Args:
         cluster: the description.
-        van: ps-lite's transport, where servers sum gradients; None where there are no servers.
+        van: ps-lite's transport, where servers sum gradients; None if there are no servers.
         root: where the scheduler listens.
     """
     common = {

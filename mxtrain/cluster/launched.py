@@ -30,7 +30,7 @@ _MAX_STEP = 0xFFFFFFF0
 
 
 def rank_of(environ: Mapping[str, str]) -> Optional[int]:
-    """This process's number among those that mpirun or srun started; None where neither did."""
+    """This process's number among those that mpirun or srun started; None if neither did."""
     if MPI_RANK in environ:
         return _number(environ, MPI_RANK)
     if SLURM_RANK in environ and "SLURM_STEP_NUM_TASKS" in environ:
@@ -102,11 +102,11 @@ def launched_environment(
 
     Args:
         cluster: the description.
-        van: ps-lite's transport, where servers sum gradients; None where there are no servers.
+        van: ps-lite's transport, where servers sum gradients; None if there are no servers.
         environ: what mpirun or srun has said.
 
     Returns:
-        None where neither started this process together with others.
+        None if neither started this process together with others.
 
     Raises:
         ConfigError: there are more or fewer processes than described, or the scheduler's address is unknown.

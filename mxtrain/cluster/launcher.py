@@ -27,7 +27,7 @@ class Launcher:
 
     Args:
         cluster: the description.
-        van: ps-lite's transport, where servers sum gradients; None where there are no servers.
+        van: ps-lite's transport, where servers sum gradients; None if there are no servers.
     """
 
     def __init__(self, cluster: Cluster, van: Optional[str]):

@@ -90,7 +90,7 @@ class Channel:
         self.words: List[str] = []
         """Output of the command itself: its first and last lines."""
         self.heartbeat_at: Dict[Optional[int], float] = {}
-        """Rank of a relay (None where there is only one) -> when it said something last."""
+        """Rank of a relay (None if there is only one) -> when it said something last."""
         self.hosts: Dict[Optional[int], str] = {}
         self._by_stdin = specs is not None
         self._start_timeout_s, self._started_at = start_timeout_s, time.monotonic()

@@ -317,7 +317,7 @@ def _has_more(fd: int) -> bool:
 
 
 def _read(fd: int) -> Optional[bytes]:
-    """b"" at the end, None where nothing has come."""
+    """b"" at the end, None if nothing has come."""
     try:
         return os.read(fd, 1 << 14)
     except BlockingIOError:

@@ -41,7 +41,7 @@ class ProcessFailure:
     Attributes:
         cause: a sentence.
         who: the process at fault.
-        how: its exit code, negative for a signal; None where it hung.
+        how: its exit code, negative for a signal; None if it hung.
         step: of training, as far as it had come.
         last_lines: the end of its log.
     """
@@ -264,7 +264,7 @@ class Supervisor:
         return self._hung(workers) or self._late(processes)
 
     def _late(self, processes: List[Process]) -> Optional[ProcessFailure]:
-        """The failure of a newcomer to the ring that takes too long to ask for its place; None where there is none."""
+        """The failure of a newcomer to the ring that takes too long to ask for its place; None if there is none."""
         ring = self._ring
         for process in processes if ring is not None else ():
             assert ring is not None

@@ -212,7 +212,7 @@ class BaseDataset(Spec):
         return checks
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        """A sentence on how samples enter the network; empty where there is nothing to say."""
+        """A sentence on how samples enter the network; empty if there is nothing to say."""
         return ""
 
     def build_loader(self, source: Samples, signature: Signature, options: LoaderOptions) -> BatchLoader:

@@ -30,7 +30,7 @@ class Signature:
     Attributes:
         shape: of one sample as it enters the network, or of each of several inputs.
         mean, std: per channel of images, in units where white is 1; empty for other samples.
-        class_names: of what is predicted, where it has names.
+        class_names: names of the predicted classes, if they have names.
         target_mean, target_std: of a number to predict, over the training samples: networks learn it standardised.
     """
 

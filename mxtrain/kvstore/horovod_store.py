@@ -210,7 +210,7 @@ class HorovodStore(JoinedStore):
             time.sleep(WATCH_S)
 
     def _ask(self, what: str) -> Any:
-        """Asks the supervisor; None where it has no answer, or cannot be reached now."""
+        """Asks the supervisor; None if it has no answer, or cannot be reached now."""
         with suppress(OSError, http.client.HTTPException, ValueError):
             with DIRECTLY.open(f"http://{self._ring}/mxtrain/{what}", timeout=5) as answer:
                 return json.loads(answer.read())

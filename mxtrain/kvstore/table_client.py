@@ -278,7 +278,7 @@ class ServedArray:
         self.shape, self.dtype = shape, np.dtype(dtype)
 
     def move_to(self, group: int) -> None:
-        """Says the number of its group, where that is known later."""
+        """Says the number of its group, if known later."""
         self._place = (group, self._place[1])
 
     @property

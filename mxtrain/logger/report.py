@@ -58,7 +58,7 @@ class _ResultRow(NamedTuple):
     values: List[Tuple[str, str]]
     """Pairs of a tag, such as val/loss, and its value as text."""
     step: Optional[int]
-    """The step of the weights; None where it is not known."""
+    """The step of the weights; None if unknown."""
     part: str = ""
     """Measured part of the split; empty: all of it."""
     is_kept: bool = True

@@ -138,7 +138,7 @@ class Spearman(OfPairs):
 
 
 def correlation(x_N: np.ndarray, y_N: np.ndarray) -> float:
-    """Pearson's correlation; 0 where it is not defined."""
+    """Pearson's correlation; 0 if it is not defined."""
     if len(x_N) < 2:
         return 0.0
     x_N, y_N = x_N - x_N.mean(), y_N - y_N.mean()

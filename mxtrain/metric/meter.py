@@ -92,7 +92,7 @@ class Meter(gluon.HybridBlock):
         return F.concat(*sums, *parts, dim=0)
 
     def weight(self, sums: nd.NDArray) -> Optional[nd.NDArray]:
-        """The sum of the weights, (1,), of what this block has returned; None where each sample weighs 1."""
+        """The sum of the weights, (1,), of what this block has returned; None if each sample weighs 1."""
         if not self.weighted:
             return None
         return nd.maximum(sums[1:2], self.least_weight) if self.least_weight else sums[1:2]

@@ -75,7 +75,7 @@ class Model(Spec):
     @property
     def usual_side(self) -> Optional[int]:
         """The side in pixels of the images that it was published for, which `image_size=auto` of files of any size
-        means; None where there is none."""
+        means; None if there is none."""
         return None
 
     @property

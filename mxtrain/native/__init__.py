@@ -52,7 +52,7 @@ class Library(NamedTuple):
     """The result of `library`.
 
     Attributes:
-        path: of the shared library, or None where there is none.
+        path: of the shared library, or None if there is none.
         why: why there is none, or "".
     """
 

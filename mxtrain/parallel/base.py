@@ -177,7 +177,7 @@ class Strategy:
         return None
 
     def on_host(self) -> Optional[HostGraph]:
-        """The network for `predict`, to be computed on the host; None where it is not made of dense layers and
+        """The network for `predict`, to be computed on the host; None if it is not made of dense layers and
         activations on a CPU, or its code needs real arrays. It knows no parameters yet: `values` has them, by the names
         in its `parameters`."""
         return None

@@ -178,7 +178,7 @@ class Graph(Cuttable):
     Args:
         network: a gluon.HybridBlock.
         precision: that pieces compute in; what crosses between them is float32.
-        input_shape: of one sample, or of each of its parts; None where it has one part and the precision is full.
+        input_shape: of one sample, or of each of its parts; None if it has one part and the precision is full.
 
     Raises:
         NotTraceable: the network's code needs real arrays.

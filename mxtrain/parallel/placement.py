@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def placement_table(layout: Layout) -> Optional[Table]:
-    """A rich table: one row per stage, and the expected bubble. None where there is nothing to tell: the network is
+    """A rich table: one row per stage, and the expected bubble. None if there is nothing to tell: the network is
     whole on each device."""
     from rich.table import Table
 

@@ -32,7 +32,7 @@ class Layout:
         num_parts: of a batch, one after the other.
         batch_norm: as `Parallel.batch_norm`; per_device where no others have samples of the batch.
         schedule: order of forward and backward passes, see `Microbatched.schedule`.
-        cut: what the stages are; None where each device has all of the network.
+        cut: what the stages are; None if each device has all of the network.
     """
 
     devices: List[List[Context]]
@@ -44,7 +44,7 @@ class Layout:
 
     @property
     def cut_before(self) -> List[str]:
-        """The layers that begin a stage, but the first; empty where each device has all of the network."""
+        """The layers that begin a stage, but the first; empty if each device has all of the network."""
         return self.cut.layers if self.cut else []
 
     @property

@@ -78,7 +78,7 @@ def join_folder(name: str) -> Path:
 
 
 def given_folder(environ: Mapping[str, str] = os.environ) -> Optional[Path]:
-    """The folder that this process's starter has made; None where there is none.
+    """The folder that this process's starter has made; None if there is none.
 
     Raises:
         ConfigError: others could reach what lies in it.

@@ -26,7 +26,7 @@ class Catalog:
 
     Attributes:
         users, items: their ids.
-        origin: what they come from, as pairs of name and version, where that is known: versions of packages.
+        origin: what they come from, as pairs of name and version, if known: versions of packages.
     """
 
     users: Tuple[str, ...]

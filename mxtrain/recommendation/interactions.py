@@ -100,7 +100,7 @@ class InteractionTable(InteractionDataset):
 
     @property
     def described(self) -> str:
-        """The first of the settings that name a file of features; empty where there is none."""
+        """The first of the settings that name a file of features; empty if there is none."""
         return "user_features" if self.user_features else "item_features" if self.item_features else ""
 
     def _columns(self) -> List[str]:

@@ -37,7 +37,7 @@ class Recommender(Model):
 
     def score_all(self, values: Mapping[str, NDArray], inputs: Sequence[NDArray]) -> Optional[NDArray]:
         """The scores of all items for users, (B, I), where the network has a faster way to them than to score each as
-        a candidate; None where it has not.
+        a candidate; None if it has not.
 
         Args:
             values: parameters by structural name, in float32.

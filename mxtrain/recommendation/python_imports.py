@@ -27,7 +27,7 @@ PACKAGES = (
 LEFT_OUT = ("test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__")
 """Folders of the standard library that some installations lack, or that are no part of it."""
 _VERSION = 1
-"""Of what is made of the files; a higher one makes it anew."""
+"""Version of the prepared data; increase it to prepare the data again."""
 _NAME = r"[\w.]+(?:[ \t]+as[ \t]+\w+)?"
 IMPORT = re.compile(
     rf"^[ \t]*(?:from[ \t]+(?P<module>\.*[\w.]*)[ \t]+import[ \t]+"

@@ -29,8 +29,8 @@ class InteractionRows(NamedTuple):
         catalog: users and items.
         user_P, item_P: places in the catalog.
         rating_P: what users say of items; 1 where they say nothing.
-        time_P: when; None where it is not known.
-        places: where each stands.
+        time_P: when; None if unknown.
+        places: source location of each.
     """
 
     catalog: Catalog
@@ -105,7 +105,7 @@ class InteractionChecks(SourceChecks):
 
 
 def newest_of_each(pairs: InteractionRows, findings: Findings, remarks: bool) -> InteractionRows:
-    """Each pair of user and item once, as it was last: by time, where that is known, else by place; sorted by user and
+    """Each pair of user and item once, as it was last: by time, if known, else by place; sorted by user and
     item.
 
     Args:

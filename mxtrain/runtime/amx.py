@@ -24,7 +24,7 @@ _XFEATURE_XTILEDATA = 18
 
 
 def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
-    """The instruction sets that the kernel reports for the first processor, e.g. avx2; empty where it can't be read."""
+    """The instruction sets that the kernel reports for the first processor, e.g. avx2; empty if it can't be read."""
     return frozenset(_field("flags", cpuinfo).split())
 
 

@@ -32,7 +32,7 @@ def cgroup_quota(root: Path = ROOT) -> Optional[float]:
         root: The folder that holds `proc` and `sys`.
 
     Returns:
-        Cores (may be a fraction), or None where there is no limit.
+        Cores (may be a fraction), or None if there is no limit.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.max) and scheduler/sched-bwc.rst (cpu.cfs_quota_us).
     """

@@ -53,7 +53,7 @@ class GpuMemoryMeter:
             self._give_up(error)
 
     def read(self) -> List[GpuMemory]:
-        """Reads the memory of each GPU, as it was at most `INTERVAL_S` ago; empty where nothing can be read."""
+        """Reads the memory of each GPU, as it was at most `INTERVAL_S` ago; empty if nothing can be read."""
         now = time.monotonic()
         if self._handles and (self._read_at is None or now - self._read_at >= INTERVAL_S):
             self._read_at = now

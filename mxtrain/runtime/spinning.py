@@ -81,7 +81,7 @@ def _watch(brake: SpinLimiter) -> None:
 
 
 def _look(tasks: Path) -> Dict[int, Tuple[int, int]]:
-    """Thread -> ns that it ran, and that it could have run but waited for a core. Empty where it is not said."""
+    """Thread -> ns that it ran, and that it could have run but waited for a core. Empty if it is not said."""
     found = {}
     with suppress(OSError):  # there is no such folder, or no file can be opened now
         for name in os.listdir(tasks):

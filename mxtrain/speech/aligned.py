@@ -70,7 +70,7 @@ class AlignedSource:
         given: utterances.
         symbol: numbers of the symbols of each.
         duration: frames of each symbol.
-        feature: frames of all utterances of the store; None where there is no sound, but something to be spoken.
+        feature: frames of all utterances of the store; None if there is no sound, but something to be spoken.
         row_N: which of these each utterance is.
         width: F.
     """

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from mxtrain.model.base import Model
 
 Parts = Tuple[str, List[Aligned], Optional[List[Aligned]], Optional[List[Aligned]]]
-"""The name of a dataset, and its utterances for training, validation and test; None where they are held out of those
+"""The name of a dataset, and its utterances for training, validation and test; None if they are held out of those
 for training."""
 MOST_MEASURED = 2000
 """Utterances whose frames say mean and deviation of each band, and of each symbol."""
@@ -210,7 +210,7 @@ class AlignedDataset(BaseDataset):
         )
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        """See `BaseDataset.check_compatible`: numbers would stand for other symbols, or frames for other sound."""
+        """See `BaseDataset.check_compatible`: numbers would mean other symbols, or frames for other sound."""
         before = SymbolSignature.of(before)
         signature = SymbolSignature.of(signature)
         if list(before.symbols) != list(signature.symbols) or before.audio != signature.audio:

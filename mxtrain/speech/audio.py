@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 UNKNOWN_CHARACTER = "unknown_character"
 Parts = Tuple[str, List[Utterance], Optional[List[Utterance]], Optional[List[Utterance]]]
-"""The name of a dataset, and its utterances for training, validation and test; None where they are held out of those
+"""The name of a dataset, and its utterances for training, validation and test; None if they are held out of those
 for training."""
 
 

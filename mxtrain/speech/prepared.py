@@ -34,7 +34,7 @@ class Computed(NamedTuple):
 
     Attributes:
         frames_TF: float16; none where it cannot be used.
-        problem: its kind and the end of a sentence about it, a tab between; empty where there is none.
+        problem: its kind and the end of a sentence about it, a tab between; empty if there is none.
         seconds: its length.
     """
 

@@ -1,4 +1,4 @@
-"""Spoken digits, made by eSpeak NG where it is installed: real recordings of a machine's voices, nothing to download.
+"""Spoken digits, made by eSpeak NG if it is installed: real recordings of a machine's voices, nothing to download.
 
 Voices of validation and test are not those of training.
 """

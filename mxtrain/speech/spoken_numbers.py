@@ -1,4 +1,4 @@
-"""Numbers in words, spoken by eSpeak NG where it is installed; its library says where each phoneme begins."""
+"""Numbers in words, spoken by eSpeak NG if it is installed; its library says where each phoneme begins."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def divide(
 
     Args:
         name: of the dataset, for messages.
-        found: utterances for training, validation and test that can be used; None where there is no such split.
+        found: utterances for training, validation and test that can be used; None if there is no such split.
         dataset: its description.
         class_names: see `Splits`.
 

@@ -45,7 +45,7 @@ class Utterance(NamedTuple):
     Attributes:
         path: of the recording.
         text: what is said.
-        place: where that is written.
+        place: source location, for messages.
         begin_s: where the part begins.
         duration_s: its length; None = to the end.
         said_s: how long the whole recording should be at least; 0 = unknown.

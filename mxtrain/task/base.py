@@ -142,7 +142,7 @@ class Task(Spec):
         return signature.build_network(description.model, self.num_classes(signature), outputs)
 
     def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
-        """The last word on a batch: (batch, epoch) -> batch, or None where it stays what the dataset made of it.
+        """The last word on a batch: (batch, epoch) -> batch, or None if it stays what the dataset made of it.
 
         What it draws is a function of (`trainer.seed`, epoch, `Batch.index_B`), so that a batch is the same whoever
         computes which part of it; without training also of no epoch, so that validations compare.

@@ -27,10 +27,10 @@ class Explained:
         predicted: what was predicted, in words.
         probability_B: of what was predicted.
         is_right_B: whether that is what is right.
-        region_BHW: of what was predicted, where it has a place; None where it is about the whole sample.
+        region_BHW: of what was predicted, where it has a place; None if it is about the whole sample.
         is_of_one_place: whether the number is of one place of a map, such as a detection, and not of the whole sample.
         extent_B2: height and width of a sample in what enters the network, from its top left corner on; the rest is
-            filling. None where there is none.
+            filling. None if there is none.
     """
 
     score: Score

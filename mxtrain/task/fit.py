@@ -83,7 +83,7 @@ def _spelling(task: Task, part: object, tasks: Sequence[str]) -> str:
 
 
 def _model_for(task: Task, hints: Mapping[str, str]) -> str:
-    """The model to type for a task; `hints` are the dataset's, empty where that may be any."""
+    """The model to type for a task; `hints` are the dataset's, empty if that may be any."""
     usual = f"model={task.model_option}" if task.model_option else hints.get("", "another model, e.g. model=lenet")
     return hints.get(task.name, usual) if task.name else usual
 

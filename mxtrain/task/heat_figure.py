@@ -43,7 +43,7 @@ def heat_table(found: Sequence[Attribution]) -> Table:
 
 def draw_heat(image_BHWC: np.ndarray, found: Sequence[Attribution], title: str) -> Image.Image:
     """A grid of samples: the image, and beside it what spoke for the prediction; below, what is right and what was
-    predicted, in red where it is wrong.
+    predicted, in red if it is wrong.
 
     Args:
         image_BHWC: uint8.

@@ -81,7 +81,7 @@ def draw_caption(
     draw: ImageDraw.ImageDraw, place: Tuple[float, float], width: int, names: Tuple[str, str], probability: float,
     is_right: bool,
 ) -> None:  # fmt: skip
-    """Two lines under a sample: its class; the predicted class and its probability, in red where it is wrong.
+    """Two lines under a sample: its class; the predicted class and its probability, in red if it is wrong.
 
     Args:
         draw: of the image.

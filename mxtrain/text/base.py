@@ -249,7 +249,7 @@ class TextDataset(BaseDataset):
         Args:
             name: of the data, for messages.
             train: texts; what `val` and `test` lack is taken from it.
-            val, test: texts, or None where there is no such file.
+            val, test: texts, or None if there is no such file.
             classes: the classes in order; by default all that the training rows have, sorted.
             findings: gets rows of other classes.
         """

@@ -19,7 +19,7 @@ from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.text.token_classification.conll_file import TaggedWords
 
 VERSION = 1
-"""Of what is made; kept lines of another one are made again."""
+"""Version of the prepared data; lines kept by another version are prepared again."""
 SHORTEST, LONGEST = 3, 60
 """Words of a line that counts."""
 MOST_BYTES = 160_000

@@ -41,8 +41,8 @@ class LabelledTexts:
 
     Args:
         pairs: one sample each.
-        label_N: class indices, or the numbers to predict; None where they are not known.
-        places: where each stands, for messages.
+        label_N: class indices, or the numbers to predict; None if unknown.
+        places: source location of each, for messages.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ class Recorder:
         epoch_sums: [samples, *sums] of the epoch under way; changed in place, so that it can live in the state.
         window_sums: the same since the last point.
         log_interval: steps between points.
-        total_steps: of the run, where that is known.
+        total_steps: of the run, if known.
     """
 
     def __init__(

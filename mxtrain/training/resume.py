@@ -211,7 +211,7 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
         checkpoint: to continue from.
         workers: how many there are now.
         updates: whether servers update the parameters now.
-        threads: OMP_NUM_THREADS now; empty where it is not set.
+        threads: OMP_NUM_THREADS now; empty if it is not set.
         operators: whose operators compute now, as `engine.backend.operators_in_use` says.
     """
     before, name, found = checkpoint.state["run"], checkpoint.path.name, []
@@ -286,12 +286,12 @@ def _what_counts(config: Config) -> Dict[str, object]:
 
 def find_end(run_dir: Path, config: Config, checkpoint: Optional[Checkpoint]) -> Optional[Result]:
     """The result of a run of this description that has nothing left to do: its last weights are there, and are those
-    that status.json tells of. None where there may be work. Imports no MXNet.
+    that status.json tells of. None if there may be work. Imports no MXNet.
 
     Args:
         run_dir: of the run.
         config: its description as plain nested dicts.
-        checkpoint: the last of its own; None where it has none.
+        checkpoint: the last of its own; None if it has none.
 
     Raises:
         CheckpointError: the weights were removed or damaged meanwhile.

@@ -134,12 +134,12 @@ class RunFinalizer:
         )  # fmt: skip
 
     def ended_before(self, stop: Stop, state: TrainState, run_dir: Path) -> Optional[Result]:
-        """The result of a run that has nothing left to do and said so in status.json; None where there is work.
+        """The result of a run that has nothing left to do and said so in status.json; None if there is work.
 
         Args:
             stop: why it would end at once.
-            state: where it stands.
-            run_dir: where it is kept.
+            state: counters of the run.
+            run_dir: directory of the run.
         """
         sha256 = self._sha256()
         is_first = self._workers.world.rank == 0  # the others may not see the run directory

@@ -398,7 +398,7 @@ class Runner:
             self._save()
 
     def _ended_before(self, run_dir: Path) -> Optional[Result]:
-        """The result of a run that has nothing left to do and said so in status.json; None where there is work."""
+        """The result of a run that has nothing left to do and said so in status.json; None if there is work."""
         if self._saving.saved_step != self.state.step or self.state.validation_due:
             return None
         stop = self._resolve_stop(self._reached())

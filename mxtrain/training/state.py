@@ -15,7 +15,7 @@ class LoopValues(NamedTuple):
     """Values of the validation split that a custom loop has measured with the present weights."""
 
     values: Mapping[str, float] = MappingProxyType({})
-    """Those of the evaluator; empty where they were not measured."""
+    """Those of the evaluator; empty if they were not measured."""
     more: Mapping[str, float] = MappingProxyType({})
     """Those of the loop's own functions, for the same row."""
 

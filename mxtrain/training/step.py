@@ -38,7 +38,7 @@ class TrainingStep:
         average: moving average of the parameters.
         clip_global_norm: largest L2 norm of all gradients together, or None.
         scaling: scales the loss, and says which steps are left out because a gradient overflowed.
-        random_seed: seed of what the network and optimizer draw, or None where nothing random is in the graph:
+        random_seed: seed of what the network and optimizer draw, or None if nothing random is in the graph:
             seeding costs a millisecond, which a small network's step would feel.
         states: by name, what the task changes in training besides parameters.
     """

@@ -27,7 +27,7 @@ CLASSES = {"folder": (0, 1, -1), "voc": (0, 20, -1), "ade20k": (-1, 0, 149), "ci
 
 
 def write_pair(picture, mask, values, number=0):
-    """A image and its mask: the stripe of the three values that is the image's colour, too."""
+    """An image and its mask: the stripe of the three values that is the image's colour, too."""
     for path in (picture, mask):
         path.parent.mkdir(parents=True, exist_ok=True)
     stripe_HW = np.tile(np.repeat([0, 1, 2], 8), (20 + number, 1))
@@ -151,7 +151,7 @@ def test_a_folder_is_split_by_fraction_or_by_its_own_folders(tmp_path):
         assert [len(part) for part in (splits.train, splits.val, splits.test)] == [2, 1, 1]
 
 
-@pytest.mark.parametrize("pictures, masks", [
+@pytest.mark.parametrize("images, masks", [
     ("{}/images", "{}/masks"), ("images/{}", "masks/{}"), ("{}/Images", "{}/Labels"), ("imgs/{}", "annotations/{}"),
 ])  # fmt: skip
 def test_usual_names_of_splits(tmp_path, images, masks):

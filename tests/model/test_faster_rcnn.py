@@ -193,7 +193,7 @@ def test_every_sample_has_room_for_an_object(samples, wanted):
 
 
 def test_regions_that_are_missing_do_not_count():
-    """A image with fewer proposals than regions: the rest is the whole image, and nothing is predicted of it."""
+    """An image with fewer proposals than regions: the rest is the whole image, and nothing is predicted of it."""
     fields = {**STAGED, "anchor_sizes": [32.0, 33.0, 34.0], "regions": 200, "proposals": 200, "region_samples": 100}
     coding, network = prepared(FasterRCNN(**fields), side=64)  # 4 x 4 places with 9 boxes, of which 3 are nearly alike
     image = nd_array(np.random.RandomState(0).uniform(-1, 1, (2, 3, 64, 64)))

@@ -82,7 +82,7 @@ class SourceChecks:
 
         Args:
             source: its length is the number of samples.
-            places: where they stand, where that is known.
+            places: where they stand, if known.
         """
         self._source, self._places = source, places
 

@@ -95,7 +95,7 @@ class Census:
 
     Attributes:
         num_samples: of each split.
-        class_names: of what is predicted, where it has names.
+        class_names: names of the predicted classes, if they have names.
         class_counts: of each split: the samples of each class, or those in which each occurs.
     """
 

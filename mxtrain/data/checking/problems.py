@@ -146,7 +146,7 @@ class Problem:
 
     Attributes:
         kind: one of `KINDS`, or of the dataset's own.
-        place: where it stands.
+        place: source location, for messages.
         fact: what is wrong, a sentence that names the place.
         remedy: what to do, in a sentence; empty where the fact says it.
     """
@@ -173,7 +173,7 @@ def problem_of(error: Exception, place: DataPlace, kind: str = UNREADABLE) -> Pr
 
     Args:
         error: what reading a sample raised; a `LoaderError` may say its kind itself.
-        place: where the sample stands.
+        place: source location, for messages.
         kind: where the error says none.
     """
     if isinstance(error, LoaderError):
@@ -252,7 +252,7 @@ def refuse_labels(
         findings: gets the problem of each.
         label_N: none is negative.
         num_classes: they must be below.
-        places: where each stands.
+        places: source location of each.
         sentence: where training is refused; `{label}` in it is the highest.
 
     Returns:

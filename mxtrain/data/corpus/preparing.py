@@ -125,7 +125,7 @@ _temporary: Optional[Path] = None
 
 
 def _open(folder: Path, key: str, is_locked: bool = False) -> Optional[Shards]:
-    """Prepared data; None where there is none, or where it is damaged. Damaged data is removed only under the lock:
+    """Prepared data; None if there is none, or where it is damaged. Damaged data is removed only under the lock:
     without it, another process may just have replaced the folder by a whole one."""
     try:
         found = open_shards(folder, key)

@@ -96,13 +96,13 @@ def open_regular(path: AnyPath) -> Iterator[Tuple[BinaryIO, int]]:
 
 
 def _why_irregular(path: AnyPath, status: os.stat_result) -> str:
-    """Why a file is not read; empty where it is."""
+    """Why a file is not read; empty if it is."""
     kind = regular_files.irregular_kind(status)
     return f"'{path}' is {kind}, and only regular files are read." if kind else ""
 
 
 def why_stream(path: AnyPath) -> str:
-    """Why a path that leads to a pipe, a device or the like is not read; empty where it leads to anything else."""
+    """Why a path that leads to a pipe, a device or the like is not read; empty if it leads to anything else."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):

@@ -107,7 +107,7 @@ class Splits:
         val: Samples to choose by; disjoint from train.
         test: Samples to report on, or None where the dataset has none.
         class_names: One name per class; labels index it.
-        shape: Of one sample, such as the (C, H, W) of an image; empty where that is known later.
+        shape: Of one sample, such as the (C, H, W) of an image; empty if that is known later.
         mean: Per channel of images, in units where white is 1, or per column.
         std: Likewise.
     """

@@ -106,7 +106,7 @@ def number_of(text: str) -> float:
 
 
 def read_number(text: str, decimal: str = ".") -> Optional[WrittenNumber]:
-    """The number in a cell, plain or written; None where there is none."""
+    """The number in a cell, plain or written; None if there is none."""
     plain = parse_number(text, allow_special=True) if decimal == "." else None
     if plain is not None:
         return WrittenNumber(plain)
@@ -151,7 +151,7 @@ def read_numbers(texts: Sequence[str], missing: Collection[str], decimal: str = 
 
 
 def mixed_unit(units: Collection[str]) -> str:
-    """Why cells of these units do not belong into one column of numbers; empty where they do."""
+    """Why cells of these units do not belong into one column of numbers; empty if they do."""
     named = sorted(unit for unit in units if unit)
     if len(named) > 1:
         return f"its cells have the signs {' and '.join(named)}"

@@ -290,7 +290,7 @@ def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> 
 
 
 def _no_text(value: object) -> str:
-    """Why a value is no text; empty where it is."""
+    """Why a value is no text; empty if it is."""
     if not isinstance(value, str):
         what = "null" if value is None else "a list or an object" if isinstance(value, (list, dict)) else "bytes"
         return f"is {what}, which is no text"
@@ -325,7 +325,7 @@ def require_column(setting: str, column: str, path: str, names: Sequence[str]) -
 
 
 def hint_at_separator(names: Sequence[str]) -> str:
-    """Says, as the end of a message, that a header seems to have other separators; empty where it has not."""
+    """Says, as the end of a message, that a header seems to have other separators; empty if it has not."""
     if len(names) != 1:
         return ""
     found = next((said for mark, said in SEPARATORS.items() if mark in names[0]), "")

@@ -34,8 +34,8 @@ class Rows:
 
     Args:
         value_NF: features; NaN where missing.
-        target_N: what is to be predicted; None where it is not known.
-        places: where each stands, for messages.
+        target_N: what is to be predicted; None if unknown.
+        places: source location of each, for messages.
         have_ids: whether each has an id of its own, so that rows of the same numbers are different ones.
     """
 

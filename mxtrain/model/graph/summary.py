@@ -32,7 +32,7 @@ class LayerRow:
     Attributes:
         name: structural name, "" for the network itself.
         type: the block's class.
-        output_shape: of a batch of one sample; None where it is not known.
+        output_shape: of a batch of one sample; None if unknown.
         parameters: numbers that are learned (or frozen); moving statistics are not counted.
         flops: for one sample, forward.
     """

@@ -38,7 +38,7 @@ class Node:
         layer: structural name of the block that called it, "" for the network itself.
         inputs: indices of the nodes that it reads.
         attrs: the operator's arguments as strings.
-        shape: shape of the first output, batch size first; None where it cannot be inferred.
+        shape: shape of the first output, batch size first; None if it cannot be inferred.
     """
 
     name: str

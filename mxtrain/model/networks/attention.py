@@ -138,7 +138,7 @@ class CausalAttention(Attention):
 
         Args:
             qkv_1RU: (1, R, 3 * U).
-            memory: keys and values of the tokens before, (R, N, T, D) each; empty where there are none.
+            memory: keys and values of the tokens before, (R, N, T, D) each; empty if there are none.
         """
         if own_operators().path:
             context, *after = fused.attention_step(F, qkv_1RU, memory, self._num_heads)

@@ -19,7 +19,7 @@ from mxtrain.files.cache import read_cached, write_cached
 LEFT_OUT = ("test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__")
 """Folders whose files are not the documentation of Python: tests, and what was installed beside it."""
 _VERSION = 1
-"""Of what is made of the files; a higher one makes it anew."""
+"""Version of the prepared data; increase it to prepare the data again."""
 
 
 def documents() -> Dict[str, List[str]]:

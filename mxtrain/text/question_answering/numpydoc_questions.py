@@ -19,7 +19,7 @@ from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.text.question_answering.questions import Answer, Question, Questions
 
 VERSION = 1
-"""Of what is made; kept questions of another one are made again."""
+"""Version of the prepared data; questions kept by another version are prepared again."""
 PACKAGES = ("numpy", "scipy")
 MOST_WORDS = 110
 """Of a context."""

@@ -42,7 +42,7 @@ class Question:
         text: the question itself.
         context: the number of its context.
         answers: right ones; empty: it has none in the context, or they are not known.
-        place: where it stands.
+        place: source location, for messages.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Files of words and tags in columns, as those of CoNLL: a word a line, an empty line between sentences."""
+"""Files of words and tags in columns, in the format of CoNLL: a word a line, an empty line between sentences."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TaggedWords:
     Attributes:
         sentences: words.
         tags: of these words, as they are written.
-        lines: the line of each word, from 1; empty where they come from no file.
+        lines: the line of each word, from 1; empty if they come from no file.
         file: that they come from.
     """
 

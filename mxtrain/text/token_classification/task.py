@@ -97,7 +97,7 @@ class TokenClassification(Task):
         return {key: " ".join(row[key]) for key in ("words", "tags") if key in row}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """Columns as those of CoNLL: a word and its tag a line, an empty line behind each sentence."""
+        """CoNLL columns: a word and its tag a line, an empty line behind each sentence."""
         for row in rows:
             yield "".join(f"{word} {tag}\n" for word, tag in zip(row["words"], row["tags"])) + "\n"
 

@@ -223,5 +223,5 @@ def flat_of(rows: Sequence[Sequence[int]]) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def require_tokenizers() -> Any:
-    """The library `tokenizers`; raises a DataError where it is not installed."""
+    """The library `tokenizers`; raises a DataError if it is not installed."""
     return require_library("tokenizers", "tokenizers", "Text")

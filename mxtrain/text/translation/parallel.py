@@ -137,7 +137,7 @@ class StoredParallel(StoredTexts):
         shards: a store of two columns.
         what: they are of, for people.
         row_N: which record each pair is; None = all in order.
-        record_places: where each record of the store stands.
+        record_places: source location of each record of the store.
         tokenizers: makes what `data check` counts tokens by; None = it counts none.
         max_length: of a text in tokens.
     """

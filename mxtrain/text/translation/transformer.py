@@ -36,7 +36,7 @@ class Transformer(TranslatingModel):
     """
 
     size: Literal["small", "base", "big"] = "small"
-    """Sizes where they are not given below: small (2 + 2 layers, 128 units, 4 heads, pre-norm, no dropout), base (6 +
+    """Preset sizes of the fields below: small (2 + 2 layers, 128 units, 4 heads, pre-norm, no dropout), base (6 +
     6, 512, 8), big (6 + 6, 1024, 16)."""
     num_layers: Optional[Positive] = None
     """Layers of the encoder, and as many of the decoder."""

@@ -39,7 +39,7 @@ class ImageList(BoxedFiles):
 
     root: PathText = "data/image_list"
     train_list: str = "auto"
-    """The file in `root` of what is trained on, .lst or .rec; auto = train.rec or train.lst."""
+    """The file in `root` of the training data, .lst or .rec; auto = train.rec or train.lst."""
     val_list: Optional[str] = "auto"
     """That of validation; auto = val.rec or val.lst where it is there; None = `val_fraction` of the training images.
     """
@@ -80,7 +80,7 @@ class ImageList(BoxedFiles):
         return self.make_splits(found_splits, names, range(len(names)), findings)
 
     def _path(self, root: Path, split: str, given: Optional[str]) -> Optional[Path]:
-        """The list of a split; None where there is none."""
+        """The list of a split; None if there is none."""
         if given is None:
             return None
         if given != "auto":

@@ -250,7 +250,7 @@ class BoxAugment(AugmentSettings):
         return recoloured(image_CHW, colour_34)
 
     def _colours(self, share: np.ndarray) -> Optional[np.ndarray]:
-        """Three rows of four: what of red, green, blue and of 1 is in each; None where nothing is changed."""
+        """Three rows of four: what of red, green, blue and of 1 is in each; None if nothing is changed."""
         amounts = {
             at: (2 * share[at + 1] - 1) * most for at, most in (
                 (AugmentStream.BRIGHTNESS, self.brightness), (AugmentStream.CONTRAST, self.contrast),

@@ -197,7 +197,7 @@ def refuse_useless_boxes(
         place: of the split, for messages.
         option: chooses the dataset, for messages.
         crowd_remedy: what to type where crowd regions are objects.
-        findings: gets what is wrong.
+        findings: collects the problems.
 
     Raises:
         WrongData: nothing can be learned.

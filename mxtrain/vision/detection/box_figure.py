@@ -46,7 +46,7 @@ class BoxedSample:
     found_N6: np.ndarray
     """Class, score, left, top, right, bottom."""
     true_masks: Sequence[np.ndarray] = ()
-    """(H, W) of each true box; empty where there are none."""
+    """(H, W) of each true box; empty if there are none."""
     found_masks: Sequence[np.ndarray] = ()
 
 
@@ -234,7 +234,7 @@ def captions_of(
         found_N8: as `CollectedBoxes.boxes` gives them.
         true_G8: likewise.
         class_names: of all classes.
-        best: which true box each covers most, and how much; None where there is none.
+        best: which true box each covers most, and how much; None if there is none.
     """
     names = drawable(class_names)
     captions = []

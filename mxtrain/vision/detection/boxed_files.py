@@ -213,7 +213,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
 
 
 def find_named(folder: Path, names: Sequence[str]) -> Tuple[List[str], List[Optional[FileId]]]:
-    """The path and the identity of each file that is named, None where there is none. A folder is listed once, and not
+    """The path and the identity of each file that is named, None if there is none. A folder is listed once, and not
     asked for each file. Accented letters may be composed in one and not in the other."""
     known = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
     path_of = {composed(path): path for path in known if not path.isascii()}

@@ -52,7 +52,7 @@ class BoxedImages(EncodedImageSource):
             encoded: The images.
             table: Their boxes; None = unknown.
             decoding: Has the size and how images are fitted into it.
-            mean: Per channel, white is 1: what is left is filled up with it.
+            mean: per channel, white is 1; the padding colour.
             augment: Random changes in training.
             mends: Whether boxes are cut off at the edges of images, however far they reach.
             class_names: For messages.

@@ -55,7 +55,7 @@ class Coco(PublicDataset, BoxedFiles):
 
     root: PathText = "data/coco"
     train_annotations: str = "annotations/instances_train2017.json"
-    """The file of what is trained on, in `root`."""
+    """The file of the training data, in `root`."""
     train_images: str = "train2017"
     """The folder in `root` that its file names begin in."""
     val_annotations: Optional[str] = "annotations/instances_val2017.json"
@@ -286,6 +286,6 @@ def _read(path: Path, root: Path, setting: str, findings: Findings) -> CocoConte
         is_voc = " It has the folders of VOC: type dataset=voc." if find_years(root) else ""
         hint = f"{did_you_mean(path.name, there)}{listed if there else is_voc or f' {_LAYOUT}'}"
         if setting.startswith("dataset.val_annotations"):
-            hint += " Or type dataset.val_annotations=null to hold out dataset.val_fraction of what is trained on."
+            hint += " Or type dataset.val_annotations=null to hold out dataset.val_fraction of the training data."
         raise DataError(f"{setting}: there is no file '{path}'.{hint}")
     return read_coco(path, findings)

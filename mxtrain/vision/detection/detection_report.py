@@ -40,7 +40,7 @@ class DetectionReport(CollectingReport):
     """Average precision of each class, and the wrong detections with the highest scores.
 
     Args:
-        task: says what is shown.
+        task: decides the content of the report.
         decode: predictions from outputs.
         signature: names the classes.
         source: of the samples.

@@ -81,7 +81,7 @@ class Voc(PublicDataset, BoxedFiles):
 
     root: PathText = "data/voc"
     train_split: SplitNames = "train"
-    """Names of files in ImageSets/Main of what is trained on, e.g. trainval; of several years
+    """Names of files in ImageSets/Main of the training data, e.g. trainval; of several years
     [2007/trainval,2012/trainval]; None = all images that have an annotation."""
     val_split: SplitNames = "val"
     """Those of validation; None = `val_fraction` of the training images."""
@@ -112,7 +112,7 @@ class Voc(PublicDataset, BoxedFiles):
         Args:
             split: images and boxes.
             found: where these come from.
-            findings: gets what is missing.
+            findings: collects the problems.
         """
         return split
 
@@ -189,7 +189,7 @@ class _SplitReader:
         self._images: Dict[Path, Files] = {}
 
     def read(self, years: Sequence[Path], setting: str, given: SplitNames) -> Optional[BoxedSplit]:
-        """The images of a split with their boxes; None where nothing is left of it.
+        """The images of a split with their boxes; None if nothing is left of it.
 
         Raises:
             DataError: it names what is not there.
@@ -228,7 +228,7 @@ class _SplitReader:
         return self._boxed([(*images[name], there[name]) for name in sorted(images) if name in there])
 
     def _boxed(self, entries: Sequence[Tuple[Path, FileId, Path]]) -> Optional[BoxedSplit]:
-        """Images with their identity and annotation -> a split; None where there are none."""
+        """Images with their identity and annotation -> a split; None if there are none."""
         boxes = _VocBoxes(self._dataset, self._classes, self._findings)
         for index, (_, _, annotation) in enumerate(entries):
             boxes.add(index, annotation)
@@ -268,7 +268,7 @@ class _SplitReader:
 
     def _names(self, lists: Path, part: str, shown: str, known: Collection[str]) -> Dict[str, int]:
         setting = shown.partition("=")[0]
-        whole, held_out = "all images that have an annotation", "dataset.val_fraction of what is trained on"
+        whole, held_out = "all images that have an annotation", "dataset.val_fraction of the training data"
         instead = {"dataset.train_split": f": {whole}", "dataset.val_split": f": {held_out}"}.get(setting, "")
         return read_names(lists, part, shown, self._findings, f"Without lists, type {setting}=null{instead}.",
                           known)  # fmt: skip

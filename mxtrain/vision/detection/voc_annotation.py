@@ -72,7 +72,7 @@ def decode_declared(content: bytes) -> Tuple[bytes, Optional[str]]:
     """Recodes a document whose encoding expat does not know.
 
     Returns:
-        The document, and the encoding that the parser is to assume instead of the declared one; None where it reads the
+        The document, and the encoding that the parser is to assume instead of the declared one; None if it reads the
         declaration itself.
 
     Raises:

@@ -137,7 +137,7 @@ class DicomReader:
         return lambda pixels_HW: scale_full(pixels_HW * slope + intercept, low, high)
 
     def _own_window(self) -> Optional[Tuple[str, float, float]]:
-        """Function, centre and width that the file names first; None where it names none."""
+        """Function, centre and width that the file names first; None if it names none."""
         centre, width = self._number(_CENTRE, None), self._number(_WIDTH, None)
         if centre is None or width is None:
             return None

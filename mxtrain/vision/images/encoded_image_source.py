@@ -33,7 +33,7 @@ class EncodedImageSource:
         Args:
             encoded: The images.
             decoding: Has the shape of what comes out, and the window of grey files.
-            mean: Per channel, white is 1: what is left is filled up with it.
+            mean: per channel, white is 1; the padding colour.
         """
         self._encoded, self._window = encoded, decoding.window
         self.shape = decoding.shape

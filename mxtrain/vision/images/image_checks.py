@@ -72,7 +72,7 @@ class AnnotatedImageChecks(SourceChecks):
         return self._source.place(index)
 
     def _check_image(self, index: int, problems: List[Problem]) -> Tuple[bytes, Optional[Tuple[int, int]]]:
-        """The digest of an image that can be read, and its (width, height) where that is known."""
+        """The digest of an image that can be read, and its (width, height), if known."""
         place, digest, size = self.place(index), b"", None
         try:
             content = self._source.read(index)

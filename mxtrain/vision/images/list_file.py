@@ -174,7 +174,7 @@ class _ListCollector:
 
 
 def _what_is_wrong(label_N: np.ndarray) -> str:
-    """Why a label is none of boxes, as the end of a sentence; empty where it is."""
+    """Why a label is none of boxes, as the end of a sentence; empty if it is."""
     if len(label_N) < _LEAST_HEADER:
         return f"its label has {len(label_N)} number, as of a single class, and no boxes"
     header, width = label_N[:2]
@@ -214,7 +214,7 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
     Args:
         path: of the list.
         folder: in which the paths of images begin.
-        findings: gets what is wrong.
+        findings: collects the problems.
 
     Raises:
         DataError: it cannot be read, or names no image.

@@ -69,7 +69,7 @@ class KeyPointImages(EncodedImageSource):
             num_points: J.
             key_points: What they have to do with each other.
             decoding: Has the size.
-            mean: Per channel, white is 1: what is left is filled up with it.
+            mean: per channel, white is 1; the padding colour.
             augment: Random changes in training.
         """
         super().__init__(encoded, decoding, mean)

@@ -69,7 +69,7 @@ def draw_on_image(
         index: of the sample.
         pose: what was predicted.
         signature: names the key points.
-        threshold: the least score of what is drawn.
+        threshold: least score that is drawn.
     """
     origin, number = origin_of(source, index)
     image_HWC = np.clip(origin.image(number), 0, 255).astype(np.uint8).transpose(1, 2, 0)
@@ -117,7 +117,7 @@ def draw_gallery(
     Args:
         samples: to draw.
         signature: of the network.
-        threshold: the least score of what is drawn.
+        threshold: least score that is drawn.
         captions: under each.
 
     Returns:

@@ -37,7 +37,7 @@ class PoseReport(CollectingReport):
     """Errors of each key point, and the objects with the largest errors.
 
     Args:
-        task: says what is shown.
+        task: decides the content of the report.
         decode: predictions from outputs.
         description: holds the metrics, whose fraction and sigmas count here, too.
         signature: names the key points.

@@ -50,7 +50,7 @@ SIZE = "the network takes images of any size, which the dataset gives"
 class GluonCVSegmentation(GluonCVModel):
     """A segmentation network of GluonCV's; its parameter names are GluonCV's, so weights can be exchanged.
 
-    `weights=pretrained` starts from those that GluonCV publishes.
+    `weights=pretrained` starts from the weights that GluonCV publishes.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)

@@ -81,7 +81,7 @@ def list_images(
 def list_masks(
     folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
 ) -> Files:
-    """The masks in a folder and below; arguments as those of `list_images`.
+    """The masks in a folder and below; arguments as in `list_images`.
 
     Raises:
         DataError: there is no such folder, or none are in it.
@@ -156,7 +156,7 @@ def refuse_alone(
     """Refuses what has no counterpart.
 
     Args:
-        places: where each stands.
+        places: source location of each.
         facts: what is missing, without a full stop.
         count: of how many, where training is refused.
         remedy: what to do, in a sentence.

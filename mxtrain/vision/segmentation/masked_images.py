@@ -162,7 +162,7 @@ class MaskedImages(EncodedImageSource):
         return np.full(size[::-1], IGNORED, np.int16) if image is None else self._classes(image)
 
     def _mask_image(self, index: int, size: Tuple[int, int]) -> Image.Image:
-        """The values of a mask's pixels, all of which are known, as an image; None where there are no masks."""
+        """The values of a mask's pixels, all of which are known, as an image; None if there are no masks."""
         if self.masks is None:
             return None
         image = self.open_mask(index)

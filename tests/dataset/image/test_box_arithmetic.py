@@ -22,7 +22,7 @@ def nd():
 
 
 def true_boxes():
-    """A object, a difficult one, a crowd, one without an area; and a row that is none."""
+    """An object, a difficult one, a crowd, one without an area; and a row that is none."""
     rows = rows_of([[0, 0, 10, 10], [20, 0, 30, 10], [40, 0, 60, 20], [5, 5, 5, 9]], [0, 1, 2, 0])
     rows[1, Column.FLAGS], rows[2, Column.FLAGS] = Flag.DIFFICULT, Flag.CROWD
     return padded([rows], 5)

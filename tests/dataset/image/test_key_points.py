@@ -41,7 +41,7 @@ def resize_of(image: Image.Image) -> functools.partial:
 
 
 def spots() -> Tuple[Image.Image, np.ndarray]:
-    """A image with three round spots, each in a channel of its own, and their middles."""
+    """An image with three round spots, each in a channel of its own, and their middles."""
     place_J2 = np.array([[52.5, 47.0], [77.0, 88.5], [60.0, 70.0]])
     y_HW, x_HW = np.mgrid[:140, :160] + 0.5
     spots_HWC = np.stack([255 * np.exp(-((x_HW - x) ** 2 + (y_HW - y) ** 2) / 18) for x, y in place_J2], axis=2)

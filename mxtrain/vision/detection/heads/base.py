@@ -90,7 +90,7 @@ class Detector(Model):
             input_shape: (C, H, W) of what enters the network.
 
         Returns:
-            None where nothing is sampled.
+            None if nothing is sampled.
         """
         return None
 

@@ -20,7 +20,7 @@ BY_NAME = {"ssd_": "ssd", "yolo": "yolo3", "center": "gluoncv_centernet", "faste
 class GluonCVDetector(Detector, GluonCVModel):
     """Base of the descriptions of GluonCV's detectors. Parameter names are GluonCV's, so weights can be exchanged.
 
-    `weights=pretrained` starts from those that GluonCV publishes.
+    `weights=pretrained` starts from the weights that GluonCV publishes.
     """
 
     weighs_boxes: ClassVar[bool] = True

@@ -115,7 +115,7 @@ def build_features(
     Args:
         backbone: GluonCV's name of it.
         base_size: of backbones that are made for detection.
-        features: outputs of the backbone, or `LAST_TWO`; empty where it is made for detection.
+        features: outputs of the backbone, or `LAST_TWO`; empty if it is made for detection.
         filters: channels of each convolution that halves the last of them further.
         lite: whether those are narrower.
         options: further arguments of GluonCV's function of the backbone.

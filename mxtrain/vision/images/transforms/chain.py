@@ -197,7 +197,7 @@ class TransformChain:
             image_BCHW: uint8, or float32 from 0 to 255.
             label_B: (B, ...), of any kind that the annotations know.
             index_B: of the samples.
-            fill_C: colour of what is not part of an image.
+            fill_C: colour outside of the image.
             seed: of the run.
             epoch: counts from 0.
         """

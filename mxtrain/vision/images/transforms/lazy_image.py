@@ -39,7 +39,7 @@ class LazyImage:
     """An image that is drawn when its pixels are asked for. Its methods return a new one.
 
     Attributes:
-        fill_C: the colour of what is not part of the image, white is 255.
+        fill_C: colour outside of the image, white is 255.
         steps: the maps that were drawn so far.
     """
 
