@@ -192,7 +192,7 @@ def place(description: Description) -> List[List[Context]]:
 
 
 def run_info_fields(description: Description, plan: Plan, signature: Signature, network: gluon.Block) -> Dict[str, Any]:
-    """The fields of `RunInfo` that describe what is trained, for callbacks and loggers."""
+    """Returns the fields of `RunInfo` that describe the network and its data, for callbacks and loggers."""
     return {
         "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
         "input_shape": signature.shape, "metric_names": list(description.metric), "monitor": plan.monitor,

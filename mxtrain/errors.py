@@ -95,9 +95,9 @@ class LoaderError(MxtrainError):
     """Reading a sample failed while training.
 
     Args:
-        fact: What is wrong, in a sentence.
-        remedy: What to do, in a sentence, where that is not always the same: a command may know better.
-        kind: The name of what is wrong, by which problems are counted; empty if unknown.
+        fact: the problem in one sentence.
+        remedy: the remedy in one sentence, if it is not always the same: a command may know a better one.
+        kind: name of the kind of problem, by which problems are counted; empty if unknown.
     """
 
     def __init__(self, fact: str, remedy: str = "", kind: str = "") -> None:
@@ -112,7 +112,7 @@ class NonFiniteError(MxtrainError):
 
 
 class PeersLost(MxtrainError):
-    """Other workers have gone, or want to come; those that are left can go on together."""
+    """Workers were lost, or new ones want to join; the remaining ones can continue together."""
 
 
 class DivergenceError(MxtrainError):

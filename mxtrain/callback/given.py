@@ -20,7 +20,7 @@ class GivenCallback(Given, CallbackSpec):
 
     @classmethod
     def describe_object(cls, value: Any) -> Dict[str, Any]:
-        """Nothing more identifies a callback: it changes nothing of what is computed.
+        """No facts beyond the class identify a callback, since it does not change the computation.
 
         Raises:
             ConfigError: it is none.
@@ -41,7 +41,7 @@ class GivenCallback(Given, CallbackSpec):
 
 
 class RowCallback(Callback):
-    """Calls a function with each row of metrics.jsonl: those of training steps, and those of validations.
+    """Calls a function with each row of metrics.jsonl, for training steps and for validations.
 
     Args:
         function: of one row, a dict.

@@ -1,4 +1,4 @@
-"""status.json: how a run stands, for people and scripts."""
+"""status.json: progress and state of a run, for people and scripts."""
 
 from __future__ import annotations
 

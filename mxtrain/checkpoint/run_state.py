@@ -83,7 +83,7 @@ def validation_loss(checkpoint: Checkpoint) -> Optional[float]:
 def require_same_arrays(
     own: Mapping[str, Union[NDArray, np.ndarray]], given: Mapping[str, np.ndarray], what: str
 ) -> None:
-    """Refuses arrays that are not those of this network or optimizer.
+    """Rejects arrays that do not belong to this network or optimizer.
 
     Args:
         own: name -> anything with a shape.

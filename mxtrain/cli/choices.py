@@ -1,4 +1,4 @@
-"""Explains what is wrong with an override `group=option`, and which option was meant."""
+"""Explains a wrong override `group=option`, and suggests the option that was meant."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Objects:
 
 
 def read_arguments(parts: Mapping[str, Any], function: str) -> Tuple[List[str], Objects]:
-    """The overrides and the objects that keyword arguments stand for.
+    """Splits keyword arguments into overrides and objects.
 
     Args:
         parts: argument -> a string (an option), a dict (settings), or objects.

@@ -116,7 +116,7 @@ def gluoncv() -> Mapping[str, Json]:
 
 @_step
 def horovod() -> Mapping[str, Json]:
-    """Sum over a ring of one with Horovod, if it is installed."""
+    """Sums an array with Horovod over a ring of one process, if Horovod is installed."""
     try:
         import horovod
         import horovod.mxnet as ring

@@ -1,4 +1,4 @@
-"""Separates the settings of a command itself (`split=test`) from the overrides among which they stand."""
+"""Separates the settings of a command itself (`split=test`) from overrides on the same command line."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ ROOT = "MXTRAIN_ROOT"
 OWN_GPUS = "MXTRAIN_OWN_GPUS"
 """1 where what starts the workers sets CUDA_VISIBLE_DEVICES to other GPUs for each of them."""
 _PORTS = (20000, 10000)
-"""First and number of the ports below those that kernels give out; a job's number picks one."""
+"""First port and number of ports, below the ephemeral range of kernels; the job id selects one."""
 _MAX_STEP = 0xFFFFFFF0
 """Slurm's steps above are no tasks of srun: a batch script, an interactive shell."""
 
@@ -52,8 +52,8 @@ def _number(environ: Mapping[str, str], name: str, default: str = "0") -> int:
 
 
 def ranks_here(environ: Mapping[str, str]) -> List[int]:
-    """The numbers of those of these processes that share this host, in order; empty if unknown. Where mpirun or
-    an old Slurm says only how many they are, they are taken to follow each other."""
+    """Returns the ranks of the processes on this host in order; empty if unknown. If mpirun or an old Slurm reports
+    only their count, the ranks are assumed to be consecutive."""
     if "OMPI_COMM_WORLD_LOCAL_SIZE" in environ:
         size = _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
         first = _number(environ, MPI_RANK) - _number(environ, "OMPI_COMM_WORLD_LOCAL_RANK")
@@ -123,7 +123,7 @@ def launched_environment(
         raise ConfigError(
             f"{starter} started {size} processes, but the description needs {len(who)}: {needed} (cluster.workers="
             f"{cluster.workers} cluster.servers={cluster.servers}). Type {starter} -n {len(who)}; or, if {starter} did "
-            f"not start this process, unset what is left of it: env -u {variable} ..."
+            f"not start this process, unset its leftover variable: env -u {variable} ..."
         )
     if not 0 <= rank < size:
         raise ConfigError(

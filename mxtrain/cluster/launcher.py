@@ -71,7 +71,7 @@ def started_here(spec: LaunchSpec, stack: ExitStack) -> Process:
 def relayed(
     channel: Channel, specs: Sequence[Optional[LaunchSpec]], ranked: bool, attempt: int, stack: ExitStack
 ) -> List[Process]:
-    """The processes of a channel, which the stack closes; None stands for a process elsewhere."""
+    """Returns the processes of a channel, which the stack closes; None for a process on another host."""
     stack.callback(channel.close)
     processes: List[Process] = []
     for of, spec in enumerate(specs):

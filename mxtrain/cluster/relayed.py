@@ -230,7 +230,7 @@ class Printer:
         self._waiting.put(output)
 
     def close(self) -> None:
-        """Waits for what is still to be printed, but not for ever."""
+        """Waits for pending output, with a timeout."""
         self._waiting.put(b"")
         self._thread.join(SHUTDOWN_TIMEOUT_S)
 

@@ -35,7 +35,7 @@ TASK_OF: Mapping[str, str] = {"class": "classification", "number": "regression"}
 
 
 class GivenSamples:
-    """Samples in memory, or those of a dataset with `__len__` and `__getitem__`, which are read when they are needed.
+    """Samples in memory, or of a dataset with `__len__` and `__getitem__`, which is read on demand.
 
     Args:
         inputs: array (N, ...), or a dataset.

@@ -66,7 +66,7 @@ def read_sealed(path: Path) -> Optional[bytes]:
 
 
 def own_folder(*kind: str) -> Path:
-    """The cache's folder, or one in it, made where it is missing. No other user can read it.
+    """Returns the folder of the cache, or one inside, and creates it if it is missing. No other user can read it.
 
     Raises:
         Untrusted: it is there, and is a link or another user's.

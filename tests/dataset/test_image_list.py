@@ -184,7 +184,7 @@ def test_missing_lists_are_named(tmp_path):
     write_list(tmp_path, train="abc")
     with pytest.raises(DataError, match="dataset.val_list=tran.lst: there is no file.*Did you mean 'train.lst'"):
         opened(tmp_path, val_list="tran.lst")
-    with pytest.raises(DataError, match="are the same file: what is trained on is not measured"):
+    with pytest.raises(DataError, match="are the same file: training samples must not be measured"):
         opened(tmp_path, val_list="train.lst")
     (tmp_path / "val.lst").write_text((tmp_path / "train.lst").read_text())
     with pytest.raises(DataError, match=r"pictures/a 1.jpg' belongs to train and to val \(3 images\)"):

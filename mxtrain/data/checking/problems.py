@@ -1,4 +1,4 @@
-"""Problems of data: their kinds, where each stands, and who takes them while a dataset is opened.
+"""Problems of data: their kinds, their source locations, and collectors of problems while a dataset is opened.
 
 A fact is a sentence that names the file, and the line or record in it: problems are read one by one, out of context.
 """
@@ -51,7 +51,7 @@ MASK_OUTSIDE = "mask_outside"
 SIZE_MISMATCH = "size_mismatch"
 """Kind of problem: an image's size differs from the one in its annotation."""
 NOTHING_TO_LEARN = "nothing_to_learn"
-"""A class whose annotations are all left out of training or of what is measured."""
+"""Kind of problem: all annotations of a class are left out of training or of evaluation."""
 EMPTY_BOX = "empty_box"
 INVERTED_BOX = "inverted_box"
 BOX_OUTSIDE = "box_outside"
@@ -113,7 +113,7 @@ class DataPlaces:
         Args:
             files: paths.
             number_N: the line of each sample from 1, or its record from 0.
-            file_N: which file each stands in; None = all in the first.
+            file_N: index of each sample's file; None = all are in the first.
             are_records: whether the numbers are records.
         """
         self._files, self._are_records = files, are_records
@@ -147,7 +147,7 @@ class Problem:
     Attributes:
         kind: one of `KINDS`, or of the dataset's own.
         place: source location, for messages.
-        fact: what is wrong, a sentence that names the place.
+        fact: the problem in one sentence, including the place.
         remedy: what to do, in a sentence; empty where the fact says it.
     """
 
@@ -187,9 +187,9 @@ class NothingLeft(DataError):
 
 
 class Findings:
-    """Takes what is found wrong while a dataset is opened to train: the first problem ends that.
+    """Receives the problems found while a dataset is opened for training: the first one raises.
 
-    `CollectedFindings` of `data check` overrides both methods, so that looking goes on without what is wrong.
+    `CollectedFindings` of `data check` overrides both methods to continue without the wrong samples.
     """
 
     def refuse(self, *problems: Problem, sentence: str = "") -> None:

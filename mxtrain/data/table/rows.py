@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RowChecks(SourceChecks):
-    """Checks of `Rows`: what is no number was found when the table was read, so rows are only compared."""
+    """Checks of `Rows`. Cells that are no numbers were found when the table was read, so rows are only compared."""
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
@@ -34,7 +34,7 @@ class Rows:
 
     Args:
         value_NF: features; NaN where missing.
-        target_N: what is to be predicted; None if unknown.
+        target_N: targets; None if unknown.
         places: source location of each, for messages.
         have_ids: whether each has an id of its own, so that rows of the same numbers are different ones.
     """

@@ -189,7 +189,7 @@ class ListedImages(Protocol):
 def refuse_shared_images(
     splits: Mapping[str, Optional[ListedImages]], remedy: str, findings: Findings = STRICT
 ) -> None:  # fmt: skip
-    """Raises: DataError: an image is both trained on and measured.
+    """Raises: DataError: an image belongs to the training split and to another one.
 
     Args:
         splits: by name.
@@ -205,9 +205,9 @@ def refuse_shared_images(
                 first, other = before
                 is_one = path == other
                 named = f"'{other}' belongs" if is_one else f"'{other}' and '{path}' are the same file, which belongs"
-                fact = f"{named} to {first} and to {split}: what is trained on is not measured."
+                fact = f"{named} to {first} and to {split}: training samples must not be measured."
                 shared.append(Problem(LISTED_TWICE, DataPlace(path), fact, remedy))
     if shared:
         more = f" ({len(shared):,} images)" if len(shared) > 1 else ""
-        fact, _, rest = shared[0].sentence.partition(": what is trained on")
-        findings.refuse(*shared, sentence=f"{fact}{more}: what is trained on{rest}")
+        fact, _, rest = shared[0].sentence.partition(": training samples")
+        findings.refuse(*shared, sentence=f"{fact}{more}: training samples{rest}")
