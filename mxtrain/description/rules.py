@@ -268,7 +268,8 @@ def actions_must_keep_the_guarantees(description: Description) -> None:
     if acting and description.kvstore.updates:
         raise ConfigError(
             f"{acting[0]} changes the run while it trains, and workers of kvstore=dist_async do not wait for each "
-            "other, so there is no step after which all of them and the servers know the change. Type kvstore=dist_sync."
+            "other, so there is no step after which all of them and the servers know the change. Type "
+            "kvstore=dist_sync."
         )
     if acting and description.kvstore.serves_tables:
         raise ConfigError(

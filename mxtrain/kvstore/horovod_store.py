@@ -42,7 +42,7 @@ LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write er
 """Matches what MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""
 POLL_S = 0.05
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Past any proxy that the environment names: what is asked lies in this run's own network."""
+"""Opener without the proxies of the environment: the server is in this run's own network."""
 WATCH_S = 0.5
 """Seconds between two checks of rank 0 whether a worker wants to join."""
 

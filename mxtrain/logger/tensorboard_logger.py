@@ -31,8 +31,8 @@ _FLUSH_TIMEOUT_S = 5.0
 class TensorBoardLogger(Callback):
     """Writes one event file per process into the run directory.
 
-    A resumed run starts a new file, which tells TensorBoard to hide whatever older files hold past the checkpoint, so
-    no point stands twice.
+    A resumed run starts a new file, which tells TensorBoard to hide points of older files after the checkpoint, so that
+    no point is shown twice.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class TensorBoardLogger(Callback):
     def on_end(self, result: Result) -> None:
         if not self._events:
             return
-        # Training and validation have their curves already; what is new is e.g. the accuracy on the test data.
+        # Training and validation have curves already; only other values are new, e.g. the accuracy on the test data.
         final = {tag: value for tag, value in result.metrics.items() if not tag.startswith(("train/", "val/"))}
         if result.best:
             split, _, name = str(result.best["metric"]).rpartition("/")
@@ -165,7 +165,8 @@ def sound_of(audio: Audio, tag: str) -> Summary:
 
 
 def metric_tags(run: RunInfo) -> List[str]:
-    """The scalars by which the jobs of a sweep compare: what is monitored, then the validation's, then the others."""
+    """Returns the scalars that compare the jobs of a sweep: the monitored one, then validation metrics, then the
+    rest."""
     split, _, name = run.monitor.partition("/")
     names = list(dict.fromkeys(["loss", *run.metric_names]))
     tags = [f"{one}/{metric}" for one in ("val", "test", "train") for metric in names]

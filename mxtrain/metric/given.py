@@ -19,7 +19,7 @@ ERRORS = ("mae", "mse", "rmse", "cross-entropy", "nll-loss", "perplexity", "loss
 
 
 class PredictionsAndTargets(Collected):
-    """All numbers of each prediction, then those of its target."""
+    """All values of each prediction, then all values of its target."""
 
     shapes: Tuple[Tuple[int, ...], ...] = ()
     """Of one prediction and one target, known with the first batch."""
