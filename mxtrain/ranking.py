@@ -25,7 +25,7 @@ def rank(value: float, loss: Optional[float], step: int, direction: str) -> Tupl
     """A key to sort by: the smaller, the better.
 
     Args:
-        value: of what is monitored; finite.
+        value: monitored value; finite.
         loss: of the same validation; None or not finite counts as worse than any.
         step: of the validation.
         direction: "max" or "min", of the value.

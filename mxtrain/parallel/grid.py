@@ -122,7 +122,7 @@ class Grid(Strategy):
     def forward_backward(self, batch: Batch) -> nd.NDArray:
         batch = self._state.enter(self._tables.enter(batch))
         parts, num_replicas = self.layout.divide(batch), self.layout.num_replicas
-        # Those that nothing will be written to are zeroed, those that are added to as well.
+        # Zero the gradients that no pass writes, and the ones that passes add to.
         # A function may leave some out.
         adds = self.layout.accumulates or self.loss_function is not None
         active = 0 if adds or not parts else len(parts[0])

@@ -8,7 +8,7 @@ from mxtrain.errors import ConfigError
 
 
 def place_among_gpus(num_gpus: int) -> HostPlace:
-    """This worker among those that see the same GPUs.
+    """Position of this worker among the workers that see the same GPUs.
 
     Args:
         num_gpus: that this process sees.
@@ -23,7 +23,7 @@ def share_of(place: HostPlace, num_gpus: int) -> int:
 
 
 def first_of(place: HostPlace, wanted: int, num_gpus: int, devices: str) -> int:
-    """The number of a worker's first GPU: it comes after those of the workers before it.
+    """Returns the index of a worker's first GPU: workers take consecutive GPUs.
 
     Args:
         place: of the worker.

@@ -115,7 +115,7 @@ def assign_owners(sizes: Mapping[str, int], num_replicas: int, with_first: Colle
     Args:
         sizes: structural name -> elements, of the trained parameters.
         num_replicas: of this worker.
-        with_first: those that the first replica updates in any case.
+        with_first: parameters that the first replica updates in any case.
     """
     load = [0] * num_replicas
     owners = {}
@@ -126,7 +126,8 @@ def assign_owners(sizes: Mapping[str, int], num_replicas: int, with_first: Colle
 
 
 def isolate(alone: Collection[int], cuts: Sequence[int], length: int) -> List[Tuple[int, int]]:
-    """The pieces of a row of operators in which some stand alone, as (first operator, stage) of each.
+    """Splits a sequence of operators, some of which are pieces of their own, into (first operator, stage) of each
+    piece.
 
     Args:
         alone: positions of the operators that are a piece of their own.

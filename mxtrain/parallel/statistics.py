@@ -24,7 +24,8 @@ def moving_statistics(
         parameters: by structural name.
         copies: of each parameter, by the same name.
     """
-    # Those of a frozen batch norm don't move. `freeze` marks them by lr_mult=0: no statistic has a gradient.
+    # Statistics of a frozen batch norm do not change. `freeze` marks them by lr_mult=0, since statistics have no
+    # gradient.
     return [
         copies[name] for name, parameter in parameters.items() if role_of(name) in STATISTICS and parameter.lr_mult != 0
     ]  # fmt: skip

@@ -42,7 +42,7 @@ class Parallel(Spec):
     Each worker has as many of its own: the first worker of a host the first ones, the second the next."""
     batch_norm: Literal["per_device", "replicas", "global"] = "per_device"
     """Samples over which batch normalization computes mean and variance: `per_device`: those processed together on a
-    device, as in MXNet; `replicas`: those of the microbatches with the same number on all replicas and workers;
+    device, as in MXNet; `replicas`: samples of the microbatches with the same number on all replicas and workers;
     `global`: the whole batch."""
 
     def axes(self, num_gpus: int = 0) -> Tuple[int, int]:
@@ -94,7 +94,7 @@ class Parallel(Spec):
         reason = unsupported_reason(gpus)
         if reason and (missing or is_published_build()):
             hidden = [str(gpu.index) for gpu in gpus if not gpu.is_too_new]
-            hide = f"hide what is too new (CUDA_VISIBLE_DEVICES={','.join(hidden)}), " if hidden else ""
+            hide = f"hide the GPUs that are too new (CUDA_VISIBLE_DEVICES={','.join(hidden)}), " if hidden else ""
             raise ConfigError(f"parallel.devices={self.devices}: {reason}. What helps: {hide}{REMEDY}.")
         if missing:
             seen = f"only {num_gpus} GPU{'s' * (num_gpus > 1)}" if num_gpus else "no GPU"
@@ -108,7 +108,7 @@ class Parallel(Spec):
         """The strategy over an initialised network.
 
         Args:
-            objective: what is computed.
+            objective: network, loss and metrics to compute.
             grad_accumulation: parts of a batch.
             workers: the store of a run of several workers; None for one alone.
 

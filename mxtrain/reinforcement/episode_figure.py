@@ -37,7 +37,7 @@ def encode_animation(frames: Sequence[np.ndarray], frames_per_s: float) -> bytes
 
 
 def draw_episode(frames: Sequence[np.ndarray], said: str, num_steps: int) -> Image.Image:
-    """Images of an episode, line after line, each with its step, below what is said of the episode.
+    """Draws frames of an episode in rows, each with its step, below a caption.
 
     Args:
         frames: images (H, W, 3), uint8, at equal distances from its beginning to its end.

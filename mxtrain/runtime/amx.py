@@ -64,7 +64,7 @@ def computes_bfloat16(flags: FrozenSet[str]) -> bool:
 
 
 def request_amx(cpuinfo: Path = CPUINFO) -> bool:
-    """Ask the kernel for the tile registers, for this process and those that it forks.
+    """Requests the tile registers from the kernel, for this process and its children.
 
     Returns:
         True where AMX can be used from now on; False where the processor lacks it or the kernel refuses.

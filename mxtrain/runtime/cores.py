@@ -18,7 +18,7 @@ def usable_cores(root: Path = ROOT) -> int:
         root: The folder that holds `proc` and `sys`.
 
     Returns:
-        Cores of the affinity mask, or the control group's quota rounded up where that is smaller.
+        Cores of the affinity mask, or the control group's quota rounded up, whichever is smaller.
     """
     affinity = len(os.sched_getaffinity(0))
     quota = cgroup_quota(root)

@@ -40,7 +40,7 @@ LIBRARIES = (
 
 
 def load() -> Tuple[Path, ...]:
-    """Loads what is installed of `LIBRARIES` where MXNet is one of `BUILDS`; call it before MXNet is imported.
+    """Loads the installed ones of `LIBRARIES` if MXNet is one of `BUILDS`; call it before MXNet is imported.
 
     The loader takes a library that is in the process already for one of the same name, wherever it came from: no path
     has to be set. What a wheel lacks is left to the loader, whose message then names it.

@@ -75,7 +75,7 @@ class GpuMemoryMeter:
 
     def _find(self, ordinal: int, environ: Mapping[str, str]) -> Any:
         """The driver's handle of what CUDA counts as `ordinal`: the driver counts by the bus and sees all GPUs, CUDA by
-        speed (CUDA_DEVICE_ORDER), and only those of CUDA_VISIBLE_DEVICES."""
+        speed (CUDA_DEVICE_ORDER), restricted to CUDA_VISIBLE_DEVICES."""
         bus_id = bus_id_of(ordinal)
         if bus_id is not None:
             return self._library.nvmlDeviceGetHandleByPciBusId(bus_id)

@@ -1,4 +1,4 @@
-"""Base of datasets of recordings with transcripts: their texts, their alphabet, their features, and what is refused.
+"""Base of datasets of recordings with transcripts: texts, alphabet, features and checks.
 
 Legend: N utterances.
 """
@@ -212,7 +212,7 @@ class AudioDataset(TranscribedDataset):
     def _has_right_text(self, one: Utterance, alphabet: Alphabet, findings: Findings) -> bool:
         if not one.text:
             fact = f"{one.place} has an empty transcript."
-            findings.refuse(Problem(EMPTY_TEXT, one.place, fact, "Write what is said, or remove it."))
+            findings.refuse(Problem(EMPTY_TEXT, one.place, fact, "Write the spoken words, or remove it."))
             return False
         unknown = alphabet.unknown(one.text)
         if unknown:

@@ -1,7 +1,7 @@
 """Lines of real handwritten digits, written one after the other, as frames: each column of a line is one.
 
-What a line says and how wide each digit is are functions of the line's number. In training, which digit of a class it
-shows, how it stands and its noise are drawn anew in each epoch.
+What a line says and how wide each digit is are functions of the line's number. In training, the digit images of a
+class, their positions and the noise are drawn anew in each epoch.
 
 Legend: N lines, D digits of a line, T columns, H height, G = 8 height and width of a digit as it was scanned.
 """

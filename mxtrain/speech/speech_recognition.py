@@ -44,7 +44,7 @@ TRAIN = "train"
 class SpeechRecognition(Task):
     """Scores (B, T, K) against characters (B, L), -1 behind the last, and how many scores of each sample count, (B,).
 
-    Predictions are (B, T): the number of a character where it is found, -1 elsewhere.
+    Predictions are (B, T): the index of a character at the frame where it is recognised, -1 elsewhere.
     """
 
     name: ClassVar[str] = "speech_recognition"
@@ -219,7 +219,7 @@ class BeamDecode:
 
 
 def text_of(signature: Signature, prediction: np.ndarray) -> str:
-    """The text of a row of numbers, in which -1 stands for nothing."""
+    """Returns the text of a row of character indices; -1 is skipped."""
     return "".join(signature.class_names[int(number)] for number in prediction if number >= 0)
 
 

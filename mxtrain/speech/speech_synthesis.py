@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class SpeechSynthesis(Task):
-    """Frames (B, T, F) against those of the recording, normalised as `Signature.mean` and `std` say. Predictions are
+    """Frames (B, T, F) against the recording's frames, normalised by `Signature.mean` and `std`. Predictions are
     the frames of each sample, (T, F), as logarithms of power."""
 
     name: ClassVar[str] = "speech_synthesis"

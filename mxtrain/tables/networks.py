@@ -87,7 +87,7 @@ def pairwise(F: OperatorModule, vector_BCU: Array) -> Array:
 
 
 def dense_layers(hidden: Sequence[int], activation: str, dropout: float) -> gluon.HybridBlock:
-    """Dense layers on what is flattened, each with activation and dropout."""
+    """Dense layers on flattened inputs, each with activation and dropout."""
     layers = nn.HybridSequential(prefix="")
     layers.add(nn.Flatten())
     for units in hidden:

@@ -1,4 +1,4 @@
-"""Report of `eval` for probabilities: metrics beside those of baselines, and calibration.
+"""Report of `eval` for probabilities: metrics of the network and of baselines, and calibration.
 
 Legend: N samples, F fields, M numbers, D bins.
 """
@@ -127,7 +127,7 @@ def draw_calibration(curve: CalibrationCurve, title: str) -> Image.Image:
     canvas = FigureCanvasAgg(figure)
     top, bottom = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1]})
     largest = max(float(curve.probability_D.max(initial=0)), float(curve.share_D.max(initial=0)), 1e-3)
-    most = 1.0 if largest > 0.5 else 1.1 * largest  # rare ones would all stand in a corner
+    most = 1.0 if largest > 0.5 else 1.1 * largest  # probabilities of rare events would all lie in a corner
     top.plot([0, most], [0, most], color="lightgrey", linewidth=1)
     top.plot(curve.probability_D, curve.share_D, marker="o", markersize=4)
     top.set(ylabel="share that is positive", title=title, xlim=(0, most), ylim=(0, most))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Task(Spec):
     """Joins a dataset to a network. A new task is a subclass and one YAML in conf/task/.
 
-    Names in `tasks` of datasets, models, losses and metrics are those of the options in conf/task/.
+    Names in `tasks` of datasets, models, losses and metrics are names of options in conf/task/.
     """
 
     name: ClassVar[str] = ""
@@ -78,7 +78,7 @@ class Task(Spec):
     Without requirements, as for most tasks, any part of a batch can be computed anywhere."""
 
     def needs_of(self, description: Description) -> Sequence[str]:
-        """Returns the requirements of a run: those of the task and of the chosen network."""
+        """Returns the requirements of a run: of the task and of the chosen network."""
         carries = description.model.state_shapes and CARRIED_ROWS not in self.needs
         return [*self.needs, *([CARRIED_ROWS] if carries else [])]
 
@@ -110,7 +110,7 @@ class Task(Spec):
         """Counts the classes or items that a metric of the highest scores ranks."""
         return self.num_classes(signature)
 
-    # What is computed.
+    # Computation.
 
     def num_classes(self, signature: Signature) -> int:
         """The width of the network's first output."""
@@ -126,9 +126,8 @@ class Task(Spec):
         return [(self.num_classes(signature),)]
 
     def training_shapes(self, description: Description, signature: Signature) -> Shapes:
-        """Shapes of what enters the network in training: those of `Signature.shape`, or others after them, which
-        `build_collate` then adds to the inputs of batches that are trained on. Such a network computes another form
-        where it gets them."""
+        """Shapes of the inputs of the network in training: those of `Signature.shape`, optionally followed by more,
+        which `build_collate` adds to training batches. A network computes its training form if it gets them."""
         return signature.shape
 
     def build_network(self, description: Description, signature: Signature) -> gluon.Block:
@@ -185,7 +184,7 @@ class Task(Spec):
         self, loss: gluon.Block, description: Description, shapes: Sequence[Tuple[int, ...]],
         target_shape: Optional[Tuple[int, ...]] = None,
     ) -> LossBlock:  # fmt: skip
-        """The block after a trial of it, where it is of a user's own loss; the trial tells whether it gives weights.
+        """Returns the block, after a trial if it is a user's own loss; the trial shows whether it returns weights.
 
         Args:
             loss: made of `description.loss`.
@@ -248,7 +247,7 @@ class Task(Spec):
         """
         return {}
 
-    # What is shown and written.
+    # Reports and output files.
 
     def in_training(self) -> Task:
         """The task as validations of a run, and its test at the end, have it: for tasks whose predictions would take
@@ -305,7 +304,7 @@ class Task(Spec):
     def rows(
         self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
-        """Yields what `predict` writes: (number, row), where the number is the index of the row's place in those of
+        """Yields the rows that `predict` writes as (index, row), with the index of the source location returned by
         `open_inputs`. Tasks override it if a row covers several samples, or contains data of the source.
 
         Args:
@@ -374,7 +373,7 @@ class Task(Spec):
             signature: of the network.
             source: of these samples, in order.
             predictions: what `decode` returned, one for each sample.
-            targets: (B, ...) each; -1 behind those of shorter samples.
+            targets: (B, ...) each; shorter samples are padded with -1.
         """
         return []
 

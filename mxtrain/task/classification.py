@@ -117,7 +117,7 @@ class Classification(Task):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """The score of the likeliest class, before the softmax: a probability hardly changes where it is near 1."""
+        """Returns the score of the likeliest class before the softmax: a probability near 1 hardly has a gradient."""
         import numpy as np
 
         from mxtrain.engine.backend import nd

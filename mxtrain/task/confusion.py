@@ -25,7 +25,7 @@ def confusion_artifacts(
 
     Args:
         label_N: true classes.
-        predicted_N: those that the network names.
+        predicted_N: predicted classes.
         class_names: of the K classes.
         title: of the image.
     """

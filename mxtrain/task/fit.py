@@ -89,7 +89,7 @@ def _model_for(task: Task, hints: Mapping[str, str]) -> str:
 
 
 def require_same_names(signature: Signature, splits: Splits) -> None:
-    """Refuses data whose names are not those of what was learned.
+    """Rejects data whose class names differ from the learned ones.
 
     Raises:
         DataError: they differ.

@@ -42,8 +42,8 @@ def heat_table(found: Sequence[Attribution]) -> Table:
 
 
 def draw_heat(image_BHWC: np.ndarray, found: Sequence[Attribution], title: str) -> Image.Image:
-    """A grid of samples: the image, and beside it what spoke for the prediction; below, what is right and what was
-    predicted, in red if it is wrong.
+    """Draws a grid of samples: the image, beside it the evidence for the prediction, and below the truth and the
+    prediction, which is red if wrong.
 
     Args:
         image_BHWC: uint8.
@@ -78,12 +78,12 @@ def draw_heat(image_BHWC: np.ndarray, found: Sequence[Attribution], title: str) 
 
 
 def _legend(has_against: bool, has_region: bool) -> str:
-    colours = "orange spoke for what was predicted" + (", blue against it" if has_against else "")
-    return f"{colours}; each image has its own scale" + ("; outlined: what is explained" if has_region else "")
+    colours = "orange supports the prediction" + (", blue opposes it" if has_against else "")
+    return f"{colours}; each image has its own scale" + ("; outlined: the explained region" if has_region else "")
 
 
 def _pair(image_HWC: np.ndarray, one: Attribution) -> Image.Image:
-    """The image, and what is hot in it."""
+    """An image with its heat map."""
     heat_hw, region_HW = one.heat_hw, one.region_HW
     if one.extent is not None:
         height, width = one.extent

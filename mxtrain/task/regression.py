@@ -92,7 +92,8 @@ class Regression(Task):
 
 
 class ScatterReport(Report):
-    """Errors beside those of the mean of the training targets, and targets and predictions as a table and an image.
+    """Errors of the network and of the mean of the training targets, and targets and predictions as a table and a
+    figure.
 
     Args:
         decode: makes predictions of the network's outputs.

@@ -67,7 +67,7 @@ def _read_all(folder: Path) -> List[Tuple[str, List[List[str]], List[List[str]]]
 
 def tagged_lines(source: str) -> List[Line]:
     """The logical lines of a program as words and their tags (BIO): FUNC and CLASS where one is defined, PARAM of
-    parameters and of arguments by name, CALL of what is called, ATTR, MODULE (with its dots), VAR."""
+    parameters and of arguments by name, CALL of callees, ATTR, MODULE (with its dots), VAR."""
     type_at = _types(ast.parse(source))
     return [_tagged(line, type_at) for line in _logical_lines(source) if SHORTEST <= len(line) <= LONGEST]
 

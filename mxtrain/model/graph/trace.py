@@ -137,7 +137,7 @@ def recorded_calls(network: gluon.Block) -> Iterator[CallRecorder]:
 
 @contextlib.contextmanager
 def fresh_variables(network: gluon.Block) -> Iterator[None]:
-    """Hides the cached symbols of parameters during a trace, and restores them: the symbols of our trace carry marks."""
+    """Hides the cached symbols of parameters during a trace and restores them: symbols of our trace carry marks."""
     parameters = list(network.collect_params().values())
     kept = [parameter._var for parameter in parameters]
     for parameter in parameters:

@@ -23,8 +23,8 @@ _VERSION = 1
 
 
 def documents() -> Dict[str, List[str]]:
-    """By source file: its docstrings in order; and each topic of `help()`. A text that stands in several files is only
-    where it comes first, so that no two files share one."""
+    """Returns source file -> docstrings in order, and each topic of `help()`. A text of several files is kept in the
+    first one only."""
     name = f"documentation-{_fingerprint()}.json"
     kept = read_cached("texts", name)
     if kept is not None:

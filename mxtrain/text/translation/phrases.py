@@ -21,7 +21,7 @@ from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.text.draws import TextDraw
 
 LANGUAGES = ("en", "de", "fr", "it", "nl", "sv", "da", "nb", "fi")
-"""Those that both libraries have, and in which of a number in words before a noun only a one is bent."""
+"""Languages of both libraries in which only the number one is inflected before a noun."""
 WORDS = {"nb": "no"}
 """num2words' codes where they differ."""
 UNITS = (

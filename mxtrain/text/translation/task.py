@@ -58,8 +58,8 @@ def translating_model(description: Description) -> TranslatingModel:
 
 class Translation(BeamSearchTask):
     """-log p of the tokens (B, T) of the target and the mean of -log p over the vocabulary (B, T), against these
-    tokens, -1 where none counts, and the bytes of text that they stand for, (B,). Predictions are what a beam search
-    finds, see `BeamSearching`."""
+    tokens, -1 = padding, and the bytes of text that they encode, (B,). Predictions are results of a beam search, see
+    `BeamSearching`."""
 
     name: ClassVar[str] = "translation"
     formats: ClassVar[Tuple[str, ...]] = ("text",)
