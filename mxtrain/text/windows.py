@@ -106,7 +106,7 @@ class EncodedWindows:
     Attributes:
         length_N: tokens of each sample, special ones included.
         label_N: unused: -1 each.
-        windows: source, begin and end of each window.
+        windows: `Window` of each sample.
         span_N2: first and last token of each answer.
 
     Raises:

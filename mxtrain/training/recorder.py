@@ -42,7 +42,7 @@ Point = Tuple[int, Dict[str, float]]
 class Recorder:
     """Rows of metrics.jsonl for training steps, and points of the curves that are drawn of them.
 
-    A point is due after every `log_interval` steps, or after every epoch where that is shorter, and at the end of the
+    A point is due after every `log_interval` steps, or after every epoch if that is shorter, and at the end of the
     run: of the steps since the last point. At the end of an epoch that has more than one there are values of the whole
     epoch as well, with tags of their own: beside means over fewer steps they would look like a loss that jumps. So
     points follow from the steps alone, not from when somebody looked or where a run was interrupted.

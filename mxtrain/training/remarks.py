@@ -82,7 +82,7 @@ def log_remarks(
 
 
 def say_estimate(description: Description, estimate: Optional[Estimate]) -> None:
-    """Says about how much memory and time training takes, where that is much."""
+    """Logs the estimated memory and time of training, if they are large."""
     if estimate is None or not estimate.sentence:
         return
     if estimate.exceeds_memory:

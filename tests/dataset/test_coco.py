@@ -216,7 +216,7 @@ def test_an_image_belongs_to_one_split_and_comes_once(root, check):
     with pytest.raises(DataError, match="are the same file, which belongs to train and to val"):
         opened(root)
     change(train_file(root), lambda parts: parts["images"].append({**parts["images"][0], "id": 1}))
-    with pytest.raises(DataError, match="is there twice, with boxes of its own each time"):
+    with pytest.raises(DataError, match="is there twice, with different boxes each time"):
         opened(root, val_annotations=None)
     assert {kind for kind, *_ in check(Coco(root=str(root), val_annotations=None, val_fraction=0.4))} == {
         "duplicate_across_splits", "listed_twice",

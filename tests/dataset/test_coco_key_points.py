@@ -130,7 +130,7 @@ def found_row(name: str, score: float, box: List[int]) -> str:
 @pytest.mark.parametrize(
     "line, said",
     [
-        ('{"file": "a.jpg"}', "line 1: this is no row of what"),
+        ('{"file": "a.jpg"}', "line 1: this is no output row of"),
         ("[1]", "line 1: this is no row"), ("{", "line 1: this is no row"), ("[" * 9000, "line 1: this is no row"),
         (found_row("person", 1, [5, 5, 5, 9]), "line 1: this is no row"),
         (found_row("person", 2, [5, 5, 8, 9]), "line 1: this is no row"),

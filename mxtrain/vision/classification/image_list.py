@@ -39,9 +39,10 @@ class ImageList(BoxedFiles):
 
     root: PathText = "data/image_list"
     train_list: str = "auto"
-    """The file in `root` of the training data, .lst or .rec; auto = train.rec or train.lst."""
+    """File of the training images in `root`, .lst or .rec; auto = train.rec or train.lst."""
     val_list: Optional[str] = "auto"
-    """That of validation; auto = val.rec or val.lst where it is there; None = `val_fraction` of the training images.
+    """File of the validation images; auto = val.rec or val.lst if it exists; None = `val_fraction` of the training
+    images.
     """
     test_list: Optional[str] = "auto"
     """That of a test split; auto likewise, None = there is none."""

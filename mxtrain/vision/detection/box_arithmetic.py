@@ -108,8 +108,7 @@ def take_rows(F: OperatorModule, array_BNC: Array, place_BK: Array) -> Array:
 
 
 def near(F: OperatorModule, edge: Array) -> Array:
-    """Edges of boxes without those of a diverged network, which are 0: ROIAlign reads memory that is none at a place
-    that is not a number."""
+    """Replaces NaN edges of a diverged network by 0: ROIAlign reads out of bounds at positions that are NaN."""
     # A comparison with NaN is false.
     return F.where(F.abs(edge) < _FARTHEST, edge, F.zeros_like(edge))
 

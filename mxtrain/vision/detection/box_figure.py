@@ -51,7 +51,7 @@ class BoxedSample:
 
 
 def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.ndarray]) -> List[BoxedSample]:
-    """Samples of a source as a person sees them, with what is found in each.
+    """Returns samples of a source for display, with the detections in each.
 
     Args:
         source: perhaps a part of another.
@@ -77,7 +77,7 @@ def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.
 def draw_boxes(
     sample: BoxedSample, class_names: Sequence[str], scale: Optional[float] = None, font_size: int = _FONT_SIZE
 ) -> Image.Image:  # fmt: skip
-    """The image with what is found in it.
+    """Returns the image with its detections.
 
     Args:
         sample: of which the true boxes are not drawn.
@@ -96,7 +96,7 @@ def draw_boxes(
 
 
 def draw_gallery(samples: Sequence[BoxedSample], class_names: Sequence[str]) -> Image.Image:
-    """The first samples in a grid that is wider than tall: what is there, and beside it what is found.
+    """Draws the first samples in a grid that is wider than tall: true boxes, and beside them the detections.
 
     Returns:
         An RGB image.

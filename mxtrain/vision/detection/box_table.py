@@ -37,7 +37,7 @@ class BoxTable:
         cls, image_R: np.ndarray, row_RD: np.ndarray, num_images: int, size_P2: Optional[np.ndarray] = None,
         is_normalized: bool = False,
     ) -> BoxTable:  # fmt: skip
-        """The table of boxes in any order; those of an image keep theirs.
+        """Groups boxes by image; boxes of an image keep their order.
 
         Args:
             image_R: the image of each, from 0.

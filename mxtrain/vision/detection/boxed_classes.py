@@ -28,7 +28,7 @@ ClassNames = Annotated[Names, pydantic.AfterValidator(_distinct)]
 
 
 def first_twice(names: Sequence[str]) -> Optional[str]:
-    """The first name that came before; None if each is another."""
+    """Returns the first duplicate name; None if all differ."""
     seen = set()
     return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
 

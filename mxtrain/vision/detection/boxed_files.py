@@ -231,5 +231,5 @@ def refuse_twice(split: Optional[BoxedSplit], findings: Findings) -> None:
             assert split is not None
             place, other = split.encoded.place(index), split.encoded.place(before)
             same = f"{place} is there twice" if str(place) == str(other) else f"{place} and {other} are the same file"
-            fact = f"{same}, with boxes of its own each time: half of what is to be found would count as a mistake."
+            fact = f"{same}, with different boxes each time: half of the objects would count as mistakes."
             findings.refuse(Problem(LISTED_TWICE, place, fact, "Put all boxes of an image together."))

@@ -155,7 +155,7 @@ class BoxedImages(EncodedImageSource):
         wrong = fault_text(BOX_OUTSIDE, row_D[:4], np.array(size, float))
         said = self.said_size(index)
         is_turned = size[0] != size[1] and tuple(said) == tuple(size[::-1])
-        turned = " The camera lay on its side: boxes are those of the image as it is seen." if is_turned else ""
+        turned = " EXIF rotates the image: boxes must be in pixels of the rotated image." if is_turned else ""
         what = self.class_name(row_D[Column.CLASS])
         return f"{self.name(index)}: the box {edges} (left, top, right, bottom) of {what} {wrong}.{turned}"
 
@@ -172,12 +172,12 @@ class BoxedImages(EncodedImageSource):
     def objects(
         self, index: int, size: Tuple[int, int], view: View, moved_MD: np.ndarray, *, is_whole: bool
     ) -> np.ndarray:  # fmt: skip
-        """The rows of a batch for what is seen of an image. Here they are its boxes; subclasses have more to say.
+        """Returns the rows of a batch for the visible part of an image. Here they are its boxes; subclasses add more.
 
         Args:
             index: of the image.
             size: its (width, height).
-            view: what is seen of it.
+            view: visible part of the image.
             moved_MD: the boxes there.
             is_whole: whether all of the image is seen, and nothing may be left out.
         """

@@ -55,7 +55,7 @@ class Coco(PublicDataset, BoxedFiles):
 
     root: PathText = "data/coco"
     train_annotations: str = "annotations/instances_train2017.json"
-    """The file of the training data, in `root`."""
+    """Annotation file of the training images, in `root`."""
     train_images: str = "train2017"
     """The folder in `root` that its file names begin in."""
     val_annotations: Optional[str] = "annotations/instances_val2017.json"

@@ -31,7 +31,7 @@ from mxtrain.vision.images.json_elements import Element, JsonFile
 
 _PARTS = ("images", "annotations", "categories")
 _FIRST_OF_TEXTS = 1 << 62
-"""The first number that stands for an image id which is a text. Ids that are numbers are smaller."""
+"""First number that represents an image id that is a text. Numeric ids are smaller."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class CocoContents:
         path: of the file.
         image_id_P: of each image.
         names: file names of the images, P.
-        size_P2: width and height, NaN where they are not said.
+        size_P2: width and height, NaN if unknown.
         record_P: the place of each image among all.
         categories: names by id, in the order of ids.
         points: what the file says of the key points of each category that has some, by id: their names, and the pairs
@@ -107,7 +107,7 @@ def read_coco(path: Path, findings: Findings) -> CocoContents:
 
 
 def read_image_ids(path: Path) -> Iterator[Tuple[Union[int, str], str]]:
-    """The id and the name of each image that a file names; what is not one of these is passed over.
+    """Yields the id and the name of each image in a file; other content is skipped.
 
     Raises:
         DataError: it cannot be read, or is no JSON.
@@ -128,7 +128,7 @@ def _side(value: object) -> float:
 
 
 def _require_small(image_id: object) -> None:
-    """Raises: OverflowError: the id of an image is in the range of the numbers that stand for texts."""
+    """Raises: OverflowError: the id of an image is in the range of numbers that represent texts."""
     if isinstance(image_id, int) and not -_FIRST_OF_TEXTS < image_id < _FIRST_OF_TEXTS:
         raise OverflowError
 
@@ -251,11 +251,11 @@ class _CocoReader:
         """The number of an annotation's image. That of a text is negative until all images are known."""
         if not isinstance(given, str):
             _require_small(given)
-            return given  # type: ignore[return-value]  # the array refuses what is no whole number
+            return given  # type: ignore[return-value]  # the array rejects values that are no integers
         return -1 - _FIRST_OF_TEXTS - self._text_ids.setdefault(given, len(self._text_ids))
 
     def _known_images(self, image_id_R: np.ndarray) -> np.ndarray:
-        """Numbers of images, those of texts looked up; of an image that there is none of, a number that none has."""
+        """Returns the numbers of images, with text ids looked up; an unknown image gets a number that no image has."""
         if not self._text_ids:
             return image_id_R
         known = np.array([self._numbers_of.get(text, -1) for text in self._text_ids], np.int64)

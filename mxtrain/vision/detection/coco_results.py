@@ -21,7 +21,7 @@ def coco_id(place: str) -> Union[int, str]:
 
 
 def coco_ids(places: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int, str]]:
-    """Returns the image ids for COCO results, by file: those of the dataset's annotations, otherwise from `coco_id`.
+    """Returns the image ids for COCO results, by file: from the dataset's annotations, otherwise from `coco_id`.
     Warns if annotations contain only some of the files.
 
     Raises:

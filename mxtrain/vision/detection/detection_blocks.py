@@ -1,9 +1,9 @@
 """Losses of networks that find objects in images, as Gluon blocks. Imports MXNet.
 
-Each returns the sum over a sample, (B,), and, where it is divided by objects and not by samples, how many it is a loss
-of, (B,). `least_weight` is what the objects in a global batch count at least: images without any are learned from,
-too. Where images are mixed, the last of what they take is how much each object counts: what is said of it is
-multiplied by that, and so is its part of what is divided by.
+Each returns the sum over a sample, (B,), and, if the loss is normalised by objects instead of samples, the number of
+objects, (B,). `least_weight` is the least normaliser of a global batch, so that images without objects are learned
+from, too. With mixed images, the last input is the weight of each object, which multiplies its loss and its part of the
+normaliser.
 
 Legend: B batch, M boxes of an image, K classes, N boxes that a network gives, h, w cells of a map.
 """

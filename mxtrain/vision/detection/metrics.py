@@ -91,7 +91,7 @@ class CollectedBoxes(Collected):
 
 
 def true_boxes(true_MD: np.ndarray, meta: np.ndarray) -> np.ndarray:
-    """The boxes of a sample in pixels of its image, (G, D), as `boxes.Column` says; what is behind them is left out.
+    """The boxes of a sample in pixels of its image, (G, D), with the columns of `boxes.Column`, without padding.
 
     Args:
         true_MD: in pixels of what enters the network.

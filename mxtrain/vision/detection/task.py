@@ -59,7 +59,7 @@ class Detection(Task):
     metric_option: ClassVar[str] = "voc_ap"
 
     score_threshold: Fraction = 0.3
-    """The lowest score of what is shown and predicted; metrics take all."""
+    """Least score of detections in figures and predictions; metrics use all detections."""
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -211,8 +211,7 @@ class Detection(Task):
         return {"count": len(row["found"]), "class": first["class"], "score": first["score"], **edges}
 
     def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """Image ids in COCO's results: those of the dataset's own files, else the number that a file is called, or
-        its name."""
+        """Image ids in COCO results: from the dataset's annotations, else the number in the file name, or the name."""
         return coco_ids(places, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
@@ -236,7 +235,7 @@ class Detection(Task):
         return {"bbox": [left, top, round(right - left, 2), round(bottom - top, 2)]}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """The image with what is found in it."""
+        """Returns the image with its detections."""
         from mxtrain.vision.detection.box_figure import boxed_samples, draw_boxes
 
         (sample,) = boxed_samples(source, [index], [self.shown(prediction)])

@@ -66,7 +66,7 @@ class Voc(PublicDataset, BoxedFiles):
     Or images with their annotations beside them (`a.jpg`, `a.xml`), as Roboflow and LabelImg write them: in `train/`,
     `valid/` and `test/`, or in the root alone. Images without an annotation are left out; settings of lists are unused.
 
-    Coordinates count from 1 in the files, and the last pixel is part of a box: xmin - 1 up to xmax is what is learned.
+    Coordinates in the files count from 1, and the last pixel is part of a box: the network learns xmin - 1 to xmax.
     """
 
     option: ClassVar[str] = "dataset=voc"
@@ -81,12 +81,12 @@ class Voc(PublicDataset, BoxedFiles):
 
     root: PathText = "data/voc"
     train_split: SplitNames = "train"
-    """Names of files in ImageSets/Main of the training data, e.g. trainval; of several years
-    [2007/trainval,2012/trainval]; None = all images that have an annotation."""
+    """Lists in ImageSets/Main of training images, e.g. trainval, or [2007/trainval,2012/trainval] for several years;
+    None = all images with an annotation."""
     val_split: SplitNames = "val"
-    """Those of validation; None = `val_fraction` of the training images."""
+    """Lists of validation images; None = `val_fraction` of the training images."""
     test_split: SplitNames = None
-    """Those of a test split whose annotations are there; None = there is none."""
+    """Lists of a test split with annotations; None = no test split."""
     classes: ClassNames = []
     """Names in the order of their numbers; empty = the lines of `root/classes.txt`, or VOC's twenty."""
     other_classes: Literal["refuse", "leave_out"] = "refuse"
@@ -192,7 +192,7 @@ class _SplitReader:
         """The images of a split with their boxes; None if nothing is left of it.
 
         Raises:
-            DataError: it names what is not there.
+            DataError: an image or annotation is missing.
         """
         wanted = [given] if given is None or isinstance(given, str) else given
         found: Dict[str, Tuple[Path, FileId, Path]] = {}
@@ -346,7 +346,7 @@ class _VocBoxes:
         return np.array([self._counts.get(index, 0) for index in range(num_images)], np.int64)
 
     def table(self, num_images: int) -> Tuple[BoxTable, np.ndarray]:
-        """All boxes, those that are wrong refused; and the number of each in its annotation, (R,)."""
+        """Returns all valid boxes, and the index of each in its annotation, (R,)."""
         names = self._unknown_names
         if names and not self._rows and len(names) <= MOST_TYPED:  # not one object is of a class that was expected
             remedy = f"Type {typed_list('dataset.classes', sorted(names))}, which are all names in the annotations."

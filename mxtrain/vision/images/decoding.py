@@ -58,15 +58,15 @@ def choose_statistics(
     mean: Union[str, Sequence[float]], std: Union[str, Sequence[float]], decoding: Decoding,
     read_first: Callable[[], bytes], images: Iterable[np.ndarray],
 ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
-    """Mean and standard deviation that a description gives. Where it says auto: ImageNet's; but those of grey in a
-    window, which resembles no photograph, are measured.
+    """Returns the configured mean and standard deviation. auto means ImageNet's; statistics of grey images in a window,
+    which resemble no photograph, are measured.
 
     Args:
         mean: of the description.
         std: likewise.
         decoding: how files are read.
         read_first: gives the content of a training file.
-        images: some training images, (C, H, W), white is 255; decoded only where they are measured.
+        images: some training images, (C, H, W), white is 255; decoded only if they are measured.
 
     Raises:
         DataError: one of them cannot be read.

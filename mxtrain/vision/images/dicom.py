@@ -260,7 +260,7 @@ def _is_at_pixels(tag: int, vr: Optional[str], length: int) -> bool:
 
 
 def _quieten() -> None:
-    """Warnings of pydicom may repeat what a file says, and would stand in the terminal and in the run's log."""
+    """Silences pydicom: its warnings may repeat private content of a file in the terminal and in the run's log."""
     pattern = r"pydicom\b"
     if not any(entry[0] == "ignore" and getattr(entry[3], "pattern", "") == pattern for entry in warnings.filters):
         warnings.filterwarnings("ignore", module=pattern)

@@ -69,8 +69,8 @@ class ImageFiles:
 def find_images(
     folder: Union[str, Path], excluded: Collection[FileId] = (), findings: Findings = STRICT
 ) -> List[Tuple[Path, FileId]]:  # fmt: skip
-    """Image files in a folder and below, sorted by path: those that have an image's ending, and DICOM files that have
-    none, as archives name them.
+    """Returns the image files in a folder and below, sorted by path: files with an image extension, and DICOM files
+    without an extension, as archives name them.
 
     Args:
         folder: where to look, as `walk` does.
@@ -191,8 +191,8 @@ class Readable:
         """Wrap.
 
         Args:
-            source: Of the files; its `blank()` stands for one that cannot be read.
-            unreadable: Gets what is wrong with an image, by index, when it is fetched.
+            source: source of the files; its `blank()` replaces an unreadable image.
+            unreadable: collects errors of images by index when they are fetched.
         """
         self.source = source
         self.shape = source.shape

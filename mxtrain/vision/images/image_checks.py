@@ -63,7 +63,7 @@ class ImageChecks(SourceChecks):
 
 
 class AnnotatedImageChecks(SourceChecks):
-    """Base of checks of images with something else."""
+    """Base of checks of images with annotations."""
 
     _source: Union[MaskedImages, BoxedImages]
 
@@ -72,7 +72,7 @@ class AnnotatedImageChecks(SourceChecks):
         return self._source.place(index)
 
     def _check_image(self, index: int, problems: List[Problem]) -> Tuple[bytes, Optional[Tuple[int, int]]]:
-        """The digest of an image that can be read, and its (width, height), if known."""
+        """Returns the digest of an image, empty if it is unreadable, and its (width, height), if known."""
         place, digest, size = self.place(index), b"", None
         try:
             content = self._source.read(index)
@@ -87,7 +87,7 @@ class AnnotatedImageChecks(SourceChecks):
 
 
 class BoxedChecks(AnnotatedImageChecks):
-    """Checks of images and the boxes in them, of which what a file says by itself was checked when it was opened."""
+    """Checks of images and their boxes. Errors of the annotation file alone were found when it was opened."""
 
     _source: BoxedImages
 

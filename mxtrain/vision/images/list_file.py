@@ -75,7 +75,7 @@ class ListedBoxes:
         ids: of their files; empty for records.
         image_R: the image of each box.
         object_R6: class, left, top, right, bottom, flags.
-        place_R: where each stands.
+        place_R: source location of each.
     """
 
     path: Path
@@ -146,7 +146,7 @@ class _ListCollector:
             f"{place}: the sixth number of an object is {number:g} ({len(self._odd):,} such objects), and only 1 = "
             "difficult and 0 are known: these are not taken for difficult."
         )
-        problem = Problem(LABEL_RANGE, place, fact, "Write 0 or 1 where it is meant to say that.")
+        problem = Problem(LABEL_RANGE, place, fact, "Write 0 or 1 if it is this flag.")
         findings.remark(problem)
         if not findings.keeps_going:
             log.warning("%s", problem.sentence)
@@ -174,7 +174,7 @@ class _ListCollector:
 
 
 def _what_is_wrong(label_N: np.ndarray) -> str:
-    """Why a label is none of boxes, as the end of a sentence; empty if it is."""
+    """Returns the reason why a label holds no boxes, as the end of a sentence; empty if it does."""
     if len(label_N) < _LEAST_HEADER:
         return f"its label has {len(label_N)} number, as of a single class, and no boxes"
     header, width = label_N[:2]

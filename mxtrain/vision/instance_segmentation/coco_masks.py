@@ -50,7 +50,7 @@ class BadMask(ValueError):
 
 
 class Runs:
-    """A mask as lengths of runs, column by column, the first of which is of what is not the object."""
+    """A mask as lengths of runs, column by column, beginning with background."""
 
     def __init__(self, lengths: np.ndarray, size: Tuple[int, int]) -> None:
         """Args: lengths: whose sum is that of all pixels. size: (height, width)."""
@@ -78,7 +78,7 @@ class Runs:
 
 
 def read_mask(given: Any, size: Optional[Tuple[int, int]]) -> Tuple[Union[Runs, Polygons], List[BadMask]]:
-    """The mask of an annotation, and what is wrong with it but can be done without.
+    """Returns the mask of an annotation, and tolerable problems of it.
 
     Args:
         given: its `segmentation`.
@@ -144,7 +144,7 @@ def _read_runs(given: Any, size: Optional[Tuple[int, int]]) -> Runs:
         lengths = np.array([np.nan])
     is_whole = lengths.ndim == 1 and bool((lengths == np.floor(lengths)).all() and (lengths >= 0).all())
     if not is_whole or lengths.sum() != height * width:
-        fact = f"has lengths of runs that are not those of a mask of {width} x {height} pixels"
+        fact = f"has lengths of runs that do not add up to a mask of {width} x {height} pixels"
         raise BadMask(UNREADABLE_MASK, fact)
     if lengths[1::2].sum() == 0:
         raise BadMask(EMPTY_MASK, "has a mask without any pixel")
@@ -229,10 +229,10 @@ class CocoOutlines:
     """The masks of a split, read anew from its file whenever they are needed: COCO's polygons would take a gigabyte.
 
     Attributes:
-        file: where they stand.
+        file: annotation file.
         span_R2: where each begins and ends, in the order of the table of boxes.
         record_R: which annotation each is.
-        begin_P1: where those of each image begin, and where the last end.
+        begin_P1: first index of each image, and the end of the last.
     """
 
     file: JsonFile

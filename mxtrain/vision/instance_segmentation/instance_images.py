@@ -26,11 +26,11 @@ from mxtrain.vision.instance_segmentation.outlines import Outline
 
 
 class Outlines(Protocol):
-    """The masks of all objects of a split, wherever they stand."""
+    """Masks of all objects of a split, in any file format."""
 
     @property
     def are_in_areas(self) -> bool:
-        """True if the areas in the table of boxes are those of the masks."""
+        """True if the areas in the table of boxes are areas of masks."""
 
     def read(self, image: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
         """The masks of some objects of an image.
@@ -68,10 +68,10 @@ class InstanceSplit(BoxedSplit):
 
 
 class InstanceImages(BoxedImages):
-    """Images, boxes and masks, as `Source`. Objects are rows as `mask_rows` says; facts those of `mask_rows.facts`.
+    """Images, boxes and masks, as `Source`. Objects are rows as `mask_rows` says; facts are rows of `mask_rows.facts`.
 
-    The mask of an object is taken of what is seen of its box, from where it stands: it moves with the image as exactly
-    as the box does, and costs no memory before it is needed.
+    The mask of an object is rendered for the visible part of its box from its source: it follows the image as exactly
+    as the box does, and needs no memory before it is used.
     """
 
     def __init__(self, outlines: Outlines, *arguments: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Masks of objects as small images of what is inside their boxes, and in their images.
+"""Masks of objects as small images of the inside of their boxes, and as masks of whole images.
 
 A true mask is `TRUE_SIDE` squares high and wide, whatever the size of the box: a row of `boxes.Column` with these
 squares behind it. A network's are `FOUND_SIDE` squares high and wide, or as many as it has.
@@ -23,8 +23,8 @@ TRUE_COLUMNS = NUM_COLUMNS + TRUE_SIDE**2
 FOUND_COLUMNS = 8
 """Of a prediction, before its mask: class, score, left, top, right, bottom, height and width of the image."""
 FACTS = 5
-"""Of `Batch.meta`: those of `boxes.ResizeTransform`, and the masks of the sample's objects as COCO's run-length codes;
-none in training."""
+"""Facts in `Batch.meta`: rows of `boxes.ResizeTransform`, and the masks of the sample's objects as COCO's run-length
+codes; none in training."""
 
 
 def with_masks(box_MD: np.ndarray, mask_MSS: np.ndarray) -> np.ndarray:

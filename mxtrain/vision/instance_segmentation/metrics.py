@@ -15,7 +15,7 @@ from mxtrain.vision.detection.metrics import IMAGE, TRUE, CocoAP, CocoAR, Collec
 from mxtrain.vision.instance_segmentation.mask_rows import codes_of, found_masks
 
 CODES = 3
-"""The kind of rows that hold the masks of an image, after all others of it: true ones, then those of detections."""
+"""Kind of the rows with the masks of an image, after all its other rows: true masks, then masks of detections."""
 _BYTES = 6
 """In a number: a float64 holds whole numbers of 53 bits exactly."""
 _BETWEEN = b" "

@@ -63,7 +63,7 @@ class Polygons:
         from pycocotools import mask as coco_mask
 
         height, width = size
-        # It walks along every edge: those that lead far away from the image are cut off.
+        # OpenCV walks along every edge: clip edges that lead far away from the image.
         near = [point_K2.clip(-_MARGIN, [width + _MARGIN, height + _MARGIN]) for point_K2 in self._points]
         codes = coco_mask.frPyObjects([point_K2.ravel().tolist() for point_K2 in near], height, width)
         return coco_mask.decode(coco_mask.merge(codes))
@@ -73,12 +73,11 @@ class Bitmap:
     """One value for each pixel of the image."""
 
     def __init__(self, mask_hw: np.ndarray) -> None:
-        """Args: mask_hw: what is not 0 is the object."""
+        """Args: mask_hw: non-zero pixels belong to the object."""
         self._mask_hw = mask_hw
 
     def seen(self, window: Window, side: int) -> np.ndarray:
-        """See `Outline`: a square is the object's where half of what is seen in it is, or the pixel around its
-        middle."""
+        """See `Outline`: a cell belongs to the object if half of its visible pixels do, or the pixel at its centre."""
         from PIL import Image
 
         height, width = self._mask_hw.shape

@@ -25,7 +25,8 @@ def resize_like(F: OperatorModule, maps: Array, like: Array) -> Array:
         (B, C, H, W).
     """
     rows_Hh, columns_Ww = _weights(F, maps, like, 2), _weights(F, maps, like, 3)
-    # `dot` sums over the first axis of what stands right, so the rows go first; the larger result needs no transposing.
+    # `dot` sums over the first axis of its right operand, so rows are resized first; the larger result needs no
+    # transpose.
     tall = F.transpose(F.dot(rows_Hh, F.transpose(maps, axes=(2, 0, 1, 3))), axes=(1, 2, 0, 3))
     return F.dot(tall, columns_Ww, transpose_b=True)
 

@@ -47,7 +47,7 @@ OTHER_SIGMA = 0.05
 
 @dataclass(frozen=True)
 class KeyPointSplit(BoxedSplit):
-    """The objects of a split as they were found; `objects` are in the images."""
+    """The objects of a split; `objects` are in the images."""
 
     objects: PosedObjects
     points: KeyPointSet
@@ -114,7 +114,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
         if len(chosen) > 1 or len(self.classes) > 1:
             these = ", ".join(names[number] for number in chosen)
             raise DataError(
-                f"{self.option}: '{contents.path}' has key points of {these}, and a network learns those of one. Type "
+                f"{self.option}: '{contents.path}' has key points of {these}, and a network learns one class. Type "
                 f"dataset.classes=[{names[chosen[0]]}]."
             )
         return [names[chosen[0]]], [ids[chosen[0]]]
@@ -134,7 +134,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
         image_R, size_R2 = np.array(of_P)[contents.image_R], contents.size_P2[contents.image_R]
         edge_R4 = np.clip(contents.edge_R4, 0, np.tile(np.where(np.isfinite(size_R2), size_R2, np.inf), (1, 2)))
         is_object_R = (contents.category_R == category) & ~contents.is_crowd_R & (image_R >= 0)
-        is_object_R &= (edge_R4[:, 2:] > edge_R4[:, :2]).all(axis=1)  # of others nothing is in the image
+        is_object_R &= (edge_R4[:, 2:] > edge_R4[:, :2]).all(axis=1)  # all other boxes are empty
         kept, points = self._read_points(contents, np.flatnonzero(is_object_R), len(point_names), findings)
         if found is None or not len(kept):
             is_crowd_R = contents.is_crowd_R[contents.category_R == category]

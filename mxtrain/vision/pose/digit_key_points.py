@@ -34,7 +34,7 @@ NAMES = ("top", "bottom", "left", "right", "centre")
 OUTER = 0.25
 """Share of a digit's height or width in which the ink belongs to an outer key point."""
 SIGMA = 0.05
-"""Of each key point, for OKS: between those of a person's eyes and shoulders."""
+"""Tolerance of each key point in OKS: between COCO's values for eyes and shoulders."""
 
 
 class DigitKeyPoints(KeyPointDataset, DigitScenes):  # type: ignore[misc]  # the first says how samples are read
@@ -44,7 +44,7 @@ class DigitKeyPoints(KeyPointDataset, DigitScenes):  # type: ignore[misc]  # the
 
     # A digit that is turned reaches furthest elsewhere.
     augment: KeyPointAugment = KeyPointAugment(rotate=0.0, rotate_share=0.0)
-    # The first base's would be those of all datasets.
+    # The first base would list the settings of all datasets.
     image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
     """[height, width] of a scene in pixels, and of the part around a digit that enters the network."""
     batch_size: BatchSize = 16

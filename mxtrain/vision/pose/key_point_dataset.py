@@ -130,7 +130,7 @@ def _parse(line: str, place: str) -> Tuple[str, List[Dict[str, Any]]]:
             raise TypeError
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(
-            f"{place}: this is no row of what `predict` of task=detection writes: an object with a file and what is "
-            'found in it, e.g. {"file": "a.jpg", "found": [{"class": "person", "score": 0.9, "box": [1, 2, 30, 40]}]}.'
+            f"{place}: this is no output row of `predict` of task=detection: an object with a file and its "
+            'detections, e.g. {"file": "a.jpg", "found": [{"class": "person", "score": 0.9, "box": [1, 2, 30, 40]}]}.'
         ) from error
     return file, found

@@ -20,15 +20,15 @@ from mxtrain.vision.pose.key_points import Crop, KeyPointSet, facts
 
 @dataclass(frozen=True)
 class PosedObjects:
-    """Objects in images, in pixels of these.
+    """Objects in images; coordinates in pixels of the images.
 
     Attributes:
-        image_N: the number of the image that each is in.
+        image_N: index of each object's image.
         box_N4: left, top, right, bottom; None = whole images.
         point_NJ3: x, y and visibility of each key point; None = unknown.
-        area_N: pixels of each.
-        score_N: of each box, 1 if it was not detected.
-        size_P2: width and height that each image is said to have, NaN if unknown; None = of none.
+        area_N: area of each in pixels.
+        score_N: score of each box, 1 for annotated boxes.
+        size_P2: annotated width and height of each image, NaN if unknown; None = unknown for all.
     """
 
     image_N: np.ndarray
@@ -40,12 +40,12 @@ class PosedObjects:
 
     @classmethod
     def whole(cls, num_images: int) -> PosedObjects:
-        """One in each image, which fills it."""
+        """Returns one object per image, which fills the image."""
         return cls(np.arange(num_images), None, None, np.zeros(num_images), np.ones(num_images))
 
     @classmethod
     def found(cls, image_N: Sequence[int], box_N4: np.ndarray, score_N: Sequence[float]) -> PosedObjects:
-        """The objects that were detected in images."""
+        """Returns objects for detected boxes."""
         return cls(np.asarray(image_N), box_N4, None, np.zeros(len(box_N4)), np.asarray(score_N, float))
 
 
@@ -61,14 +61,14 @@ class KeyPointImages(EncodedImageSource):
         self, encoded: EncodedImages, objects: PosedObjects, num_points: int, key_points: KeyPointSet,
         decoding: Decoding, mean: Sequence[float], augment: Optional[KeyPointAugment] = None,
     ) -> None:  # fmt: skip
-        """Describe what comes out; nothing is read yet.
+        """Stores the settings; no image is read yet.
 
         Args:
             encoded: The images.
             objects: Objects in the images.
             num_points: J.
-            key_points: What they have to do with each other.
-            decoding: Has the size.
+            key_points: relations of the key points.
+            decoding: output size.
             mean: per channel, white is 1; the padding colour.
             augment: Random changes in training.
         """

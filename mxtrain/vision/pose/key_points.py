@@ -1,7 +1,7 @@
 """Key points of objects in images: their names, the relations between them, and the crop of an object.
 
 Positions are exact, as edges of boxes are: pixel i reaches from i to i + 1, so its middle is i + 0.5. Formats that name
-pixels (COCO's) are converted where they are read and written.
+pixels (COCO's) are converted on reading and writing.
 
 Legend: B batch, J key points, H height, W width, C channels.
 """
@@ -65,7 +65,7 @@ class KeyPointSet:
 
     Attributes:
         flip_pairs: left and right ones, which change places in a mirrored image.
-        skeleton: those that a line joins in drawings.
+        skeleton: pairs that a line joins in figures.
         sigmas: how far apart people mark each, as a share of the root of the object's area: what OKS measures in.
         object_names: classes of the objects that have them; empty: any.
     """
@@ -174,7 +174,7 @@ class Crop:
 
         Args:
             point_J3: x, y, visibility.
-            order_J: see `KeyPointSet.order`, for where it is mirrored.
+            order_J: see `KeyPointSet.order`, for mirrored crops.
         """
         return moved_points(point_J3, self.matrix_23, order_J if self.is_flipped else None)
 
@@ -190,7 +190,7 @@ class Crop:
         if not self.degrees:
             image_CHW = self._upright(resize, image_size, (width, height), fill_C)
             return image_CHW[..., ::-1] if self.is_flipped else image_CHW
-        # An upright part that holds the turned one, in the final size: what is resized is smoothed as it has to be.
+        # Resize an upright part that contains the rotated one, so that downsampling is smoothed.
         cos, sin = abs(math.cos(math.radians(self.degrees))), abs(math.sin(math.radians(self.degrees)))
         size = (math.ceil(width * cos + height * sin) + 2, math.ceil(width * sin + height * cos) + 2)
         part_CHW = self._upright(resize, image_size, size, fill_C)
@@ -204,7 +204,7 @@ class Crop:
         begins, ends, windows = [], [], []
         for middle, length, wanted in zip(self.centre, image_size, size):
             start = middle - wanted / 2 / self.scale  # where the part begins, in the image
-            # Whole pixels inside of the image: what is resized lies exactly where the matrix says.
+            # Whole pixels inside of the image, so that the resized part lies exactly where the matrix maps it.
             first = max(0, math.ceil(-start * self.scale - 1e-9))
             last = min(wanted, math.floor((length - start) * self.scale + 1e-9))
             begins.append(first)
@@ -290,5 +290,5 @@ def _words(name: str) -> Tuple[str, ...]:
 
 
 def _mirrored(words: Sequence[str]) -> Tuple[str, ...]:
-    """The words of a left key point as those of the right one."""
+    """Translates the words of a left key point to the right one."""
     return tuple("r" if word == "l" else word.replace("left", "right") for word in words)

@@ -18,7 +18,7 @@ from mxtrain.vision.images.affine import moved
 from mxtrain.vision.pose.key_points import KeypointMeta, Visibility
 
 OBJECT_ROWS = 2
-"""Rows of a prediction after those of key points: left, top and score; right, bottom and nothing."""
+"""Rows of a prediction after the key points: (left, top, score) and (right, bottom, 0)."""
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,7 @@ class OksAP(PoseMetric):
     area: Literal["all", "medium", "large"] = "all"
     """Of which objects: medium ones have 32^2 to 96^2 pixels, large ones more."""
     sigmas: List[PositiveFloat] = []
-    """Tolerances of key points: one number for all, or one for each; empty: those of the dataset, for persons COCO's
-    17."""
+    """Tolerances of key points: one number for all, or one for each; empty: the dataset's, for persons COCO's 17."""
 
     @property
     def signature(self) -> str:

@@ -41,7 +41,7 @@ class PosedSample:
 
 
 def posed_samples(source: Any, indices: Iterable[int], found: Sequence[np.ndarray]) -> List[PosedSample]:
-    """Samples of a source, with what is found of each.
+    """Returns samples of a source with their predicted poses.
 
     Args:
         source: of the samples.

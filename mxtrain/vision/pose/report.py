@@ -87,7 +87,7 @@ class PoseReport(CollectingReport):
         return [[name, "" if math.isnan(value) else value] for name, value in found]  # of nothing: no number
 
     def _worst(self, poses: Poses) -> List[Artifact]:
-        """The objects whose key points are furthest from their places, in the mean over those that are known."""
+        """Returns the objects with the largest mean distance of known key points from their true positions."""
         from mxtrain.vision.pose.pose_figure import draw_gallery, posed_samples
 
         counts_N = poses.known_NJ.sum(axis=1)

@@ -152,8 +152,7 @@ class PoseEstimation(Task):
         return cells
 
     def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """Image ids in COCO's results: those of the dataset's own files, else the number that a file is called, or
-        its name."""
+        """Image ids in COCO results: from the dataset's annotations, else the number in the file name, or the name."""
         return coco_ids(places, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:

@@ -72,6 +72,6 @@ def _pair_test(root: Path, findings: Findings) -> Optional[MaskPairs]:
     pairs = _pair(root, "test", findings)
     try:
         values = values_in(read_mask(read_bytes(pairs.masks[0])))
-    except Exception:  # what is wrong with it is said where the first mask of each split is looked at
+    except Exception:  # the check of the first mask of each split reports the error
         return pairs
     return pairs if set(LABELS) & set(values.tolist()) else None

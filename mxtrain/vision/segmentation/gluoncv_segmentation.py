@@ -38,8 +38,8 @@ OPTIONS: Mapping[str, Tuple[str, ...]] = {
     "lr_mult": ("icnet",),
     "dilated": ("deeplab_plus",),
 }
-"""Arguments of GluonCV's classes -> how the names begin of those that take it. The others overlook what they don't
-know, a wrong spelling, too."""
+"""Argument of GluonCV's networks -> prefixes of the names that accept it. Other networks silently ignore unknown
+arguments, including misspelt ones."""
 
 LISTING = {"detection": "ssd", "instance_segmentation": "mask_rcnn"}
 """Option of conf/task/ -> that of conf/model/ whose message lists the names."""

@@ -66,7 +66,7 @@ def own_mask(source: Samples, index: int, size: Sequence[int]) -> np.ndarray:
 
 
 def masked_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.ndarray]) -> List[MaskedSample]:
-    """Samples of a source as a person sees them, with what is predicted for each."""
+    """Returns samples of a source for display, with the predicted masks."""
     samples = []
     for index, predicted_hw in zip(indices, predictions):
         found, number = origin_of(source, index)
@@ -89,8 +89,8 @@ def origin_of(source: Any, index: int) -> Tuple[Any, int]:
 
 
 def draw_masks(samples: Sequence[MaskedSample], class_names: Sequence[str]) -> Image.Image:
-    """Samples, one under the other in columns: the image, its mask over it, and what is predicted; below, the classes
-    that occur.
+    """Draws samples in rows: the image, the image with its true mask, and the prediction; below, a legend of the
+    classes.
 
     Returns:
         An RGB image.

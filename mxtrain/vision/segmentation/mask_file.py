@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SPREAD = {"L;2": 85, "L;4": 17}
 """Pillow spreads grey values of 2 and 4 bits over 0 to 255."""
 LARGEST_VALUE = 2**16 - 1
-"""Of a mask: those of 8 and of 16 bits are read."""
+"""Bit depths of masks: 8 and 16."""
 
 
 def read_mask(content: bytes) -> Image.Image:

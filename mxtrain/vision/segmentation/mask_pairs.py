@@ -29,7 +29,7 @@ class MaskPairs:
     Attributes:
         images: files of images.
         masks: the mask of each.
-        ids: device and inode of each image, by which the same file is known under another name.
+        ids: device and inode of each image, which identify a file under another name.
     """
 
     images: Sequence[str]
@@ -41,7 +41,7 @@ class MaskPairs:
 
 
 Files = Dict[str, Tuple[Path, FileId]]
-"""By what an image and its mask have in common in their names: where a file stands, and its identity."""
+"""Common part of the names of an image and its mask -> path and identity of a file."""
 
 
 def same_stem(name: str) -> Optional[str]:
@@ -157,7 +157,7 @@ def refuse_alone(
 
     Args:
         places: source location of each.
-        facts: what is missing, without a full stop.
+        facts: the missing file in a sentence without a full stop.
         count: of how many, where training is refused.
         remedy: what to do, in a sentence.
         findings: gets each.

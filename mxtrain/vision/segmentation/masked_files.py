@@ -90,7 +90,7 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples
         """Sources of what was found; a validation split that is missing is held out of the training samples.
 
         Args:
-            train: What is trained on.
+            train: training images.
             val: Validation images or None.
             test: Test images or None.
             class_names: One per class.

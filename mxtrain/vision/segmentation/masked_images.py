@@ -1,7 +1,7 @@
 """Reads images with segmentation masks, which hold the class of every pixel.
 
-Image and mask go through the same cut, flip and change of size, so that a pixel keeps its class. What is not part of
-an image is "ignored" in its mask, -1, and counts nowhere.
+Image and mask go through the same cut, flip and change of size, so that a pixel keeps its class. Pixels outside of an
+image are "ignored" in its mask, -1, and count nowhere.
 
 Legend: B batch, C channels, H height, W width, K classes.
 """
@@ -76,7 +76,7 @@ class MaskCoding:
 
     Attributes:
         values: of each class.
-        ignored: those of pixels that count nowhere.
+        ignored: values of pixels that count nowhere.
         rest_is_ignored: whether all others are, too; else they are mistakes.
     """
 
@@ -194,7 +194,7 @@ class MaskedImages(EncodedImageSource):
         if image.size != tuple(size):
             (width, height), (wanted_width, wanted_height) = image.size, size
             is_turned = image.size == size[::-1]
-            lies = " The camera lay on its side: turn the mask as the image is seen." if is_turned else ""
+            lies = " EXIF rotates the image: rotate the mask in the same way." if is_turned else ""
             raise LoaderError(
                 f"'{path}' has {width} x {height} pixels, and its image {self.name(index)} {wanted_width} x "
                 f"{wanted_height}: a mask is as large as its image.{lies}", REPLACE,
@@ -294,7 +294,7 @@ def choose_part(
     Args:
         own: Height and width of the image.
         whole: Those it would have after resizing.
-        size: Those of the cut.
+        size: size of the cut.
         down: Where the cut begins, from 0 to 1, and likewise where a smaller image is put.
         right: Likewise.
     """

@@ -1,8 +1,8 @@
 """Builds GluonCV's segmentation networks, made to return maps of the input's size. Imports MXNet and GluonCV.
 
 GluonCV's compile the size of the training crop into the graph: images of another size come out at the crop's. Here
-the blocks that resize are given `hybrid_forward`s which resize like what is there. Blocks and parameters stay
-GluonCV's, and so do their names.
+`hybrid_forward` of the blocks that resize is replaced by a version that resizes to the size of its inputs. Blocks and
+parameters stay GluonCV's, and so do their names.
 """
 
 from __future__ import annotations
@@ -189,10 +189,10 @@ FORWARDS: Dict[Type[gluon.Block], Callable[..., object]] = {
     deeplabv3_plus._DeepLabHead: _plus_head,
     deeplabv3b_plus._DeepLabHead: _wide_head,
 }
-"""Blocks of GluonCV's that resize, and those that return what they need not -> (block, F, *inputs) -> outputs."""
+"""GluonCV blocks that resize or return unneeded outputs -> replacement of their hybrid_forward."""
 
 
-# What is left of a network where auxiliary outputs are off, and in which order.
+# Children of a network without auxiliary outputs, in order of execution.
 
 
 def _fit_icnet(network: gluon.HybridBlock) -> None:

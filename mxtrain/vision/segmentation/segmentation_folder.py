@@ -148,7 +148,7 @@ def read_roboflow_names(path: Path) -> List[str]:
 
 
 def _unquoted(cell: str) -> str:
-    """A cell of a table without the quotes around it, such as of a name with a comma."""
+    """Removes the quotes around a cell of a table, as around a name with a comma."""
     is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
     return cell[1:-1].replace('""', '"') if is_quoted else cell
 

@@ -109,7 +109,8 @@ class Segmentation(Task):
         return {**plain, "largest_class": name, "share": share}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """A mask like those of the dataset: each pixel has the value that its class has there, shown in colour."""
+        """Returns a mask in the format of the dataset: pixels have the dataset's values of classes, with a colour
+        palette."""
         import numpy as np
         from PIL import Image
 
@@ -181,7 +182,7 @@ class Segmentation(Task):
 
 
 def largest_class(mask: np.ndarray, names: Sequence[str]) -> int:
-    """The class of most pixels; what is called "background" only where there is no other; -1 where all are ignored."""
+    """Returns the most frequent class, except "background" if any other occurs; -1 if all pixels are ignored."""
     import numpy as np
 
     count_K = np.bincount(mask[mask >= 0])

@@ -34,7 +34,7 @@ class VocFound(NamedTuple):
 
     Attributes:
         annotations: the file of each image.
-        count_P: the objects of each, those of classes that are not learned, too.
+        count_P: number of objects in each image, including objects of classes that are not learned.
         object_R: for each box of the table, the number of its object in its image's file, from 0.
     """
 

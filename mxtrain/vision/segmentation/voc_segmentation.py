@@ -33,7 +33,7 @@ class VocSegmentation(PublicDataset, MaskedFiles):
 
     root: PathText = "data/voc_segmentation"
     train_split: str = "train"
-    """The file in ImageSets/Segmentation of the training data, e.g. train or train_aug."""
+    """List in ImageSets/Segmentation of the training images, e.g. train or train_aug."""
     val_split: Optional[str] = "val"
     """That of validation; None = `val_fraction` of the training images."""
     test_split: Optional[str] = None

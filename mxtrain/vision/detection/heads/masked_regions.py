@@ -1,4 +1,4 @@
-"""Boxes in two stages, and a mask for what is detected.
+"""Boxes in two stages, and a mask for each detection.
 
 Source: He et al., "Mask R-CNN" (2017).
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class MaskedRegionCoding(RegionCoding):
-    """Outputs: those of `RegionCoding`; what masks are of, (B, Q, 6): class, score, left, top, right, bottom; and
-    these masks before the sigmoid, (B, Q, S, S). In training it is regions that masks are of, with the class of their
-    object, and 1 in the place of a score, or 0 where they hold none.
+    """Outputs: those of `RegionCoding`; boxes of the masks, (B, Q, 6): class, score, left, top, right, bottom; and the
+    masks before the sigmoid, (B, Q, S, S). In training, boxes are regions, with the class of their object, and a score
+    of 1, or 0 for regions without an object.
 
     Args:
         side: S.

@@ -30,7 +30,7 @@ any, or with a NaN."""
 
 
 class PrototypeCoding(HeatmapCoding):
-    """Outputs: those of `HeatmapCoding`; the weight of each prototype in the mask of the object at a cell (B, P, h, w);
+    """Outputs: those of `HeatmapCoding`; the weights of prototypes in the mask of the object at a cell (B, P, h, w);
     and the prototypes (B, P, height, width).
 
     Args:

@@ -96,7 +96,7 @@ class LazyImage:
         return made
 
     def with_pixels(self, image_CHW: np.ndarray) -> LazyImage:
-        """The image in other colours; annotations stay where they are.
+        """Returns the image in other colours; annotations are unchanged.
 
         Args:
             image_CHW: from 0 to 255, as large as this image. It is cut off at black and white, and gets its type.
