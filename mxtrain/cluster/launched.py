@@ -30,7 +30,7 @@ _MAX_STEP = 0xFFFFFFF0
 
 
 def rank_of(environ: Mapping[str, str]) -> Optional[int]:
-    """This process's number among those that mpirun or srun started; None if neither did."""
+    """Returns the rank of this process under mpirun or srun; None if neither started it."""
     if MPI_RANK in environ:
         return _number(environ, MPI_RANK)
     if SLURM_RANK in environ and "SLURM_STEP_NUM_TASKS" in environ:

@@ -152,7 +152,7 @@ class GivenDataset(Given, BaseDataset):
         return {**found, "num_samples": {"test": found["num_samples"]["all"]}}
 
     @property
-    def sample_type(self) -> str:  # type: ignore[override]  # the class variable of others
+    def sample_type(self) -> str:  # type: ignore[override]  # a class variable in other datasets
         is_image = len(self.shape) == 3 and self.shape[0] in (1, 3)
         return "images" if is_image else "numbers" if len(self.shape) == 1 else "arrays"
 

@@ -68,7 +68,7 @@ class GivenMetric(Given, HostMetric):
         return {"better": "min" if is_metric and value.name in ERRORS else "max"}
 
     @property
-    def direction(self) -> Literal["max", "min"]:  # type: ignore[override]  # the class variable of others
+    def direction(self) -> Literal["max", "min"]:  # type: ignore[override]  # a class variable in other metrics
         return self.better
 
     def compute(self, collected: Collected) -> float:

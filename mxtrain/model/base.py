@@ -110,7 +110,7 @@ class Model(Spec):
     @classmethod
     def hint_for(cls, word: str) -> str:
         """A sentence that says what to type in place of `model=WORD` if this class, which has a setting `name`, knows
-        what is meant; else empty."""
+        the meaning; else empty."""
         return ""
 
     def input_shape(self, native: Shape) -> Shape:

@@ -96,13 +96,13 @@ LEAST_MATCHED = 0.5
 def load_weights(
     network: gluon.Block, path: Union[str, Path], classes_in_file: Sequence[str] = (), classes: Sequence[str] = ()
 ) -> WeightsReport:
-    """Puts the arrays of a `.params` file into the network.
+    """Loads the arrays of a `.params` file into the network.
 
-    Structural names (`features.0.weight`) are matched as they are, or as those of a part. Older files with full names
-    (`resnetv10_conv0_weight`) and those of Module and `export` (`arg:...`, `aux:...`) are matched by prefix or by layer
-    numbers where that is unambiguous. Layers for another number of classes keep their present values; those in the
-    network's `class_heads` load what is of no class, and what is of a class of the same name. Parameters in its
-    `computed` follow from its description and are not loaded. A file of its backbone alone is known by
+    Structural names (`features.0.weight`) are matched exactly, or within a part of the network. Full names of older
+    files (`resnetv10_conv0_weight`) and of Module and `export` (`arg:...`, `aux:...`) are matched by prefix, or by layer
+    numbers if that is unambiguous. Layers for another number of classes keep their present values; layers in the
+    network's `class_heads` load outputs without a class and outputs of classes with the same name. Parameters in its
+    `computed` follow from its description and are not loaded. A file of the backbone alone is recognised by
     `backbone_names`.
 
     Args:

@@ -46,7 +46,7 @@ class MovingStatistics:
         self._store = MXNetStore("device" if device_type == "gpu" else "local")
 
     def all_reduce(self, sums: NDArray, global_size: int, num_parts: int) -> None:
-        """The sums become those of all workers, and the statistics of every replica the mean over those that saw
+        """Sums over all workers, and sets the statistics of every replica to the mean over replicas that saw
         samples: so there is one canonical value after each step, and it is what a checkpoint holds.
 
         Args:

@@ -179,7 +179,7 @@ def _place() -> Path:
         if length <= MAX_PATH_BYTES and all(_is_safe(folder) for folder in (place, *place.parents)):
             return place
     raise ConfigError(
-        f"others than you could replace files in {' and '.join(map(str, dict.fromkeys(tried)))}, or the path is too "
+        f"other users could replace files in {' and '.join(map(str, dict.fromkeys(tried)))}, or the path is too "
         "long for sockets. Set TMPDIR to a folder of your own with a short path."
     )
 

@@ -59,7 +59,7 @@ class Interactions:
         known: items of each user that a network may know: those in the training split.
         known_rating_P: the rating of each of these.
         seen: the items of each user in all splits.
-        places: where each sample stands.
+        places: source location of each sample.
     """
 
     catalog: Catalog

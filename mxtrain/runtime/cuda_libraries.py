@@ -21,8 +21,8 @@ class CudaLibrary(NamedTuple):
     name: str
 
 
-# Each one after those that it needs: what libmxnet.so needs (`readelf -d libmxnet.so`), and what these need or open,
-# not always where the wheels have it.
+# Each library after its dependencies: the ones of libmxnet.so (`readelf -d libmxnet.so`), and theirs in turn, which the
+# wheels do not always have in the expected folder.
 LIBRARIES = (
     CudaLibrary("cuda_runtime", "libcudart.so.11.0"),
     CudaLibrary("cuda_nvrtc", "libnvrtc-builtins.so.11.8"),

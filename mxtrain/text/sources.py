@@ -88,7 +88,7 @@ class PlainTexts:
 
     Args:
         documents: paragraphs of each. A sample may span paragraphs, never documents.
-        places: where each paragraph stands, for messages.
+        places: source location of each paragraph, for messages.
     """
 
     def __init__(self, documents: Sequence[Sequence[str]], places: Optional[DataPlaces] = None) -> None:

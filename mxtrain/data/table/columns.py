@@ -302,7 +302,7 @@ def _no_text(value: object) -> str:
 
 
 def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]) -> str:
-    """Says what is missing in a row of a table whose columns have these names, if anything."""
+    """Returns a message if columns are missing in a table with these column names."""
     cells = _num_cells(row)
     if cells and (column in names or not isinstance(column, str)):
         named = repr(column) if isinstance(column, str) else f"number {column}, counted from 0"

@@ -75,8 +75,8 @@ class Voc(PublicDataset, BoxedFiles):
     lists_folder: ClassVar[str] = "Main"
     """The folder in ImageSets of the lists of splits."""
     remedy_if_shared: ClassVar[str] = (
-        "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of what is trained "
-        "on."
+        "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of the training "
+        "images."
     )
 
     root: PathText = "data/voc"
@@ -282,7 +282,7 @@ class _VocBoxes:
         self._rows: List[Tuple[float, ...]] = []
         self._sizes: Dict[int, Tuple[float, float]] = {}
         self._counts: Dict[int, int] = {}
-        self._stands: List[Tuple[str, int]] = []
+        self._locations: List[Tuple[str, int]] = []
         self._refused: List[Problem] = []
         self._unknown_names: Set[str] = set()
 
@@ -326,7 +326,7 @@ class _VocBoxes:
             return
         flags = Flag.DIFFICULT * is_difficult
         self._rows.append((index, left - 1, top - 1, right, bottom, number, flags, of_image))
-        self._stands.append((str(path), one.line))
+        self._locations.append((str(path), one.line))
 
     def _unknown(self, place: DataPlace, name: str) -> Problem:
         names = self._classes.names
@@ -362,11 +362,11 @@ class _VocBoxes:
         image_R, edge_R4 = array_R8[:, 0].astype(np.int64), array_R8[:, 1:5]
         if are_shares(edge_R4 + [1, 1, 0, 0]):
             raise DataError(
-                f"{DataPlace(*self._stands[0])}: the boxes of this file and of all others seem to be shares of width "
+                f"{DataPlace(*self._locations[0])}: the boxes of this file and of all others seem to be shares of width "
                 "and height: their numbers lie between 0 and 1. VOC's are pixels. Multiply them by the width and the "
                 "height of their images."
             )
-        stays_R = refuse_wrong_boxes(edge_R4, size_P2[image_R], _VocNotes(self._stands, edge_R4), self._findings,
+        stays_R = refuse_wrong_boxes(edge_R4, size_P2[image_R], _VocNotes(self._locations, edge_R4), self._findings,
                                      self._dataset.mends)  # fmt: skip
         area_R = (edge_R4[:, 2:] - edge_R4[:, :2])[stays_R].prod(axis=1)
         row_RD = np.column_stack([array_R8[stays_R, 1:7], area_R])
@@ -378,12 +378,12 @@ class _VocBoxes:
 class _VocNotes:
     """Places of boxes, for messages."""
 
-    def __init__(self, stands: Sequence[Tuple[str, int]], edge_R4: np.ndarray) -> None:
-        self._stands, self._edge_R4 = stands, edge_R4
+    def __init__(self, locations: Sequence[Tuple[str, int]], edge_R4: np.ndarray) -> None:
+        self._locations, self._edge_R4 = locations, edge_R4
 
     def place(self, index: int) -> DataPlace:
         """See `BoxNotes`."""
-        return DataPlace(*self._stands[index])
+        return DataPlace(*self._locations[index])
 
     def shown(self, index: int) -> str:
         """See `BoxNotes`."""

@@ -31,7 +31,7 @@ STRENGTHS: Mapping[str, Tuple[float, ...]] = {
     "motion_blur": (6, 10, 15, 22, 30),  # length of a line in a random direction, in pixels
     "fog": (0.2, 0.35, 0.5, 0.65, 0.8),  # share of the light that comes from the fog where it is thickest
     "brightness": (0.1, 0.2, 0.3, 0.4, 0.5),  # added to every value
-    "contrast": (0.6, 0.45, 0.3, 0.2, 0.1),  # what is left of the difference from the image's mean
+    "contrast": (0.6, 0.45, 0.3, 0.2, 0.1),  # remaining share of the difference from the image's mean
     "pixelate": (0.6, 0.5, 0.4, 0.3, 0.2),  # of the pixels of each side
     "jpeg": (30, 20, 15, 10, 5),  # quality
 }

@@ -204,8 +204,8 @@ class MaskedImages(EncodedImageSource):
     def require_known(self, index: int, image: Image.Image) -> None:
         """Raises: LoaderError: A mask holds values that are no class."""
         assert self.masks is not None
-        # Of the whole mask, whatever part of it is trained on: what is wrong is said when a file is first read, not
-        # in some later epoch that happens to cut out that corner of it.
+        # Check the whole mask, not only the crop: an error is reported when a file is first read, not in a later epoch
+        # that happens to crop that corner.
         value_V = values_in(image)
         stray_V = value_V[self._class_of[value_V] == _STRAY]
         if len(stray_V):

@@ -59,8 +59,8 @@ class VocSegmentation(PublicDataset, MaskedFiles):
         return self.make_splits(
             read_split(lists, self.train_split, "train", images, masks, findings), read(self.val_split, "val"),
             read(self.test_split, "test"), list(VOC_NAMES), MaskCoding(range(len(VOC_NAMES)), [_IGNORED]),
-            "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of what is "
-            "trained on.", findings,
+            "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of the "
+            "training images.", findings,
         )  # fmt: skip
 
 

@@ -202,7 +202,7 @@ def test_a_photograph_that_lies_on_its_side_has_an_upright_mask(tmp_path, orient
         inside = away_from_borders(found[0])
         assert (class_HW == found[0])[inside].all() and sizes[0, :2].tolist() == [90, 60]
     Image.fromarray(mask.T.copy()).save(tmp_path / "a.png")
-    with pytest.raises(LoaderError, match="90 x 60 pixels, and its image .*a.jpg' 60 x 90.*turn the mask"):
+    with pytest.raises(LoaderError, match="90 x 60 pixels, and its image .*a.jpg' 60 x 90.*rotate the mask"):
         source.fetch(np.array([0]), seed=0, epoch=0, train=False)
 
 

@@ -169,7 +169,7 @@ class _Search:
         self._length = 0
 
     def advance(self, log_p_RV: np.ndarray) -> np.ndarray:
-        """Takes a step; the row of what goes on, of those that were asked. Overwrites `log_p_RV`."""
+        """Takes a step; returns the previous row of each continued beam. Overwrites `log_p_RV`."""
         (num, beams), width = self._score_AK.shape, self._beam.size
         log_p_AKV = log_p_RV.reshape(num, beams, -1)
         self._forbid(log_p_AKV)
