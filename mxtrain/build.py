@@ -19,7 +19,7 @@ from mxtrain.model.published import find_weights
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Strategy
-from mxtrain.parallel.placement import placement_table
+from mxtrain.parallel.planner import placement_table
 from mxtrain.process.stopping import SignalStop
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.training import resume

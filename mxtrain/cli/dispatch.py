@@ -9,7 +9,6 @@ import sys
 from typing import Callable, List, Optional
 
 from mxtrain.cli.commands import COMMANDS, help_of
-from mxtrain.cli.streams import patient_streams, unwritten
 from mxtrain.errors import (
     AGREED,
     EXIT_BAD_INPUT,
@@ -22,6 +21,7 @@ from mxtrain.errors import (
     did_you_mean,
     unforeseen,
 )
+from mxtrain.logger.patient_stream import patient_streams, unwritten
 from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.process.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_disconnects
 

@@ -26,8 +26,7 @@ from mxtrain.lr_scheduler.schedules import Schedule
 from mxtrain.metric.metrics import Metric
 from mxtrain.model.base import Model
 from mxtrain.model.custom import CustomModel
-from mxtrain.optimizer.base import Optimizer
-from mxtrain.optimizer.custom import CustomOptimizer
+from mxtrain.optimizer.base import CustomOptimizer, Optimizer
 from mxtrain.parallel.strategies import Parallel
 from mxtrain.runtime.spec import Runtime
 from mxtrain.task.base import Task

@@ -99,8 +99,8 @@ def load_weights(
     """Loads the arrays of a `.params` file into the network.
 
     Structural names (`features.0.weight`) are matched exactly, or within a part of the network. Full names of older
-    files (`resnetv10_conv0_weight`) and of Module and `export` (`arg:...`, `aux:...`) are matched by prefix, or by layer
-    numbers if that is unambiguous. Layers for another number of classes keep their present values; layers in the
+    files (`resnetv10_conv0_weight`) and of Module and `export` (`arg:...`, `aux:...`) are matched by prefix, or by
+    layer numbers if that is unambiguous. Layers for another number of classes keep their present values; layers in the
     network's `class_heads` load outputs without a class and outputs of classes with the same name. Parameters in its
     `computed` follow from its description and are not loaded. A file of the backbone alone is recognised by
     `backbone_names`.

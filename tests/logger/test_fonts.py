@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from mxtrain.cli.artifacts import write_artifacts
-from mxtrain.cli.streams import patient_streams
 from mxtrain.files.durable import encode_json, write_json_atomic
 from mxtrain.logger import fonts
 from mxtrain.logger.jsonl import encode_row
+from mxtrain.logger.patient_stream import patient_streams
 from mxtrain.task import confusion, sample_figure
 
 CAT = "\u732b"

@@ -211,7 +211,7 @@ def test_heads_learn_ten_times_as_fast_as_in_gluoncvs_recipe():
 )
 def test_resizing_is_mxnets(old, new):
     from mxtrain.engine.backend import autograd, nd
-    from mxtrain.vision.networks.resizing import resize_like
+    from mxtrain.vision.segmentation.networks import resize_like
 
     random = np.random.RandomState(0)
     maps, head = nd.array(random.randn(2, 3, *old)), nd.array(random.randn(2, 3, *new))

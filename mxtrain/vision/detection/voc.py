@@ -362,9 +362,9 @@ class _VocBoxes:
         image_R, edge_R4 = array_R8[:, 0].astype(np.int64), array_R8[:, 1:5]
         if are_shares(edge_R4 + [1, 1, 0, 0]):
             raise DataError(
-                f"{DataPlace(*self._locations[0])}: the boxes of this file and of all others seem to be shares of width "
-                "and height: their numbers lie between 0 and 1. VOC's are pixels. Multiply them by the width and the "
-                "height of their images."
+                f"{DataPlace(*self._locations[0])}: the boxes of this file and of all others seem to be shares of "
+                "width and height: their numbers lie between 0 and 1. VOC's are pixels. Multiply them by the width and "
+                "the height of their images."
             )
         stays_R = refuse_wrong_boxes(edge_R4, size_P2[image_R], _VocNotes(self._locations, edge_R4), self._findings,
                                      self._dataset.mends)  # fmt: skip
