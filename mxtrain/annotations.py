@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     Array = Union[NDArray, Symbol]
-    """An array, or what stands for one while a network is traced."""
+    """An array, or its placeholder symbol while a network is traced."""
     Returned = Union[NDArray, List[NDArray], Tuple[NDArray, ...]]
     """Return value of a block: one array, or several."""
 

@@ -589,8 +589,8 @@ class Run:
     def _prepared(
         self, command: str, overrides: Sequence[str] = (), dataset: Any = None
     ) -> Iterator[Tuple[Checkpoint, Description, BaseDataset, Signature]]:
-        """The checkpoint, its description, and its dataset with the signature; what is done with them leaves the
-        process as it was."""
+        """The checkpoint, its description, and its dataset with the signature. Their use leaves the state of the
+        process unchanged."""
         with preserved_process():
             checkpoint, description = self._restore(command, overrides, dataset)
             set_environment(description)  # once more: MXNet may be imported now, and finds it

@@ -19,7 +19,7 @@ from mxtrain.model.published import find_weights
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Strategy
-from mxtrain.parallel.placement import placement_table
+from mxtrain.parallel.planner import placement_table
 from mxtrain.process.stopping import SignalStop
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.training import resume
@@ -97,7 +97,7 @@ def build_run(
     """Everything that is needed to train in `run_dir`, continued from what it already holds.
 
     Args:
-        run_dir: where it is kept.
+        run_dir: directory of the run.
         command: how it was started.
         world: of this worker. Only rank 0 reads and writes the run directory; the others are told what it holds.
         resume_point: what `run_dir` holds, where that was looked at before.
@@ -192,7 +192,7 @@ def place(description: Description) -> List[List[Context]]:
 
 
 def run_info_fields(description: Description, plan: Plan, signature: Signature, network: gluon.Block) -> Dict[str, Any]:
-    """The fields of `RunInfo` that describe what is trained, for callbacks and loggers."""
+    """Returns the fields of `RunInfo` that describe the network and its data, for callbacks and loggers."""
     return {
         "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
         "input_shape": signature.shape, "metric_names": list(description.metric), "monitor": plan.monitor,

@@ -14,8 +14,8 @@ SECONDS_PER_MINUTE = 60.0
 class Cadence:
     """Due whenever a multiple of the steps or of the epochs was passed, or the minutes went by.
 
-    The three rules are alternatives. What is due for any reason restarts the minutes, and nothing restarts the others:
-    the clock never moves what the counters decide.
+    The three rules are alternatives. Any due event restarts the minutes; nothing restarts the counters of epochs and
+    steps, so the clock never changes their schedule.
 
     >>> cadence = Cadence(every_steps=10)
     >>> cadence.start(step=0, epoch=0, now=0.0)

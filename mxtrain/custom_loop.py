@@ -72,7 +72,7 @@ CUSTOM: Mapping[str, Config] = {
     "loss": {"_target_": "mxtrain.loss.losses.SoftmaxCrossEntropy"},
     "metric": {},
 }
-"""The groups of a loop whose functions say what is learned."""
+"""Configuration groups of a loop with its own loss functions."""
 
 
 @contextmanager
@@ -87,8 +87,8 @@ def session(
         overrides: as on the command line.
         dir: the run directory; default: ``outputs/DATE/TIME``.
         config_dir: folder with further groups and options.
-        task: as the override ``task=``; ``"custom"`` leaves what is learned to loss functions: any dataset and network,
-            no metrics and no validation but that of `Session.evaluate`.
+        task: as the override ``task=``; ``"custom"`` takes any dataset and network and leaves the objective to loss
+            functions. It has no metrics, and no validation except `Session.evaluate`.
         callbacks: as for `train`.
         **parts: as for `train`. ``model`` may be a dict of several networks for ``task="custom"``, each a
             block or a pair of a block and the shape of one sample of its input; then ``optimizer`` a dict of such.
@@ -351,7 +351,7 @@ class Session:
             self._measured = LoopValues(kept.values if is_own else found, more)
 
     def save(self) -> None:
-        """Asks for a checkpoint after the step of the batch at hand, besides those of ``checkpoint.*``."""
+        """Requests a checkpoint after the current step, in addition to those of ``checkpoint.*``."""
         self._saves = True
 
     def log(self, **values: Union[float, NDArray]) -> None:

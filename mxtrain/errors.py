@@ -95,9 +95,9 @@ class LoaderError(MxtrainError):
     """Reading a sample failed while training.
 
     Args:
-        fact: What is wrong, in a sentence.
-        remedy: What to do, in a sentence, where that is not always the same: a command may know better.
-        kind: The name of what is wrong, by which problems are counted; empty if unknown.
+        fact: the problem in one sentence.
+        remedy: the remedy in one sentence, if it is not always the same: a command may know a better one.
+        kind: name of the kind of problem, by which problems are counted; empty if unknown.
     """
 
     def __init__(self, fact: str, remedy: str = "", kind: str = "") -> None:
@@ -112,7 +112,7 @@ class NonFiniteError(MxtrainError):
 
 
 class PeersLost(MxtrainError):
-    """Other workers have gone, or want to come; those that are left can go on together."""
+    """Workers were lost, or new ones want to join; the remaining ones can continue together."""
 
 
 class DivergenceError(MxtrainError):
@@ -148,7 +148,7 @@ def unforeseen(error: Exception) -> str:
 
 
 def nearest(word: str, allowed: Iterable[str], count: int = 1) -> list[str]:
-    """The spellings in `allowed` that are closest to `word`, best first; empty where nothing is close."""
+    """The spellings in `allowed` that are closest to `word`, best first; empty if nothing is close."""
     by_lower = {str(name).lower(): str(name) for name in allowed}
     return [by_lower[name] for name in difflib.get_close_matches(str(word).lower(), by_lower, n=count, cutoff=0.55)]
 

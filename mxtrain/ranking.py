@@ -25,7 +25,7 @@ def rank(value: float, loss: Optional[float], step: int, direction: str) -> Tupl
     """A key to sort by: the smaller, the better.
 
     Args:
-        value: of what is monitored; finite.
+        value: monitored value; finite.
         loss: of the same validation; None or not finite counts as worse than any.
         step: of the validation.
         direction: "max" or "min", of the value.
@@ -60,7 +60,7 @@ def is_said_midway(unmoved: Mapping[str, Union[int, float, None]], step: int, to
 
 
 def unmoved_remark(monitor: str, direction: str, unmoved: Mapping[str, Union[int, float, None]]) -> str:
-    """The warning that the monitored value has not changed since training began; empty where it has.
+    """The warning that the monitored value has not changed since training began; empty if it has.
 
     A single validation is no reason for it, unless its value is 0 and higher values are better.
     """

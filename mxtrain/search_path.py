@@ -57,7 +57,7 @@ def admit_current_folder(module: str = "") -> None:
 
 
 def _current_folder() -> str:
-    """The path of the current folder; empty where it was removed."""
+    """The path of the current folder; empty if it was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:

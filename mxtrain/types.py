@@ -139,7 +139,7 @@ class Spec(pydantic.BaseModel):
 
     @classmethod
     def with_target(cls) -> Type[Spec]:
-        """The fields that stand beside a `_target_` which is no `Spec`; everything else is its arguments."""
+        """Fields allowed beside a `_target_` that is no `Spec`; all other fields are its arguments."""
         return cls
 
     @classmethod
@@ -150,7 +150,7 @@ class Spec(pydantic.BaseModel):
             target: the class or function at `_target_`.
             arguments: its arguments.
             common: the group's own fields, as `with_target` says.
-            path: where it stands, for messages.
+            path: path in the configuration, for messages.
 
         Raises:
             ConfigError: this group takes only subclasses of its base.
@@ -159,7 +159,7 @@ class Spec(pydantic.BaseModel):
 
 
 DistinctIds = Tuple["np.ndarray", "np.ndarray"]
-"""Of an input that holds ids, on the host: its K distinct ids (K,), ascending, and where each id stands among them."""
+"""Ids of an input on the host: its K distinct ids (K,), ascending, and the position of each id among them."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Batch:
     size: int
     global_size: int = 0
     index_B: Optional[np.ndarray] = None
-    """The indices of the samples in their split, on the host; None where they are not known."""
+    """The indices of the samples in their split, on the host; None if unknown."""
     meta: Optional[np.ndarray] = None
     """(B, ...): facts about each sample that stay on the host, such as the size of an image before it was fitted into
     what enters the network; None where a dataset keeps none. Only its task reads them."""
@@ -294,7 +294,7 @@ class CommandLine:
 
 
 BY_HAND = CommandLine()
-"""Stands for the command line of a run that was started from Python, e.g. in a notebook."""
+"""Replaces the command line of a run that was started from Python, e.g. in a notebook."""
 
 
 @dataclass(frozen=True)
@@ -333,8 +333,8 @@ class RunInfo:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """An image of what a task wants to show."""
+class Figure:
+    """A figure that a task draws, e.g. of a few samples and their predictions."""
 
     name: str
     """The name of its file, without an ending, and of its tag in TensorBoard."""
@@ -374,7 +374,7 @@ class Audio:
     """Makes the WAV file."""
 
 
-Artifact = Union[Picture, Table, TextLines, Audio]
+Artifact = Union[Figure, Table, TextLines, Audio]
 """Output of a task for loggers, `eval` and `predict`, which know no task."""
 
 
@@ -421,7 +421,7 @@ OF_EPOCH = "_epoch"
 
 
 class Callback:
-    """Something that watches a run. Every method does nothing here; override those that matter.
+    """Observes a run. Every method does nothing by default; override the ones you need.
 
     Rows handed to `on_steps` are final: a row is handed over once, in order, resumes included.
     """

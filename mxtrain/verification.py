@@ -49,15 +49,15 @@ STEPS = "steps of both sides:"
 
 @dataclass(frozen=True)
 class Sides:
-    """Builds what is compared: steps of the placement, and of one device.
+    """Builds both sides of the comparison: steps of the placement, and of one device.
 
     Attributes:
         description: of the run.
         signature: what enters the network.
         devices: [replica][stage] of this worker.
-        parallel: the placement, which may be told later where it is cut.
+        parallel: the placement; its cut may be set later.
         world: of this worker.
-        joined: the store by which several workers agree; None where there is one.
+        joined: the store by which several workers agree; None if there is one.
         steps_per_epoch: of training.
         remarks: gets what was done to networks so that they compare.
     """
@@ -187,8 +187,8 @@ def refuse_float32_only(network: gluon.Block) -> None:
 
 
 def multiply_in_float64(network: gluon.Block) -> None:
-    """Makes leaky ReLUs exact: MXNet's operator multiplies what is below 0 in float32 whatever it is given, so two
-    sums that differ in the last bit of float64 would differ in the last of float32, and Adam makes 1e-5 of that."""
+    """Makes leaky ReLUs exact: MXNet's operator multiplies negative values in float32 for every dtype, so two sums that
+    differ in the last bit of float64 would differ in the last bit of float32, which Adam amplifies to 1e-5."""
     for _, block in blocks_by_path(network):
         if isinstance(block, gluon.nn.LeakyReLU):
             slope = block._alpha

@@ -18,7 +18,7 @@ def draw(
     path: Path, size: Tuple[int, int], boxes: Iterable[Sequence[Any]] = (), colours: Sequence[Sequence[int]] = (),
     seed: int = 0, **options: Any,
 ) -> Path:  # fmt: skip
-    """A image of noise with a filled rectangle for each box."""
+    """An image of noise with a filled rectangle for each box."""
     path.parent.mkdir(parents=True, exist_ok=True)
     width, height = size
     image_HWC = np.random.RandomState(seed).randint(0, 40, (height, width, 3)).astype(np.uint8)
@@ -49,7 +49,7 @@ def voc_xml(
     return "\n".join([*lines, "</annotation>", ""])
 
 
-PICTURES: Dict[str, Tuple[Tuple[int, int], Sequence[Box]]] = {
+IMAGES: Dict[str, Tuple[Tuple[int, int], Sequence[Box]]] = {
     "a": ((60, 40), [("cat", 5, 4, 30, 20), ("Dog", 20, 10, 60, 40)]),
     "b": ((40, 60), [("cat", 0, 0, 40, 60)]),
     "c": ((50, 50), []),
@@ -65,7 +65,7 @@ def write_voc(
 ) -> Path:  # fmt: skip
     """One year of PASCAL VOC's layout; lists with blank lines and a column that says nothing here."""
     for number, name in enumerate(names):
-        size, boxes = PICTURES[name]
+        size, boxes = IMAGES[name]
         draw(root / "JPEGImages" / f"{name}.{ending}", size, boxes, seed=ord(root.name[-1]) * 9 + number)
         annotation = root / "Annotations" / f"{name}.xml"
         annotation.parent.mkdir(exist_ok=True)
@@ -88,7 +88,7 @@ def coco_json(
     ids = ids or IDS
     images, annotations = [], []
     for number, name in enumerate(names):
-        size, boxes = PICTURES[name]
+        size, boxes = IMAGES[name]
         image = {"id": 100 + 7 * ord(name), "file_name": f"{name}.jpg", "width": size[0], "height": size[1]}
         images.append(image)
         for kind, left, top, right, bottom in boxes:
@@ -113,7 +113,7 @@ def write_coco(root: Path, train: str = "abc", val: str = "de") -> Path:
     for split, names in (("train2017", train), ("val2017", val)):
         (root / split).mkdir()
         for number, name in enumerate(names):
-            draw(root / split / f"{name}.jpg", *PICTURES[name], seed=number)
+            draw(root / split / f"{name}.jpg", *IMAGES[name], seed=number)
         path = root / "annotations" / f"instances_{split}.json"
         path.write_text(json.dumps(coco_json(names)))
     return root
@@ -121,7 +121,7 @@ def write_coco(root: Path, train: str = "abc", val: str = "de") -> Path:
 
 def list_label(name: str, normalized: bool = True, header: int = 4, difficult: Optional[int] = None) -> list:
     """The label of an image as GluonCV writes it: A, B, width, height, and five numbers or six for each object."""
-    (width, height), boxes = PICTURES[name]
+    (width, height), boxes = IMAGES[name]
     sides = (width, height, width, height) if normalized else (1, 1, 1, 1)
     more = [] if difficult is None else [difficult]
     label = [header, 5 + len(more), width, height][:header]
@@ -135,7 +135,7 @@ def write_list(root: Path, **splits: str) -> Path:
     for split, names in (splits or {"train": "abcde"}).items():
         lines = []
         for number, name in enumerate(names):
-            draw(root / "pictures" / f"{name} 1.jpg", *PICTURES[name], seed=ord(name))
+            draw(root / "pictures" / f"{name} 1.jpg", *IMAGES[name], seed=ord(name))
             cells = [number, *list_label(name), f"pictures/{name} 1.jpg"]
             lines.append("\t".join(map(str, cells)))
         (root / f"{split}.lst").write_text("\n\n".join(lines) + "\n")
@@ -149,7 +149,7 @@ def write_records(root: Path, split: str = "train", names: str = "abcde", indexe
     root.mkdir(exist_ok=True)
     writer = mx.recordio.MXIndexedRecordIO(str(root / f"{split}.idx"), str(root / f"{split}.rec"), "w")
     for number, name in enumerate(names):
-        path = draw(root / "spare" / f"{name}.jpg", *PICTURES[name], seed=ord(name))
+        path = draw(root / "spare" / f"{name}.jpg", *IMAGES[name], seed=ord(name))
         header = mx.recordio.IRHeader(0, np.array(list_label(name, **options), np.float32), number, 0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # MXNet calls what NumPy has renamed

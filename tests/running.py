@@ -141,7 +141,7 @@ def assert_same(run_dir: Path, expected: Path) -> None:
     assert status(run_dir)["metrics"] == status(expected)["metrics"]
 
 
-def picture(run_dir: Path) -> Dict[str, Any]:
+def image(run_dir: Path) -> Dict[str, Any]:
     """Every file with its content and, but for the lock, its time."""
     return {
         str(path.relative_to(run_dir)): (

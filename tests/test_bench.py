@@ -57,7 +57,7 @@ for epoch in range(options.num_epochs):
     logging.info("[Epoch %d] train=%f val=%f loss=%f time: %f" % (epoch, 0.5, 0.25, 1.0, 7.0 + epoch))
 """
 
-# Loads pictures and asks for a network as GluonCV's script does, and needs the same replacements.
+# Loads images and asks for a network as GluonCV's script does, and needs the same replacements.
 SEGMENTATION_STAND_IN = """
 import argparse
 import mxnet as mx
@@ -78,12 +78,12 @@ for name in ("--aux-weight", "--lr", "--momentum", "--weight-decay"):
     parser.add_argument(name, type=float)
 args = parser.parse_args()
 assert args.no_cuda and args.no_val
-pictures = get_segmentation_dataset(
+images = get_segmentation_dataset(
     args.dataset, split="train", mode="train", transform=transforms.ToTensor(), base_size=args.base_size,
     crop_size=args.crop_size,
 )
 loader = gluon.data.DataLoader(
-    pictures, args.batch_size, shuffle=True, last_batch="rollover", num_workers=args.workers
+    images, args.batch_size, shuffle=True, last_batch="rollover", num_workers=args.workers
 )
 net = get_segmentation_model(model=args.model, dataset=args.dataset, aux=args.aux, crop_size=args.crop_size)
 bar = tqdm(loader)
@@ -179,11 +179,11 @@ def test_images_of_segmentation_are_read_alike_by_both_sides(tmp_path):
 
     from mxtrain.vision.segmentation.voc_segmentation import VocSegmentation
 
-    files.write_segmentation(tmp_path, files.PICTURES + 2)
+    files.write_segmentation(tmp_path, files.IMAGES + 2)
     lists = tmp_path / "VOC2012" / "ImageSets" / "Segmentation"
     assert (lists / "train.txt").read_text() == (lists / "trainval.txt").read_text()
     splits = VocSegmentation(root=str(tmp_path)).open()
-    assert len(splits.train) == files.PICTURES + 2 and len(splits.val) == files.VAL_PICTURES
+    assert len(splits.train) == files.IMAGES + 2 and len(splits.val) == files.VAL_IMAGES
     with Image.open(tmp_path / "VOC2012" / "SegmentationClass" / "train_000000.png") as mask:
         values, mode = set(np.unique(np.asarray(mask)).tolist()), mask.mode
     assert mode == "P" and {0, 255} < values and values - {255} <= set(range(files.SEGMENTATION_CLASSES))
@@ -208,23 +208,23 @@ def test_detection_race(tmp_path):
 @pytest.fixture(scope="module")
 def devkit(tmp_path_factory):
     folder = tmp_path_factory.mktemp("detection") / "VOCdevkit"
-    files.write_detection(folder, files.PICTURES + 2)
+    files.write_detection(folder, files.IMAGES + 2)
     return folder
 
 
 @pytest.mark.filterwarnings("ignore")  # GluonCV's
 def test_images_of_detection_are_read_alike_by_both_sides(devkit):
-    """The same pictures, and the same boxes of the same classes. GluonCV leaves out the last pixel of a box."""
+    """The same images, and the same boxes of the same classes. GluonCV leaves out the last pixel of a box."""
     from mxtrain.vision.detection.voc import Voc
 
     lists = {"train_split": files.DETECTION_SPLIT, "val_split": files.DETECTION_VAL_SPLIT}
     splits = Voc(root=str(devkit), **lists).open()
-    theirs = gluoncv_side.open_pictures(gluoncv_side.Work("", 0, 0, 0, devkit))
-    assert len(splits.train) == len(theirs) == files.PICTURES + 2
-    assert len(splits.val) == files.VAL_PICTURES
-    for index in (0, 7, files.PICTURES + 1):
+    theirs = gluoncv_side.open_images(gluoncv_side.Work("", 0, 0, 0, devkit))
+    assert len(splits.train) == len(theirs) == files.IMAGES + 2
+    assert len(splits.val) == files.VAL_IMAGES
+    for index in (0, 7, files.IMAGES + 1):
         image_HWC, label_M6 = theirs[index]
-        image_CHW, box_MD = splits.train.picture(index), splits.train.boxes(index)
+        image_CHW, box_MD = splits.train.image(index), splits.train.boxes(index)
         assert image_HWC.shape == image_CHW.transpose(1, 2, 0).shape == (375, 500, 3)
         assert len(label_M6) > 0 and np.abs(image_HWC.asnumpy() - image_CHW.transpose(1, 2, 0).astype(int)).mean() < 2
         np.testing.assert_array_equal(box_MD[:, :5], label_M6[:, :5] + [0, 0, 1, 1, 0])
@@ -238,7 +238,7 @@ def test_images_of_detection_are_read_alike_by_both_sides(devkit):
      ("center_net_resnet18_v1b", 64), pytest.param("faster_rcnn_fpn_resnet18_v1b", 96, marks=pytest.mark.zoo)],
 )  # fmt: skip
 def test_what_gluoncvs_scripts_do_trains_on_whole_batches(network, size, devkit, request):
-    """Ten seconds each: three steps on two pictures each, with losses that are numbers, and weights that move."""
+    """Ten seconds each: three steps on two images each, with losses that are numbers, and weights that move."""
     if network.startswith(gluoncv_side.FASTER_RCNN):
         request.getfixturevalue("written_memory")
     recipe = gluoncv_side.build_recipe(gluoncv_side.Work(network, size, 2, 0, devkit))

@@ -100,9 +100,9 @@ def test_random_numbers_are_seeded_only_where_something_draws(made: Any) -> None
 
 
 def test_a_signature_survives_a_checkpoint() -> None:
-    picture = Signature((3, 8, 9), [0.5] * 3, [0.25] * 3, ["a", "b"])
-    assert Signature.from_json(picture.to_json()) == picture
-    assert Classification().num_classes(picture) == 2
+    image = Signature((3, 8, 9), [0.5] * 3, [0.25] * 3, ["a", "b"])
+    assert Signature.from_json(image.to_json()) == image
+    assert Classification().num_classes(image) == 2
     config = TokenizerConfig(WordPiece(("x", "y", "z"), True), 5)
     text = TextSignature(((5,), (5,), ()), [], [], class_names=["a", "b"], tokenizer_config=config)
     assert TextSignature.from_json(text.to_json()) == text

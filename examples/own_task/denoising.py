@@ -8,7 +8,7 @@ import numpy as np
 
 from mxtrain.metric.metrics import Metric
 from mxtrain.task import Task
-from mxtrain.types import Artifact, Batch, Picture, Positive, PositiveFloat
+from mxtrain.types import Artifact, Batch, Figure, Positive, PositiveFloat
 
 
 class Denoising(Task):
@@ -56,7 +56,7 @@ class Denoising(Task):
             grey = np.concatenate(rows) * signature.std[0] + signature.mean[0]
             return Image.fromarray((255 * grey.clip(0, 1)).astype(np.uint8)).resize((grey.shape[1] * 6, 96))
 
-        return [Picture("samples", draw)]
+        return [Figure("samples", draw)]
 
 
 class PSNR(Metric):

@@ -1,6 +1,6 @@
 """Lists the precision of each of MXNet's operators, for networks that compute in fewer bits than float32.
 
-What is in no list computes in float32: an operator that is in no list is slower, never wrong.
+Operators in no list compute in float32: that is slower, but never wrong.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def overruns(output: Optional[Shape]) -> bool:
     room.
 
     Args:
-        output: (B, C, H, W), None where it is not known.
+        output: (B, C, H, W), None if unknown.
     """
     if output is None:
         return True

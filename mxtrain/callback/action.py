@@ -1,8 +1,8 @@
 """Actions: callbacks that change a run. Imports no MXNet.
 
 A `Callback` watches on worker 0. An `Action` runs on all workers, and its decisions must be the same on all of them:
-they are functions of counters and of validated values, on which workers agree. After a validation the decisions and
-states of worker 0 replace those of the others, so there an action may also use a clock.
+they are functions of counters and of validation results, which are equal on all workers. After a validation the
+decisions and states of worker 0 are copied to all other workers, so an action may also use a clock there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Decisions:
 
 
 class RunWeights(Protocol):
-    """Access to the parameters of a run."""
+    """Read and write access to the parameters of a run."""
 
     @property
     def arrays(self) -> Mapping[str, NDArray]:
@@ -50,25 +50,25 @@ class RunWeights(Protocol):
         """Writes all parameters, on all devices."""
 
     def recompute_statistics(self) -> None:
-        """Makes the batch-norm statistics those of one epoch of training batches under the present weights."""
+        """Recomputes the batch-norm statistics over one epoch of training batches with the current weights."""
 
 
 class Control:
-    """The view that an action has of a run, and the changes that it may make.
+    """Interface of a run for an action: its counters and values, and methods that change it.
 
     Attributes:
-        name: of the action.
+        name: name of the action, e.g. "plateau".
         step: finished steps.
         epoch: finished epochs.
-        epoch_step: finished steps of the epoch under way; 0 between epochs.
-        steps_per_epoch: of the run.
-        total_steps: of the run; None if only time limits it.
+        epoch_step: finished steps of the current epoch; 0 between epochs.
+        steps_per_epoch: steps of an epoch.
+        total_steps: steps of the whole run; None if only time limits it.
         values: loss and metrics of the last validation by tag, e.g. ``{"val/loss": 0.1}``; empty before the first.
         seconds: time spent training so far, over all resumes. Differs between workers: use it after validations only.
         direction: name of a metric -> "max" or "min".
         lr: base learning rate, before the schedule.
-        say: tells the person who watches a sentence.
-        weights: the parameters.
+        say: shows the user a message of one sentence.
+        weights: access to the parameters.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Control:
         self.seconds = 0.0
         self.values: Mapping[str, float] = {}
         self._trainable = list(trainable)
-        self._decisions = decisions  # last: from now on nothing can be assigned
+        self._decisions = decisions  # last: __setattr__ rejects every assignment after this one
 
     def __setattr__(self, name: str, value: object) -> None:
         if "_decisions" in vars(self):
@@ -92,7 +92,7 @@ class Control:
         super().__setattr__(name, value)
 
     def advance(self, **progress: Any) -> None:
-        """Sets attributes that change while the run goes on. The runner calls it."""
+        """Updates the counters and values above. Called by the runner only."""
         vars(self).update(progress)
 
     @property
@@ -105,10 +105,10 @@ class Control:
         self._decisions.stop = reason
 
     def set_lr(self, rate: Optional[float]) -> None:
-        """Sets the learning rate from the next step on, in place of the schedule's; None: the schedule's again.
+        """Sets the learning rate from the next step on, instead of the schedule's; None returns to the schedule.
 
         Raises:
-            ConfigError: it is no finite number of at least 0.
+            ConfigError: the value is not a finite number of at least 0.
         """
         rate = None if rate is None else learning_rate(rate, f"callback.{self.name}: run.set_lr(")
         self._decisions.rates.pop(self.name, None)
@@ -116,11 +116,12 @@ class Control:
             self._decisions.rates[self.name] = rate
 
     def scale_lr(self, factor: float) -> None:
-        """Sets this action's factor of the learning rate. Factors of several are multiplied. Raises as `set_lr`."""
+        """Sets this action's factor of the learning rate. The factors of all actions are multiplied. Raises as
+        `set_lr`."""
         self._decisions.factors[self.name] = learning_rate(factor, f"callback.{self.name}: run.scale_lr(")
 
     def freeze(self, *patterns: str) -> None:
-        """Stops the updates of all parameters that match: neither they nor their optimizer state change.
+        """Freezes all matching parameters: neither they nor their optimizer state change.
 
         Raises:
             ConfigError: a pattern matches nothing.
@@ -128,16 +129,16 @@ class Control:
         self._decisions.frozen = sorted({*self._decisions.frozen, *self.match(patterns)})
 
     def unfreeze(self, *patterns: str) -> None:
-        """Updates all parameters that match again. Raises as `freeze`."""
+        """Resumes updates of all matching parameters. Raises as `freeze`."""
         self._decisions.frozen = sorted(set(self._decisions.frozen) - set(self.match(patterns)))
 
     def accumulate(self, batches: int) -> None:
-        """Makes one update from the gradients of so many batches: of the mean over all of their samples. The last
+        """Sets the number of batches per update. Gradients are averaged over all samples of these batches; the last
         batch of an epoch always ends an update."""
         self._decisions.batches_per_update = batches
 
     def match(self, patterns: Sequence[str]) -> List[str]:
-        """The trainable parameters whose structural names match one of the patterns.
+        """Returns the trainable parameters whose structural names match one of the patterns.
 
         Raises:
             ConfigError: a pattern matches nothing.
@@ -149,21 +150,21 @@ class Control:
                 near = nearest(pattern.replace("*", ""), self._trainable, 3) or self._trainable[-2:]
                 raise ConfigError(
                     f"callback.{self.name}: the pattern '{pattern}' matches no parameter that is trained. Names are "
-                    f"like {', '.join(near)}; '*' stands for any text."
+                    f"like {', '.join(near)}; '*' matches any text."
                 )
             found += names
         return found
 
 
 def learning_rate(value: object, call: str) -> float:
-    """A learning rate, or a factor of it, that a user's own code gave.
+    """Validates a learning rate, or a factor of it, that user code has passed.
 
     Args:
-        value: what was given.
-        call: the beginning of the call, for messages, e.g. "run.set_lr(".
+        value: value passed by the user.
+        call: beginning of the call for messages, e.g. "run.set_lr(".
 
     Raises:
-        ConfigError: it is no finite number of at least 0.
+        ConfigError: the value is not a finite number of at least 0.
     """
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or value < 0:  # type: ignore[arg-type, operator]  # it is a number
@@ -172,7 +173,7 @@ def learning_rate(value: object, call: str) -> float:
 
 
 class Action:
-    """Changes a run while it trains. Every method does nothing; override those that matter.
+    """Changes a run while it trains. Every method does nothing by default; override the ones you need.
 
     The methods run on all workers. `state` and what `save_state` returns are in checkpoints, so that a resumed run has
     the same bits as an unbroken one.
@@ -180,25 +181,25 @@ class Action:
 
     @functools.cached_property  # so that a subclass need not call __init__ of this class
     def state(self) -> Dict[str, Any]:
-        """JSON values that checkpoints keep, by name; empty at first."""
+        """JSON values by name, saved in checkpoints; empty at first."""
         return {}
 
     def on_begin(self, run: Control) -> None:
-        """Before anything is trained, also of a resumed run, whose state is not yet there. Refuse here what cannot be.
+        """Called before training, and before the state of a resumed run is loaded. Reject invalid settings here.
 
         Raises:
             ConfigError: the action does not fit the run.
         """
 
     def before_step(self, run: Control) -> None:
-        """Before each step. Use the counters only: workers must decide the same. May be called again for a step that
-        is repeated because a worker was lost."""
+        """Called before each step. Use only the counters, so that all workers decide the same. Called again for a step
+        that is repeated because a worker was lost."""
 
     def after_validation(self, run: Control) -> None:
-        """After each validation, with its values in `run.values`."""
+        """Called after each validation, with its values in `run.values`."""
 
     def at_end(self, run: Control) -> None:
-        """After the last step of a run that is complete, before the last validation."""
+        """Called after the last step of a complete run, before the last validation."""
 
     def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
         """See `mxtrain.types.Stateful`."""
@@ -214,10 +215,10 @@ HOOKS = ("on_begin", "before_step", "after_validation", "at_end")
 
 
 def require_known_hooks(target: type, path: str) -> None:
-    """Refuses a user's action with a misspelt method.
+    """Rejects an action of the user with a misspelt method.
 
     Raises:
-        ConfigError: it has a method that looks like a hook, and nothing calls it.
+        ConfigError: a method is named like a hook, but is none of `HOOKS`.
     """
     for name in vars(target):
         if name.startswith(("on_", "before_", "after_", "at_")) and name not in HOOKS:

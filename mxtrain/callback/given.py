@@ -1,12 +1,14 @@
-"""Callbacks that were passed as objects or functions."""
+"""Callbacks and actions that were passed as objects or functions."""
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Sequence
 
 from mxtrain.callback import CallbackSpec
+from mxtrain.callback.action import Action, require_known_hooks
 from mxtrain.errors import ConfigError
-from mxtrain.given import Given
+from mxtrain.given import Given, plain_attributes
 from mxtrain.types import Callback, Progress, Validation
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ class GivenCallback(Given, CallbackSpec):
 
     @classmethod
     def describe_object(cls, value: Any) -> Dict[str, Any]:
-        """Nothing more identifies a callback: it changes nothing of what is computed.
+        """No facts beyond the class identify a callback, since it does not change the computation.
 
         Raises:
             ConfigError: it is none.
@@ -41,7 +43,7 @@ class GivenCallback(Given, CallbackSpec):
 
 
 class RowCallback(Callback):
-    """Calls a function with each row of metrics.jsonl: those of training steps, and those of validations.
+    """Calls a function with each row of metrics.jsonl, for training steps and for validations.
 
     Args:
         function: of one row, a dict.
@@ -56,3 +58,27 @@ class RowCallback(Callback):
 
     def on_validation(self, validation: Validation, progress: Progress) -> None:
         self._function(dict(validation.row))
+
+
+class GivenAction(GivenCallback):
+    """An `Action`, of which each run asks a copy: its state is that of the run, and in checkpoints."""
+
+    acts: ClassVar[bool] = True
+
+    settings: Dict[str, Any] = {}
+    """Plain attributes of it, such as the arguments that it was made with."""
+
+    @classmethod
+    def describe_object(cls, action: Action) -> Dict[str, Any]:
+        """Returns facts that identify an action besides its class: its plain attributes.
+
+        Raises:
+            ConfigError: it has a method that looks like a hook, and nothing calls it.
+        """
+        require_known_hooks(type(action), "callbacks")
+        return {"settings": plain_attributes(action)}
+
+    def build_action(self) -> Action:
+        action = copy.copy(self.require())
+        action.state = copy.deepcopy(action.state)
+        return action

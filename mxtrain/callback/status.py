@@ -1,4 +1,4 @@
-"""status.json: how a run stands, for people and scripts."""
+"""status.json: progress and state of a run, for people and scripts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StatusFile(Callback):
     A disk that is full only costs the status its freshness.
 
     Args:
-        run_dir: where it stands.
+        run_dir: directory of the run.
         in_place: whether that is still the run's own directory, and not another one under its name.
     """
 

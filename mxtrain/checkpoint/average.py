@@ -40,7 +40,7 @@ def last_checkpoints(run_dir: Path, count: int) -> List[Checkpoint]:
         raise CheckpointError(f"{run_dir} holds no checkpoints. Give a run directory.")
     last = read_named(newest[max(newest)])
     require_run_state(last)
-    # What is older than the last ones that are kept by age is there because it was best.
+    # Older checkpoints are kept only because one of them was the best.
     keep = last.state["run"]["description"].get("checkpoint")
     kept = keep.get("keep_last") if isinstance(keep, dict) else None
     if not isinstance(kept, int):

@@ -56,11 +56,11 @@ class Snapshot:
     epoch: int
     """Finished epochs."""
     arrays: Mapping[str, Mapping[str, HostArray]]
-    """File stem ("model", "optimizer", "ema") -> structural name -> host copy, or what is read in pieces."""
+    """File stem ("model", "optimizer", "ema") -> structural name -> host copy, or a source that is read in pieces."""
     state: Mapping[str, Json]
     """Whatever JSON holds: None, bool, int, float (inf and nan too), str, lists and dicts with str keys."""
     metric: Optional[float] = None
-    """The monitored value at this step, for `best` and `keep_top`; None where it was not measured."""
+    """The monitored value at this step, for `best` and `keep_top`; None if it was not measured."""
     direction: str = "max"
     """"max" if a larger value of the metric is better, "min" if a smaller one."""
     monitor: str = ""
@@ -86,7 +86,7 @@ class Checkpoint:
     files: Mapping[str, Digest]
     """The manifest: file name -> size and SHA-256."""
     held: Optional[Mapping[str, memoryview]] = None
-    """The array files where they are in memory: file name -> contents."""
+    """Array files in memory: file name -> content."""
 
     @property
     def stems(self) -> Tuple[str, ...]:
@@ -94,7 +94,7 @@ class Checkpoint:
         return tuple(sorted(name[: -len(".params")] for name in self.files if name.endswith(".params")))
 
     def arrays(self, stem: str) -> Dict[str, np.ndarray]:
-        """The arrays of one file by structural name, read-only. Checked again: what is returned is what was saved.
+        """The arrays of one file by structural name, read-only. Hashes are verified again on reading.
 
         Raises:
             CheckpointError: there is no such file, or it was damaged or removed meanwhile.
@@ -181,7 +181,7 @@ def read_checkpoint(path: PathLike, *, verify_arrays: bool = True) -> Checkpoint
 
 
 def encode_json(value: object, where: str = "state") -> Json:
-    """A copy that JSON holds exactly: {"__float__": "inf"} stands for the floats that JSON has no word for.
+    """Returns a copy that JSON represents exactly: infinities and NaN become objects like {"__float__": "inf"}.
 
     Raises:
         CheckpointError: something in it is no JSON value; names the place.

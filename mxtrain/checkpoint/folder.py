@@ -1,7 +1,7 @@
-"""The folder that the checkpoints of a run lie in: their names, which say step and copy, and what is there.
+"""The folder with the checkpoints of a run, and their names, which contain step and copy.
 
 A checkpoint appears under its name by one rename, after all of it is on the disk; until then it is called `.tmp-...`.
-It disappears by one rename to `.tmp-...` too. So whenever the process dies, what is there under `step-...` is complete.
+It is removed by a rename to `.tmp-...` first. So folders named `step-...` are complete whenever the process dies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 def scan(directory: Path) -> List[Place]:
-    """The `step-...` directories by age, oldest first; empty where there is no such folder.
+    """The `step-...` directories by age, oldest first; empty if there is no such folder.
 
     Raises:
         UnreadableCheckpoint: there is one, but it cannot be read.

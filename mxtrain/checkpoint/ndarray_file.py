@@ -27,7 +27,7 @@ FLAG_BY_DTYPE = {"float32": 0, "float64": 1, "float16": 2, "uint8": 3, "int32": 
 def write_ndarrays(path: PathLike, arrays: Mapping[str, HostArray]) -> Digest:
     """Write arrays by name, in the order of their names, and bring the file to the disk.
 
-    The elements go from the arrays' own memory to the file; only what is not C-contiguous is copied first.
+    The elements are written from the arrays' own memory; only arrays that are not C-contiguous are copied first.
 
     Args:
         path: the file; an existing one is overwritten. Not atomic (see `HashedFile`).

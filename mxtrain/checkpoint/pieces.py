@@ -78,7 +78,7 @@ def write_rows(given: np.ndarray, array: NDArray) -> None:
 
 
 def forget(array: np.ndarray) -> None:
-    """Gives the memory of a mapped file back, as far as it has been read; the file is read again where it is needed."""
+    """Releases the pages of a mapped file that were read; later accesses read the file again."""
     mapped = _mapping(array)
     if mapped is not None:
         mapped.madvise(mmap.MADV_DONTNEED)

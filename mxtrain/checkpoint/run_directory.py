@@ -115,11 +115,11 @@ def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDi
 
     Args:
         path: the folder.
-        name: what it is called in an error, where that is another.
+        name: name of the directory in errors, if it differs from its path.
 
     Raises:
         RunDirectoryError: another process holds it (named with its id, host and start), it cannot be written, or
-            links stand where files and folders are expected.
+            files or folders are symbolic links.
     """
     path = Path(path)
     try:

@@ -73,7 +73,7 @@ def require_run_state(checkpoint: Checkpoint) -> None:
 
 
 def validation_loss(checkpoint: Checkpoint) -> Optional[float]:
-    """The loss of the validation at a checkpoint's step; None where it says none. Nothing else of its state is read."""
+    """The loss of the validation at a checkpoint's step; None if it says none. Nothing else of its state is read."""
     train = checkpoint.state.get("train")
     values = train.get("values") if isinstance(train, dict) and train.get("validated_step") == checkpoint.step else None
     loss = values.get(VAL_LOSS) if isinstance(values, dict) else None
@@ -83,7 +83,7 @@ def validation_loss(checkpoint: Checkpoint) -> Optional[float]:
 def require_same_arrays(
     own: Mapping[str, Union[NDArray, np.ndarray]], given: Mapping[str, np.ndarray], what: str
 ) -> None:
-    """Refuses arrays that are not those of this network or optimizer.
+    """Rejects arrays that do not belong to this network or optimizer.
 
     Args:
         own: name -> anything with a shape.

@@ -35,7 +35,7 @@ def send_checkpoint(broadcast: Broadcast, checkpoint: Optional[Checkpoint], with
     Args:
         broadcast: of rank 0.
         checkpoint: or None.
-        without: names of parameters that are left out, and so is what is named `<parameter>:...`: then it is another
+        without: names of parameters to leave out, with all arrays named `<parameter>:...`. The result is another
             checkpoint, with other hashes.
     """
     if checkpoint is None:

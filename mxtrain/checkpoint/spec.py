@@ -1,4 +1,4 @@
-"""The group `checkpoint`: how often a run is saved, what is kept, and whether it continues."""
+"""The group `checkpoint`: when a run is saved, which checkpoints are kept, and whether it resumes."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class CheckpointStore:
         self._join()
 
     def latest(self) -> Optional[Checkpoint]:
-        """The newest checkpoint whose every byte is right; those that cannot be used are reported and passed over.
+        """Returns the newest checkpoint that passes verification; unusable ones are reported and skipped.
 
         Raises:
             UnreadableCheckpoint: the folder cannot be read.
@@ -144,7 +144,7 @@ class CheckpointStore:
         return self._first_whole([place.path for place in reversed(scan(self.directory))], "The one before it is used.")
 
     def best(self) -> Optional[Checkpoint]:
-        """The checkpoint with the best metric, in the order of `ranking.rank`; None where no checkpoint has one.
+        """The checkpoint with the best metric, in the order of `ranking.rank`; None if no checkpoint has one.
 
         Raises:
             UnreadableCheckpoint: the folder cannot be read.
@@ -201,7 +201,7 @@ class CheckpointStore:
         """Returns the checkpoints in the directory by age, without known unusable ones. Reads no arrays.
 
         Args:
-            unusable: is told of those that could not be read.
+            unusable: called for each checkpoint that could not be read.
         """
         found = []
         for place in scan(self.directory):
@@ -257,8 +257,8 @@ class CheckpointStore:
         return target
 
     def _retire(self, saved: Path) -> None:
-        """Remove what need not be kept. What is damaged stays until there is a newer copy of its step, and what may be
-        whole but could not be read is never removed: its contents are unknown."""
+        """Removes checkpoints that need not be kept. A damaged one stays until there is a newer copy of its step, and
+        one that may be whole but could not be read is never removed: its contents are unknown."""
         unusable = dict(self.unusable)
         summaries = self._summaries(unusable)
         kept = choose_kept(summaries, keep_last=self.keep_last, keep_top=self.keep_top)
@@ -295,7 +295,7 @@ def open_checkpoint(
     Args:
         path: a checkpoint directory; or a run directory, or its `checkpoints` folder.
         which: of a run, "best" by metric (the last where none was measured) or "last".
-        report: is told of those that were passed over, to use the next best.
+        report: called for each checkpoint that was skipped in favour of the next best.
 
     Raises:
         CheckpointError: there is nothing to open at `path`, or it cannot be used, or the last one cannot where it was
@@ -351,7 +351,7 @@ def _read_asked(path: Path, read: Callable[[Path], Checkpoint]) -> Checkpoint:
 
 
 def _rank(checkpoints: Sequence[Checkpoint], keep_top: Optional[int]) -> List[Checkpoint]:
-    """Best first. Only those that measured the same as the newest one with a metric can be compared."""
+    """Sorts checkpoints, best first. Only those with the same monitored metric as the newest one are comparable."""
     measured = [checkpoint for checkpoint in checkpoints if checkpoint.metric is not None]
     if not measured:
         return []

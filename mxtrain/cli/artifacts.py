@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import List, Sequence
 
 from mxtrain.files.durable import replace_file
-from mxtrain.types import Artifact, Audio, Picture, Table, TextLines
+from mxtrain.types import Artifact, Audio, Figure, Table, TextLines
 
 MAX_SHOWN_ROWS = 60
 MAX_SHOWN_SAMPLES = 16
@@ -49,11 +49,11 @@ def write_artifacts(artifacts: Sequence[Artifact], folder: Path) -> List[str]:
         if isinstance(artifact, Table):
             names.append(f"{artifact.name}.csv")
             write_table(folder / names[-1], [artifact.header, *artifact.rows])
-        elif isinstance(artifact, Picture):
-            picture = io.BytesIO()
-            artifact.draw(MAX_SHOWN_SAMPLES).save(picture, "PNG")
+        elif isinstance(artifact, Figure):
+            figure = io.BytesIO()
+            artifact.draw(MAX_SHOWN_SAMPLES).save(figure, "PNG")
             names.append(f"{artifact.name}.png")
-            replace_file(folder / names[-1], picture.getvalue())
+            replace_file(folder / names[-1], figure.getvalue())
         elif isinstance(artifact, Audio):
             names.append(f"{artifact.name}.wav")
             replace_file(folder / names[-1], artifact.encode())

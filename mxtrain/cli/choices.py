@@ -1,4 +1,4 @@
-"""Explains what is wrong with an override `group=option`, and which option was meant."""
+"""Explains a wrong override `group=option`, and suggests the option that was meant."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def drop_absent_presets(parsed: Sequence[Override]) -> List[Override]:
 
 
 def wrong_choice(override: Override, files: ConfigFiles) -> Optional[str]:
-    """The message for a wrong `group=option`; None where nothing is wrong, or it chooses no option of a group."""
+    """The message for a wrong `group=option`; None if nothing is wrong, or it chooses no option of a group."""
     key = override.key_or_group
     if override.is_delete() or override.is_sweep_override() or key not in files.all_groups():
         return None
@@ -88,7 +88,7 @@ def other_names(
 
 
 def hint_for(group: str, option: object, options: Sequence[str], files: ConfigFiles) -> str:
-    """` Did you mean ...?` for an option that does not exist; an empty string where nothing is near."""
+    """` Did you mean ...?` for an option that does not exist; an empty string if nothing is near."""
     word = shown(option).lower()
     if word in NO and group in NAMED_GROUPS:
         return f" To have none: {group}=[]."

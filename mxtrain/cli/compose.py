@@ -1,4 +1,4 @@
-"""Composes the configuration with Hydra. What is wrong with an override is said by `mxtrain.cli.mistakes`."""
+"""Composes the configuration with Hydra. `mxtrain.cli.mistakes` words the errors of wrong overrides."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Composed:
         return self.tree.hydra
 
     def chosen(self, group: str) -> List[str]:
-        """The chosen options of a group: one, none, or several where it is a list."""
+        """Returns the chosen options of a group: one, none, or several if its value is a list."""
         option = self.hydra.runtime.choices.get(group)
         if option is None:
             # Hydra does not note the choices of a list; each of its options has its own name below the group.
@@ -81,7 +81,7 @@ class Composer(ConfigFiles):
         """The configuration with these overrides, which must not sweep.
 
         Raises:
-            ConfigError: an override is wrong; the message says what is right (see `mistakes.WrongOverrides`).
+            ConfigError: an override is wrong; the message suggests the right one (see `mistakes.WrongOverrides`).
         """
         parsed = self._fit_task(choices.drop_absent_presets(self.parse(overrides)))
         mistakes.refuse_sweeps(parsed, self)
@@ -154,7 +154,7 @@ class Composer(ConfigFiles):
         return content if group == "task" else content.get(group, content)
 
     def _task_of(self, group: str, option: object) -> Optional[str]:
-        """The task that an option of ours is made for, None where it says nothing."""
+        """The task that an option of ours is made for, None if it says nothing."""
         tasks = getattr(self.class_of(group, option), "tasks", ())
         return tasks[0] if isinstance(tasks, tuple) and tasks else None  # a property: a setting decides
 

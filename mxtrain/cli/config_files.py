@@ -49,7 +49,7 @@ def register_resolvers() -> None:
 def job_folder(number: Union[int, str], swept: str) -> str:
     """The folder of a sweep's job, e.g. `0_model-lenet_optimizer.lr-0.1`, which is its name in TensorBoard, too.
 
-    Only what needs no quotes stands in it: a name with `=` or commas would be an override or a sweep where it is typed.
+    It contains only characters that need no quotes: a name with `=` or commas would be read as an override or a sweep.
     """
     words = [re.sub(r"[^\w.+-]+", "-", word).strip("+-") for word in re.split(r",(?=[+~]*[\w./@]+=)", swept)]
     return "_".join([str(number), *filter(None, words)])[:MAX_FOLDER_NAME].rstrip("_-.")
@@ -60,7 +60,7 @@ register_resolvers()
 
 
 def short(path: Path) -> str:
-    """Relative to the current folder where that is shorter."""
+    """Returns the path relative to the current folder if that is shorter."""
     relative = os.path.relpath(path)
     return relative if len(relative) < len(str(path)) else str(path)
 

@@ -18,7 +18,7 @@ class ConfigLoader(ConfigLoaderImpl):
     """Loads configurations in which every class of mxtrain has all of its settings.
 
     Settings are added after all files are merged and before the command line is applied: a file, such as a preset or
-    one with a defaults list, overrides them wherever it stands in the order, and `group.field=value` finds them.
+    one with a defaults list, overrides them at any position of the order, and `group.field=value` finds them.
     The settings of a user's own classes are not added, since importing these may import MXNet, whose environment is not
     set yet.
     """

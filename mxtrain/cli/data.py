@@ -1,5 +1,5 @@
 """`mxtrain data check` reads everything of a dataset once before training, and lists all that is wrong with it;
-`mxtrain data cache` lists what is kept of prepared data, and removes it."""
+`mxtrain data cache` lists and removes prepared data."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
         print("\n".join(problem_lines(findings, settings.output)), flush=True)
         count = sum(findings.counts.values())
         what = "1 problem" if count == 1 else f"{count:,} problems"
-        written = f"; all stand in {settings.output}" if settings.output else ""
+        written = f"; all are listed in {settings.output}" if settings.output else ""
         raise DataError(f"{name} has {what}, listed above by kind{written}.")
     print(summary(name, census, findings, time.monotonic() - began_s))
     show_artifacts(census.tables())

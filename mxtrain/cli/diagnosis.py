@@ -107,7 +107,7 @@ def _space(what: str, folder: Path, wanted_gib: float, remedy: str) -> Finding:
 
 
 def installed_version(name: str) -> str:
-    """The version of an installed package; empty where it is not installed."""
+    """Returns the version of an installed package, or an empty string."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

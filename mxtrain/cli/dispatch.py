@@ -9,7 +9,6 @@ import sys
 from typing import Callable, List, Optional
 
 from mxtrain.cli.commands import COMMANDS, help_of
-from mxtrain.cli.streams import patient_streams, unwritten
 from mxtrain.errors import (
     AGREED,
     EXIT_BAD_INPUT,
@@ -22,6 +21,7 @@ from mxtrain.errors import (
     did_you_mean,
     unforeseen,
 )
+from mxtrain.logger.patient_stream import patient_streams, unwritten
 from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.process.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_disconnects
 
@@ -30,7 +30,7 @@ GROUP_COMMANDS = ("train", "verify")
 
 SHOWING = ("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc",
            "--dry-run")  # fmt: skip
-"""Flags that only print something, before which nothing else may stand."""
+"""Flags that only print information. They must be the first argument."""
 
 FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--info", "-i", "--config-name", "-cn",
                     "--config-path", "-cp", "--experimental-rerun")  # fmt: skip
@@ -98,7 +98,8 @@ def interrupted(arguments: List[str]) -> str:
 
 
 def writes_run(arguments: List[str]) -> bool:
-    """Returns True if the command's results stand in a run directory, whatever becomes of standard output."""
+    """Returns True if the command writes its results into a run directory, so that they survive a broken standard
+    output."""
     position = find_command(arguments)
     return (position is None or arguments[position] == "train") and not only_prints(arguments)
 
@@ -188,7 +189,7 @@ def find_command(arguments: List[str]) -> Optional[int]:
     """The position of the command: the first word that is no override, no flag and no flag's value."""
     is_value = False
     for position, argument in enumerate(arguments):
-        # A misspelt command is one only where nothing else can stand: elsewhere it may belong to a misspelt flag.
+        # A word is a misspelt command only in first position: elsewhere it may be the value of a misspelt flag.
         if not is_value and (is_command(argument) if position == 0 else argument in COMMANDS):
             return position
         if not is_value and not argument.startswith("-"):

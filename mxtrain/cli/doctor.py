@@ -1,4 +1,4 @@
-"""`mxtrain doctor`: what this machine has, which features are usable, and what to do about what is not."""
+"""`mxtrain doctor`: hardware and libraries of this machine, usable features, and how to enable the other ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLAGS = ("--json", "--timeout", "--help")
 
 
 class Flags(argparse.ArgumentParser):
-    """Reads the flags of `doctor`; what is wrong with them is said as by any command."""
+    """Parses the flags of `doctor`; errors are reported as by any command."""
 
     def error(self, message: str) -> NoReturn:
         """Raises: ConfigError: always."""

@@ -52,7 +52,8 @@ class EvaluationFolder:
         write_json_atomic(self.path / METRICS, {**self._values, "files": list(dict.fromkeys(self._files))})
 
     def _listed(self) -> List[str]:
-        """The files in `metrics.json`, which anybody may have written: those that an evaluation could have made."""
+        """Returns the files listed in `metrics.json`. The file is untrusted: names that no evaluation writes are
+        dropped."""
         try:
             files = read_json(self.path / METRICS)["files"]
         except (OSError, ValueError, KeyError, TypeError):

@@ -168,7 +168,7 @@ def own_folder(checkpoint: Checkpoint, split: str) -> Path:
     of the run.
 
     Raises:
-        RunDirectoryError: a link stands there.
+        RunDirectoryError: the path is a symbolic link.
         ConfigError: nothing can be written there.
     """
     is_average = "averaged_steps" in checkpoint.state

@@ -8,17 +8,19 @@ import shutil
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Type
 
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.cli.run_dir_rollback import remove_unstarted
 from mxtrain.cluster.launched import launched_environment
 from mxtrain.cluster.launcher import Launcher
-from mxtrain.cluster.launchers import build_launcher
 from mxtrain.cluster.member import Member, find_member
 from mxtrain.cluster.process import Process
+from mxtrain.cluster.ranked import MPILauncher, SlurmLauncher
 from mxtrain.cluster.ring import Ring
+from mxtrain.cluster.spec import Cluster
+from mxtrain.cluster.ssh import SSHLauncher
 from mxtrain.cluster.supervisor import ProcessFailure, Supervisor, say, steps_of
 from mxtrain.config.override_text import quote
 from mxtrain.description.groups import Description
@@ -36,7 +38,7 @@ LOGS = "workers"
 
 def find_role(description: Description) -> Optional[Member]:
     """The role and rank of this process in a run of several processes, which its launcher has put into the environment.
-    None where it runs alone, or is the supervisor that starts the others.
+    None if it runs alone, or is the supervisor that starts the others.
 
     Raises:
         ConfigError: what mpirun or srun started does not fit the description.
@@ -56,7 +58,7 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
 
     Args:
         description: of the run.
-        run_dir: where it is kept.
+        run_dir: directory of the run.
         arguments: flags and overrides that describe it.
 
     Raises:
@@ -189,3 +191,21 @@ def note_failure(run_dir: Path, failure: ProcessFailure, exit_code: int, started
     StatusFile(run_dir).on_end(
         Result("failed", exit_code, failure.cause, step=failure.step, epoch=0, checkpoint=latest)
     )
+
+
+LAUNCHERS: Dict[str, Type[Launcher]] = {
+    "local": Launcher,
+    "ssh": SSHLauncher,
+    "mpi": MPILauncher,
+    "slurm": SlurmLauncher,
+}
+
+
+def build_launcher(cluster: Cluster, van: Optional[str]) -> Launcher:
+    """Builds the launcher that `cluster.launcher` names.
+
+    Raises:
+        ConfigError: it cannot work here; nothing was started.
+    """
+    launcher: Launcher = LAUNCHERS[cluster.launcher](cluster, van)
+    return launcher

@@ -76,7 +76,7 @@ def hydra_settings_at_fault(has_run: Callable[[], bool]) -> Iterator[None]:
 
 
 def _said_by_hydra(error: BaseException) -> str:
-    """The setting at fault, where Hydra names it, and what is wrong with it."""
+    """Returns the wrong setting, if Hydra names it, and the error."""
     return f"{getattr(error, 'full_key', '') or 'a setting below hydra.'}: {_shortened(reasons_of(error))}."
 
 

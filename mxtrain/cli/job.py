@@ -137,7 +137,7 @@ def train_safely(
 
     Args:
         description: of the run.
-        run_dir: where it is kept.
+        run_dir: directory of the run.
         command: how it was started.
         resume_point: what `run_dir` holds, where that was looked at before.
         config: what Hydra gives every job; `description` says it all.
@@ -260,7 +260,7 @@ def config_dir_of(settings: DictConfig) -> List[str]:
 
 
 def swept_of(settings: DictConfig, overrides: Sequence[str]) -> List[str]:
-    """The settings in which a sweep's jobs differ: all but those that `run_sweep` keeps out of the folders' names."""
+    """Returns the settings in which a sweep's jobs differ, except those that `run_sweep` excludes from folder names."""
     fixed = set(settings.job.config.override_dirname.exclude_keys)
     return [key for key in map(key_of, overrides) if key not in fixed]
 

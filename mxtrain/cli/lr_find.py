@@ -112,7 +112,7 @@ def _test(settings: LrFindSettings, overrides: Sequence[str], config_dirs: Seque
     with Composer(config_dirs) as composer:
         before = dict(os.environ)
         try:
-            compose_and_check(composer, overrides)  # as it was typed: mistakes are not those of the copy
+            compose_and_check(composer, overrides)  # first: errors must not name the copy's settings
         finally:
             os.environ.clear()  # the other process sets its own
             os.environ.update(before)

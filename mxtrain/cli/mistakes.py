@@ -1,4 +1,4 @@
-"""Explains what is wrong with an override, and what would be right.
+"""Explains a wrong override, and suggests the right one.
 
 Hydra's own answer to a misspelt key is to add it with `+`, which makes the typo part of the configuration.
 """
@@ -48,7 +48,7 @@ def refuse_sweeps(parsed: Sequence[Override], files: ConfigFiles) -> None:
             text = override.input_line
             key, _, value = text.partition("=")
             several = f"{text} gives several values. Add -m to train with each of them"
-            if key in files.groups():  # of which only those whose options stand side by side take a list
+            if key in files.groups():  # only groups whose options can be combined take a list
                 raise ConfigError(f"{several}{f', or write {key}=[{value}]' if key in NAMED_GROUPS else ''}.")
             quoted = f"\"{key}='{value}'\""
             raise ConfigError(f"{several}; write a list as {key}=[{value}], a text with commas as {quoted}.")
@@ -86,7 +86,7 @@ def refuse_misplaced_presets(config: DictConfig, files: ConfigFiles) -> None:
         file = files.find_file(f"{group}/{option}")
         place = f"{short(file)}: " if file else f"{group}={option}: "
         raise ConfigError(
-            f"{place}a preset needs the first line '# @package _global_'. Without it its settings stand below "
+            f"{place}a preset needs the first line '# @package _global_'. Without it its settings are placed below "
             f"'{group}.', where nothing reads them."
         )
 
@@ -244,7 +244,7 @@ def refuse_unknown(key: str, files: ConfigFiles, config: DictConfig) -> NoReturn
 
 
 def setting_for_flag(name: str) -> str:
-    """The setting that another program's flag of this name stands for; an empty string where there is none."""
+    """Returns the setting that corresponds to another program's flag of this name, or an empty string."""
     if name in OTHER_NAMES:
         return OTHER_NAMES[name]
     with ConfigFiles() as files:
@@ -287,7 +287,7 @@ def did_you_mean_any(settings: Sequence[str]) -> str:
 
 
 def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig) -> str:
-    """Says which other options of the group have this field, of those that are for the task; or for others."""
+    """Names other options of the group that have this field, preferring options for the chosen task."""
     task = import_target(str(config.task["_target_"]), "task").name if "task" in config else ""
     having: List[str] = []
     elsewhere: List[str] = []
@@ -295,7 +295,7 @@ def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig)
         file = files.find_file(f"{group}/{option}")
         settings = yaml.safe_load(read_regular_text(file)) if file else None
         if isinstance(settings, dict):
-            settings = settings.get(group, settings)  # beside those of other groups, or alone
+            settings = settings.get(group, settings)  # nested below the group's name, or at the top level
         if isinstance(settings, dict):
             spec = own_spec(settings.get("_target_"))
             if field in flatten({**(default_settings(spec) if spec is not None else {}), **settings}):

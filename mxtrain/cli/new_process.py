@@ -38,7 +38,7 @@ def train_in_new_process(words: Sequence[str], run_dir: Path, names_dir: bool) -
     )  # fmt: skip
     errors: List[bytes] = []
     assert process.stdout is not None and process.stderr is not None
-    # A notebook shows what is written to sys.stdout, not to file descriptor 1.
+    # Notebooks show text written to sys.stdout, not to file descriptor 1.
     readers = [
         threading.Thread(target=_copy, args=(process.stdout, sys.stdout, [])),
         threading.Thread(target=_copy, args=(process.stderr, sys.stderr, errors)),

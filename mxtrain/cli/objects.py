@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 from omegaconf import OmegaConf, open_dict
 
 from mxtrain.callback import Action
-from mxtrain.callback.given import GivenCallback
-from mxtrain.callback.given_action import GivenAction
+from mxtrain.callback.given import GivenAction, GivenCallback
 from mxtrain.cli.compose import Composed, Composer
 from mxtrain.config.override_text import key_of, quote
 from mxtrain.data.given import TASK_OF, GivenDataset
@@ -58,7 +57,7 @@ class Objects:
 
 
 def read_arguments(parts: Mapping[str, Any], function: str) -> Tuple[List[str], Objects]:
-    """The overrides and the objects that keyword arguments stand for.
+    """Splits keyword arguments into overrides and objects.
 
     Args:
         parts: argument -> a string (an option), a dict (settings), or objects.

@@ -67,7 +67,8 @@ def _origins_in_files(path: str, files: ConfigFiles, given: Sequence[str]) -> Li
 
 
 def _target_of(path: str, files: ConfigFiles, given: Sequence[str]) -> Tuple[List[str], Optional[Origin]]:
-    """The names of a setting below the node with the nearest `_target_` above it in a file, and where that stands."""
+    """Returns the names of a setting below the node with the nearest `_target_` above it in a file, and the path of
+    that node."""
     names = path.split(".")
     for depth in range(len(names) - 1, 0, -1):
         targets = _origins_in_files(".".join([*names[:depth], "_target_"]), files, given)

@@ -63,7 +63,7 @@ class Outcome:
         before: bool = False,
         swept: Sequence[str] = (),
     ) -> Outcome:
-        """The outcome that a job's result stands for."""
+        """Returns the outcome of a job with this result."""
         return cls(number, list(overrides), str(run_dir), result.state, result.exit_code, result.cause, result.step,
                    result.best, list(swept), before)  # fmt: skip
 

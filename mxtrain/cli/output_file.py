@@ -21,7 +21,7 @@ def check_output_file(name: str) -> str:
     """Checks that a file can be written under this name, before anything is computed that would go there.
 
     Raises:
-        ValueError: it is a folder, or lies in what is none or may not be written to.
+        ValueError: the path is a folder, or its parent is not a writable folder.
     """
     path = Path(name)
     if path.is_dir():

@@ -77,8 +77,8 @@ class PredictSettings(Spec):
     top_k: Positive = 3
     """Number of alternatives to name for each sample, where a task has several."""
     keep: Annotated[Optional[List[str]], pydantic.BeforeValidator(read_columns)] = None
-    """Columns of tables that are copied beside the predictions, e.g. [id,name]; default: those that are called like ids
-    and are not read."""
+    """Columns of tables to copy beside the predictions, e.g. [id,name]; default: columns with names of ids that are no
+    inputs."""
     skip_unreadable: bool = False
     """Go on where a file cannot be read, and list these at the end."""
     sample: Optional[Positive] = None
@@ -230,7 +230,7 @@ def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) 
 
 
 def file_names(places: Sequence[str], ending: str = ".png") -> List[str]:
-    """A path for what is written about each file, as the files lie below the folder that holds them all.
+    """Returns an output path for each file, relative to the common parent folder of all files.
 
     Of files that differ in their endings alone, all but the first keep theirs: `x.png`, `x.jpg.png`. For a line of a
     file it has the number: `x-3.png`.
@@ -255,7 +255,7 @@ def numbered_line(path: Path) -> Path:
 
 
 def refuse_overwriting(written: Iterable[Path], places: Sequence[str]) -> None:
-    """Refuses to write over what is predicted for.
+    """Refuses to overwrite an input file.
 
     Raises:
         ConfigError: names the first such file.
@@ -274,8 +274,8 @@ def predict_rows(
     unreadable: Collection[int] = (), drawn: Sequence[Path] = (),
     kept: Mapping[str, Mapping[str, str]] = MappingProxyType({}), arrays: Optional[List[np.ndarray]] = None,
 ) -> Iterator[Dict[str, Json]]:  # fmt: skip
-    """The rows of a task about what could be read: where it stands, its cells in `kept`, what the task predicts, and
-    the one of `drawn` that was written. `arrays` gets the decoded prediction of each sample.
+    """Yields the output rows of all readable samples: source location, copied cells of `kept`, prediction, and the path
+    of the figure from `drawn`. Decoded predictions are appended to `arrays`.
 
     Raises:
         ConfigError: a column of `kept` is called as what the task predicts.
@@ -307,7 +307,7 @@ def _noted(
 def predict_samples(
     trained: Trained, loader: EpochLoader, source: Samples, unreadable: Collection[int], drawn: Sequence[Path]
 ) -> Iterator[Tuple[int, np.ndarray]]:
-    """The number of each sample that could be read, and its prediction; writes what is to be drawn of it."""
+    """Yields the index and prediction of each readable sample, and writes its figure."""
     from mxtrain.engine.predictions import to_host
 
     task, position = trained.description.task, 0
@@ -336,7 +336,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 class Counted:
-    """Rows on their way to a file, with their number so far, and that of what is in a list that each has."""
+    """Passes rows on to a file, and counts them and the elements of their list column."""
 
     def __init__(self, rows: Iterator[Dict[str, Json]], listing: str = ""):
         self._rows, self._listing = rows, listing
@@ -353,7 +353,7 @@ def write_rows(
     form: str, task: Task, signature: Signature, rows: Iterable[Dict[str, Json]], stream: TextIO,
     sample_ids: Mapping[str, Json],
 ) -> None:  # fmt: skip
-    """Writes predictions as JSONL, as CSV, or as the task has it; arguments as those of `Task.write_as`."""
+    """Writes predictions as JSONL, CSV or a format of the task; arguments as in `Task.write_as`."""
     if form == "jsonl":
         for row in rows:
             stream.write(encode_json(row).decode() + "\n")

@@ -96,7 +96,7 @@ def gpus() -> Mapping[str, Json]:
 
 
 def _try_gpu(index: int) -> str:
-    """Why a GPU does not compute; empty where it does."""
+    """Why a GPU does not compute; empty if it does."""
     from mxtrain.engine.backend import mx, nd
 
     try:
@@ -116,7 +116,7 @@ def gluoncv() -> Mapping[str, Json]:
 
 @_step
 def horovod() -> Mapping[str, Json]:
-    """Sum over a ring of one with Horovod, where it is installed."""
+    """Sums an array with Horovod over a ring of one process, if Horovod is installed."""
     try:
         import horovod
         import horovod.mxnet as ring

@@ -26,7 +26,7 @@ class ProbeResult:
     stage: str = ""
     """The last attempt."""
     cause: str = ""
-    """Why it ended early; empty where it came to its end."""
+    """Why it ended early; empty if it came to its end."""
 
 
 def run_probe(timeout_s: float, command: Sequence[str] = PROBE) -> ProbeResult:

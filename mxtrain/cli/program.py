@@ -38,7 +38,7 @@ def tensorboard() -> str:
 
 
 def python() -> str:
-    """This Python, by its name where that is enough."""
+    """Returns the command that starts this Python: its name if PATH finds it, otherwise its path."""
     name = os.path.basename(sys.executable) or "python"
     if _is_active():
         return shlex.quote(name)

@@ -114,7 +114,7 @@ def on_this_machine(before: object, default: Config) -> object:
 
     Args:
         before: The run's; not validated yet.
-        default: What stands there where nothing is given.
+        default: value used if nothing is typed.
     """
     if not isinstance(before, Mapping):
         return before  # which the validation says
@@ -172,7 +172,8 @@ def amend(
 def restore_inputs(
     checkpoint: Checkpoint, description: Description, overrides: Sequence[str]
 ) -> Tuple[BaseDataset, Signature]:  # fmt: skip
-    """The dataset of this command, whose samples become inputs as those of the run did, and what enters the network.
+    """Returns the dataset of this command, with the preprocessing of the run, and the signature of the network's
+    inputs.
 
     Raises:
         ConfigError: something of what enters the network was to be changed.

@@ -1,4 +1,4 @@
-"""Separates the settings of a command itself (`split=test`) from the overrides among which they stand."""
+"""Separates the settings of a command itself (`split=test`) from overrides on the same command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, Li
 
 
 def _read(text: str, default: object) -> Union[None, bool, int, float, str]:
-    """A number where the setting is one, and None where that is its default and `null` was typed; else the text, which
+    """A number where the setting is one, and None if that is its default and `null` was typed; else the text, which
     is judged later."""
     if default is None and text.lower() == "null":
         return None

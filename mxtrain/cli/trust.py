@@ -50,7 +50,7 @@ def require_trusted(
         config: from a checkpoint, without this command's overrides.
         path: of the checkpoint.
         command: that reads it, for the message.
-        typed: settings and groups that this command's overrides replace, with all that stands below them.
+        typed: settings and groups that this command's overrides replace, including everything nested below them.
         config_dirs: folders of the user's (`--config-dir`): whatever class their YAML names is the user's, too.
 
     Raises:
@@ -139,7 +139,7 @@ def _leaves(value: object, place: str) -> Iterator[Tuple[str, object]]:
             name = f"{place}.{part}" if place else part
             if INTERPOLATION in str(key):
                 yield name, item
-            # What stands under a name of this form is a path whatever it is.
+            # The value of a setting with such a name is always treated as a path.
             if key == TARGET and not isinstance(item, str):
                 yield name, str(item)
             else:
@@ -165,13 +165,13 @@ def _only_tunes(name: str, value: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    """A stranger's text on one line, shortened where it is long."""
+    """Returns untrusted text on one line, shortened if it is long."""
     text = "".join(letter if letter.isprintable() else "?" for letter in str(value))
     return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _typed_again(found: Collection[str]) -> str:
-    """A hint at what can be typed instead, where that is all that is needed."""
+    """Returns a hint with the override to type instead, if that suffices."""
     if not all(re.fullmatch(r"(model|dataset)\._target_", place) for place in found):
         return ""
     classes = " ".join(f"{place}=package.Class" for place in found)

@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def compare(description: Description, settings: VerifySettings, world: World = ALONE) -> Verification:
-    """Compares a placement with one device. Arguments and errors as those of `mxtrain.verification.verify`."""
+    """Compares a placement with one device. Arguments and errors as in `mxtrain.verification.verify`."""
     set_environment(description, exact=True)  # the host may be shared with other workers
     # Imports MXNet: only from here on.
     from mxtrain.verification import verify

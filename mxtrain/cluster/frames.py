@@ -28,7 +28,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Optional[Message]:
-    """The message of a line; None where it is none, or damaged."""
+    """Returns the message of a line; None if the line is no message or is damaged."""
     before, mark, rest = line.rpartition(MARK)
     checksum, _, body = rest.rstrip(b"\r\n").partition(b" ")
     if not mark or checksum != b"%08x" % zlib.crc32(body):

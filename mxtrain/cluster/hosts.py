@@ -24,7 +24,7 @@ class Host:
     Attributes:
         name: as ssh takes it.
         slots: how many workers it may run; None: any number.
-        line: where it stands, for messages, e.g. "hosts, line 2".
+        line: source location for messages, e.g. "hosts, line 2".
         is_here: whether it is this machine.
     """
 
@@ -54,7 +54,7 @@ def read_hosts(file: str) -> List[Host]:
             continue
         host = _read_line(words, f"{file}, line {number}")
         if host.name in hosts:
-            raise ConfigError(f"{host.line}: '{host.name}' stands already in {hosts[host.name].line}. Type slots=N.")
+            raise ConfigError(f"{host.line}: '{host.name}' is already listed in {hosts[host.name].line}. Type slots=N.")
         hosts[host.name] = host
     if not hosts:
         raise ConfigError(f"cluster.hostfile={file}: holds no host. Write a line 'HOST [slots=N]' for each.")

@@ -17,7 +17,7 @@ from mxtrain.search_path import module_command
 
 PASSED = ("MXNET_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "PYTHON", "MXTRAIN_", "CUDA_",
           "NCCL_", "LD_LIBRARY_PATH", "TZ")  # fmt: skip
-"""Beginnings of the environment variables that go along to other hosts: those that numbers depend on."""
+"""Prefixes of environment variables that are copied to other hosts because they change numerical results."""
 _FOREIGN = ("DMLC_", "PS_")
 
 
@@ -50,7 +50,7 @@ def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict
 
     Args:
         cluster: the description.
-        van: ps-lite's transport, where servers sum gradients; None where there are no servers.
+        van: ps-lite's transport, where servers sum gradients; None if there are no servers.
         root: where the scheduler listens.
     """
     common = {
@@ -114,5 +114,5 @@ def inherited(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
 
 
 def passed(names: Sequence[str], environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """The variables that go along to other hosts: those that numbers depend on, and `names`."""
+    """Returns the variables to copy to other hosts: those that change numerical results, and `names`."""
     return {name: value for name, value in inherited(environ).items() if name.startswith(PASSED) or name in names}

@@ -24,13 +24,13 @@ ROOT = "MXTRAIN_ROOT"
 OWN_GPUS = "MXTRAIN_OWN_GPUS"
 """1 where what starts the workers sets CUDA_VISIBLE_DEVICES to other GPUs for each of them."""
 _PORTS = (20000, 10000)
-"""First and number of the ports below those that kernels give out; a job's number picks one."""
+"""First port and number of ports, below the ephemeral range of kernels; the job id selects one."""
 _MAX_STEP = 0xFFFFFFF0
 """Slurm's steps above are no tasks of srun: a batch script, an interactive shell."""
 
 
 def rank_of(environ: Mapping[str, str]) -> Optional[int]:
-    """This process's number among those that mpirun or srun started; None where neither did."""
+    """Returns the rank of this process under mpirun or srun; None if neither started it."""
     if MPI_RANK in environ:
         return _number(environ, MPI_RANK)
     if SLURM_RANK in environ and "SLURM_STEP_NUM_TASKS" in environ:
@@ -52,8 +52,8 @@ def _number(environ: Mapping[str, str], name: str, default: str = "0") -> int:
 
 
 def ranks_here(environ: Mapping[str, str]) -> List[int]:
-    """The numbers of those of these processes that share this host, in order; empty if unknown. Where mpirun or
-    an old Slurm says only how many they are, they are taken to follow each other."""
+    """Returns the ranks of the processes on this host in order; empty if unknown. If mpirun or an old Slurm reports
+    only their count, the ranks are assumed to be consecutive."""
     if "OMPI_COMM_WORLD_LOCAL_SIZE" in environ:
         size = _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
         first = _number(environ, MPI_RANK) - _number(environ, "OMPI_COMM_WORLD_LOCAL_RANK")
@@ -102,11 +102,11 @@ def launched_environment(
 
     Args:
         cluster: the description.
-        van: ps-lite's transport, where servers sum gradients; None where there are no servers.
+        van: ps-lite's transport, where servers sum gradients; None if there are no servers.
         environ: what mpirun or srun has said.
 
     Returns:
-        None where neither started this process together with others.
+        None if neither started this process together with others.
 
     Raises:
         ConfigError: there are more or fewer processes than described, or the scheduler's address is unknown.
@@ -123,7 +123,7 @@ def launched_environment(
         raise ConfigError(
             f"{starter} started {size} processes, but the description needs {len(who)}: {needed} (cluster.workers="
             f"{cluster.workers} cluster.servers={cluster.servers}). Type {starter} -n {len(who)}; or, if {starter} did "
-            f"not start this process, unset what is left of it: env -u {variable} ..."
+            f"not start this process, unset its leftover variable: env -u {variable} ..."
         )
     if not 0 <= rank < size:
         raise ConfigError(

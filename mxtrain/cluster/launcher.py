@@ -27,7 +27,7 @@ class Launcher:
 
     Args:
         cluster: the description.
-        van: ps-lite's transport, where servers sum gradients; None where there are no servers.
+        van: ps-lite's transport, where servers sum gradients; None if there are no servers.
     """
 
     def __init__(self, cluster: Cluster, van: Optional[str]):
@@ -71,7 +71,7 @@ def started_here(spec: LaunchSpec, stack: ExitStack) -> Process:
 def relayed(
     channel: Channel, specs: Sequence[Optional[LaunchSpec]], ranked: bool, attempt: int, stack: ExitStack
 ) -> List[Process]:
-    """The processes of a channel, which the stack closes; None stands for a process elsewhere."""
+    """Returns the processes of a channel, which the stack closes; None for a process on another host."""
     stack.callback(channel.close)
     processes: List[Process] = []
     for of, spec in enumerate(specs):

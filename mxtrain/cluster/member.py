@@ -29,7 +29,7 @@ class Member:
 
 @dataclass(frozen=True)
 class HostPlace:
-    """A worker among those that share its host."""
+    """A worker and its position among the workers on its host."""
 
     rank: int = 0
     """From 0, another one for each worker of the host: its local rank."""

@@ -76,7 +76,7 @@ class Process:
 
     @property
     def started_at(self) -> Optional[float]:
-        """On this machine's monotonic clock; None where it waits for its launcher."""
+        """On this machine's monotonic clock; None if it waits for its launcher."""
         raise NotImplementedError
 
     @property
@@ -242,7 +242,7 @@ def signal_parents_death(number: int) -> None:
 
 
 def state_of(pid: int) -> str:
-    """The kernel's letter for what a process does, e.g. R, S, T; empty where there is none."""
+    """The kernel's letter for what a process does, e.g. R, S, T; empty if there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -90,7 +90,7 @@ class Channel:
         self.words: List[str] = []
         """Output of the command itself: its first and last lines."""
         self.heartbeat_at: Dict[Optional[int], float] = {}
-        """Rank of a relay (None where there is only one) -> when it said something last."""
+        """Rank of a relay (None if there is only one) -> when it said something last."""
         self.hosts: Dict[Optional[int], str] = {}
         self._by_stdin = specs is not None
         self._start_timeout_s, self._started_at = start_timeout_s, time.monotonic()
@@ -230,7 +230,7 @@ class Printer:
         self._waiting.put(output)
 
     def close(self) -> None:
-        """Waits for what is still to be printed, but not for ever."""
+        """Waits for pending output, with a timeout."""
         self._waiting.put(b"")
         self._thread.join(SHUTDOWN_TIMEOUT_S)
 

@@ -2,11 +2,11 @@
 when the supervisor or the way to it is gone.
 
     python -m mxtrain.cluster.remote                    specs come on stdin (ssh, srun), then heartbeats and signals
-    python -m mxtrain.cluster.remote --from VARIABLE    specs stand in the environment (mpirun reaches one stdin only)
+    python -m mxtrain.cluster.remote --from VARIABLE    specs come in the environment (mpirun reaches one stdin only)
     python -m mxtrain.cluster.remote --check            says what this host has, and ends
 
-Launch specs are not on the command line, where others on the host could read them. Of several relays, each starts what
-is meant for its rank. It imports no MXNet.
+Launch specs are not passed on the command line, which other users of the host can read. Each of several relays starts
+the processes of its rank. Does not import MXNet.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _FORWARDED = {signal.SIGTERM: signal.SIGTERM, signal.SIGUSR1: signal.SIGTERM, si
 
 
 OF_GPUS = ("CUDA_VISIBLE_DEVICES", OWN_GPUS)
-"""Variables that srun, or a script that it starts, sets for each process; those of the supervisor are not forwarded."""
+"""Variables that srun, or a script started by it, sets for each process; the supervisor's values are not forwarded."""
 
 
 class Child:
@@ -317,7 +317,7 @@ def _has_more(fd: int) -> bool:
 
 
 def _read(fd: int) -> Optional[bytes]:
-    """b"" at the end, None where nothing has come."""
+    """b"" at the end, None if nothing has come."""
     try:
         return os.read(fd, 1 << 14)
     except BlockingIOError:

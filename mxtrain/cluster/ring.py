@@ -115,7 +115,7 @@ class KeyValueServer:
 
     Args:
         host: the address on which it listens.
-        writable: whether others than this process may set values.
+        writable: True if other processes may set values.
     """
 
     def __init__(self, host: str, writable: bool = True):

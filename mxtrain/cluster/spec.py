@@ -14,8 +14,8 @@ VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z_][A-
 
 
 class Cluster(Spec):
-    """The processes of a run, and how long each may be silent. Nothing of it changes what is computed, but for
-    the last bits, which depend on who computes what."""
+    """The processes of a run, and their timeouts. Settings change results only in the last bits, through the order of
+    summation."""
 
     workers: Positive = 1
     """Processes that train, each on its share of every batch."""
@@ -60,7 +60,7 @@ class Cluster(Spec):
         return 1 if self.servers == "auto" else self.servers
 
     def unsupported_reason(self) -> str:
-        """Why its launcher cannot work with what is given, or ""."""
+        """Returns the reason why the launcher does not support these settings, or ""."""
         if self.launcher == "ssh" and self.hostfile is None:
             return (
                 "cluster.launcher=ssh needs cluster.hostfile=FILE with a line 'HOST [slots=N]' for each host, this "

@@ -41,7 +41,7 @@ class ProcessFailure:
     Attributes:
         cause: a sentence.
         who: the process at fault.
-        how: its exit code, negative for a signal; None where it hung.
+        how: its exit code, negative for a signal; None if it hung.
         step: of training, as far as it had come.
         last_lines: the end of its log.
     """
@@ -62,8 +62,8 @@ class Supervisor:
 
     Args:
         cluster: timeouts and restarts.
-        start: attempt (from 0) -> the processes, each started or about to be; those that it has started are closed by
-            the given stack, whatever happens.
+        start: attempt (from 0) -> the processes, each started or about to be. The given stack closes the started ones
+            in any case.
         checkpoints: -> the steps of the checkpoints there are; progress that refills the budget of restarts.
         say: shows a line.
         obstacle: -> why no attempt can be made now (a host that cannot be reached), or ""; asked before a restart.
@@ -120,7 +120,7 @@ class Supervisor:
                     return EXIT_CODES[self._signal]
 
     def _wait_for_hosts(self) -> str:
-        """Waits until hosts can be reached again, for `start_timeout` at most; returns what is in the way, or ""."""
+        """Waits until hosts are reachable again, for at most `start_timeout`; returns the remaining problem, or ""."""
         deadline = time.monotonic() + self._cluster.start_timeout
         said = ""
         while self._signal is None:
@@ -264,7 +264,7 @@ class Supervisor:
         return self._hung(workers) or self._late(processes)
 
     def _late(self, processes: List[Process]) -> Optional[ProcessFailure]:
-        """The failure of a newcomer to the ring that takes too long to ask for its place; None where there is none."""
+        """The failure of a newcomer to the ring that takes too long to ask for its place; None if there is none."""
         ring = self._ring
         for process in processes if ring is not None else ():
             assert ring is not None

@@ -101,7 +101,7 @@ def build_spec(
 
     Args:
         node: dict with `_target_` and the fields.
-        path: where it stands in the configuration, e.g. "optimizer" or "logger.console".
+        path: path in the configuration, e.g. "optimizer" or "logger.console".
         base: the group's base class.
         where: names the file that gives a setting.
         wrapper: what a user's own class or function is wrapped in, by its `of_target`; by default the base decides.
@@ -161,7 +161,7 @@ def _out_of_range(value: object, path: str) -> Iterator[Tuple[str, object, str]]
 
 
 def _one_each(items: Sequence[ErrorDetails]) -> List[Dict[str, Any]]:
-    """The errors, those of the branches that were tried for one value as one: "should be 'auto' or greater than 0".
+    """Returns the errors. Errors of the alternatives of a union are merged: "should be 'auto' or greater than 0".
 
     Where one branch got as far as a part of the value, that part alone is at fault: the 0 of [0, 3].
     """
@@ -251,7 +251,7 @@ def accepted_names(target: Any, wrapper: Type[Spec], nested: Sequence[str] = ())
 
     Args:
         target: the class or function that it names.
-        wrapper: what it is wrapped in where it is no `Spec`; see `build_spec`.
+        wrapper: class that wraps an object that is no `Spec`; see `build_spec`.
         nested: the names that lead to a nested spec, whose settings are then meant.
     """
     if inspect.isclass(target) and issubclass(target, Spec):
@@ -364,8 +364,8 @@ def _is_plain(value: object) -> bool:
 
 
 def _over_nested_defaults(spec: Type[Spec], fields: Mapping[str, Any]) -> Dict[str, Any]:
-    """Fields in which a mapping that stands for a nested spec changes the field's default, as a YAML file does, and not
-    the defaults of the nested class."""
+    """Returns the fields in which a mapping given for a nested spec updates the field's default, as a YAML file does,
+    instead of the defaults of the nested class."""
     completed = dict(fields)
     for name, value in fields.items():
         field = spec.model_fields.get(name)

@@ -13,7 +13,7 @@ class Wrapped(Spec):
     target: Callable[..., Any]
     """The class or function."""
     arguments: Dict[str, Any] = {}
-    """Its own, besides those that the group gives to it."""
+    """Arguments of the object itself, without the fields of the group."""
 
     @classmethod
     def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:

@@ -45,7 +45,7 @@ class BaseDataset(Spec):
     """Advice for models that read other samples: by task, and under "" for tasks without a usual model."""
 
     problem_kinds: ClassVar[Tuple[str, ...]] = ()
-    """Kinds of problems that `data check` finds in this dataset alone, beside those of `checking.problems.KINDS`."""
+    """Kinds of problems that only this dataset reports, in addition to `checking.problems.KINDS`."""
 
     of_the_checkpoint: ClassVar[Tuple[str, ...]] = ()
     """Settings that only say how samples become inputs, which a checkpoint holds: with one, they are not needed."""
@@ -115,7 +115,7 @@ class BaseDataset(Spec):
 
     @property
     def samples_per_step(self) -> int:
-        """`batch_size`; as long as nothing is known of the data, at most as many where it is auto."""
+        """Returns `batch_size`, or its upper limit if it is auto and the data are not known yet."""
         return self.largest_batch if self.batch_size == "auto" else self.batch_size
 
     def for_size(self, num_samples: int, divisor: int = 1) -> BaseDataset:
@@ -158,7 +158,7 @@ class BaseDataset(Spec):
         return build_class_sampler(splits.train, splits.class_names, self.class_weights, seed)
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        """This dataset, whose samples become inputs as those of a checkpoint did, and how. Imports no MXNet.
+        """Returns this dataset with the preprocessing of a checkpoint, and the signature. Imports no MXNet.
 
         Args:
             given: the checkpoint's signature.
@@ -208,11 +208,12 @@ class BaseDataset(Spec):
         return ()
 
     def further_checks(self, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
-        """The checks of each split with those that the description calls for; a problem of all goes to `findings`."""
+        """Returns the checks of each split, with the optional ones of the description. Problems of the whole dataset go
+        to `findings`."""
         return checks
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        """A sentence on how samples enter the network; empty where there is nothing to say."""
+        """A sentence on how samples enter the network; empty if there is nothing to say."""
         return ""
 
     def build_loader(self, source: Samples, signature: Signature, options: LoaderOptions) -> BatchLoader:
@@ -228,7 +229,7 @@ class BaseDataset(Spec):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Samples without labels to predict for, and where each stands, e.g. its file.
+        """Opens samples without labels to predict for, and returns the source location of each, e.g. its file.
 
         Args:
             names: files and folders.
@@ -248,7 +249,7 @@ class BaseDataset(Spec):
 
         Args:
             names: files and folders.
-            columns: that are to be copied; None = those that are called like ids and are not read.
+            columns: columns to copy; None = columns with names of ids that are no inputs.
             signature: what enters the network.
 
         Raises:
@@ -259,15 +260,15 @@ class BaseDataset(Spec):
             raise ConfigError(f"keep: {type(self).__name__} reads no tables, so there are no columns to copy.")
         return {}
 
-    def picture_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
-        """The numbers that the dataset's own files give images, by where these stand; without those of which no file
-        says one.
+    def sample_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
+        """Returns the ids that the dataset's own annotations give to input files, by path; files without an id are
+        left out.
 
         Args:
-            places: the images' files.
+            places: paths of the input files.
 
         Raises:
-            DataError: a file of the dataset is there, and cannot be read.
+            DataError: an annotation file exists but cannot be read.
         """
         return {}
 
@@ -306,8 +307,7 @@ class BaseDataset(Spec):
     def examine(self, findings: Findings) -> Splits:
         """Opens the data for `data check`, which reads each sample afterwards by the `checks()` of its source.
 
-        A dataset that overrides it goes on where something is wrong, without what is wrong, and its `open` is
-        `self.examine(STRICT)`.
+        A dataset that overrides it skips wrong samples and continues; its `open` is then `self.examine(STRICT)`.
 
         Args:
             findings: gets each problem.

@@ -35,7 +35,7 @@ TASK_OF: Mapping[str, str] = {"class": "classification", "number": "regression"}
 
 
 class GivenSamples:
-    """Samples in memory, or those of a dataset with `__len__` and `__getitem__`, which are read when they are needed.
+    """Samples in memory, or of a dataset with `__len__` and `__getitem__`, which is read on demand.
 
     Args:
         inputs: array (N, ...), or a dataset.
@@ -152,7 +152,7 @@ class GivenDataset(Given, BaseDataset):
         return {**found, "num_samples": {"test": found["num_samples"]["all"]}}
 
     @property
-    def sample_type(self) -> str:  # type: ignore[override]  # the class variable of others
+    def sample_type(self) -> str:  # type: ignore[override]  # a class variable in other datasets
         is_image = len(self.shape) == 3 and self.shape[0] in (1, 3)
         return "images" if is_image else "numbers" if len(self.shape) == 1 else "arrays"
 

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Signature:
-    """Shapes of the inputs, and the names of what is predicted. Each field has a subclass, with how its samples become
-    inputs; datasets name it in `signature_class`.
+    """Shapes of the inputs, and names of the predicted values. Each field has a subclass that adds its preprocessing;
+    datasets name it in `signature_class`.
 
     Attributes:
         shape: of one sample as it enters the network, or of each of several inputs.
         mean, std: per channel of images, in units where white is 1; empty for other samples.
-        class_names: of what is predicted, where it has names.
+        class_names: names of the predicted classes, if they have names.
         target_mean, target_std: of a number to predict, over the training samples: networks learn it standardised.
     """
 
@@ -120,7 +120,7 @@ class Signature:
 
     @classmethod
     def _arguments(cls, values: Dict[str, Any]) -> Dict[str, Any]:
-        """The arguments of the class that plain values stand for."""
+        """Converts plain values to arguments of the class."""
         shape = tuple(tuple(size) if isinstance(size, (list, tuple)) else size for size in values["shape"])
         return {**values, "shape": shape}
 

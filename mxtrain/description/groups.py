@@ -26,8 +26,7 @@ from mxtrain.lr_scheduler.schedules import Schedule
 from mxtrain.metric.metrics import Metric
 from mxtrain.model.base import Model
 from mxtrain.model.custom import CustomModel
-from mxtrain.optimizer.base import Optimizer
-from mxtrain.optimizer.custom import CustomOptimizer
+from mxtrain.optimizer.base import CustomOptimizer, Optimizer
 from mxtrain.parallel.strategies import Parallel
 from mxtrain.runtime.spec import Runtime
 from mxtrain.task.base import Task
@@ -95,7 +94,7 @@ class Description:
         """The base learning rate and the schedule for this run's global batch.
 
         Raises:
-            ConfigError: `trainer.reference_batch_size` asks for what is not known.
+            ConfigError: `trainer.reference_batch_size` needs a batch size that is not known.
         """
         trainer, optimizer = self.trainer, self.optimizer
         return scale_rates(
@@ -121,8 +120,8 @@ def describe(
         config: resolved plain nested dicts, one entry per group.
         where: group -> the file of its chosen option, for messages.
         together: whether the groups must fit each other, too.
-        set_environment: is called with the groups that it depends on, where these are right, before any other group
-            imports a class of the user's, and MXNet with it.
+        set_environment: called with the groups that it depends on, if they are valid, before any other group imports a
+            class of the user, which may import MXNet.
 
     Raises:
         ConfigError: everything that is wrong, one line each.
@@ -180,7 +179,7 @@ def _require_groups(config: Config, where: Where) -> None:
 
 
 def build_group(path: str, node: object, where: Where) -> Spec:
-    """The validated options of one group, or of one of those that a named group holds.
+    """Returns the validated options of one group, or of one member of a named group.
 
     Args:
         path: "optimizer", "logger.console".

@@ -225,7 +225,7 @@ def a_loss_scale_needs_exact_sums(description: Description) -> None:
         )
     if store.compresses_by != "none":
         raise ConfigError(
-            f"amp=float16 with kvstore.compression={store.compresses_by}: an overflow would hide in what is left over. "
+            f"amp=float16 with kvstore.compression={store.compresses_by}: an overflow would be hidden in the residual. "
             "Type kvstore.compression=none."
         )
 
@@ -267,8 +267,9 @@ def actions_must_keep_the_guarantees(description: Description) -> None:
     acting += ["lr_scheduler"] * (description.lr_scheduler.build_action() is not None)
     if acting and description.kvstore.updates:
         raise ConfigError(
-            f"{acting[0]} changes the run while it trains, and workers of kvstore=dist_async wait for nobody, so there "
-            "is no step after which all of them and the servers know the change. Type kvstore=dist_sync."
+            f"{acting[0]} changes the run while it trains, and workers of kvstore=dist_async do not wait for each "
+            "other, so there is no step after which all of them and the servers know the change. Type "
+            "kvstore=dist_sync."
         )
     if acting and description.kvstore.serves_tables:
         raise ConfigError(

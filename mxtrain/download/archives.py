@@ -47,8 +47,8 @@ def unpacked(archive: Path, wanted: str, at_most: int = 4 * MAX_BYTES) -> Iterat
         at_most: bytes of all unpacked files.
 
     Raises:
-        WrongContent: the archive is damaged or lacks what is wanted; it is too large; or it holds a path that leads
-            out of its folder, a link or a device.
+        WrongContent: the archive is damaged, too large or lacks the requested file, or it contains a path outside of
+            its folder, a link or a device.
         OSError: files cannot be written.
     """
     temporary = archive.with_name(f"{archive.name}.unpacked")

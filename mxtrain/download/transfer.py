@@ -170,7 +170,7 @@ def _request(url: str, start: int, etag: str, limits: DownloadLimits) -> request
     import requests
     from urllib3.exceptions import MaxRetryError
 
-    headers = {"Accept-Encoding": "identity"}  # or sizes would be those of the packed content
+    headers = {"Accept-Encoding": "identity"}  # otherwise sizes would be of the compressed content
     if start:
         headers["Range"] = f"bytes={start}-"
         if etag and not etag.startswith("W/"):

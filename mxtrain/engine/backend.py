@@ -55,7 +55,7 @@ if lets_threads_spin():
 
 def _drops_by_seed(made: Callable[..., Any]) -> Callable[..., Any]:
     """MXNet's function for dropout, which never takes cuDNN's: that draws from a state that no seed sets and no
-    checkpoint has. gluon.nn.Dropout says `cudnn_off=False` itself, so what is given does not count."""
+    checkpoint has. gluon.nn.Dropout passes `cudnn_off=False` itself, so its argument is overridden here."""
 
     @functools.wraps(made)
     def dropout(data: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -1,5 +1,4 @@
-"""The first values of a large table, drawn a piece at a time: the same numbers as those of MXNet's initializer, which
-draws all of them at once.
+"""Initial values of a large table, drawn in pieces: the same numbers as MXNet's initializer, which draws all at once.
 
 MXNet draws N numbers with up to 1024 generators, each of which makes N / 1024 that follow each other. So an array of
 1024 rows is the next piece of all of these streams.

@@ -14,12 +14,12 @@ from types import FunctionType
 from typing import Any, Callable, Collection, Dict, Iterator
 
 _HEAD = re.compile(r"\s*def (\w+)\(")
-_PLACE = "a _Pending stands here"
+_PLACE = "placeholder of _Pending"
 
 
 def _stand_in(*args: Any, **kwargs: Any) -> Any:
     # The text of `_PLACE` as a literal: `_Pending` puts itself there, among the constants of the code.
-    return "a _Pending stands here".call(args, kwargs)  # type: ignore[attr-defined]
+    return "placeholder of _Pending".call(args, kwargs)  # type: ignore[attr-defined]
 
 
 class _Pending:

@@ -40,7 +40,7 @@ def measure_limits(devices: Sequence[Context], low_dtype: str, quick: bool = Fal
     """Keeps all devices (mxnet Contexts) busy for a second or two, or a tenth of that if it is to be quick.
 
     Args:
-        devices: those that compute together; the limits are of each of them while all of them work.
+        devices: devices that compute together; limits hold for each one while all are busy.
         low_dtype: the format of `Limits.low_flops`, e.g. "bfloat16".
     """
     effort = QUICK if quick else THOROUGH

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     """Predictions from what the network returns for a batch, see `Task.decode`."""
 
 BATCHES_AHEAD = 3
-"""Batches in the engine's queue before the host waits: bounds the memory of what is under way."""
+"""Batches in the engine's queue before the host waits. This bounds the memory of pending work."""
 
 
 class DecodedOnce:

@@ -47,7 +47,7 @@ class EngineTrace:
     """Notes what the engine does between `start` and `stop`; both wait until it is done."""
 
     def start(self) -> None:
-        """From here on operations are noted; what is under way is waited for and not noted."""
+        """Starts recording operations, after waiting for pending ones, which are not recorded."""
         nd.waitall()
         self._folder = tempfile.TemporaryDirectory(prefix="mxtrain-trace-")
         self._file = Path(self._folder.name) / "trace.json"

@@ -39,7 +39,7 @@ def cache_folder() -> Path:
 
 
 def read_cached(kind: str, name: str) -> Optional[bytes]:
-    """The content that `write_cached` kept; None where there is none, or none that can be trusted."""
+    """The content that `write_cached` kept; None if there is none, or none that can be trusted."""
     with suppress(OSError, RuntimeError, KeyError):
         with opened(kind, name) as file:
             return _unsealed(name, file.read())
@@ -58,7 +58,7 @@ def write_sealed(path: Path, content: bytes) -> None:
 
 
 def read_sealed(path: Path) -> Optional[bytes]:
-    """The content that `write_sealed` wrote; None where there is none, or none that can be trusted."""
+    """The content that `write_sealed` wrote; None if there is none, or none that can be trusted."""
     with suppress(OSError):
         with open_own(path) as file:
             return _unsealed(path.name, file.read())
@@ -66,7 +66,7 @@ def read_sealed(path: Path) -> Optional[bytes]:
 
 
 def own_folder(*kind: str) -> Path:
-    """The cache's folder, or one in it, made where it is missing. No other user can read it.
+    """Returns the folder of the cache, or one inside, and creates it if it is missing. No other user can read it.
 
     Raises:
         Untrusted: it is there, and is a link or another user's.

@@ -218,7 +218,7 @@ def write_json_atomic(path: PathLike, value: object, *, durable: bool = True) ->
 def encode_json(value: object, indent: Optional[int] = None) -> bytes:
     """JSON in UTF-8, for people and programs: letters of any script as they are; a NaN is null.
 
-    What is no Unicode (a byte of a file's name) becomes an escape, which Python reads back as it was.
+    Bytes of file names that are not valid Unicode become escapes, which Python reads back unchanged.
 
     Raises:
         TypeError: something in it is no JSON value.

@@ -57,7 +57,7 @@ def decoder_options(text: str, allow_nan: bool = False) -> Dict[str, Any]:
     """Arguments of `json.loads` and `json.JSONDecoder` that refuse what `parse_json` refuses, but for deep nesting.
 
     Args:
-        text: what is going to be decoded; numbers are checked one by one only if one of them may be out of range.
+        text: JSON to decode; numbers are checked one by one only if one of them may be out of range.
         allow_nan: see `parse_json`.
     """
     options: Dict[str, Any] = {"object_pairs_hook": _object}

@@ -1,4 +1,4 @@
-"""Names of files in a run directory: its own, and those that a description may choose."""
+"""Names of files in a run directory: fixed ones, and ones that a description may choose."""
 
 from __future__ import annotations
 

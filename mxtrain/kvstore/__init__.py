@@ -96,8 +96,8 @@ class Device(KVStore):
     """MXNet's `device`: each parameter's gradients are summed on one of the devices, which take turns."""
 
     compression: Literal["none", "2bit"] = "none"
-    """2bit: every element travels as -threshold, 0 or +threshold, and what is left over is added to the next gradient.
-    What is left over lies inside MXNet, which cannot give it out: a resumed run begins with none."""
+    """2bit: every element travels as -threshold, 0 or +threshold, and the residual is added to the next gradient.
+    The residual is kept inside MXNet, which cannot export it: a resumed run begins with none."""
     threshold: Optional[PositiveFloat] = None
     """The threshold of 2bit compression, in the unit of a gradient; needed by it."""
     tree: bool = False
@@ -156,8 +156,8 @@ class Joined(KVStore):
     def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
         if self.compression == "topk" and 2 * num_workers * self.ratio >= 1:
             return (
-                f"kvstore.ratio={self.ratio:g} with cluster.workers={num_workers}: an element travels with its place, "
-                f"and with those of all workers: {2 * num_workers * self.ratio:.3g} times the bytes of "
+                f"kvstore.ratio={self.ratio:g} with cluster.workers={num_workers}: each element is sent with its "
+                f"index, and with the elements of all workers: {2 * num_workers * self.ratio:.3g} times the bytes of "
                 f"kvstore.compression=none. Type a kvstore.ratio well below {1 / (2 * num_workers):.3g}, e.g. 0.01."
             )
         return _threshold_problem(self.compression, self.threshold)
@@ -211,8 +211,8 @@ class DistAsync(Joined):
     van: ClassVar[Optional[str]] = "zmq"
     updates: ClassVar[bool] = True
     tables: Literal["workers", "servers"] = "workers"
-    """servers: they hold the rows of large tables of embeddings (trainer.sparse_grad), and workers ask for those of
-    their batches; workers: each has a whole copy, and gradients of all rows travel."""
+    """servers: hold the rows of large embedding tables (trainer.sparse_grad), and workers request the rows of their
+    batches; workers: each has a whole copy, and gradients of all rows are sent."""
 
     @property
     def serves_tables(self) -> bool:
@@ -243,8 +243,8 @@ class DistAsync(Joined):
 
 
 class P3(ParameterServer):
-    """`dist_sync` over ps-lite's P3: gradients travel in slices, those of the first layers before all others, because
-    the next step needs them first.
+    """`dist_sync` over ps-lite's P3: gradients are sent in slices, first layers first, because the next step needs them
+    first.
 
     Source: Jayarajan et al., Priority-based Parameter Propagation, https://arxiv.org/abs/1905.03960.
     """

@@ -185,7 +185,7 @@ class AsyncStore(Store):
         """Sends messages, which become the answers to them. Asynchronous.
 
         Args:
-            messages: the same arrays for a key in every call: MXNet orders what is sent by the array.
+            messages: the same arrays for a key in every call: MXNet orders messages by array.
         """
         lists = [[message] for message in messages]
         self._store.pushpull(list(keys), lists, out=lists)

@@ -2,7 +2,8 @@
 
 A server remembers which weights each worker has. Its answer is the difference between its own and those, compressed;
 what the answer leaves out is still a difference next time, so nothing is lost and nothing has to be kept. Source: Yan
-et al., Dual-Way Gradient Sparsification for Asynchronous Distributed Deep Learning, https://doi.org/10.1145/3404397.3404401.
+et al., Dual-Way Gradient Sparsification for Asynchronous Distributed Deep Learning,
+https://doi.org/10.1145/3404397.3404401.
 
     message = payload + shared (one word each) + two words that mean nothing + header
 """
@@ -33,7 +34,7 @@ class CompressedArrays:
         device: of the gradients.
 
     Attributes:
-        flat: (N,) what is sent, or has come.
+        flat: (N,) values to send, or received values.
         arrays: the same in the parameters' shapes: views.
     """
 
@@ -65,7 +66,7 @@ class CompressedMessage:
     """A compressed message in host memory: always the same array.
 
     A payload of float16 is another view of the same memory, of which MXNet's engine does not know that it is the same.
-    So wherever one follows the other stands an operator that reads the one and writes a spare word of the other.
+    So an operator that reads the one and writes a spare word of the other is placed between the two.
 
     Args:
         arrays: whose messages these are.
@@ -88,12 +89,12 @@ class CompressedMessage:
             self._fences = (self._halves[2 * free : 2 * free + 1], self.flat[free + 1 : free + 2])
 
     def before_payload(self) -> None:
-        """Whatever was done with `flat` before comes before what is done with `payload` from now on."""
+        """Orders all earlier operations on `flat` before all later ones on `payload`."""
         if self._halves is not None:
             nd.Cast(self._fences[1], dtype="float16", out=self._fences[0])
 
     def after_payload(self) -> None:
-        """Whatever was done with `payload` before comes before what is done with `flat` from now on."""
+        """Orders all earlier operations on `payload` before all later ones on `flat`."""
         if self._halves is not None:
             nd.Cast(self._fences[0], dtype="float32", out=self._fences[1])
 
@@ -108,7 +109,7 @@ class CompressedExchange:
     Args:
         ways: what makes the compressors of gradients and of changes.
         shapes: of the parameters.
-        device: where they are.
+        device: device of the arrays.
     """
 
     def __init__(self, ways: Tuple[Build, Build], shapes: Sequence[Shape], device: Context):

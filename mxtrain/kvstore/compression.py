@@ -67,7 +67,7 @@ class Feedback(Compressor):
 
     Args:
         flat, world, payload: see `Compressor`.
-        length: of the residual, where it is longer than the bucket.
+        length: length of the residual, if it is longer than the bucket.
     """
 
     residual: nd.NDArray
@@ -97,7 +97,7 @@ class Feedback(Compressor):
 
 
 class Float16Compressor(Feedback):
-    """IEEE's half precision: 11 significant bits. What is too large or too small for it waits in the residual.
+    """IEEE's half precision: 11 significant bits. Values out of its range stay in the residual.
 
     W payloads may add up to what float16 holds. The sum is rounded once more on its way back, which no residual sees.
     """

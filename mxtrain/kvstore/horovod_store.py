@@ -42,7 +42,7 @@ LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write er
 """Matches what MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""
 POLL_S = 0.05
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Past any proxy that the environment names: what is asked lies in this run's own network."""
+"""Opener without the proxies of the environment: the server is in this run's own network."""
 WATCH_S = 0.5
 """Seconds between two checks of rank 0 whether a worker wants to join."""
 
@@ -210,7 +210,7 @@ class HorovodStore(JoinedStore):
             time.sleep(WATCH_S)
 
     def _ask(self, what: str) -> Any:
-        """Asks the supervisor; None where it has no answer, or cannot be reached now."""
+        """Asks the supervisor; None if it has no answer, or cannot be reached now."""
         with suppress(OSError, http.client.HTTPException, ValueError):
             with DIRECTLY.open(f"http://{self._ring}/mxtrain/{what}", timeout=5) as answer:
                 return json.loads(answer.read())

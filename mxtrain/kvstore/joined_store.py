@@ -47,7 +47,7 @@ class JoinedStore(Store):
 
         Args:
             flat: (N,), on any device.
-            purpose: what is summed; the same on all workers.
+            purpose: name of the sum; the same on all workers.
         """
         name = (purpose, str(flat.dtype), flat.size)  # the same on all workers, wherever the numbers are here
         if name not in self._buffers:
@@ -88,7 +88,7 @@ class JoinedStore(Store):
             array.wait_to_read()
 
     def wait_for_all(self) -> None:
-        """Waits until nothing is under way.
+        """Waits for all pending operations.
 
         Raises:
             PeersLost: another worker has gone, where the others can go on without it.
@@ -106,7 +106,7 @@ class JoinedStore(Store):
     def begin_step(self, step: int, size: int) -> None:
         self._timed = None
         if self.world.size > 1 and step % EVERY == FIRST_STEP:
-            self.wait_for_all()  # what is under way belongs to the steps before
+            self.wait_for_all()  # pending sums belong to earlier steps
             self._timed = (step, size, time.monotonic())
             self._waited_s = 0.0
 

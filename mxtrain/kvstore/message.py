@@ -22,7 +22,7 @@ class Message:
     Args:
         shapes: of the arrays.
         dtype: float32 or float64; of the latter the bits travel, through the host (`verify`).
-        device: where it is.
+        device: device of the message.
     """
 
     def __init__(self, shapes: Sequence[Shape], dtype: str, device: Context):
@@ -34,7 +34,7 @@ class Message:
         memory = self.flat if dtype == "float32" else nd.zeros((num_elements(shapes),), ctx=device, dtype=dtype)
         self._apart = None if dtype == "float32" else memory
         self.arrays = views_of(memory, shapes)
-        """Views in their shapes. What is written here travels after `seal`; what has come is here after `open`."""
+        """Views of the arrays in their shapes. `seal` sends written values; `open` makes received values visible."""
 
     def seal(self, header: np.ndarray) -> None:
         """Writes the header. Asynchronous for float32."""

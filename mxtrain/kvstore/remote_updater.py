@@ -26,7 +26,7 @@ REPLIES_KEPT = 4
 
 
 class RemoteUpdater:
-    """Stands where `mxtrain.optimizer.updater.Updater` does. Made by all workers together.
+    """Replaces `mxtrain.optimizer.updater.Updater` if servers update. Collective: all workers construct it.
 
     Args:
         store: the connection.
@@ -78,7 +78,7 @@ class RemoteUpdater:
     """See `Updater.multiplies`."""
 
     def update(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
-        """One update by this worker's gradients; the weights become those of the servers. Asynchronous.
+        """Sends this worker's gradients for one update, and receives the servers' weights. Asynchronous.
 
         Args:
             gradients: of the mean loss over this worker's share, in the order of `names`.
@@ -95,7 +95,7 @@ class RemoteUpdater:
             self._exchange()
 
     def skip(self) -> None:
-        """A step without an update; the weights become those of the servers. Asynchronous, unless compressed."""
+        """Receives the servers' weights without an update. Asynchronous, unless compressed."""
         request = self._next_request(LOOK)
         if self._compressed:
             self._wait()  # compressed messages and other messages have keys of their own: nothing orders them
@@ -243,7 +243,7 @@ class RemoteUpdater:
         if self._store.world.rank == 0:
             self._wait()
             self._write([group.pack(arrays, numbers) for group in self._groups])
-            self._wait()  # a barrier does not wait for what is on its way
+            self._wait()  # a barrier does not wait for messages in flight
         self._store.barrier()
 
     def _write(self, blobs: Sequence[bytes]) -> None:
@@ -289,7 +289,7 @@ class UpdateGroup:
 
     Args:
         names: of the parameters.
-        weights: all by name; those of `names` are on one device and have one dtype.
+        weights: all weights by name; the weights of `names` are on one device and have one dtype.
     """
 
     def __init__(self, names: Sequence[str], weights: Mapping[str, nd.NDArray]):
@@ -334,7 +334,7 @@ class UpdateGroup:
         self._answer_is_compressed = False
 
     def receive(self) -> None:
-        """The weights become those of the answer."""
+        """Copies the weights of the answer."""
         if self.compressed is not None and self._answer_is_compressed:
             self.compressed.receive(self._weights)
             return

@@ -41,7 +41,7 @@ class Reduction:
 
 
 class Store:
-    """Sums over replicas and workers. What is here is a worker alone, which has no others to sum with.
+    """Sums over replicas and workers. This base class is a single worker without peers.
 
     Its methods are collective: all workers must make the same calls in the same order. Not so `drain`, `wants_regroup`,
     `scalars` and `summary`.
@@ -59,7 +59,7 @@ class Store:
         self, settings: Config, weights: Mapping[str, NDArray], multipliers: Mapping[str, Tuple[float, float]],
         steps_per_epoch: int,
     ) -> RemoteUpdater:  # fmt: skip
-        """Builds what stands for `mxtrain.optimizer.updater.Updater` where servers update. Collective.
+        """Builds the replacement of `mxtrain.optimizer.updater.Updater` if servers update. Collective.
 
         Args:
             settings: `optimizer` and `kvstore` of the description, as plain values.

@@ -1,8 +1,8 @@
 """A worker's way to tables of embeddings whose rows are on servers: row `id` is on server `id % servers`.
 
-Rows that a batch will need are asked for while the steps before it compute (`pull` in the loader's thread, by
-connections of its own); when it is the batch's turn, `refresh` brings those that have changed meanwhile, after this
-worker's own updates and, with a synchronous store, after those of all.
+Rows of a future batch are requested while earlier steps compute (`pull` in the loader's thread, over connections of its
+own). Before the batch's step, `refresh` fetches the rows that changed since, after this worker's own updates and, with
+a synchronous store, after the updates of all workers.
 
 Legend: K ids, S units of all tables of a group together.
 """
@@ -278,7 +278,7 @@ class ServedArray:
         self.shape, self.dtype = shape, np.dtype(dtype)
 
     def move_to(self, group: int) -> None:
-        """Says the number of its group, where that is known later."""
+        """Sets the number of its group, if it is not known at construction."""
         self._place = (group, self._place[1])
 
     @property

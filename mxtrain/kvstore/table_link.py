@@ -109,7 +109,7 @@ def _address_in(caller: socket.socket, token: bytes) -> Optional[str]:
 
 
 def answer_call(call: TableCall, serve: Callable[[Connection, int], None]) -> Callable[[], None]:
-    """Opens a server's socket, says where it is, and serves whoever knows the token.
+    """Opens a server's socket, publishes its address, and serves clients that know the token.
 
     Args:
         call: from worker 0.

@@ -7,12 +7,12 @@ memory.
 | --- | --- | --- |
 | SET_UP | JSON: `TableSetUp` | OK |
 | PULL | ids | rows as of `version` of the answer |
-| REFRESH | ids, that were pulled as of `version` | those that have changed since: positions, rows |
+| REFRESH | ids, that were pulled as of `version` | rows that changed since: positions, rows |
 | PUSH | ids, gradients | none |
 | READ, WRITE | none; rows `[version, version + count)` of the shard | rows; none |
 | NOTE, COUNT, LAST | none; JSON of update counts; none | JSON; OK; ids, gradients |
 
-Ids are those of a server's shard, int32. A server answers only clients that know the run's token, and trusts no
+Ids are local to a server's shard, int32. A server answers only clients that know the run's token, and checks every
 length. Nothing is pickled.
 
 Legend: K ids of a message, U units of all tables of a group together.
@@ -39,7 +39,7 @@ SET_UP, PULL, REFRESH, PUSH, READ, WRITE, NOTE, COUNT, LAST, OK = range(1, 11)
 MAX_JSON_BYTES = 1 << 20
 TOKEN_BYTES = 32
 HELLO_TIMEOUT_S = 5.0
-"""For a stranger, who says nothing."""
+"""Timeout of a connected client that has not sent the token yet."""
 _HEADER = struct.Struct("<4sBBHqqqdd")
 _HELLO = struct.Struct(f"<{TOKEN_BYTES}sq")
 _MAGIC = b"mxT1"

@@ -37,7 +37,7 @@ class WorkerTimes:
         return [max(self.compute_s) - own for own in self.compute_s]
 
     def straggler(self) -> Optional[int]:
-        """The worker that the others wait for, where it is much slower than they are."""
+        """Returns the slowest worker, if it is much slower than all others."""
         slowest = max(range(len(self.compute_s)), key=lambda rank: self.compute_s[rank])
         others = [own for rank, own in enumerate(self.compute_s) if rank != slowest]
         return slowest if others and self.compute_s[slowest] > SLOW * statistics.median(others) else None

@@ -104,7 +104,7 @@ def decode(words: np.ndarray, kind: Type[Header]) -> Header:
     """The inverse of `encode`.
 
     Raises:
-        ValueError: there stand no such numbers.
+        ValueError: the array contains no valid header.
     """
     numbers = words.astype(np.float64).reshape((3, NUMBERS)).sum(axis=0)
     found: Dict[str, Any] = {}
@@ -148,8 +148,8 @@ class SetUp(Spec):
 
 
 class ServerCommand(Spec):
-    """A command to a server: `begin` where it updates, then a `set_up` for new keys; `tables` where it is to hold rows
-    of tables; `end` when all is done."""
+    """A command to a server: `begin` if it updates, then a `set_up` for new keys; `tables` if it holds rows of tables;
+    `end` at the end of the run."""
 
     mxtrain: Literal["command"]
     begin: bool = False

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Config
 
 ORDER = ("dataset", "model", "loss", "metric", "optimizer", "lr_scheduler", "trainer", "parallel", "kvstore", "amp")
-"""Groups that say what is learned, from what and how; those that are left follow."""
+"""Groups shown first: task, data, network and training. The remaining groups follow."""
 ALWAYS_SHOWN = {"dataset": ("batch_size",), "optimizer": ("lr",), "trainer": ("max_epochs", "seed")}
 """Settings that are shown even where they have their defaults."""
 HIDDEN_DEFAULTS = "defaults are hidden (logger.console.show_config=full)"
@@ -33,8 +33,8 @@ def render_config(
     Args:
         config: The resolved configuration as plain nested dicts.
         command: How the run was started, with the chosen options.
-        full: Show every setting, and not only those that differ from their defaults.
-        plain: Lines without the branches of a tree, for what is no terminal.
+        full: show every setting, not only the ones that differ from their defaults.
+        plain: lines without the branches of a tree, for pipes and files.
 
     Returns:
         Something that `rich.print` shows, wrapped to whatever width there is.
@@ -60,7 +60,8 @@ def render_config(
 
 
 def _branches(config: Config, choices: Mapping[str, str], full: bool) -> Iterator[Tuple[Text, List[Text]]]:
-    """Each group's label and what is nested in it; in the short form groups with nothing of their own share a line."""
+    """Yields the label and the nested settings of each group; in the short form groups without own settings share a
+    line."""
     scalars = {name: value for name, value in config.items() if not isinstance(value, Mapping)}
     if scalars:
         yield _label("", scalars), []
@@ -109,7 +110,7 @@ def _class(path: str) -> str:
 def _split(
     name: str, group: Config, full: bool
 ) -> Tuple[Config, Mapping[str, Config]]:  # fmt: skip
-    """A group's own settings that are shown, and those of its parts, by name."""
+    """Returns a group's own settings to show, and the settings of its parts by name."""
     values = group if full else changed_settings(group, ALWAYS_SHOWN.get(name, ()))
     if "given_as" in group:  # the head says these
         values = {key: value for key, value in values.items() if key not in ("given_as", "object", "networks")}

@@ -61,7 +61,7 @@ def prepare_table(path: Path, columns: Sequence[str], step: int) -> list[str]:
         step: The last step to keep.
 
     Returns:
-        The table's columns: `columns`, then those that only its older rows have.
+        Columns of the table: `columns`, then the ones that only older rows have.
 
     Raises:
         RunDirectoryError: The file cannot be read or written.

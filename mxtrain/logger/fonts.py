@@ -21,7 +21,7 @@ UNFIT = ("emoji", "symbol", "math", "bold", "italic", "oblique", "condensed", "m
 
 @functools.cache
 def font_of(name: str) -> Optional[str]:
-    """The file of a font that has every letter of a name; "" where Pillow's own has, None where there is none."""
+    """The file of a font that has every letter of a name; "" where Pillow's own has, None if there is none."""
     letters = frozenset(ord(letter) for letter in name if letter.isprintable() and not letter.isspace())
     if all(letter < 128 for letter in letters):
         return ""

@@ -1,8 +1,9 @@
 """Writes hyperparameters for TensorBoard's HParams tab, so that the runs of a sweep compare.
 
 Of a single run only the session is described, not the experiment: TensorBoard takes an experiment from any one run,
-whose columns would then hide what others vary. Without one it collects the columns from all of them. The jobs of a
-sweep vary the same settings, so each describes the experiment: what is swept and the validation's metrics come first.
+whose columns would then hide settings that other runs vary. Without one it collects the columns from all of them. The
+jobs of a sweep vary the same settings, so each describes the experiment: swept settings and validation metrics come
+first.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
 Value = Union[str, bool, float]
 
 DIFFERS = bytes([7 << 3, 1])
-"""`HParamInfo.differs = true`, by which TensorBoard sorts, as it stands on the wire: tensorboardX does not know it."""
+"""Serialised `HParamInfo.differs = true`, by which TensorBoard sorts: tensorboardX lacks the field."""
 _GROUPS = ("model", "dataset", "optimizer", "lr_scheduler", "loss", "amp", "parallel", "kvstore")
 _TRAINER = ("seed", "max_epochs", "max_steps", "grad_accumulation", "clip_global_norm", "ema_decay")
 _WITHOUT_EFFECT = frozenset(("root", "path", "folder", "workers", "num_workers", "prefetch", "name_of_run"))
 
 
 def select_hparams(config: Config, swept: Sequence[str] = ()) -> Dict[str, Value]:
-    """The values of the configuration that make runs differ, flat; those that a sweep varies first.
+    """Returns the values of the configuration in which runs differ, flat; settings that a sweep varies come first.
 
-    A group's own name stands for its class (`model: LeNet`), the rest keeps its dotted path (`optimizer.lr: 0.1`).
+    The group's name is the key of its class (`model: LeNet`), other keys are dotted paths (`optimizer.lr: 0.1`).
     """
     chosen: Dict[str, Value] = {}
     for path, value in _leaves({group: config.get(group) for group in _GROUPS if config.get(group) is not None}, ""):
@@ -45,14 +46,14 @@ def select_hparams(config: Config, swept: Sequence[str] = ()) -> Dict[str, Value
     first = {key: every[key] for key in swept if key in every}
     if swept:
         return {**first, **chosen}
-    # Of runs that no sweep describes, TensorBoard selects those that differ, and then the first five by name, in which
-    # upper case comes first. Runs that differ in the model have other settings: a list of columns would hide them.
+    # For runs without a sweep, TensorBoard selects the columns that differ, then the first five by name, upper case
+    # first. Runs with different models have different settings: a list of columns would hide them.
     shown = {"Learning rate": known.get("optimizer.lr"), "Model": chosen.get("model")}
     return {**{name: value for name, value in shown.items() if value is not None}, **chosen}
 
 
 def experiment_summary(hparams: Mapping[str, Value], swept: Sequence[str], metrics: Sequence[str]) -> Summary:
-    """The columns of a sweep's table: what is swept before all else, and the metrics in this order."""
+    """Returns the columns of a sweep's table: swept settings first, then metrics in this order."""
     columns = []
     for name, value in hparams.items():
         kind = "BOOL" if isinstance(value, bool) else "FLOAT64" if isinstance(value, (int, float)) else "STRING"
@@ -90,7 +91,8 @@ def _summary(tag: str, content: HParamsPluginData) -> Summary:
 
 
 def _leaves(value: Any, path: str) -> Iterator[Tuple[str, Value]]:
-    """Dotted paths and scalars, depth first; a list of scalars is one text; what is empty or None is left out."""
+    """Yields dotted paths and scalars, depth first. A list of scalars becomes one text; empty values and None are left
+    out."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _leaves(item, f"{path}.{key}" if path else str(key))

@@ -1,11 +1,12 @@
-"""A text stream that never stops a run."""
+"""Text streams that never stop a run: writes to a closed, full or unread standard output are dropped."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-from typing import Any, BinaryIO, Callable, Optional, TextIO
+import sys
+from typing import Any, BinaryIO, Callable, Iterator, Optional, TextIO
 
 
 class PatientStream(io.TextIOBase):
@@ -79,3 +80,36 @@ class PatientStream(io.TextIOBase):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
+
+
+@contextlib.contextmanager
+def patient_streams() -> Iterator[PatientStream]:
+    """Replaces both streams by ones that swallow what cannot be written; yields standard output."""
+    _fill_closed()
+    before = sys.stdout, sys.stderr
+    output = PatientStream(sys.stdout or open(os.devnull, "w"), is_closed=sys.stdout is None)
+    sys.stdout, sys.stderr = output, PatientStream(sys.stderr or open(os.devnull, "w"))
+    try:
+        yield output
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, PatientStream):
+                stream.flush_or_discard()
+        sys.stdout, sys.stderr = before
+
+
+def _fill_closed() -> None:
+    """Opens /dev/null for each stream that the shell has closed (`>&-`): no other file may get its number."""
+    while True:
+        number = os.open(os.devnull, os.O_RDWR)
+        if number > 2:
+            os.close(number)
+            return
+
+
+def unwritten(output: PatientStream) -> Optional[str]:
+    """The sentence about results that could not be printed; None if they were, or where they are not wanted any more
+    (`| head`)."""
+    if output.failure is None or isinstance(output.failure, BrokenPipeError):
+        return None
+    return f"standard output cannot be written: {output.failure.strerror}. Let it go to a file or a terminal."

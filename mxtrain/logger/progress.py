@@ -51,7 +51,7 @@ class RunProgress:
         self._fullest_gpu = max(progress.gpu_memory, key=lambda one: one.used_mb, default=None)
 
     def update_scalars(self, scalars: Mapping[str, float]) -> None:
-        """Take better values of what is shown: of a whole epoch at its end, instead of its last rows."""
+        """Replaces the shown values: at the end of an epoch by its averages, instead of its last rows."""
         for name, value in scalars.items():
             tag = name[: -len(OF_EPOCH)] if name.endswith(OF_EPOCH) else name
             if tag in self._values:

@@ -25,7 +25,7 @@ class ProgressDisplay:
         """Begin with nothing.
 
         Args:
-            stream: where it is shown; default: standard error.
+            stream: output stream; default: standard error.
             quiet_s: seconds in which nothing is shown.
             refresh_s: seconds between two updates of the bar.
             plain_interval_s: seconds between two plain lines.
@@ -42,7 +42,7 @@ class ProgressDisplay:
 
         Args:
             what: is done, e.g. "reading".
-            total: of what is counted; 0 = unknown.
+            total: final count; 0 = unknown.
         """
         self._what, self._total, self._done, self._began_s = what, total, 0, time.monotonic()
 

@@ -30,7 +30,7 @@ def render_result(result: Result, plain: bool = False) -> Group:
 
     Args:
         result: The run's result.
-        plain: For what is no terminal: `name=value` words, one line for each row of the table.
+        plain: output for pipes and files: `name=value` words, one line for each row of the table.
 
     Returns:
         Lines that `rich.print` shows.
@@ -58,7 +58,7 @@ class _ResultRow(NamedTuple):
     values: List[Tuple[str, str]]
     """Pairs of a tag, such as val/loss, and its value as text."""
     step: Optional[int]
-    """The step of the weights; None where it is not known."""
+    """The step of the weights; None if unknown."""
     part: str = ""
     """Measured part of the split; empty: all of it."""
     is_kept: bool = True
@@ -126,7 +126,7 @@ def next_commands(
     result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True,
     predict_inputs: str = "FILE...",
 ) -> List[Tuple[str, str]]:  # fmt: skip
-    """Pairs of a purpose and a command to go on with: only those that can work, the likeliest first.
+    """Returns pairs of a purpose and a suggested next command: only commands that can work, the likeliest first.
 
     Args:
         result: How the run ended.
@@ -134,7 +134,7 @@ def next_commands(
         config: Of the run, resolved, as plain nested dicts.
         command: How it was started.
         predicts: Whether `predict` has something to say.
-        predict_inputs: What stands behind `predict RUN`.
+        predict_inputs: arguments after `predict RUN`.
 
     Returns:
         Pairs of a purpose and a command for a POSIX shell.

@@ -16,7 +16,7 @@ from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import end_summary, experiment_summary, select_hparams, start_summary
 from mxtrain.logger.overview import as_code, command_text, layout_summary, model_text, result_text
 from mxtrain.logger.rows import mean_of_rows
-from mxtrain.types import Artifact, Audio, Callback, Picture, Progress, Result, RunInfo, Table, Validation
+from mxtrain.types import Artifact, Audio, Callback, Figure, Progress, Result, RunInfo, Table, Validation
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config, MetricRow
@@ -31,8 +31,8 @@ _FLUSH_TIMEOUT_S = 5.0
 class TensorBoardLogger(Callback):
     """Writes one event file per process into the run directory.
 
-    A resumed run starts a new file, which tells TensorBoard to hide whatever older files hold past the checkpoint, so
-    no point stands twice.
+    A resumed run starts a new file, which tells TensorBoard to hide points of older files after the checkpoint, so that
+    no point is shown twice.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class TensorBoardLogger(Callback):
     def on_end(self, result: Result) -> None:
         if not self._events:
             return
-        # Training and validation have their curves already; what is new is e.g. the accuracy on the test data.
+        # Training and validation have curves already; only other values are new, e.g. the accuracy on the test data.
         final = {tag: value for tag, value in result.metrics.items() if not tag.startswith(("train/", "val/"))}
         if result.best:
             split, _, name = str(result.best["metric"]).rpartition("/")
@@ -124,7 +124,7 @@ class TensorBoardLogger(Callback):
         if isinstance(artifact, Audio):
             self._events.add(lambda: [sound_of(artifact, tag)], step)
             return
-        if not isinstance(artifact, Picture):
+        if not isinstance(artifact, Figure):
             markdown = (
                 table_as_markdown(artifact, self._max_images) if isinstance(artifact, Table)
                 else "\n".join(f"    {line}" for line in artifact.lines)
@@ -133,11 +133,11 @@ class TensorBoardLogger(Callback):
             return
 
         def draw() -> Iterator[Summary]:
-            picture = artifact.draw(self._max_images)
-            image = Summary.Image(height=picture.height, width=picture.width, colorspace=3)
+            figure = artifact.draw(self._max_images)
+            image = Summary.Image(height=figure.height, width=figure.width, colorspace=3)
             encoded = io.BytesIO()
             # 256 colours are plenty for thumbnails and make the file a third as large.
-            picture.quantize(256, Image.Quantize.FASTOCTREE).save(encoded, "png")
+            figure.quantize(256, Image.Quantize.FASTOCTREE).save(encoded, "png")
             image.encoded_image_string = encoded.getvalue()
             yield Summary(value=[Summary.Value(tag=tag, image=image)])
 
@@ -165,7 +165,8 @@ def sound_of(audio: Audio, tag: str) -> Summary:
 
 
 def metric_tags(run: RunInfo) -> List[str]:
-    """The scalars by which the jobs of a sweep compare: what is monitored, then the validation's, then the others."""
+    """Returns the scalars that compare the jobs of a sweep: the monitored one, then validation metrics, then the
+    rest."""
     split, _, name = run.monitor.partition("/")
     names = list(dict.fromkeys(["loss", *run.metric_names]))
     tags = [f"{one}/{metric}" for one in ("val", "test", "train") for metric in names]

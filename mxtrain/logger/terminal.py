@@ -22,7 +22,7 @@ _PACKAGE = "mxtrain"
 def open_console(stream: TextIO) -> Console:
     """A rich console on `stream`: colours and movement on a terminal only, wide lines elsewhere."""
     is_terminal = stream.isatty()
-    # FORCE_COLOR and notebooks would make rich write escape sequences or HTML into what is no terminal.
+    # FORCE_COLOR and notebooks make rich write escape sequences or HTML, also if the output is no terminal.
     return Console(
         file=PatientStream(stream),
         force_terminal=is_terminal,
@@ -35,7 +35,7 @@ def open_console(stream: TextIO) -> Console:
 
 
 def without_box(table: Table) -> Table:
-    """The same table without frames, for a file or a pipe; what is no table stays as it is."""
+    """Returns the table without frames, for a file or a pipe; other objects are returned unchanged."""
     if isinstance(table, Table):
         table.box, table.pad_edge = None, False
     return table

@@ -13,7 +13,7 @@ PADDING_SCORE = -1e9
 
 
 def dense_target(F, label, num_classes: int, dense: bool):
-    """(B, K) probabilities from (B,) indices, or the label itself where it is dense."""
+    """Returns (B, K) probabilities from (B,) indices; dense labels are returned unchanged."""
     return label if dense else F.one_hot(label, num_classes)
 
 

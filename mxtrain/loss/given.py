@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OF_EVERY_BLOCK = frozenset(("_empty_prefix", "_prefix", "_name", "_active", "_backend", "_v2", "_partition_if_dynamic",
                             "_first_forward", "_out_format", "_called_infer_shape_already"))  # fmt: skip
-"""Attributes of Gluon's own, which say nothing of what is computed."""
+"""Attributes of Gluon blocks that do not affect the computation."""
 
 
 class GivenLoss(Given, CustomLoss):
@@ -28,7 +28,8 @@ class GivenLoss(Given, CustomLoss):
 
     @classmethod
     def describe_object(cls, block: Any) -> Dict[str, Any]:
-        """Returns facts that identify a loss besides its class: its own plain attributes and those of Gluon's losses.
+        """Returns facts that identify a loss in addition to its class: its plain attributes and those of Gluon's
+        losses.
 
         Raises:
             ConfigError: it is no block.

@@ -52,7 +52,7 @@ class Loss(Spec):
 
 
 class LossOfUser(Loss):
-    """The fields that stand beside a loss that is brought in by `_target_`."""
+    """Fields allowed beside a loss that is brought in by `_target_`."""
 
     tasks: ClassVar[Tuple[str, ...]] = ()
 

@@ -31,7 +31,7 @@ class LearningRates:
     Attributes:
         lr: before schedule and parameter groups.
         schedule: with the run's own warm-up.
-        remark: what was scaled, in a line; empty where nothing was.
+        remark: what was scaled, in a line; empty if nothing was.
         facts: the same as JSON.
     """
 
@@ -54,7 +54,7 @@ def scale_rates(
         schedule: likewise.
         batch_size: of the run.
         reference: the batch size they were tuned for; None = this one.
-        rule: "linear" or "sqrt"; None where no rule is known for the optimizer.
+        rule: "linear" or "sqrt"; None if no rule is known for the optimizer.
         optimizer: its name, for messages.
 
     Raises:

@@ -41,7 +41,7 @@ class Schedule(Spec):
         return ""
 
     def build_action(self) -> Optional[Action]:
-        """Makes what changes the rate during the run, where it is no function of the step alone; else None."""
+        """Builds the action that changes the rate during the run; None if the rate is a function of the step alone."""
         return None
 
     def build(self, base_lr: float, steps_per_epoch: int, total_steps: Optional[int]) -> Callable[[int], float]:

@@ -19,7 +19,7 @@ ERRORS = ("mae", "mse", "rmse", "cross-entropy", "nll-loss", "perplexity", "loss
 
 
 class PredictionsAndTargets(Collected):
-    """All numbers of each prediction, then those of its target."""
+    """All values of each prediction, then all values of its target."""
 
     shapes: Tuple[Tuple[int, ...], ...] = ()
     """Of one prediction and one target, known with the first batch."""
@@ -68,7 +68,7 @@ class GivenMetric(Given, HostMetric):
         return {"better": "min" if is_metric and value.name in ERRORS else "max"}
 
     @property
-    def direction(self) -> Literal["max", "min"]:  # type: ignore[override]  # the class variable of others
+    def direction(self) -> Literal["max", "min"]:  # type: ignore[override]  # a class variable in other metrics
         return self.better
 
     def compute(self, collected: Collected) -> float:

@@ -1,4 +1,4 @@
-"""Metrics that need predictions on the host: what is collected (reset, update, merge), and what is computed of it.
+"""Metrics that need predictions on the host: collection of rows (reset, update, merge), and the computed values.
 
 A part of the samples is measured by each worker; the parts travel as rows of numbers, so nothing is pickled. Each
 sample counts once and has its place by its index, so that a result does not depend on who measured what.
@@ -36,7 +36,7 @@ class HostMetric(Metric):
 class Collected:
     """Rows of numbers that metrics need of the samples of a pass; a sample has any number of rows.
 
-    Row: index of the sample in its split, number of the row among those of the sample, then `width` numbers.
+    Row: index of the sample in its split, number of the row within the sample, then `width` numbers.
     """
 
     width: ClassVar[int]
@@ -138,7 +138,7 @@ class Spearman(OfPairs):
 
 
 def correlation(x_N: np.ndarray, y_N: np.ndarray) -> float:
-    """Pearson's correlation; 0 where it is not defined."""
+    """Pearson's correlation; 0 if it is not defined."""
     if len(x_N) < 2:
         return 0.0
     x_N, y_N = x_N - x_N.mean(), y_N - y_N.mean()

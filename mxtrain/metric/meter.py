@@ -46,12 +46,12 @@ class Meter(gluon.HybridBlock):
     there are weights, then each metric's sums.
 
     Args:
-        metrics: name -> metric; those that are measured on the host are left out.
+        metrics: name -> metric; metrics computed on the host are left out.
         num_classes: K, the width of the first output.
         weights: that the loss gives.
         outputs: of the network.
         dense: whether the first target is (B, K) probabilities, as mixed samples have; the likeliest class counts then.
-        training: leave out what is not worth its time in every training step.
+        training: leave out metrics that are too slow for every training step.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Meter(gluon.HybridBlock):
         return F.concat(*sums, *parts, dim=0)
 
     def weight(self, sums: nd.NDArray) -> Optional[nd.NDArray]:
-        """The sum of the weights, (1,), of what this block has returned; None where each sample weighs 1."""
+        """The sum of the weights, (1,), of what this block has returned; None if each sample weighs 1."""
         if not self.weighted:
             return None
         return nd.maximum(sums[1:2], self.least_weight) if self.least_weight else sums[1:2]

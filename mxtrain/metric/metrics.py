@@ -68,8 +68,8 @@ class Accuracy(Metric):
 class OfPositions(Metric):
     """Base of the means over all positions that count, of all samples.
 
-    Scores are (B, M, K), labels (B, M), -1 where none counts. The sums are that of what is measured, and how many
-    positions there are.
+    Scores are (B, M, K), labels (B, M), -1 where none counts. The sums are the measured value and the number of
+    positions.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
@@ -148,8 +148,8 @@ class Perplexity(CrossEntropy):
 
 
 class OfTokens(Metric):
-    """Base of what is measured of -log p of tokens (B, T), which are (B, T), -1 where none counts, and stand for so
-    many bytes of text, (B,). The sums are those of -log p, of tokens and of bytes."""
+    """Base of metrics of -log p (B, T) of tokens (B, T), -1 = padding, that encode so many bytes of text (B,). The sums
+    are -log p, the number of tokens and the number of bytes."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
     tasks: ClassVar[Tuple[str, ...]] = ("language_modeling", "translation")

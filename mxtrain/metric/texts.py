@@ -1,7 +1,7 @@
 """Metrics of texts that networks write: a pair of texts becomes a row of counts, of whose sums a metric is a function.
 
 So a corpus is measured as one, not by the mean over its sentences, and its parts add up exactly, whoever measured
-which: sums of counts do not depend on their order. Texts stay where they are; only counts travel.
+which: sums of counts do not depend on their order. Texts stay on their worker; only counts are sent.
 
 Legend: B batch, N samples, C counts.
 """

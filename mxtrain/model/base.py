@@ -30,7 +30,7 @@ class ParamGroup(Spec):
 class Model(Spec):
     """The description of a network. Subclasses add fields and implement `build`.
 
-    Structural parameter names are those of `network.save_parameters`, e.g. `features.0.weight`; patterns are globs
+    Structural parameter names are the names in `network.save_parameters`, e.g. `features.0.weight`; patterns are globs
     over them, in which `*` also matches dots.
     """
 
@@ -46,9 +46,10 @@ class Model(Spec):
     others; empty: only a user's dataset has that type. Classes that set `input_types` set this, too."""
 
     weights: Optional[PathText] = None
-    """Initial weights: path of a `.params` file (Gluon, GluonCV, or exported by Module); pretrained = those that
-    GluonCV or GluonNLP publishes of this network; gluoncv:NAME or gluonnlp:NAME = those of another name. Published ones
-    are looked for in $MXNET_HOME/models (~/.mxnet/models), else downloaded. None starts from `init`."""
+    """Initial weights: path of a `.params` file (Gluon, GluonCV, or exported by Module); pretrained = the weights that
+    GluonCV or GluonNLP publishes for this network; gluoncv:NAME or gluonnlp:NAME = published weights of another
+    network. Published files are read from $MXNET_HOME/models (default: ~/.mxnet/models), or downloaded into it. None
+    starts from `init`."""
     freeze: List[str] = []
     """Patterns of parameters that stay as they are, e.g. ["features.*"]; a BatchNorm whose statistics are matched keeps
     them too."""
@@ -75,7 +76,7 @@ class Model(Spec):
     @property
     def usual_side(self) -> Optional[int]:
         """The side in pixels of the images that it was published for, which `image_size=auto` of files of any size
-        means; None where there is none."""
+        means; None if there is none."""
         return None
 
     @property
@@ -92,7 +93,7 @@ class Model(Spec):
 
     @property
     def classes_in_weights(self) -> Sequence[str]:
-        """The classes that the file in `weights` knows, in the order of its scores; empty: nothing is said of them."""
+        """Returns the classes of the file in `weights`, in the order of its scores; empty if unknown."""
         return ()
 
     @classmethod
@@ -109,7 +110,7 @@ class Model(Spec):
     @classmethod
     def hint_for(cls, word: str) -> str:
         """A sentence that says what to type in place of `model=WORD` if this class, which has a setting `name`, knows
-        what is meant; else empty."""
+        the meaning; else empty."""
         return ""
 
     def input_shape(self, native: Shape) -> Shape:
@@ -139,8 +140,7 @@ class Model(Spec):
         )
 
     def set_initial_values(self, network: gluon.Block) -> None:
-        """Sets parameters of the initialised network that start from other values than those of `init`; by default
-        none."""
+        """Sets parameters of the initialised network that do not start from `init`; by default none."""
 
     def require_known(self, names: Sequence[str]) -> None:
         """Checks that a user's own class or function needs no argument that is neither given nor known.

@@ -18,7 +18,7 @@ NUM_CLASSES_NAMES = ("num_classes", "classes")
 
 
 class CustomFields(Model):
-    """The fields that stand beside the `_target_` of a network that is no `Model`."""
+    """Fields allowed beside the `_target_` of a network that is no `Model`."""
 
     auxiliary_outputs: NonNegative = 0
     """Number of auxiliary outputs, each like the first and used only in training."""

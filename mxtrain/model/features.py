@@ -22,8 +22,8 @@ class FeatureModel(Model):
 
         Args:
             num_classes: length of the output vector.
-            field_sizes: how many ids each of the F fields has; they are ids of one joined table, in which those of a
-                field begin at the sum of the sizes of the fields before it.
+            field_sizes: number of ids of each of the F fields. All fields share one table, in which the ids of a field
+                begin at the sum of the sizes of the fields before it.
             num_numbers: N.
         """
         raise missing_method(self, "build_features")

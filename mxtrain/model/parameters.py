@@ -96,6 +96,6 @@ def _matching(pattern: str, names: Iterable[str], key: str) -> List[str]:
         near = nearest(pattern.replace("*", ""), names, 3) or names[-2:]
         raise ConfigError(
             f"{key}: the pattern '{pattern}' matches no parameter of the network. Names are like "
-            f"{', '.join(near)}; '*' stands for any text, e.g. '{near[0].split('.')[0]}.*'."
+            f"{', '.join(near)}; '*' matches any text, e.g. '{near[0].split('.')[0]}.*'."
         )
     return found

@@ -95,7 +95,7 @@ def prepare_network(
 
     if network is None:
         network = model.build(num_classes, shapes_of(input_shape)[0])
-    # Before the trace in `infer_shapes`, which refuses wrong operators: only those that cannot be mended are left then.
+    # Before the trace in `infer_shapes`, which rejects defective operators: only operators without a workaround remain.
     mend_layers(network)
     infer_shapes(network, input_shape, [(num_classes,)] if output_shapes is None else output_shapes or None)
     dense_tables: List[str] = []
@@ -205,8 +205,8 @@ def initialize(
 
 
 def forgo_gradients(network: gluon.Block) -> None:
-    """Takes gradients from all but vectors, before there are arrays. Vectors are small, and those of batch norms tell
-    which statistics move."""
+    """Disables gradients of all parameters but vectors, before arrays are allocated. Vectors are small, and the vectors
+    of batch norms identify moving statistics."""
     for parameter in network.collect_params().values():
         if len(parameter.shape) > 1:
             parameter.grad_req = "null"

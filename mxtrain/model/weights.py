@@ -21,8 +21,8 @@ MAX_NAMES = 4
 
 @dataclass(frozen=True)
 class ClassRows:
-    """Order of the outputs of a layer that scores classes: in groups, each with some other outputs first and then those
-    of each class. Networks describe such layers by path in `class_heads`.
+    """Order of the outputs of a layer that scores classes: groups of some other outputs followed by the outputs of each
+    class. Networks describe such layers by path in `class_heads`.
 
     Attributes:
         groups: how many there are.
@@ -50,8 +50,8 @@ class WeightsReport:
         matched: loaded from the file.
         replaced: in the file, but for another number of classes: left as freshly initialised.
         left: not in the file: left as freshly initialised.
-        adapted: in the file, but for other classes: `reused` and what is of no class are loaded, the others freshly
-            initialised.
+        adapted: in the file, but for other classes: `reused` classes and class-independent outputs are loaded, the rest
+            is freshly initialised.
         reused: names of classes that are in the file and in the data.
         unused: in the file, but not in the network.
         names_classes: whether the classes of the file were named.
@@ -83,7 +83,9 @@ class WeightsReport:
                 f"  {len(self.adapted)} loaded but for classes, of which {classes}; the others are freshly initialised"
             )
             if not self.names_classes:
-                lines.append("  model.weights_classes=[NAME,...] says which the file has: those of the data are kept")
+                lines.append(
+                    "  model.weights_classes=[NAME,...] names the classes of the file: classes of the data are kept"
+                )
         return "\n".join(lines)
 
 
@@ -94,20 +96,20 @@ LEAST_MATCHED = 0.5
 def load_weights(
     network: gluon.Block, path: Union[str, Path], classes_in_file: Sequence[str] = (), classes: Sequence[str] = ()
 ) -> WeightsReport:
-    """Puts the arrays of a `.params` file into the network.
+    """Loads the arrays of a `.params` file into the network.
 
-    Structural names (`features.0.weight`) are matched as they are, or as those of a part. Older files with full names
-    (`resnetv10_conv0_weight`) and those of Module and `export` (`arg:...`, `aux:...`) are matched by prefix or by layer
-    numbers where that is unambiguous. Layers for another number of classes keep their present values; those in the
-    network's `class_heads` load what is of no class, and what is of a class of the same name. Parameters in its
-    `computed` follow from its description and are not loaded. A file of its backbone alone is known by
+    Structural names (`features.0.weight`) are matched exactly, or within a part of the network. Full names of older
+    files (`resnetv10_conv0_weight`) and of Module and `export` (`arg:...`, `aux:...`) are matched by prefix, or by
+    layer numbers if that is unambiguous. Layers for another number of classes keep their present values; layers in the
+    network's `class_heads` load outputs without a class and outputs of classes with the same name. Parameters in its
+    `computed` follow from its description and are not loaded. A file of the backbone alone is recognised by
     `backbone_names`.
 
     Args:
         network: an initialised block with known shapes.
         path: the file.
         classes_in_file: names of the classes in the file, in the order of their scores; empty: unknown.
-        classes: those of the network.
+        classes: class names of the network.
 
     Returns:
         What was matched, replaced, left and unused.
@@ -200,7 +202,8 @@ def _adapted(
             if classes_in_file and len(classes_in_file) != theirs:
                 raise WeightsError(
                     f"The weights file {path} scores {theirs} classes, but model.weights_classes names "
-                    f"{len(classes_in_file)}. Name those of the file, in its order, or type model.weights_classes=null."
+                    f"{len(classes_in_file)}. Name all classes of the file, in its order, or type "
+                    "model.weights_classes=null."
                 )
             if list(classes_in_file or classes) != list(classes) or ours != theirs:
                 pairs = [(new, classes_in_file.index(one)) for new, one in enumerate(classes) if one in classes_in_file]
@@ -252,7 +255,7 @@ def _match_names(parameters: Mapping[str, gluon.Parameter], arrays: Mapping[str,
     # A dot can only come from structural names (Gluon's own rule); they are never guessed at.
     if structural or any("." in name for name in plain):
         return structural
-    legacy: Dict[str, str] = {}  # full name: structural name; the first of those that share a parameter
+    legacy: Dict[str, str] = {}  # full name: structural name, the first one if several share a parameter
     for name, parameter in parameters.items():
         legacy.setdefault(parameter.name, name)
     by_full_name = {legacy[name]: plain[name] for name in plain if name in legacy}

@@ -35,7 +35,7 @@ SOURCES = (
     "roi_align.cc", "suppression.cc", "gelu.cc", "operators.cc",
 )  # fmt: skip
 FLAGS = (
-    # No -ffast-math: it would change how all of the process rounds, and hide what is no number. No contraction: AdamW
+    # No -ffast-math: it would flush denormals in the whole process, and ignore NaN. No contraction: AdamW
     # must give the same bits on all workers, whatever their processors.
     "-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
     "-ffp-contract=off",
@@ -52,7 +52,7 @@ class Library(NamedTuple):
     """The result of `library`.
 
     Attributes:
-        path: of the shared library, or None where there is none.
+        path: of the shared library, or None if there is none.
         why: why there is none, or "".
     """
 
@@ -75,7 +75,7 @@ def library() -> Library:
     try:
         return Library(_compiled(compiler))
     except Untrusted as error:
-        return Library(None, f"where they are kept cannot be trusted: {error}")
+        return Library(None, f"the cache folder cannot be trusted: {error}")
     except (OSError, RuntimeError, KeyError, subprocess.SubprocessError) as error:  # two: there is no home directory
         said = str(getattr(error, "stderr", "") or "") if isinstance(error, subprocess.CalledProcessError) else ""
         lines = (said or str(error)).strip().splitlines() or [repr(error)]
@@ -87,7 +87,7 @@ def _compiled(compiler: Sequence[str]) -> Path:
     made_of = [*compiler, target, *FLAGS, *((FOLDER / name).read_text("utf-8") for name in SOURCES)]
     key = f"operators-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:16]}"
     cache = own_folder()
-    # A library that is not whole would end the process when it is loaded, so its name says what is in it, too.
+    # Loading a truncated library would end the process, so the file name contains a hash of the content.
     whole = (path for path in sorted(cache.glob(f"{key}-*.so")) if _is_whole(path))
     path = next(whole, None)
     return path if path is not None else _compile(compiler, cache, key)

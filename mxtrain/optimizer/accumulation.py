@@ -37,7 +37,7 @@ class GradientSum:
 
         Args:
             gradients: of sum(loss) / size.
-            weight: of its samples, (1,); None where each weighs 1.
+            weight: of its samples, (1,); None if each weighs 1.
             size: samples of the batch, over all workers.
         """
         scaled = [gradient * size for gradient in gradients]

@@ -48,8 +48,8 @@ class GivenOptimizer(Given, Optimizer):
             )
         if optimizer.rescale_grad != 1:
             raise ConfigError(
-                f"optimizer: this {name} has rescale_grad={optimizer.rescale_grad:g}; gradients are those of the mean "
-                "over the batch already. Make it without rescale_grad."
+                f"optimizer: this {name} has rescale_grad={optimizer.rescale_grad:g}; gradients are already of the "
+                "mean over the batch. Construct it without rescale_grad."
             )
         if optimizer.num_update != optimizer.begin_num_update:
             raise ConfigError(f"optimizer: this {name} has been used for {optimizer.num_update} steps. Make a new one.")

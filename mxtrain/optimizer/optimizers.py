@@ -245,8 +245,8 @@ class LAMB(Optimizer):
 
 
 class LARS(Optimizer):
-    """Layer-wise adaptive rate scaling. Source: https://arxiv.org/abs/1708.03888. What is called bias, gamma or beta
-    keeps the rate as it is, as in MXNet."""
+    """Layer-wise adaptive rate scaling. Source: https://arxiv.org/abs/1708.03888. Parameters named bias, gamma or beta
+    use the plain rate, as in MXNet."""
 
     momentum: OpenFraction = 0.9
     """Momentum; 0 is none."""

@@ -71,7 +71,7 @@ class OwnUpdate:
         Args:
             name: of the operator, which takes and writes the arrays of all, one parameter after the other.
             arrays: (weight, gradient, *state) of each.
-            options_from: attributes of the optimizer that the operator takes, where they are not None.
+            options_from: attributes of the optimizer to pass to the operator, unless they are None.
             options: further attributes.
         """
         further: List[nd.NDArray] = []

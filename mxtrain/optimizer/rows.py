@@ -20,7 +20,7 @@ from mxtrain.errors import DataError
 from mxtrain.optimizer.state import OptimizerState, flatten, map_state
 
 ELEMENTS_AT_ONCE = 1 << 20
-"""Of the table, in an exact update: what is made for them fits a cache."""
+"""Elements of the table per chunk of an exact update: the temporary arrays of a chunk fit into a cache."""
 
 
 class TouchedRows:
@@ -64,7 +64,7 @@ class TouchedRows:
         return len(self.id_K)
 
     def gather(self, array_RU: nd.NDArray, out: Optional[nd.NDArray] = None) -> nd.NDArray:
-        """Copies of these rows of an array that has all rows, (K, U); `out` is written to where it is given."""
+        """Copies these rows of an array with all rows, (K, U), into `out` if it is given."""
         return nd.take(array_RU, self.index_K, mode="clip", out=out)
 
     def scatter(self, row_KU: nd.NDArray, array_RU: nd.NDArray) -> None:

@@ -68,7 +68,7 @@ def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray], ratio: f
 
 
 def _same_types(indices: Sequence[int], arrays: Sequence[nd.NDArray]) -> List[List[int]]:
-    """`indices` of `arrays`, those of one type together."""
+    """Groups the `indices` of `arrays` by dtype."""
     by_type: Dict[Any, List[int]] = {}
     for index in indices:
         by_type.setdefault(np.dtype(arrays[index].dtype), []).append(index)

@@ -134,8 +134,8 @@ def given_positions(graph: Cuttable, layers: Sequence[str], num_stages: int) -> 
 
 
 def find_candidates(graph: Cuttable, num_stages: int) -> List[int]:
-    """Positions where the network may be cut: those that its author marked; else those where a layer begins and the
-    fewest tensors cross, with as many crossing tensors allowed as it takes to have some choice.
+    """Returns the positions where the network may be cut: marked ones, otherwise beginnings of layers that the fewest
+    tensors cross; the limit is raised until there is a choice.
 
     Raises:
         ConfigError: there are fewer than `num_stages` - 1.

@@ -33,7 +33,7 @@ class Objective:
         input_shape: of one sample, or of each of its parts.
         batch_size: of this worker's share of a batch, by which the stages are balanced.
         precision: that the network computes in.
-        predict_shape: of what enters it in prediction, where that is less: it computes another form then.
+        predict_shape: input shape in prediction, if that form of the network has fewer inputs.
         state_shapes: of what it carries from batch to batch, for one row: its last inputs, and its last outputs, which
             loss and meter do not see.
         global_batch_size: of all workers together; 0: as `batch_size`.
@@ -115,7 +115,8 @@ class Strategy:
     network: gluon.Block
     """The gluon block. Its parameters may be spread over devices: `gather` before computing with it."""
     values: Dict[str, NDArray]
-    """Structural name -> the canonical array, where it is updated: all parameters, statistics and frozen ones too."""
+    """Structural name -> canonical array, on the device that updates it: all parameters, including statistics and
+    frozen ones."""
     constants: FrozenSet[str]
     """Structural names of gluon Constants, which may hold infinities on purpose (an attention mask)."""
     trainable: List[str]
@@ -164,7 +165,7 @@ class Strategy:
         raise NotImplementedError
 
     def other_copies(self) -> Iterator[Tuple[str, NDArray]]:
-        """(structural name, array) of every further copy of what is in `values`, on other replicas."""
+        """(structural name, array) of every other copy of the arrays in `values`, on other replicas."""
         raise NotImplementedError
 
     def predict(self, inputs: Sequence[NDArray]) -> Tuple[NDArray, ...]:
@@ -177,9 +178,9 @@ class Strategy:
         return None
 
     def on_host(self) -> Optional[HostGraph]:
-        """The network for `predict`, to be computed on the host; None where it is not made of dense layers and
-        activations on a CPU, or its code needs real arrays. It knows no parameters yet: `values` has them, by the names
-        in its `parameters`."""
+        """Returns the network for `predict` as NumPy code; None unless it consists of dense layers and activations on a
+        CPU and its code accepts symbols. It has no parameters yet: `values` holds them by the names in its
+        `parameters`."""
         return None
 
     def gather(self) -> gluon.Block:

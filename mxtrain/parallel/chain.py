@@ -2,8 +2,8 @@
 
     network -> one forward pass, watched -> blocks that only hand one tensor on -> pieces
 
-What is watched is which array each block is given and returns. A block whose code does nothing but call its children
-one after the other is such a row itself; any other stays whole.
+The trace records the arrays that each block takes and returns. A block whose code only calls its children one after the
+other is split into these; any other block stays whole.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Call:
     calls: List[Call] = field(default_factory=list)
 
     def row(self) -> Optional[List[Call]]:
-        """The calls that this one consists of, where each is given only what the one before returned."""
+        """Returns the calls inside this one, if each takes only the output of the one before."""
         array = self.inputs[0] if len(self.inputs) == 1 else None
         for call in self.calls:
             if len(call.inputs) != 1 or call.inputs[0] is not array or not isinstance(call.output, nd.NDArray):
@@ -110,7 +110,7 @@ class Chain(Cuttable):
 
 def watch(network: gluon.Block, input_shape: Shapes, train: bool) -> Call:
     """Runs one sample of zeros in training or inference mode; returns the call of the network, with all inner calls."""
-    stack = [Call("", None, ())]  # type: ignore[arg-type]  # the root: it stands for no call
+    stack = [Call("", None, ())]  # type: ignore[arg-type]  # the root: not a call itself
     first = next(iter(network.collect_params().values()), None)
     device, dtype = (first.list_ctx()[0], first.dtype) if first is not None else (None, "float32")
     with watched(network, stack), autograd.pause(train_mode=train):

@@ -45,7 +45,7 @@ RATES = {
     "gpu": Rates(flops=10e12, moved=600e9, look_s=0.0, call_s=10e-6, sent=10e9),
 }
 PASSES = {"BatchNorm": 3, "_contrib_SyncBatchNorm": 3, "_contrib_BatchNormWithReLU": 3, "LayerNorm": 3, "softmax": 3}
-"""Operator -> how often it reads its input, where that is not once."""
+"""Operator -> number of times that it reads its input, if not once."""
 CALLS = {"Convolution": 3, "Deconvolution": 3, "FullyConnected": 2}
 """Operator -> how often `Rates.call_s` counts, where operands are brought into another memory layout first."""
 RELAID = {"Convolution": 2, "Deconvolution": 2}

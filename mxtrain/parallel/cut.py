@@ -43,7 +43,7 @@ class Piece:
         inputs: tensors of earlier pieces or the network's input.
         outputs: tensors that later pieces or the user read, in the order of the symbol's outputs.
         kinds: names of its operators.
-        norm: the attributes of the batch norm that the piece consists of, where it is one alone, and its `op`.
+        norm: attributes and `op` of the batch norm, if the piece is a single one.
     """
 
     symbol: Symbol
@@ -113,7 +113,7 @@ class Cuttable:
         """Positions of the batch norms that compute statistics.
 
         Raises:
-            ConfigError: there is one of a kind that cannot be joined with those of other devices.
+            ConfigError: a batch norm is of a kind that cannot be synchronised over devices.
         """
         raise NotImplementedError
 
@@ -178,7 +178,7 @@ class Graph(Cuttable):
     Args:
         network: a gluon.HybridBlock.
         precision: that pieces compute in; what crosses between them is float32.
-        input_shape: of one sample, or of each of its parts; None where it has one part and the precision is full.
+        input_shape: of one sample, or of each of its parts; None if it has one part and the precision is full.
 
     Raises:
         NotTraceable: the network's code needs real arrays.
@@ -216,7 +216,7 @@ class Graph(Cuttable):
         """Positions of the batch norms that compute statistics.
 
         Raises:
-            ConfigError: there is one of a kind that cannot be joined with those of other devices.
+            ConfigError: a batch norm is of a kind that cannot be synchronised over devices.
         """
         found = [position for position, node in enumerate(self.operators) if self._computes_statistics(node)]
         for position in found:
@@ -323,7 +323,7 @@ class Graph(Cuttable):
 
 
 def output_shapes(symbol: Symbol, input_shapes: Mapping[str, Shape]) -> Dict[str, Shape]:
-    """Name of an operator's output -> its shape for one sample; names that stand for several are left out."""
+    """Name of an operator's output -> its shape for one sample; ambiguous names are left out."""
     internals = symbol.get_internals()
     read = set(symbol.list_arguments())
     _, shapes, _ = internals.infer_shape(**{name: (1, *s) for name, s in input_shapes.items() if name in read})

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FLOOR = 1e-3
 # A rounding to bfloat16 is 0.4 % of a value (2 ** -8), and now and then puts a ReLU's input on the other side of 0, of
 # which a gradient feels percents. Two sides that compute in it, in other sums, are held to this share of the
-# length (Euclidean norm) of all gradients together: what is wrong by a factor or a sign is far beyond it.
+# Euclidean norm of all gradients together: an error by a factor or a sign is far beyond it.
 LOW_TOLERANCE = 0.2
 
 

@@ -67,9 +67,9 @@ class Executors:
     Args:
         objective: network, loss and meter.
         layout: devices and cut.
-        graph: of the network, where it is cut, computed in another precision, or has joint batch norms.
+        graph: graph of the network, if it is cut, computed in another precision, or has synchronised batch norms.
         pieces: of the graph, one for each stage.
-        parameters: where they are.
+        parameters: parameters of the network and their devices.
         workers: by which workers agree on sums and statistics.
         has_rows: whether parameters hold other rows of a table in each batch.
         has_one_copy: whether no other copy of the network is trained, here or elsewhere.
@@ -152,7 +152,7 @@ class Executors:
         objective, layout = self._objective, self._layout
         without_gradient = set(graph.without_gradient if graph and self.runs_graph else form.inputs)
         read = {tensor for stage in form.stages for tensor in stage.inputs}
-        # The last heads are what is carried to the next batch, which loss and meter do not see.
+        # The last heads are the recurrent state for the next batch, which loss and meter do not read.
         num_outputs = len(form.heads) - len(objective.state_shapes)
         without_gradient.update(head for head in form.heads[num_outputs:] if head not in read)
         # On a CPU statistics move in backward passes, which one thread computes behind all that came before.
@@ -163,8 +163,8 @@ class Executors:
         )  # fmt: skip
 
     def _fuse(self, has_one_copy: bool) -> Optional[FusedGraph]:
-        """Network, loss and meter as one graph, where nothing stands between them: on CPUs, where all parameters stay
-        where they are."""
+        """Runs network, loss and meter as one graph. Possible on CPUs, if nothing is inserted between them and no
+        parameter moves."""
         if self._objective.state_shapes or self._layout.devices[0][0].device_type != "cpu":
             return None
         names = self._parameters.structural_names

@@ -3,7 +3,7 @@ more than its arithmetic.
 
     inputs, targets -> network -> loss -> meter        losses, sums
 
-The numbers are those of the three one after the other, to the bit: the same operators in the same order.
+The results equal the three graphs one after the other to the bit: the same operators in the same order.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def traced(objective: Objective, inputs: Sequence[str], targets: Sequence[str]) 
             outputs = _single(network(*map(mx.sym.var, inputs)))
             known = [mx.sym.var(name) for name in targets]
             losses = _single(loss(*outputs, *known))
-            # Nothing is learned from what is only measured. Blocked behind the meter, its gradient would be computed.
+            # Metrics need no gradient. With the block after the meter, MXNet would still compute the gradient through
+            # it.
             sums = objective.meter(*map(mx.sym.BlockGrad, [*losses, *outputs, *known]))
             return mx.sym.Group([*losses, sums])
         except Exception:  # whatever a user's own code raises on symbols; on arrays it may be right

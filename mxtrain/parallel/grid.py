@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Collection, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Collection, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.amp import FULL
 from mxtrain.engine.backend import gluon, nd
-from mxtrain.engine.host_graph import HostGraph
+from mxtrain.engine.host_graph import HostGraph, NotForHost
 from mxtrain.kvstore.store import Reduction, Store
-from mxtrain.model.graph.trace import blocks_by_path
+from mxtrain.model.graph.trace import NotTraceable, blocks_by_path, input_names, symbol_of
 from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Objective, Strategy
 from mxtrain.parallel.chain import open_to_cut
@@ -28,7 +28,6 @@ from mxtrain.parallel.cut import Cuttable
 from mxtrain.parallel.executors import Executors
 from mxtrain.parallel.loss_function import FunctionExecutor, Network
 from mxtrain.parallel.norm import obey_placement
-from mxtrain.parallel.on_host import host_graph
 from mxtrain.parallel.parameters import PlacedParameters
 from mxtrain.parallel.planner import Shares, assign_stages, plan
 from mxtrain.parallel.recurrent_state import RecurrentState
@@ -40,7 +39,9 @@ from mxtrain.types import Batch, shapes_of
 if TYPE_CHECKING:
     import mxnet as mx
     import numpy as np
+    from mxnet import gluon
 
+    from mxtrain.annotations import SymbolGraph
     from mxtrain.parallel.strategies import Parallel, Staged
 
 
@@ -122,7 +123,7 @@ class Grid(Strategy):
     def forward_backward(self, batch: Batch) -> nd.NDArray:
         batch = self._state.enter(self._tables.enter(batch))
         parts, num_replicas = self.layout.divide(batch), self.layout.num_replicas
-        # Those that nothing will be written to are zeroed, those that are added to as well.
+        # Zero the gradients that no pass writes, and the ones that passes add to.
         # A function may leave some out.
         adds = self.layout.accumulates or self.loss_function is not None
         active = 0 if adds or not parts else len(parts[0])
@@ -229,3 +230,19 @@ class Grid(Strategy):
                 settings = parallel.model_copy(update={"cut_before": layers})
                 cut = choose_cut(graph, settings, len(first), objective, first[0], microbatch_size)
         return cut
+
+
+def host_graph(network: gluon.Block, names: Mapping[str, str]) -> Optional[HostGraph]:
+    """A network as NumPy computes it; see `Strategy.on_host`.
+
+    Args:
+        names: structural names of its parameters, by `Parameter.name`.
+    """
+    try:
+        symbol, _ = symbol_of(network, training=False)
+        graph: SymbolGraph = json.loads(symbol.tojson())
+        for node in graph["nodes"]:
+            node["name"] = names.get(node["name"], node["name"])
+        return HostGraph(graph, *input_names(1))
+    except (NotTraceable, NotForHost):
+        return None

@@ -164,7 +164,8 @@ class JointNorm:
         )
 
     def _together(self, rows: Sequence[nd.NDArray], sizes: Sequence[int]) -> nd.NDArray:
-        """Mean and variance of all samples, (2 C,), from those of parts, (2 C,) each, and the parts' sizes."""
+        """Returns mean and variance of all samples, (2 C,), from mean and variance of parts, (2 C,) each, and the
+        parts' sizes."""
         if len(rows) == 1:
             return rows[0]
         whole = sum(sizes)

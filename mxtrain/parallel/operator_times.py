@@ -31,7 +31,7 @@ class OperatorTime:
     Attributes:
         name: the engine's.
         calls, seconds: of all devices together.
-        work: what it had to do, or None where that is not known.
+        work: its FLOPs and bytes, or None if unknown.
         limits: of a device, with the number format in which it computes in `flops`.
     """
 

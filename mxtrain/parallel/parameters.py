@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def move(parameter: gluon.Parameter, devices: List[mx.Context]) -> None:
-    """Puts copies of a parameter on these devices instead of where it is, to the bit: `reset_ctx` alone averages."""
+    """Moves a parameter to these devices with exact copies. `reset_ctx` alone would average its present copies."""
     if parameter.list_ctx() != devices:
         value = parameter.list_data()[0].copy()
         parameter.reset_ctx(devices)

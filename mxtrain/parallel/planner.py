@@ -1,6 +1,7 @@
 """Plans replicas x stages: which device computes which stage, how batches are divided, and who updates a parameter.
 
-A plan is names and numbers only. It knows no arrays and imports no MXNet; devices are compared and passed on.
+A plan consists of names and numbers, without arrays, and imports no MXNet; devices are compared and passed on.
+`placement_table` shows it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from mxtrain.types import Batch
 
 if TYPE_CHECKING:
     from mxnet import Context
+    from rich.table import Table
 
-    from mxtrain.parallel.balance import Cut
+    from mxtrain.parallel.balance import Cut, StageCost
     from mxtrain.parallel.strategies import Parallel
 
 Shares = List[List[Batch]]
@@ -32,7 +34,7 @@ class Layout:
         num_parts: of a batch, one after the other.
         batch_norm: as `Parallel.batch_norm`; per_device where no others have samples of the batch.
         schedule: order of forward and backward passes, see `Microbatched.schedule`.
-        cut: what the stages are; None where each device has all of the network.
+        cut: what the stages are; None if each device has all of the network.
     """
 
     devices: List[List[Context]]
@@ -44,7 +46,7 @@ class Layout:
 
     @property
     def cut_before(self) -> List[str]:
-        """The layers that begin a stage, but the first; empty where each device has all of the network."""
+        """The layers that begin a stage, but the first; empty if each device has all of the network."""
         return self.cut.layers if self.cut else []
 
     @property
@@ -115,7 +117,7 @@ def assign_owners(sizes: Mapping[str, int], num_replicas: int, with_first: Colle
     Args:
         sizes: structural name -> elements, of the trained parameters.
         num_replicas: of this worker.
-        with_first: those that the first replica updates in any case.
+        with_first: parameters that the first replica updates in any case.
     """
     load = [0] * num_replicas
     owners = {}
@@ -126,7 +128,8 @@ def assign_owners(sizes: Mapping[str, int], num_replicas: int, with_first: Colle
 
 
 def isolate(alone: Collection[int], cuts: Sequence[int], length: int) -> List[Tuple[int, int]]:
-    """The pieces of a row of operators in which some stand alone, as (first operator, stage) of each.
+    """Splits a sequence of operators, some of which are pieces of their own, into (first operator, stage) of each
+    piece.
 
     Args:
         alone: positions of the operators that are a piece of their own.
@@ -135,3 +138,37 @@ def isolate(alone: Collection[int], cuts: Sequence[int], length: int) -> List[Tu
     """
     begins = sorted({0, *cuts, *alone, *(position + 1 for position in alone)} - {length})
     return [(begin, sum(cut <= begin for cut in cuts)) for begin in begins]
+
+
+def placement_table(layout: Layout) -> Optional[Table]:
+    """A rich table: one row per stage, and the expected bubble. None if there is nothing to tell: the network is
+    whole on each device."""
+    from rich.table import Table
+
+    cut, devices, microbatches = layout.cut, layout.devices, layout.num_microbatches
+    if cut is None:
+        return None
+    slowest, total = max(stage.seconds for stage in cut.stages), sum(stage.seconds for stage in cut.stages)
+    caption = (
+        f"{len(devices)} replica{'s' * (len(devices) > 1)} x {len(cut.stages)} stages, {microbatches} "
+        f"microbatch{'es' * (microbatches > 1)}; expected: devices wait {cut.predicted.bubble:.0%} of a step; cut by "
+        "what the operators have to do, which is the same on every machine with this kind of device; by hand: "
+        f"parallel.cut_before=[{','.join(cut.layers)}]"
+    )
+    table = Table(caption=caption, caption_justify="left")
+    for title in ("stage", "layers", "devices"):
+        table.add_column(title, overflow="fold")
+    for title in ("of the work", "of the slowest", "memory"):
+        table.add_column(title, justify="right")
+    for number, stage in enumerate(cut.stages):
+        table.add_row(
+            str(number), _layers(stage), ", ".join(str(stages[number]) for stages in devices),
+            f"{stage.seconds / total:.0%}", f"{stage.seconds / slowest:.0%}",
+            f"{(stage.parameter_bytes + stage.activation_bytes) / 2**20:.1f} MiB",
+        )  # fmt: skip
+    return table
+
+
+def _layers(stage: StageCost) -> str:
+    ends: List[str] = [stage.first, stage.last]
+    return ends[0] if ends[0] == ends[1] else " to ".join(name or "(network)" for name in ends)

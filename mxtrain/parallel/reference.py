@@ -2,9 +2,9 @@
 
     batch -> the shards that the placement makes -> network, loss, backward, one after the other -> sum -> optimizer
 
-It shares no code with strategies, executors, gradient stores and the training step: what is wrong in one of these is
-not wrong here. So the few rules that a placement follows (how a batch is divided, which samples a batch norm sees, how
-moving statistics are joined) are written here once more, in their simplest form.
+It shares no code with strategies, executors, gradient stores and the training step, so that it does not share their
+errors. The few rules of a placement (how a batch is divided, which samples a batch norm sees, how moving statistics are
+joined) are therefore repeated here in their simplest form.
 
 Legend: B batch, F ids of a sample.
 """

@@ -3,9 +3,9 @@
     ids of the batch -> their distinct ones [of all workers] -> rows of the table -> the network's parameter
     ids of the batch -> positions among these              -> the network's input
 
-So what computes sees a small dense parameter of a shape that never changes. Gradient accumulation, microbatches,
-replicas, stages, mixed precision, clipping and sums over workers are those of any other parameter. The table and its
-optimizer's state are there once for each worker, and no gradient of all rows is ever made (docs/decisions/0065).
+So the network sees a small dense parameter of constant shape. Gradient accumulation, microbatches, replicas, stages,
+mixed precision, clipping and sums over workers treat it as any other parameter. Each worker has the table and its
+optimizer state once, and no gradient of all rows is ever allocated (docs/decisions/0065).
 
 Legend: B batch, F ids of a sample, K distinct ids, C rows that the network has room for, R rows of a table, U units,
 W workers.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def distinct_ids(id_BF: np.ndarray) -> DistinctIds:
-    """The distinct ids of a batch, ascending, and where each id of the batch stands among them."""
+    """Returns the distinct ids of a batch, ascending, and the position of each id of the batch among them."""
     id_K, position_N = np.unique(id_BF, return_inverse=True)
     return id_K.astype(np.int64), position_N.astype(np.int32).reshape(id_BF.shape)
 

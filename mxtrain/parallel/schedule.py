@@ -1,6 +1,6 @@
 """Pipeline schedules, GPipe and 1F1B: the order in which stages work on microbatches. No MXNet here.
 
-The host puts all work of a step into the engine's queues in one order; each device takes what is ready, first come
+The host puts all work of a step into the engine's queues in one order; each device runs ready operations first come,
 first served, so the order decides both the overlap and how many microbatches a stage holds at once.
 
 Sources: Huang et al., GPipe, https://arxiv.org/abs/1811.06965, figure 2; Narayanan et al., PipeDream-2BW,

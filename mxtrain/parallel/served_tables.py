@@ -1,7 +1,7 @@
 """Large tables whose rows are on servers: the network holds the rows of one batch, and no worker holds a table.
 
     the thread that reads:  distinct ids -> rows of them, as they are now
-    the batch's turn:       those of them that have changed meanwhile -> the network's parameter
+    the batch's turn:       rows that have changed meanwhile -> the network's parameter
     after backward:         ids, gradients -> the servers, which update
 
 Legend: K distinct ids of this worker's share, C rows that the network has room for, U units, S units of all tables that
@@ -140,7 +140,7 @@ class ServedTables(RowTables, RemoteTables):
 
     @staticmethod
     def _is_within(one: IdInput, id_K: np.ndarray) -> bool:
-        """Returns True if there are such rows: what is wrong is said when it is the batch's turn."""
+        """Returns True if there are such rows. Errors are raised at the batch's own step."""
         return not len(id_K) or 0 <= id_K[0] <= id_K[-1] < one.num_rows
 
     def _of_all(self, own_K: np.ndarray, num_samples: int, width: int) -> np.ndarray:

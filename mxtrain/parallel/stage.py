@@ -81,7 +81,7 @@ class PieceOnDevices:
         # The backward of additions alone fails under static memory: MXNet leaves its storage type unknown.
         if not piece.kinds <= {"elemwise_add"}:
             flags += [("static_alloc", True)]
-            # Only statistics that an `EngineDependency` protects may stay where they are between passes.
+            # Only statistics protected by an `EngineDependency` may stay in their arrays between passes.
             if set(piece.symbol.list_auxiliary_states()) <= set(written_together(network)):
                 flags += [("static_shape", True)]
         self._operator = mx.nd.CachedOp(piece.symbol, flags)

@@ -24,7 +24,8 @@ def moving_statistics(
         parameters: by structural name.
         copies: of each parameter, by the same name.
     """
-    # Those of a frozen batch norm don't move. `freeze` marks them by lr_mult=0: no statistic has a gradient.
+    # Statistics of a frozen batch norm do not change. `freeze` marks them by lr_mult=0, since statistics have no
+    # gradient.
     return [
         copies[name] for name, parameter in parameters.items() if role_of(name) in STATISTICS and parameter.lr_mult != 0
     ]  # fmt: skip
@@ -45,7 +46,7 @@ class MovingStatistics:
         self._store = MXNetStore("device" if device_type == "gpu" else "local")
 
     def all_reduce(self, sums: NDArray, global_size: int, num_parts: int) -> None:
-        """The sums become those of all workers, and the statistics of every replica the mean over those that saw
+        """Sums over all workers, and sets the statistics of every replica to the mean over replicas that saw
         samples: so there is one canonical value after each step, and it is what a checkpoint holds.
 
         Args:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Dict, List, Literal, Optional, Tuple, Union
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.cluster.launched import OWN_GPUS, has_own_gpus
+from mxtrain.cluster.member import HostPlace, find_host_place
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.base import Objective, Strategy
-from mxtrain.parallel.host_gpus import first_of, place_among_gpus, share_of
 from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, unsupported_reason
 from mxtrain.types import Positive, Spec
 
@@ -42,7 +43,7 @@ class Parallel(Spec):
     Each worker has as many of its own: the first worker of a host the first ones, the second the next."""
     batch_norm: Literal["per_device", "replicas", "global"] = "per_device"
     """Samples over which batch normalization computes mean and variance: `per_device`: those processed together on a
-    device, as in MXNet; `replicas`: those of the microbatches with the same number on all replicas and workers;
+    device, as in MXNet; `replicas`: samples of the microbatches with the same number on all replicas and workers;
     `global`: the whole batch."""
 
     def axes(self, num_gpus: int = 0) -> Tuple[int, int]:
@@ -94,7 +95,7 @@ class Parallel(Spec):
         reason = unsupported_reason(gpus)
         if reason and (missing or is_published_build()):
             hidden = [str(gpu.index) for gpu in gpus if not gpu.is_too_new]
-            hide = f"hide what is too new (CUDA_VISIBLE_DEVICES={','.join(hidden)}), " if hidden else ""
+            hide = f"hide the GPUs that are too new (CUDA_VISIBLE_DEVICES={','.join(hidden)}), " if hidden else ""
             raise ConfigError(f"parallel.devices={self.devices}: {reason}. What helps: {hide}{REMEDY}.")
         if missing:
             seen = f"only {num_gpus} GPU{'s' * (num_gpus > 1)}" if num_gpus else "no GPU"
@@ -108,7 +109,7 @@ class Parallel(Spec):
         """The strategy over an initialised network.
 
         Args:
-            objective: what is computed.
+            objective: network, loss and metrics to compute.
             grad_accumulation: parts of a batch.
             workers: the store of a run of several workers; None for one alone.
 
@@ -222,3 +223,54 @@ def _misfit(parallel: Parallel, given: Dict[str, Union[int, Auto]], total: int) 
         f"parallel.devices={parallel.devices}: {said}. Type parallel.devices={kind}:{wish}, or change "
         f"{' or '.join(f'parallel.{name}' for name in shown)}."
     )
+
+
+def place_among_gpus(num_gpus: int) -> HostPlace:
+    """Position of this worker among the workers that see the same GPUs.
+
+    Args:
+        num_gpus: that this process sees.
+    """
+    return HostPlace() if has_own_gpus(num_gpus) else find_host_place()
+
+
+def share_of(place: HostPlace, num_gpus: int) -> int:
+    """Returns the number of GPUs of one worker on a host; 1 if there are fewer GPUs than workers, which `first_of`
+    refuses."""
+    return max(num_gpus // place.size, min(num_gpus, 1))
+
+
+def first_of(place: HostPlace, wanted: int, num_gpus: int, devices: str) -> int:
+    """Returns the index of a worker's first GPU: workers take consecutive GPUs.
+
+    Args:
+        place: of the worker.
+        wanted: GPUs of each worker.
+        num_gpus: that this process sees.
+        devices: `parallel.devices`, for the message.
+
+    Raises:
+        ConfigError: they have taken too many.
+    """
+    first = place.rank * wanted
+    if first + wanted <= num_gpus:
+        return first
+    taken = [f"worker {rank} {_names(rank * wanted, wanted)}" for rank in range(min(place.rank, num_gpus // wanted))]
+    left = range(len(taken) * wanted, num_gpus)
+    rest = f"{_names(left.start, len(left))} {'is' if len(left) == 1 else 'are'}" if left else "none is"
+    fitting = num_gpus // place.size
+    fewer = f"parallel.devices=gpu:{fitting}, or " if fitting else ""
+    raise ConfigError(
+        f"parallel.devices={devices}: each worker computes on {_count(wanted)} of its own, and the {place.size} "
+        f"workers of this host see {_count(num_gpus)}: {', '.join(taken)} (counted on this host), and for worker "
+        f"{place.rank} {rest} left. Type {fewer}a smaller cluster.workers. If what starts them sets "
+        f"CUDA_VISIBLE_DEVICES to other GPUs for each, let it set {OWN_GPUS}=1, too."
+    )
+
+
+def _names(first: int, count: int) -> str:
+    return " and ".join(f"gpu({number})" for number in range(first, first + count))
+
+
+def _count(number: int) -> str:
+    return f"{number} GPU{'s' * (number != 1)}"

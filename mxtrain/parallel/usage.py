@@ -127,7 +127,7 @@ def measure_usage(
         sizes: samples of each step's global batch.
 
     Returns:
-        None where nothing ran.
+        None if nothing ran.
     """
     if not operations:
         return None

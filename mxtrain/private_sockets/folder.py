@@ -32,8 +32,8 @@ def socket_folder() -> Iterator[Path]:
     """A new folder for as long as it is needed. What killed supervisors of this user have left behind goes first.
 
     Raises:
-        ConfigError: there is no folder for temporary files in which others cannot replace what is not theirs, or it
-            cannot be written, or its file system has no locks.
+        ConfigError: no folder for temporary files protects files from other users, or it cannot be written, or its file
+            system has no locks.
     """
     place = _place()
     remove_abandoned(place)
@@ -78,7 +78,7 @@ def join_folder(name: str) -> Path:
 
 
 def given_folder(environ: Mapping[str, str] = os.environ) -> Optional[Path]:
-    """The folder that this process's starter has made; None where there is none.
+    """The folder that this process's starter has made; None if there is none.
 
     Raises:
         ConfigError: others could reach what lies in it.
@@ -179,14 +179,14 @@ def _place() -> Path:
         if length <= MAX_PATH_BYTES and all(_is_safe(folder) for folder in (place, *place.parents)):
             return place
     raise ConfigError(
-        f"others than you could replace files in {' and '.join(map(str, dict.fromkeys(tried)))}, or the path is too "
+        f"other users could replace files in {' and '.join(map(str, dict.fromkeys(tried)))}, or the path is too "
         "long for sockets. Set TMPDIR to a folder of your own with a short path."
     )
 
 
 def _is_safe(folder: Path) -> bool:
-    """Returns True if other users can neither remove nor rename what is not theirs: theirs is not the folder, and it
-    has the sticky bit where they may write."""
+    """Returns True if other users can neither remove nor rename our files: they do not own the folder, and it has the
+    sticky bit if they may write into it."""
     found, root = folder.stat(), Path("/").stat()
     may_be_changed = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
     return found.st_uid in (os.getuid(), 0, root.st_uid) and not may_be_changed

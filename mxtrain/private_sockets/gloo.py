@@ -1,8 +1,8 @@
 """Gloo's connections on one machine, which it would make over loopback, go through sockets in the run's own folder.
 
-Every user of a machine can connect to a port of its loopback, and Gloo takes the first who comes for the worker that
-it waits for. So what it binds to a port of loopback becomes a Unix socket, named by a number that stands for the port,
-and what it connects to that port is connected to this socket. All that Gloo reads of them looks like loopback's.
+Every user of a machine can connect to a port of its loopback, and Gloo accepts the first connection as the expected
+worker. So a socket that it binds to a loopback port is replaced by a Unix socket, named by a number that represents the
+port, and connections to that port go to this socket. Gloo sees loopback addresses only.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _OPTION = ctypes.CFUNCTYPE(
 _TYPES = {"bind": _ADDRESS, "connect": _ADDRESS, "getsockname": _NAME, "getpeername": _NAME, "setsockopt": _OPTION}
 _INET = struct.Struct("!2xH4s8x")
 _LOOPBACKS, _STAND_IN = 127, socket.inet_aton("127.88.84.82")
-"""The first byte of loopback's addresses, and the one that stands for the folder: where Gloo's addresses are exchanged
-is another one's port."""
+"""First byte of loopback addresses, and the byte that represents the folder in the addresses that Gloo exchanges."""
 _MAX_PORT = 0xFFFF
 _SO_DOMAIN = 39
 _MAX_ADDRESS_BYTES = 128
@@ -137,7 +136,7 @@ class Loopback:
 
 
 def _named(original: Replacement) -> Replacement:
-    """A socket's own name, or its peer's: the port for which it stands; 0 where it has none."""
+    """Returns the port that a socket's own name, or its peer's, represents; 0 if it has no name."""
 
     def call(fd: int, address: int, length: Any) -> int:
         if _family(fd) != socket.AF_UNIX:

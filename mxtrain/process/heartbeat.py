@@ -23,7 +23,7 @@ class Heartbeat:
         self.step = 0
         """Finished or begun optimizer steps."""
         self.batches = 0
-        """Batches of any kind that were begun: when it stands still, nothing is done."""
+        """Number of batches begun, of any kind. If it does not change, the process is stuck."""
         self.waits = False
         """True if the process has finished its part and waits for the others."""
         self.generation = 0
@@ -37,7 +37,7 @@ class Heartbeat:
         return self._thread is not None
 
     def begin(self, variable: str) -> None:
-        """Writes heartbeats from now on into the open file whose number stands in an environment variable."""
+        """Starts writing heartbeats into the open file descriptor named by an environment variable."""
         number = os.environ.pop(variable, "")
         if number and self._thread is None:
             self._file = int(number)

@@ -87,7 +87,8 @@ class SignalReader:
         os.set_blocking(self._writer, False)  # as set_wakeup_fd demands
         self._before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._watch, name="mxtrain-signals", daemon=True)
-        # The thread takes none itself: those that the main one blocks are for whoever waits for them (servers do).
+        # The thread handles no signals: signals blocked in the main thread belong to the code that waits for them
+        # (servers).
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, set(EXIT_CODES))
         try:
             self._thread.start()

@@ -27,8 +27,8 @@ SCORES_AT_ONCE = 1 << 17
 
 
 class ScoresOfAllItems:
-    """(outputs, batch) -> the scores of all items for each user of a batch, (B, I), minus infinity of those that the
-    user has beside the sample's own.
+    """(outputs, batch) -> scores of all items for each user of a batch, (B, I), minus infinity for the user's items
+    other than the sample's own.
 
     Args:
         description: of the run.
@@ -85,8 +85,8 @@ class ScoresOfAllItems:
         return _joined_scores(parts)
 
     def _parts(self, num_users: int, width: int, before: int) -> Iterator[Tuple[int, int]]:
-        """Begin and end of the items that are scored at once: a candidate has `width` ids, and `before` stand before
-        the first."""
+        """Yields begin and end of the items scored at once: a candidate has `width` ids, after `before` ids of the
+        user."""
         step = SCORES_AT_ONCE // num_users
         room = self._strategy.room_for_ids
         if room is not None:

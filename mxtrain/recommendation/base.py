@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALL = "all"
-"""Stands for all users, in place of a file of them."""
+"""Word that means all users, in place of a file of user ids."""
 
 
 class InteractionDataset(BaseDataset):
@@ -232,8 +232,8 @@ class InteractionDataset(BaseDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """The users whose ids stand in the files, one a line, or all of them; a place is `file:line`. What they have
-        is read from the data, which must be those that the network was trained on."""
+        """Opens the users with ids in the files, one per line, or all users; a source location is `file:line`. Their
+        items are read from the data, which must be the training data of the network."""
         train = self.open().train
         assert isinstance(train, Interactions)
         self._refuse_others(train.catalog, signature)

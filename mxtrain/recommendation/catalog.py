@@ -1,7 +1,7 @@
 """The users and items that a network for recommendation knows, which a checkpoint keeps.
 
-Ids are texts, as they stand in files: numbers of any size and names are the same. What enters a network are their
-places in the catalog, from 0.
+Ids are texts as in the files, for numbers of any size and for names. Inputs of a network are indices into the catalog,
+from 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Catalog:
 
     Attributes:
         users, items: their ids.
-        origin: what they come from, as pairs of name and version, where that is known: versions of packages.
+        origin: sources as pairs of name and version (packages), if known.
     """
 
     users: Tuple[str, ...]

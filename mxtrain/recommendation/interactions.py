@@ -37,7 +37,8 @@ class InteractionTable(InteractionDataset):
     rating: Optional[Column] = None
     """Column of ratings; null = there is none."""
     timestamp: Optional[Column] = None
-    """Column of times, numbers that grow; null = there is none, and `split_seed` chooses what is held out."""
+    """Column of times, increasing numbers; null = no such column, and `split_seed` chooses the held-out
+    interactions."""
     min_rating: Optional[float] = None
     """Rows of lower ratings do not count; null = all do."""
     user_features: Optional[PathText] = None
@@ -100,7 +101,7 @@ class InteractionTable(InteractionDataset):
 
     @property
     def described(self) -> str:
-        """The first of the settings that name a file of features; empty where there is none."""
+        """The first of the settings that name a file of features; empty if there is none."""
         return "user_features" if self.user_features else "item_features" if self.item_features else ""
 
     def _columns(self) -> List[str]:

@@ -29,10 +29,11 @@ def kept_pairs(
 
     Args:
         path: of the file.
-        read_as: plain values that decide, with the file's content, what is read of it.
+        read_as: plain values that, with the file's content, determine the result of reading.
         columns: what a row has.
         read: reads the file.
-        findings: gets what is wrong; where they go on, the file is always read, and nothing is kept.
+        findings: collects the problems. If reading continues after problems, the file is always read and the result is
+            not cached.
 
     Raises:
         DataError: the file cannot be read, or what `read` says.
@@ -63,7 +64,7 @@ def kept_pairs(
 
 
 def _forms(columns: Columns) -> Dict[str, ArrayForm]:
-    """The forms of what is kept."""
+    """Shapes of the cached arrays."""
     found = {"user": "int32", "item": "int32", "rating": "float32", "place": "int64"}
     found.update({"time": "float64"} if columns.has_time else {})
     return {name: ArrayForm(dtype) for name, dtype in found.items()}

@@ -37,7 +37,7 @@ class Recommender(Model):
 
     def score_all(self, values: Mapping[str, NDArray], inputs: Sequence[NDArray]) -> Optional[NDArray]:
         """The scores of all items for users, (B, I), where the network has a faster way to them than to score each as
-        a candidate; None where it has not.
+        a candidate; None if it has not.
 
         Args:
             values: parameters by structural name, in float32.
@@ -49,8 +49,8 @@ class Recommender(Model):
 
 def build_feature_recommender(model: Model, fields: RecommenderFields) -> gluon.Block:
     """The network of a model of features where users and items are rows of features, uninitialised. It takes ids (B, K)
-    int32 of one joined table, those of the user and then those of each of C candidates; where there are numbers,
-    these, (B, C N) float32, of each candidate the user's and its own; and returns (B, C).
+    int32 of one joined table: the user's, then those of each of C candidates; with numeric features also (B, C N)
+        float32, for each candidate the user's and its own; and returns (B, C).
 
     Args:
         model: builds the network that scores one row of features.

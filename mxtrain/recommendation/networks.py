@@ -125,11 +125,10 @@ class NeuMFNetwork(gluon.HybridBlock):
 
 
 class FeatureScores(gluon.HybridBlock):
-    """The scores of a network that reads rows of features: those of the user, then those of one candidate.
+    """Scores candidates with a network that reads rows of features: the user's features, then those of one candidate.
 
-    It takes ids (B, K) of one joined table: the user's, then each candidate's; and where there are numbers, (B, M), of
-    each candidate those of the user and its own. So a table has its ids from one input, and nothing but a look-up is
-    done with them.
+    It takes ids (B, K) of one joined table: the user's, then each candidate's; with numeric features also (B, M): for
+    each candidate the user's and its own. So a table has its ids from one input, and they are only looked up.
 
     Args:
         network: (ids (N, F), numbers (N, M / C)) to (N, 1).

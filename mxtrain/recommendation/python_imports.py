@@ -1,8 +1,8 @@
 """Real interactions that every installation has: which names the files of Python and of installed packages import.
 
 A file is a user, a name it imports an item. Import lines are found by a pattern, which is fifty times faster than
-parsing and finds the same but for lines in texts. Which packages count is fixed; what they hold differs between their
-versions, which are part of what is found.
+parsing and finds the same but for lines in texts. The set of packages is fixed; their content depends on their
+versions, which are part of the result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PACKAGES = (
 LEFT_OUT = ("test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__")
 """Folders of the standard library that some installations lack, or that are no part of it."""
 _VERSION = 1
-"""Of what is made of the files; a higher one makes it anew."""
+"""Version of the prepared data; increase it to prepare the data again."""
 _NAME = r"[\w.]+(?:[ \t]+as[ \t]+\w+)?"
 IMPORT = re.compile(
     rf"^[ \t]*(?:from[ \t]+(?P<module>\.*[\w.]*)[ \t]+import[ \t]+"
@@ -44,7 +44,7 @@ class Imports(NamedTuple):
 
     Attributes:
         names_of: by file, the names that it imports, in order.
-        origin: Python's version and those of the packages, as pairs of name and version.
+        origin: versions of Python and of the packages, as pairs of name and version.
     """
 
     names_of: Dict[str, List[str]]
@@ -55,7 +55,7 @@ def read_imports(packages: Sequence[str] = PACKAGES) -> Imports:
     """The imports of all files; what was read before of the same files is taken from the cache.
 
     Args:
-        packages: whose files are read beside the standard library's; those that are not installed are left out.
+        packages: packages whose files are read in addition to the standard library; missing ones are left out.
     """
     files = list(_files(packages))
     origin = (("Python", platform.python_version()), *_versions(packages))

@@ -1,8 +1,8 @@
-"""Metrics of recommendation: where the item that was held out stands among others, by score.
+"""Metrics of recommendation: rank of the held-out item among other items, by score.
 
-The rank of an item is the number of others that are not below it: ties are not counted in its favour, nor are scores
-that are no numbers. Among which others it stands is part of a metric's name and signature: all items that the user has
-in no split, or as many sampled ones as `dataset.sampled_negatives` says. These numbers do not compare.
+The rank of an item is the number of other items that are not below it: ties are not counted in its favour, nor are
+scores that are no numbers. The set of other items is part of a metric's name and signature: all items that the user has
+in no split, or `dataset.sampled_negatives` sampled ones. Ranks among different sets are not comparable.
 
 Legend: B batch, C candidates, I all items, N samples.
 """
@@ -61,8 +61,8 @@ class Ranks(Collected):
     def update(
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
     ) -> None:
-        """Notes a batch: scores of all items (B, I), minus infinity of those that the user has, and the candidates
-        (B, C), the first of which is the item itself."""
+        """Adds a batch: scores of all items (B, I), minus infinity for the user's own items, and the candidates (B, C),
+        the first of which is the held-out item."""
         rank_B = ranks_in(np.asarray(prediction_B), target_B[:, 0])
         self._parts.append(np.stack([index_B, np.zeros(len(index_B)), rank_B], axis=1).astype(np.float64))
 

@@ -1,6 +1,6 @@
 """Losses of an item that a user has against sampled ones that he has not, as Gluon blocks.
 
-Scores are (B, C), candidates (B, C) int32: the first is the item itself, and -1 stands where there is none.
+Scores are (B, C), candidates (B, C) int32: the first is the item itself; -1 = padding.
 
 Legend: B batch, C candidates, N sampled ones, which are C - 1.
 """

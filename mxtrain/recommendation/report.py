@@ -1,4 +1,4 @@
-"""Report of `eval` for recommendation: the network's metrics and those of the baselines on the same split.
+"""Report of `eval` for recommendation: metrics of the network and of baselines on the same split.
 
 Legend: N samples, B batch, C candidates, I items.
 """
@@ -51,7 +51,7 @@ class RankReport(CollectingReport):
         source: the split that is measured.
         depth: the highest places, which count.
         num_sampled: candidates beside the item.
-        with_baselines: else the network stands alone.
+        with_baselines: adds rows of baselines.
     """
 
     def __init__(self, source: Interactions, depth: int, num_sampled: int, with_baselines: bool) -> None:
@@ -93,7 +93,7 @@ class RatingReport(Report):
 
     Args:
         source: the split that is measured.
-        with_baselines: else the network stands alone.
+        with_baselines: adds rows of baselines.
     """
 
     def __init__(self, source: Interactions, with_baselines: bool) -> None:

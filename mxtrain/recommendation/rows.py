@@ -108,7 +108,7 @@ def _what_is_wrong(user: str, item: str, numbers: Sequence[str], columns: Column
 
 
 def separated_rows(path: Path, separator: str, count: int, findings: Findings) -> Iterator[Tuple[int, List[str]]]:
-    """The line of each row, from 1, and its first cells, of a file without header whose cells stand between separators.
+    """Yields the line number of each row, from 1, and its first cells, for a file without header and with a separator.
 
     Args:
         path: of the file.

@@ -19,7 +19,7 @@ _COLUMNS = ("user_columns", "item_columns")
 
 @dataclass(frozen=True)
 class RecommendationSignature(Signature):
-    """Users and candidates. `mean` is that of ratings, where these are to be predicted.
+    """Users and candidates. `mean` is the mean of the ratings, if these are predicted.
 
     Attributes:
         catalog: users and items.

@@ -29,8 +29,8 @@ class InteractionRows(NamedTuple):
         catalog: users and items.
         user_P, item_P: places in the catalog.
         rating_P: what users say of items; 1 where they say nothing.
-        time_P: when; None where it is not known.
-        places: where each stands.
+        time_P: when; None if unknown.
+        places: source location of each.
     """
 
     catalog: Catalog
@@ -56,10 +56,10 @@ class Interactions:
         catalog: users and items.
         user_N, item_N: places in the catalog; the item of a sample to predict for is `NOTHING`.
         rating_N: float32.
-        known: the items of each user that a network may know: those of training.
+        known: items of each user that a network may know: those in the training split.
         known_rating_P: the rating of each of these.
         seen: the items of each user in all splits.
-        places: where each sample stands.
+        places: source location of each sample.
     """
 
     catalog: Catalog
@@ -96,7 +96,7 @@ class Interactions:
 
 
 class InteractionChecks(SourceChecks):
-    """Checks of interactions: what is wrong was found when files were read, so they are only compared."""
+    """Checks of interactions. Problems of files were found when they were read, so interactions are only compared."""
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
@@ -105,12 +105,12 @@ class InteractionChecks(SourceChecks):
 
 
 def newest_of_each(pairs: InteractionRows, findings: Findings, remarks: bool) -> InteractionRows:
-    """Each pair of user and item once, as it was last: by time, where that is known, else by place; sorted by user and
+    """Returns the last occurrence of each pair of user and item: by time, if known, else by order; sorted by user and
     item.
 
     Args:
         pairs: as they were read.
-        findings: gets those that are left out.
+        findings: collects the interactions that are left out.
         remarks: whether it does: a second rating of the same item is more of a mistake than a second visit.
     """
     order = np.lexsort((np.arange(len(pairs.user_P)), *_times(pairs), pairs.item_P, pairs.user_P))

@@ -1,4 +1,4 @@
-"""Recommendation: which items users want, by those that they have; or how they rate items.
+"""Recommendation: predicts items of interest from the items of a user, or ratings of items.
 
 Legend: B batch, C candidates, I all items.
 """
@@ -43,7 +43,7 @@ _OF_RATINGS, _OF_RANKS = "root_mean_squared_error,mean_absolute_error", "ndcg_at
 class Recommendation(Task):
     """Scores (B, C) of candidates, of which the first is the item that the user has, against these candidates (B, C);
     or of that item alone, (B, 1), against its rating (B,). Predictions are the scores of all items, (B, I), minus
-    infinity of those that the user has anyway."""
+    infinity for items that the user has already."""
 
     name: ClassVar[str] = "recommendation"
     predict_inputs: ClassVar[str] = ALL
@@ -128,7 +128,7 @@ class Recommendation(Task):
         raise AssertionError("all items are scored, which the network's outputs have not: `build_decode_with`")
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """The first items, the best first, without those that the user has."""
+        """Returns the highest-scoring items, best first, without the user's own."""
         return {"items": [
             {"item": name, "score": round(float(score), 6)} for name, score in _first(signature, prediction, top_k)
         ]}  # fmt: skip

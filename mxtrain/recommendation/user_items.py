@@ -53,7 +53,7 @@ class UserItems:
         return found[found != item]
 
     def missing_at(self, user_B: np.ndarray, number_BN: np.ndarray) -> np.ndarray:
-        """The items of these numbers among those that each user has not: 0 is the first of them. (B, N)"""
+        """Returns the items with these indices among the items that each user does not have, (B, N)."""
         key_BN = user_B[:, None].astype(np.int64) * (self.num_items + 1) + number_BN
         place_BN = np.searchsorted(self._missing_P, key_BN, side="right")
         found: np.ndarray = number_BN + place_BN - self.begin_U[user_B][:, None]
@@ -80,7 +80,8 @@ class UserItems:
         return self.missing_at(user_B, number_BN)
 
     def rows(self, user_B: np.ndarray, key_BN: np.ndarray, except_B: np.ndarray, most: int) -> List[np.ndarray]:
-        """At most so many items of each user, without one: the whole, or those of the lowest keys, ascending.
+        """Returns at most so many items of each user, without one item: all, or the ones with the lowest keys,
+        ascending.
 
         Args:
             user_B: whose.

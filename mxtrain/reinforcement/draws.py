@@ -9,7 +9,7 @@ class ReinforcementDraw(NamedInt):
     """Random streams of reinforcement learning; see `mxtrain.data.loading.randomness.Draw`."""
 
     ACTION = 740
-    """And 1 above it: what is added to a policy before it acts."""
+    """Noise that is added to a policy before it acts; the stream 741 as well."""
     EPISODE = 742
     """The seed that an episode of a roll-out begins with."""
     MEASURED_EPISODE = 743

@@ -69,7 +69,7 @@ class Maker:
                 f"dataset.id={self.id}: gymnasium knows no such environment.{did_you_mean(self.id, gymnasium.registry)}"
                 " `python -c 'import gymnasium; gymnasium.pprint_registry()'` lists all."
             )
-        # What is not asked for is not passed on: an environment may have no such argument.
+        # Pass on requested arguments only: an environment may not take the other ones.
         asked = {"max_episode_steps": self.max_episode_steps, "render_mode": render_mode}
         options = {name: value for name, value in asked.items() if value is not None}
         try:
@@ -188,7 +188,7 @@ class VectorEnvironment:
         maker: opens them.
         spaces: what they give and take.
         names: what each is called in messages.
-        render_mode: of gymnasium, where they are to be drawn.
+        render_mode: gymnasium's render mode, if frames are drawn.
 
     Attributes:
         observation_E: what each shows now, (E, ...).
@@ -244,7 +244,7 @@ class VectorEnvironment:
 
     def _keep(self, number: int, observation: Any) -> None:
         wanted = self.observation_E.shape[1:]
-        # NumPy would fill up what is smaller with copies. An array says its shape in a tenth of the time.
+        # NumPy would broadcast smaller arrays. Reading the shape of an array takes a tenth of the time.
         if getattr(observation, "shape", None) != wanted and (np.shape(observation) or (1,)) != wanted:
             raise ValueError(f"its observation has the shape {np.shape(observation)}, and not {wanted}")
         self.observation_E[number] = observation

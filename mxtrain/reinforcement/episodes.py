@@ -43,7 +43,7 @@ class Episodes:
         maker: opens their environment.
         spaces: what it gives and takes.
         seed_N: that each begins with.
-        played: those that were played last, by number.
+        played: last played episodes, by number.
     """
 
     maker: Maker

@@ -154,7 +154,7 @@ class Gymnasium(BaseDataset):
         if (source.spaces.shape, source.spaces.actions) != (signature.shape, ActionSignature.of(signature).actions):
             raise ConfigError(
                 f"dataset.id={self.id}: its observations or actions differ from those that the network was trained on "
-                "with. Name that environment."
+                "with. Type the id of that environment."
             )
         if isinstance(source, Environments):
             return RolloutLoader(source, options)

@@ -25,7 +25,7 @@ def sums_of(F: OperatorModule, *arrays: Array) -> Array:
 
 class OfEpisodes(Metric):
     """Base of means over the episodes that ended with one of the samples; not a number where none did. The sums are
-    those of all `facts` from returns to episodes, so that what several metrics need is one operator."""
+    the sums of all `facts` from returns to episodes, so that several metrics share one operator."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
     of: ClassVar[str]

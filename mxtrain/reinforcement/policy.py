@@ -1,4 +1,4 @@
-"""Action spaces, and the policy that a network's output stands for: with NumPy to choose actions, and with MXNet's
+"""Action spaces, and the policies that a network's outputs parametrise: with NumPy to choose actions, and with MXNet's
 operators to learn from them. Does not import MXNet.
 
 The network returns one row of numbers for each observation: scores of K actions and the value, K + 1; or for actions of
@@ -25,9 +25,9 @@ LEAST_IMAGE_SIDE = 36
 _LOG_2_PI = math.log(2 * math.pi)
 
 FACTS = ("log_probability", "advantage", "value_target", "value", "return", "length", "ended")
-"""The first columns of what is known of a sample, which is its only target: log p of its action when it was chosen, its
-advantage, what its value should be and what it was thought to be; and where an episode ended with it, 1 behind the
-episode's return and length, else 0. Behind these columns is the action."""
+"""First columns of the target of a sample: log p of its action when it was chosen, its advantage, the target of its
+value and the predicted value; then return and length of the episode and 1, if it ended with this sample, else 0. The
+action follows these columns."""
 NUM_FACTS = len(FACTS)
 
 
@@ -96,7 +96,7 @@ class Actions:
     # On a device, with gradients.
 
     def log_probability(self, F: OperatorModule, output_NO: Array, facts_NX: Array) -> Array:
-        """log p of each action, which stands behind the `FACTS`, under its policy, (N,)."""
+        """Returns log p of each action (the columns after `FACTS`) under its policy, (N,)."""
         action_NA = F.BlockGrad(F.slice_axis(facts_NX, axis=1, begin=NUM_FACTS, end=NUM_FACTS + self.size))
         if self.count:
             return F.pick(F.log_softmax(self._scores(F, output_NO), axis=1), F.reshape(action_NA, shape=(-1,)), axis=1)

@@ -115,7 +115,7 @@ class Rollouts:
         self._playing, self._open = None, None
 
     def of(self, number: int, is_new: bool, client: PolicyClient, workers: Optional[Store] = None) -> Rollout:
-        """The roll-out of a number. Collective, as statistics are those of all workers.
+        """Returns the roll-out with this number. Collective, as statistics are over all workers.
 
         Args:
             number: from 0, over all epochs.

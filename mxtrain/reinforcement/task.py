@@ -6,7 +6,9 @@ Legend: B batch, O outputs of the network, X facts about a sample.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple, Union
+
+import numpy as np
 
 from mxtrain.errors import ConfigError, LoaderError, MxtrainError
 from mxtrain.reinforcement.actor_critic import ActorCritic
@@ -16,9 +18,10 @@ from mxtrain.reinforcement.metrics import ApproximateDivergence, ExplainedVarian
 from mxtrain.reinforcement.model import PolicyModel
 from mxtrain.reinforcement.policy import FACTS, Actions
 from mxtrain.reinforcement.signature import ActionSignature
-from mxtrain.task.base import Report, Task
+from mxtrain.task.base import Task
 from mxtrain.task.needs import FULL_PRECISION
-from mxtrain.types import Artifact, NonNegative, Picture, PositiveFloat, shapes_of
+from mxtrain.task.report import Report
+from mxtrain.types import Artifact, Figure, NonNegative, PositiveFloat, Table, shapes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -149,7 +152,7 @@ class ReinforcementLearning(Task):
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
         """An animated GIF of the episode."""
-        from mxtrain.reinforcement.episode_picture import encode_animation
+        from mxtrain.reinforcement.episode_figure import encode_animation
 
         played: Episodes = source  # type: ignore[assignment]  # of environments
         return encode_animation(played.frames(index), self.frames_per_s)
@@ -161,7 +164,7 @@ class ReinforcementLearning(Task):
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
         """Images of the first episode, from its beginning to its end; nothing where it cannot be drawn."""
-        from mxtrain.reinforcement.episode_picture import draw_episode
+        from mxtrain.reinforcement.episode_figure import draw_episode
 
         played: Episodes = source  # type: ignore[assignment]  # of environments
         try:
@@ -170,11 +173,9 @@ class ReinforcementLearning(Task):
             log.warning("no figures of episodes: %s Type task.shown_frames=0 to leave them out.", error)
             return []
         said = ", ".join(f"{name} {value}" for name, value in self.row(signature, predictions[0], 1).items())
-        return [Picture("episode", lambda most: draw_episode(frames, said, int(predictions[0][1])))]
+        return [Figure("episode", lambda most: draw_episode(frames, said, int(predictions[0][1])))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
-        from mxtrain.reinforcement.report import EpisodeReport
-
         return EpisodeReport()
 
 
@@ -187,3 +188,30 @@ def actions_of(signature: Signature) -> Actions:
     if not isinstance(signature, ActionSignature):
         raise LoaderError("The checkpoint's network does not act: it knows no actions.")
     return signature.actions
+
+
+class EpisodeReport(Report):
+    """Return and length of each episode, and how much they differ."""
+
+    def __init__(self) -> None:
+        self._found: List[Tuple[np.ndarray, NDArray]] = []
+
+    def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
+        assert batch.index_B is not None
+        self._found.append((batch.index_B, batch.targets[0]))
+
+    def artifacts(self, title: str) -> List[Artifact]:
+        index_N = np.concatenate([index for index, _ in self._found])
+        facts_NX = np.concatenate([facts.asnumpy() for _, facts in self._found]).astype(np.float64)
+        order = np.argsort(index_N, kind="stable")
+        return_N, length_N = (facts_NX[order, FACTS.index(name)] for name in ("return", "length"))
+        rows = [[int(index), float(found), int(length)]
+                for index, found, length in zip(index_N[order], return_N, length_N)]  # fmt: skip
+        spread: List[Sequence[Union[str, float]]] = [
+            [name, float(function(return_N)), float(function(length_N))]
+            for name, function in (("mean", np.mean), ("deviation", np.std), ("least", np.min), ("most", np.max))
+        ]
+        return [
+            Table("returns", ["over episodes", "return", "length"], spread),
+            Table("episodes", ["episode", "return", "length"], rows, is_shown=False),
+        ]

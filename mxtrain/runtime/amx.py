@@ -24,7 +24,7 @@ _XFEATURE_XTILEDATA = 18
 
 
 def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
-    """The instruction sets that the kernel reports for the first processor, e.g. avx2; empty where it can't be read."""
+    """The instruction sets that the kernel reports for the first processor, e.g. avx2; empty if it can't be read."""
     return frozenset(_field("flags", cpuinfo).split())
 
 
@@ -64,7 +64,7 @@ def computes_bfloat16(flags: FrozenSet[str]) -> bool:
 
 
 def request_amx(cpuinfo: Path = CPUINFO) -> bool:
-    """Ask the kernel for the tile registers, for this process and those that it forks.
+    """Requests the tile registers from the kernel, for this process and its children.
 
     Returns:
         True where AMX can be used from now on; False where the processor lacks it or the kernel refuses.

@@ -62,7 +62,7 @@ class RuntimeReport:
     amx: bool
     """True if oneDNN may use AMX."""
     fast_bfloat16: bool
-    """True if oneDNN may use what multiplies bfloat16 faster than float32; looked at only where that is asked for."""
+    """True if oneDNN may use instructions that multiply bfloat16 faster than float32; checked only on request."""
 
     def summary(self) -> str:
         """All of it in a few words; `lines` says more."""

@@ -18,7 +18,7 @@ def usable_cores(root: Path = ROOT) -> int:
         root: The folder that holds `proc` and `sys`.
 
     Returns:
-        Cores of the affinity mask, or the control group's quota rounded up where that is smaller.
+        Cores of the affinity mask, or the control group's quota rounded up, whichever is smaller.
     """
     affinity = len(os.sched_getaffinity(0))
     quota = cgroup_quota(root)
@@ -32,7 +32,7 @@ def cgroup_quota(root: Path = ROOT) -> Optional[float]:
         root: The folder that holds `proc` and `sys`.
 
     Returns:
-        Cores (may be a fraction), or None where there is no limit.
+        Cores (may be a fraction), or None if there is no limit.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.max) and scheduler/sched-bwc.rst (cpu.cfs_quota_us).
     """

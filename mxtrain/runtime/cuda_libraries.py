@@ -21,8 +21,8 @@ class CudaLibrary(NamedTuple):
     name: str
 
 
-# Each one after those that it needs: what libmxnet.so needs (`readelf -d libmxnet.so`), and what these need or open,
-# not always where the wheels have it.
+# Each library after its dependencies: the ones of libmxnet.so (`readelf -d libmxnet.so`), and theirs in turn, which the
+# wheels do not always have in the expected folder.
 LIBRARIES = (
     CudaLibrary("cuda_runtime", "libcudart.so.11.0"),
     CudaLibrary("cuda_nvrtc", "libnvrtc-builtins.so.11.8"),
@@ -40,7 +40,7 @@ LIBRARIES = (
 
 
 def load() -> Tuple[Path, ...]:
-    """Loads what is installed of `LIBRARIES` where MXNet is one of `BUILDS`; call it before MXNet is imported.
+    """Loads the installed ones of `LIBRARIES` if MXNet is one of `BUILDS`; call it before MXNet is imported.
 
     The loader takes a library that is in the process already for one of the same name, wherever it came from: no path
     has to be set. What a wheel lacks is left to the loader, whose message then names it.

@@ -53,7 +53,7 @@ class GpuMemoryMeter:
             self._give_up(error)
 
     def read(self) -> List[GpuMemory]:
-        """Reads the memory of each GPU, as it was at most `INTERVAL_S` ago; empty where nothing can be read."""
+        """Reads the memory of each GPU, as it was at most `INTERVAL_S` ago; empty if nothing can be read."""
         now = time.monotonic()
         if self._handles and (self._read_at is None or now - self._read_at >= INTERVAL_S):
             self._read_at = now
@@ -75,7 +75,7 @@ class GpuMemoryMeter:
 
     def _find(self, ordinal: int, environ: Mapping[str, str]) -> Any:
         """The driver's handle of what CUDA counts as `ordinal`: the driver counts by the bus and sees all GPUs, CUDA by
-        speed (CUDA_DEVICE_ORDER), and only those of CUDA_VISIBLE_DEVICES."""
+        speed (CUDA_DEVICE_ORDER), restricted to CUDA_VISIBLE_DEVICES."""
         bus_id = bus_id_of(ordinal)
         if bus_id is not None:
             return self._library.nvmlDeviceGetHandleByPciBusId(bus_id)

@@ -70,7 +70,7 @@ def _read(line: str) -> Optional[Gpu]:
 
 
 def unsupported_reason(gpus: Sequence[Gpu]) -> str:
-    """Why MXNet can't compute on these GPUs; empty where it can, as far as the driver tells."""
+    """Why MXNet can't compute on these GPUs; empty if it can, as far as the driver tells."""
     too_new = [gpu for gpu in gpus if gpu.is_too_new]
     if not too_new:
         return ""

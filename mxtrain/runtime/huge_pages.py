@@ -2,7 +2,7 @@
 
 MXNet asks the C library for each array, and the kernel hands that out in pages of 4 KiB: a network of gigabytes has a
 million of them, more than a processor keeps the addresses of. Where transparent huge pages are on request ("madvise",
-the default of most distributions), the kernel joins those of a range into pages of 2 MiB when asked to.
+the default of most distributions), the kernel joins the pages of a range into pages of 2 MiB when asked to.
 
 Source: Linux, Documentation/admin-guide/mm/transhuge.rst; madvise(2).
 """
@@ -37,8 +37,8 @@ def on_request(enabled: Path = ENABLED) -> bool:
 def join_pages() -> int:
     """Joins the pages of this process's private memory, where it spans whole large ones. Returns their bytes.
 
-    Blocks for about a second for each gigabyte that is joined for the first time; other threads go on. What is being
-    freed meanwhile is left as it is. Linux before 6.1 only remembers the wish, for memory that is used later.
+    Blocks for about a second per gigabyte that is joined for the first time; other threads continue. Memory freed
+    meanwhile is skipped. Linux before 6.1 only remembers the wish, for memory that is used later.
     """
     libc = ctypes.CDLL(None)
     libc.madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]

@@ -13,7 +13,7 @@ LIMITS = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_byte
 
 
 def usable_memory(root: Path = ROOT) -> int:
-    """Bytes: the machine's, or the limit of the process or of its container where that is smaller."""
+    """Returns bytes of the machine, or the limit of the process or its container if that is smaller."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_container_limits(root)]
     address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if address_space != resource.RLIM_INFINITY:

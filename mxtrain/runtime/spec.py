@@ -30,9 +30,9 @@ class Runtime(Spec):
     """
 
     mode: Literal["auto", "manual"] = "auto"
-    """auto: choose what is not given, let waiting threads sleep (OMP_WAIT_POLICY), after they spun for a moment where
-    nothing else wants the cores (GOMP_SPINCOUNT), name OpenBLAS's kernels (OPENBLAS_CORETYPE); manual: set only what is
-    given."""
+    """auto: choose settings that are not given, let waiting threads sleep (OMP_WAIT_POLICY), after they spun for a
+    moment where nothing else wants the cores (GOMP_SPINCOUNT), name OpenBLAS's kernels (OPENBLAS_CORETYPE); manual: set
+    only given settings."""
     threads: Union[Auto, Positive] = "auto"
     """OpenMP threads of each CPU device (OMP_NUM_THREADS); auto: usable cores / CPU devices. At most four times
     the usable cores."""

@@ -64,7 +64,7 @@ def _watch(brake: SpinLimiter) -> None:
     while True:
         time.sleep(PERIOD_S)
         now = _look(TASKS)
-        # Not of those that are new: they may be old, and not have been readable the last time.
+        # Not for new threads: they may be old ones that were not readable the last time.
         ran, waited = (sum(now[task][i] - before[task][i] for task in now if task in before) / 1e9 for i in (0, 1))
         before = now
         may_spin = judge.may_spin(ran, waited, PERIOD_S)
@@ -81,7 +81,7 @@ def _watch(brake: SpinLimiter) -> None:
 
 
 def _look(tasks: Path) -> Dict[int, Tuple[int, int]]:
-    """Thread -> ns that it ran, and that it could have run but waited for a core. Empty where it is not said."""
+    """Thread -> ns that it ran, and ns that it waited for a core. Empty if the kernel does not report them."""
     found = {}
     with suppress(OSError):  # there is no such folder, or no file can be opened now
         for name in os.listdir(tasks):

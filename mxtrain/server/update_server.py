@@ -63,7 +63,7 @@ class UpdateServer:
                 self._known[group.key] = group
                 server = GroupServer(group, optimizer.build(updates_per_epoch), seed, leads)
                 self._groups[group.key] = server
-                ways = self._description.kvstore.build_ways()  # type: ignore[attr-defined]  # those that update
+                ways = self._description.kvstore.build_ways()  # type: ignore[attr-defined]  # only ways in which servers update
                 if group.compressed_key is not None and ways is not None:
                     server.accept_compressed(ways, given.workers)
                     self._compressed[group.compressed_key] = server
@@ -210,8 +210,8 @@ class GroupServer:
 class Poll:
     """Lets all workers do what one of them wants (stop, or save) after the same number of their own updates.
 
-    A worker that has sent m updates reads the answer to one of them `lag` updates later. So what is decided when the
-    furthest worker has sent m is known to all before they have sent m + 1 + lag.
+    A worker that has sent m updates reads the answer to one of them `lag` updates later. So all workers know a decision
+    made when the furthest one has sent m before they send m + 1 + lag.
 
     Args:
         workers: how many there are.
@@ -222,7 +222,7 @@ class Poll:
         self._outcome, self._at = 0, 0
 
     def count(self, request: Request) -> Tuple[int, int]:
-        """(what is decided, after which update); 0 for nothing."""
+        """Returns (decision, number of the update after which it holds); 0 if there is none."""
         if request.count:
             self._counts[request.rank] = request.count
         if self._outcome and min(self._counts.values()) > self._at:

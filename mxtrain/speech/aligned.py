@@ -28,7 +28,7 @@ class Aligned(NamedTuple):
     """An utterance whose symbols have durations.
 
     Attributes:
-        utterance: the recording, what is said in it, and where that is written.
+        utterance: the recording, its transcript and the source location of the transcript.
         symbols: characters or phonemes.
         durations: of each symbol, at least 0.
         in_seconds: whether these are seconds; else frames.
@@ -48,8 +48,8 @@ class Aligned(NamedTuple):
 
 
 def fitted(frames_L: np.ndarray, num_frames: int, tolerance: int) -> Optional[np.ndarray]:
-    """Durations in frames that add up to `num_frames`: what is missing is given to the last symbol, what is too much is
-    taken from the end. None where the difference is above `tolerance`."""
+    """Returns durations in frames that add up to `num_frames`: missing frames are added to the last symbol, surplus
+    ones are removed from the end. None if the difference is above `tolerance`."""
     if abs(int(frames_L.sum()) - num_frames) > tolerance:
         return None
     end_L = np.minimum(np.cumsum(frames_L), num_frames)
@@ -64,13 +64,13 @@ class AlignedSource:
         given: the utterances.
         frame_N: frames of each.
         width: F.
-        store: what is read, where it is removed when it is no longer read.
+        store: the stored arrays, if they are deleted together with this object.
 
     Args:
         given: utterances.
         symbol: numbers of the symbols of each.
         duration: frames of each symbol.
-        feature: frames of all utterances of the store; None where there is no sound, but something to be spoken.
+        feature: frames of all utterances of the store; None if there is no sound, but something to be spoken.
         row_N: which of these each utterance is.
         width: F.
     """
@@ -168,7 +168,7 @@ def numbered(
 def fit_durations(
     given: Sequence[Aligned], frame_N: Sequence[int], features: Features, tolerance: int, findings: Findings
 ) -> Dict[int, np.ndarray]:
-    """By the index of each utterance whose durations are those of its sound: frames of each symbol, which add up."""
+    """Index of an utterance whose durations match its recording -> frames of each symbol."""
     found: Dict[int, np.ndarray] = {}
     for index, (one, num_frames) in enumerate(zip(given, frame_N)):
         frames_L = one.frames(features)

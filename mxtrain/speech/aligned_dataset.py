@@ -1,4 +1,4 @@
-"""Base of datasets of symbols with durations and recordings of them: what is read, held out and refused.
+"""Base of datasets of symbols with durations and recordings: reading, splits and checks.
 
 Legend: N utterances, L symbols.
 """
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from mxtrain.model.base import Model
 
 Parts = Tuple[str, List[Aligned], Optional[List[Aligned]], Optional[List[Aligned]]]
-"""The name of a dataset, and its utterances for training, validation and test; None where they are held out of those
+"""The name of a dataset, and its utterances for training, validation and test; None if they are held out of those
 for training."""
 MOST_MEASURED = 2000
 """Utterances whose frames say mean and deviation of each band, and of each symbol."""
@@ -88,7 +88,7 @@ class AlignedDataset(BaseDataset):
     """Settings of the frames computed from a recording; normalize must be none, because sound is reconstructed from
     frames."""
     symbols: Union[Literal["auto"], Names] = "auto"
-    """All characters or phonemes that there may be; auto = those of the training utterances."""
+    """All allowed characters or phonemes; auto = the ones of the training utterances."""
     tolerance_frames: NonNegative = 2
     """By how many frames durations may differ from their recording; the last symbol then gets the difference."""
     max_seconds: Optional[PositiveFloat] = None
@@ -210,7 +210,7 @@ class AlignedDataset(BaseDataset):
         )
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        """See `BaseDataset.check_compatible`: numbers would stand for other symbols, or frames for other sound."""
+        """See `BaseDataset.check_compatible`: numbers would mean other symbols, or frames other sounds."""
         before = SymbolSignature.of(before)
         signature = SymbolSignature.of(signature)
         if list(before.symbols) != list(signature.symbols) or before.audio != signature.audio:

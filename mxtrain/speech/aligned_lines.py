@@ -1,4 +1,4 @@
-"""Reads lines of JSON that give symbols their durations: manifests of recordings, and what is to be spoken.
+"""Reads lines of JSON with symbols and durations: manifests of recordings, and inputs of synthesis.
 
     {"audio_filepath": "1.wav", "text": "no", "durations_s": [0.12, 0.31]}
     {"audio_filepath": "1.wav", "text": "no", "phonemes": ["N", "OW"], "durations_frames": [10, 27]}
@@ -29,7 +29,7 @@ def read_aligned(path: str, findings: Findings, has_audio: bool = True) -> List[
 
     Args:
         path: of the file; recordings are named relative to its folder.
-        findings: get what is wrong with a line.
+        findings: collects problems of lines.
         has_audio: whether lines name recordings.
 
     Raises:

@@ -32,11 +32,11 @@ class Alphabet:
         return [character for character in dict.fromkeys(text) if character not in self._number]
 
     def encode(self, text: str) -> np.ndarray:
-        """The numbers of the characters of a text, (L,) int32; those that are unknown are left out."""
+        """Returns the character indices of a text, (L,) int32; unknown characters are left out."""
         return np.array([self._number[character] for character in text if character in self._number], np.int32)
 
     def decode(self, numbers: np.ndarray) -> str:
-        """The text of a row of numbers, in which -1 stands for nothing."""
+        """Returns the text of a row of character indices; -1 is skipped."""
         return "".join(self.characters[int(number)] for number in numbers if number >= 0)
 
 
@@ -44,7 +44,7 @@ class Transcript(NamedTuple):
     """Reference of a sample, kept on the host; see `metric.texts.ReferenceText`.
 
     Attributes:
-        text: what is said in it; empty if unknown.
+        text: transcript; empty if unknown.
         alphabet: makes text of what was decoded.
     """
 
@@ -72,7 +72,7 @@ def normalized(text: str, case: str, punctuation: str = "keep") -> str:
 
 def without_punctuation(text: str) -> str:
     """A text with spaces in the place of punctuation, but for apostrophes between two letters, which become `'`, and
-    for what is said: %, &, @ and #."""
+    for the spoken words: %, &, @ and #."""
     text = text.translate(_APOSTROPHES)
     kept = list(text)
     for place, character in enumerate(text):

@@ -1,4 +1,4 @@
-"""Base of datasets of recordings with transcripts: their texts, their alphabet, their features, and what is refused.
+"""Base of datasets of recordings with transcripts: texts, alphabet, features and checks.
 
 Legend: N utterances.
 """
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 UNKNOWN_CHARACTER = "unknown_character"
 Parts = Tuple[str, List[Utterance], Optional[List[Utterance]], Optional[List[Utterance]]]
-"""The name of a dataset, and its utterances for training, validation and test; None where they are held out of those
+"""The name of a dataset, and its utterances for training, validation and test; None if they are held out of those
 for training."""
 
 
@@ -212,7 +212,7 @@ class AudioDataset(TranscribedDataset):
     def _has_right_text(self, one: Utterance, alphabet: Alphabet, findings: Findings) -> bool:
         if not one.text:
             fact = f"{one.place} has an empty transcript."
-            findings.refuse(Problem(EMPTY_TEXT, one.place, fact, "Write what is said, or remove it."))
+            findings.refuse(Problem(EMPTY_TEXT, one.place, fact, "Write the spoken words, or remove it."))
             return False
         unknown = alphabet.unknown(one.text)
         if unknown:

@@ -50,7 +50,7 @@ class TranscribedDataset(BaseDataset):
         return Signature(((int(padded_frames(longest)), width), ()), class_names=list(splits.class_names))
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        """See `BaseDataset.check_compatible`: scores would stand for other characters."""
+        """See `BaseDataset.check_compatible`: scores would mean other characters."""
         width, width_before = (shapes_of(one.shape)[0][1] for one in (signature, before))
         if list(before.class_names) != list(signature.class_names) or width != width_before:
             raise CheckpointError(

@@ -22,7 +22,7 @@ from mxtrain.data.loading.regular_files import read_bytes, walk
 from mxtrain.data.loading.splitting import refuse_empty, split_indices
 from mxtrain.errors import DataError
 from mxtrain.speech.base import TranscribedDataset
-from mxtrain.speech.lines import DIGITS, WrittenLines, picture_frames
+from mxtrain.speech.lines import DIGITS, WrittenLines, image_frames
 from mxtrain.speech.source import TranscribedSource
 from mxtrain.types import BatchSize, OpenFraction, Positive, Range, shapes_of
 
@@ -85,7 +85,7 @@ class DigitLines(TranscribedDataset):
         """Images of lines, white on black, each as high as it is."""
 
         height, places, frames = shapes_of(signature.shape)[0][1], [], []
-        for number, file in enumerate(find_given(names, list_pictures, "image", skip_unreadable)):
+        for number, file in enumerate(find_given(names, list_images, "image", skip_unreadable)):
             try:
                 frames.append(read_line(file, read_bytes(file), height))
                 places.append(str(file))
@@ -96,7 +96,7 @@ class DigitLines(TranscribedDataset):
         return GivenFrames(frames, height), places
 
 
-def list_pictures(folder: Path, findings: Findings) -> List[Path]:
+def list_images(folder: Path, findings: Findings) -> List[Path]:
     """Image files in a folder and below, sorted by path.
 
     Raises:
@@ -115,8 +115,8 @@ def read_line(file: Path, content: bytes, height: int) -> np.ndarray:
         DataError: it is no image that can be read.
     """
     try:
-        with open_image(content) as picture:
-            return picture_frames(picture, height)
+        with open_image(content) as image:
+            return image_frames(image, height)
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
         raise DataError(f"'{file}' is not a readable image: {type(error).__name__}: {error}.") from error
 

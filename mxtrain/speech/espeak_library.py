@@ -127,8 +127,8 @@ class Espeak:
 
 
 def joined(sound_S: np.ndarray, events: List[Any]) -> SpokenPhonemes:
-    """Phonemes with their ends, of (first sample, name) of each: pauses that follow each other are one, and those of no
-    length are left out; before the first there is silence."""
+    """Converts (first sample, name) of each phoneme to phonemes with ends. Adjacent pauses are merged, empty ones are
+    left out; silence precedes the first phoneme."""
     begins = [0, *(int(begin) for begin, _ in events), len(sound_S)]
     names = [SILENCE, *(SILENCE if not name or name.startswith("_") else name for _, name in events)]
     phonemes: List[str] = []

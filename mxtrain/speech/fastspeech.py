@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 class FastSpeech(SymbolModel):
-    """Blocks over symbols, a copy of what is known of a symbol for each of its frames, and blocks over frames.
+    """Blocks over symbols, a length regulator that repeats the features of a symbol for each of its frames, and blocks
+    over frames.
 
     Source: Ren et al., "FastSpeech", https://arxiv.org/abs/1905.09263. Durations are given and not predicted; blocks
-    are those of `model=conformer`, and where a frame is enters as four numbers instead of sinusoids.
+    are those of `model=conformer`, and the position of a frame enters as four numbers instead of sinusoids.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("speech_synthesis",)

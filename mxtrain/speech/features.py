@@ -143,7 +143,7 @@ def centred(sound_S: np.ndarray, features: Features) -> np.ndarray:
 
 
 def stored(frames_TF: np.ndarray) -> np.ndarray:
-    """Frames as they are kept: in float16, a rounding of at most 0.001 of what is far below noise."""
+    """Converts frames for storage: in float16, with a rounding error of at most 0.001, far below the noise."""
     return frames_TF.astype(np.float16)
 
 

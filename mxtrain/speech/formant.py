@@ -14,7 +14,7 @@ import numpy as np
 
 SILENCE = "_"
 VERSION = 1
-"""Of what is computed here: another one makes other sounds."""
+"""Version of the synthesis: another version makes other sounds."""
 Formants = Tuple[int, int, int]
 BANDWIDTH_R = np.array([60.0, 90.0, 150.0])
 """Of the resonances, Hz."""
@@ -70,7 +70,7 @@ PHONEMES: Dict[str, Phoneme] = {
     "K": Phoneme(0.09, (300, 1990, 2850), (300, 1990, 2850), 0.0, 0.20, (2000, 600), 0.6),
     "T": Phoneme(0.09, (400, 1600, 2600), (400, 1600, 2600), 0.0, 0.20, (4200, 1200), 0.6),
 }
-"""Those of the English digits. Source: Peterson and Barney, "Control Methods Used in a Study of the Vowels" (1952),
+"""Formants of the English digits. Source: Peterson and Barney, "Control Methods Used in a Study of the Vowels" (1952),
 table II, men; consonants after Klatt, "Software for a Cascade/Parallel Formant Synthesizer" (1980), table III."""
 DIGITS: Dict[str, Sequence[str]] = {
     "zero": ("Z", "IH", "R", "OW"), "one": ("W", "AH", "N"), "two": ("T", "UW"), "three": ("TH", "R", "IY"),
@@ -131,7 +131,7 @@ def _resonances(formant_TR: np.ndarray, hz_P: np.ndarray) -> np.ndarray:
     width_R1 = (BANDWIDTH_R / formant_TR)[:, :, None]
     gain_TP = np.prod(1 / np.sqrt((1 - ratio_TRP**2) ** 2 + (width_R1 * ratio_TRP) ** 2), axis=1)
     tilt_P = 1 / np.sqrt(1 + (hz_P / 300.0) ** 2)
-    higher_P = np.sqrt(1 + (hz_P / 2500.0) ** 4)  # stands for the resonances above the third
+    higher_P = np.sqrt(1 + (hz_P / 2500.0) ** 4)  # approximates the resonances above the third
     return np.minimum(gain_TP, 30.0) * tilt_P * higher_P * 0.1
 
 

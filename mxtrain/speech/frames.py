@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class OfFrames(Metric):
     """Base of means over all frames that are no padding, of frames (B, T, F) and the true ones, how many of them
-    count, (B,), and the decibels of a unit of each band, (B, F). The sums are those of what is measured and of
+    count, (B,), and the decibels of a unit of each band, (B, F). The sums are the measured value and the number of
     frames."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"

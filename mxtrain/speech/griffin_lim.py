@@ -13,9 +13,9 @@ import numpy as np
 from mxtrain.speech.features import LEAST_POWER, Features, mel_filters
 
 MOMENTUM = 0.99
-"""Source: Perraudin, Balazs and Sondergaard, "A Fast Griffin-Lim Algorithm" (2013), where it is called alpha."""
+"""Momentum, called alpha in the source: Perraudin, Balazs and Sondergaard, "A Fast Griffin-Lim Algorithm" (2013)."""
 UPDATES = 10
-"""Of powers towards those of the bands: more change little."""
+"""Iterations that fit powers to the bands: more change little."""
 _TINY = 1e-12
 
 
@@ -108,7 +108,7 @@ def frames_to_sound(frames_TF: np.ndarray, features: Features, iterations: int) 
 
 
 def wav_bytes(sound_S: np.ndarray, sample_rate: int) -> bytes:
-    """A WAV file of one channel and 16 bits; what is louder than 1 is made so quiet that nothing is cut."""
+    """Encodes a WAV file of one channel and 16 bits; sound louder than 1 is scaled down, so that nothing is clipped."""
     loudest = max(1.0, float(sound_S.max()), -float(sound_S.min()))
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:

@@ -1,7 +1,7 @@
 """Lines of real handwritten digits, written one after the other, as frames: each column of a line is one.
 
-What a line says and how wide each digit is are functions of the line's number. In training, which digit of a class it
-shows, how it stands and its noise are drawn anew in each epoch.
+What a line says and how wide each digit is are functions of the line's number. In training, the digit images of a
+class, their positions and the noise are drawn anew in each epoch.
 
 Legend: N lines, D digits of a line, T columns, H height, G = 8 height and width of a digit as it was scanned.
 """
@@ -104,8 +104,8 @@ class WrittenLines(TranscribedSource):
 
 def scaled(image_GG: np.ndarray, height: int, width: int) -> np.ndarray:
     """A digit in another size, ink is 1."""
-    picture = Image.fromarray(image_GG).resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(picture, np.float32) / np.float32(255)
+    image = Image.fromarray(image_GG).resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(image, np.float32) / np.float32(255)
 
 
 def lay_out(number_N: np.ndarray, length: Tuple[int, int], height: int, seed: int) -> List[LineLayout]:
@@ -127,9 +127,9 @@ def lay_out(number_N: np.ndarray, length: Tuple[int, int], height: int, seed: in
     return found
 
 
-def picture_frames(picture: Image.Image, height: int) -> np.ndarray:
+def image_frames(image: Image.Image, height: int) -> np.ndarray:
     """The frames (T, H) of an image of a line with white ink on black, in its own proportions."""
-    grey = picture.convert("L")
+    grey = image.convert("L")
     width = max(round(grey.width * height / max(grey.height, 1)), 1)
     scaled = np.asarray(grey.resize((width, height), Image.Resampling.BILINEAR), np.float32) / np.float32(255)
     return (scaled.T - np.float32(MEAN)) / np.float32(DEVIATION)

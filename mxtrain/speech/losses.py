@@ -26,8 +26,8 @@ class CTC(Loss):
 
 
 class FrameL1(Loss):
-    """Mean absolute difference of frames from those that are right, over all frames of the global batch that are no
-    padding; each band counts in units of its deviation."""
+    """Mean absolute difference of predicted and true frames, over all frames of the global batch without padding; each
+    band is measured in units of its standard deviation."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("speech_synthesis",)
 

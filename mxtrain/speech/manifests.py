@@ -14,7 +14,7 @@ Line = TypeVar("Line")
 def read_parts(
     read: Callable[[str], List[Line]], train: Files, val: Optional[Files], test: Optional[Files]
 ) -> Tuple[str, List[Line], Optional[List[Line]], Optional[List[Line]]]:
-    """The name of a dataset, and its utterances for training, validation and test; None where there is no manifest.
+    """The name of a dataset, and its utterances for training, validation and test; None if there is no manifest.
 
     Args:
         read: reads one manifest.

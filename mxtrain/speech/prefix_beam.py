@@ -95,7 +95,7 @@ def prefix_beam_search(
         longer_WC[has_last, last_W[has_last]] = blank_W[has_last] + log_p_K[last_W[has_last]]
         new_blank_W = total_W + log_p_K[-1]
         new_other_W = np.where(last_W >= 0, other_W + log_p_K[last_W], -np.inf)
-        # A prefix may also come from its parent, where that is kept, too.
+        # A prefix may also come from its parent, if that is kept, too.
         child, parent = np.nonzero(parent_W[:, None] == node_W[None, :])
         new_other_W[child] = np.logaddexp(new_other_W[child], longer_WC[parent, last_W[child]])
         longer_WC[parent, last_W[child]] = -np.inf

@@ -34,7 +34,7 @@ class Computed(NamedTuple):
 
     Attributes:
         frames_TF: float16; none where it cannot be used.
-        problem: its kind and the end of a sentence about it, a tab between; empty where there is none.
+        problem: its kind and the end of a sentence about it, a tab between; empty if there is none.
         seconds: its length.
     """
 
@@ -61,7 +61,7 @@ def compute_utterance(utterance: Utterance, features: Features, are_centred: boo
 def features_of(
     utterances: Sequence[Utterance], features: Features, what: str, num_threads: int, are_centred: bool = False
 ) -> Shards:  # fmt: skip
-    """Features of utterances, computed now or before; what is wrong with one is an array of its own.
+    """Features of utterances, computed now or earlier; the problem of an utterance is stored as an array.
 
     Args:
         utterances: whose files are there.
@@ -86,7 +86,7 @@ def features_of(
 
 
 def features_for_now(utterances: Sequence[Utterance], features: Features, num_threads: int) -> Shards:
-    """The same, removed with what is returned."""
+    """Returns the same, deleted together with the returned object."""
     write = feature_writer(len(utterances), lambda index: compute_utterance(utterances[index], features), num_threads)
     return prepare_for_now("features", feature_forms(features), write)
 
@@ -126,7 +126,7 @@ class Recordings(TranscribedSource):
         feature: of all utterances of the store.
         row_N: which of these each utterance is.
         alphabet: of the transcripts.
-        augment: what is hidden in training.
+        augment: SpecAugment in training.
         are_known: whether the transcripts are; else there is nothing to compare with.
     """
 

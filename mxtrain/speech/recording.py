@@ -36,7 +36,7 @@ _MOST_CHANNELS = 64
 
 
 class RecordingError(LoaderError):
-    """A recording cannot be used; `fact` is the end of a sentence that begins with where it stands."""
+    """A recording cannot be used; `fact` is the end of a sentence that begins with its source location."""
 
 
 def read_recording(path: AnyPath, rate: int, begin_s: float = 0.0, duration_s: Optional[float] = None) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The signatures of recordings, and of what is to be spoken."""
+"""Signatures of recordings, and of inputs of speech synthesis."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Reads from the headers of recordings how many bytes of sound there should be, to find files that are cut.
 
-libsndfile reads what is left of a cut file without a word, in all formats but FLAC.
+libsndfile silently reads the rest of a truncated file, in all formats but FLAC.
 """
 
 from __future__ import annotations

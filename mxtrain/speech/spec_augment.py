@@ -14,7 +14,7 @@ from mxtrain.types import Fraction, NonNegative, Spec
 
 
 class SpecAugment(Spec):
-    """Stripes that are hidden; what is hidden becomes 0, which is the mean."""
+    """Masks stripes of frequencies and time with 0, which is the mean."""
 
     frequency_masks: NonNegative = 2
     """Stripes of neighbouring bands."""

@@ -20,7 +20,7 @@ from mxtrain.speech.model import FrameModel
 from mxtrain.speech.prefix_beam import best_of_batch
 from mxtrain.speech.signature import AudioSignature
 from mxtrain.task.base import Report, Task
-from mxtrain.types import Artifact, Finite, NonNegativeFloat, PathText, Picture, Positive, Table, shapes_of
+from mxtrain.types import Artifact, Figure, Finite, NonNegativeFloat, PathText, Positive, Table, shapes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +44,7 @@ TRAIN = "train"
 class SpeechRecognition(Task):
     """Scores (B, T, K) against characters (B, L), -1 behind the last, and how many scores of each sample count, (B,).
 
-    Predictions are (B, T): the number of a character where it is found, -1 elsewhere.
+    Predictions are (B, T): the index of a character at the frame where it is recognised, -1 elsewhere.
     """
 
     name: ClassVar[str] = "speech_recognition"
@@ -181,7 +181,7 @@ class SpeechRecognition(Task):
         samples: TranscribedSource = source  # type: ignore[assignment]  # of transcribed frames
         rows = [[str(samples.place(index)), samples.transcript(index).text, text_of(signature, prediction)]
                 for index, prediction in enumerate(predictions)]  # fmt: skip
-        from mxtrain.speech.frame_picture import SpokenFrames, draw_frames
+        from mxtrain.speech.frame_figure import SpokenFrames, draw_frames
 
         drawn = [
             SpokenFrames(
@@ -190,7 +190,7 @@ class SpeechRecognition(Task):
             for index, (_, said, found) in enumerate(rows)
         ]
         return [Table("samples", ["sample", "said", "predicted"], rows),
-                Picture("frames", lambda most: draw_frames(drawn, most))]  # fmt: skip
+                Figure("frames", lambda most: draw_frames(drawn, most))]  # fmt: skip
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.speech.speech_report import SpeechReport
@@ -219,7 +219,7 @@ class BeamDecode:
 
 
 def text_of(signature: Signature, prediction: np.ndarray) -> str:
-    """The text of a row of numbers, in which -1 stands for nothing."""
+    """Returns the text of a row of character indices; -1 is skipped."""
     return "".join(signature.class_names[int(number)] for number in prediction if number >= 0)
 
 

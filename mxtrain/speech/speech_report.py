@@ -61,7 +61,7 @@ class SpeechReport(CollectingReport):
         return Table("errors", ["unit", "rate", "substituted", "deleted", "inserted", "said"], rows)
 
     def _frequent(self) -> Artifact:
-        """The most frequent errors; an empty text stands for nothing said or nothing found."""
+        """Table of the most frequent errors; an empty text means an insertion or a deletion."""
         import jiwer
 
         by_words = any(" " in said for said, _ in self._found.texts.values())

@@ -12,7 +12,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.speech.signature import AudioSignature
 from mxtrain.task.base import Report, Task
-from mxtrain.types import Artifact, Audio, NonNegative, Picture, shapes_of
+from mxtrain.types import Artifact, Audio, Figure, NonNegative, shapes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class SpeechSynthesis(Task):
-    """Frames (B, T, F) against those of the recording, normalised as `Signature.mean` and `std` say. Predictions are
+    """Frames (B, T, F) against the recording's frames, normalised by `Signature.mean` and `std`. Predictions are
     the frames of each sample, (T, F), as logarithms of power."""
 
     name: ClassVar[str] = "speech_synthesis"
@@ -95,7 +95,7 @@ class SpeechSynthesis(Task):
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
-        from mxtrain.speech.frame_picture import ComparedFrames, draw_compared
+        from mxtrain.speech.frame_figure import ComparedFrames, draw_compared
 
         signature = AudioSignature.of(signature)
         spoken: AlignedSource = source  # type: ignore[assignment]  # of symbols
@@ -106,7 +106,7 @@ class SpeechSynthesis(Task):
             # What frames cannot say is missing in both: the true one, too, is made of its frames.
             for name, frames_TF in (("predicted", one.found_TF), ("true", one.right_TF)):
                 sounds.append(Audio(f"{name}_{number}", rate, partial(self._sound, signature, frames_TF)))
-        return [Picture("frames", lambda most: draw_compared(pairs, most)), *sounds]
+        return [Figure("frames", lambda most: draw_compared(pairs, most)), *sounds]
 
     def _sound(self, signature: Signature, frames_TF: np.ndarray) -> bytes:
         return self.encode_file(signature, frames_TF, (), 0)

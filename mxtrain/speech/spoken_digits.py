@@ -1,6 +1,6 @@
-"""Spoken digits, made by eSpeak NG where it is installed: real recordings of a machine's voices, nothing to download.
+"""Spoken digits, synthesised by an installed eSpeak NG: nothing to download.
 
-Voices of validation and test are not those of training.
+Voices of validation and test differ from the training voices.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SpokenDigits(AudioDataset):
         return True
 
     def compute_features(self, name: str, given: Sequence[Utterance]) -> Shards:
-        """See `AudioDataset.compute_features`; what is said is made once, whatever features are computed of it."""
+        """See `AudioDataset.compute_features`; sounds are synthesised once, for all kinds of features."""
         planned = self._plan(next(part for part, voices in enumerate(VOICES) if given[0].path in voices))
         spoken = [planned[one.place.record or 0] for one in given]
         threads = count_workers(self.num_workers)
@@ -144,7 +144,7 @@ def espeak_version() -> str:
 
 
 def synthesize(spoken: Sequence[Spoken], num_threads: int) -> Shards:
-    """The sound of what is to be said, int16 at `RATE`, made now or before.
+    """Returns the synthesised sound, int16 at `RATE`, from the cache if it exists.
 
     Raises:
         DataError: eSpeak NG is not there, or cannot speak.

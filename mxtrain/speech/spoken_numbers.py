@@ -1,4 +1,4 @@
-"""Numbers in words, spoken by eSpeak NG where it is installed; its library says where each phoneme begins."""
+"""Numbers in words, spoken by an installed eSpeak NG, whose library reports the beginning of each phoneme."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SpokenNumbers(AlignedDataset):
         return "dataset=spoken_numbers", train, val, test
 
     def compute_features(self, name: str, given: Sequence[Aligned]) -> Shards:
-        """See `AlignedDataset.compute_features`; what is said is made once, whatever features are computed of it."""
+        """See `AlignedDataset.compute_features`; sounds are synthesised once, for all kinds of features."""
         plan = self._plan([one.utterance.text for one in given])
         sounds, features = synthesize(plan).ragged(SOUND), self.features
         own_rate = espeak_library().rate
@@ -121,7 +121,7 @@ class SpokenNumbers(AlignedDataset):
 
 
 def synthesize(plan: Sequence[NumberPlan]) -> Shards:
-    """The sound of what is to be said, int16, its phonemes and where they end, made now or before.
+    """Returns the synthesised sound, int16, its phonemes and their ends, from the cache if they exist.
 
     Raises:
         DataError: eSpeak NG is not there, or cannot speak.

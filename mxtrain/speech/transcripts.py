@@ -1,8 +1,8 @@
 """Word and character error rates of transcripts, counted by jiwer.
 
 Both are of the whole split: all edits over all words (characters) that were said, and not the mean of the rates of
-utterances. Words are what stands between white space; spaces count as characters. What is compared are texts as the
-network knows them, after the dataset's normalisation.
+utterances. Words are separated by white space; spaces count as characters. Texts are compared after the dataset's
+normalisation.
 """
 
 from __future__ import annotations

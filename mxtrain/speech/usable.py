@@ -57,7 +57,7 @@ Source = TypeVar("Source", bound=UsableUtterances)
 
 
 class Skipping(Findings):
-    """Leaves out what is wrong with single utterances, and says how many there were of each kind."""
+    """Leaves out utterances with problems, and logs their number by kind."""
 
     def __init__(self) -> None:
         self._count: Dict[str, int] = {}
@@ -192,11 +192,11 @@ def divide(
     name: str, found: Sequence[Optional[Source]], dataset: Union[AlignedDataset, AudioDataset],
     class_names: Sequence[str],
 ) -> Splits:  # fmt: skip
-    """The splits of a dataset: those that it has, and those that are held out of training.
+    """Returns the splits of a dataset: existing ones, and ones held out of the training split.
 
     Args:
         name: of the dataset, for messages.
-        found: utterances for training, validation and test that can be used; None where there is no such split.
+        found: utterances for training, validation and test that can be used; None if there is no such split.
         dataset: its description.
         class_names: see `Splits`.
 

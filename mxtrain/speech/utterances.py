@@ -1,4 +1,4 @@
-"""Utterances as files name them: which part of which recording, and what is said in it."""
+"""Utterances as files name them: a recording or a part of it, and the transcript."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ Part = Tuple[str, float, Optional[float]]
 
 
 class Utterance(NamedTuple):
-    """A recording, or a part of it, with what is said.
+    """A recording, or a part of it, with its transcript.
 
     Attributes:
         path: of the recording.
-        text: what is said.
-        place: where that is written.
+        text: transcript.
+        place: source location, for messages.
         begin_s: where the part begins.
         duration_s: its length; None = to the end.
         said_s: how long the whole recording should be at least; 0 = unknown.
@@ -185,7 +185,8 @@ def _seconds(row: Dict[str, object], key: str) -> Optional[float]:
 
 
 def read_librispeech(folder: str, findings: Findings) -> List[Utterance]:
-    """The utterances below a folder: a line of `*.trans.txt` is the name of a recording beside it and what is said.
+    """Returns the utterances below a folder: a line of `*.trans.txt` is the name of a recording beside it and its
+    transcript.
 
     Raises:
         DataError: there are none, or a recording is missing.
@@ -268,7 +269,7 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
 def _segments(
     folder: str, recordings: Dict[str, str], refused: Set[str], findings: Findings
 ) -> Dict[str, Part]:  # fmt: skip
-    """By the name of an utterance: its recording, where it begins and how long it is; what is refused is added."""
+    """Returns name of an utterance -> recording, start and length; problems are added to the findings."""
     found: Dict[str, Part] = {}
     for line, name, rest in _keyed(folder, "segments", findings):
         place = DataPlace(os.path.join(folder, "segments"), line)
@@ -310,7 +311,7 @@ def _keyed(folder: str, name: str, findings: Findings) -> Iterator[Tuple[int, st
 
 
 def _first_word(content: str) -> Tuple[str, str]:
-    """The first word of a line, and the rest of it; spaces or tabs stand between."""
+    """Splits a line at the first run of spaces or tabs."""
     word, rest = _KEYED.fullmatch(content).groups()  # type: ignore[union-attr]  # no line is empty
     return word, rest
 

@@ -127,8 +127,8 @@ def open_indexed(path: str, with_target: bool, findings: Findings = STRICT) -> I
 
 
 def read_indexed(path: str, with_target: bool, findings: Findings) -> Iterator[IndexedRow]:
-    """`target index:value ...` (libsvm) or `target field:index:value ...` (libffm, whose fields are left out), a line
-    each; what stands behind a `#` is a remark."""
+    """`target index:value ...` (libsvm) or `target field:index:value ...` (libffm, whose fields are left out), one row
+    per line; text after a `#` is a comment."""
     with open_text(path, "\n", findings) as lines:
         first = list(islice(lines, _LOOKED_AT))
         if with_target:
@@ -243,7 +243,7 @@ class IndexedChecks(SourceChecks):
 
 
 class IndexedEncoder:
-    """Makes ids (B, L) int32 and values (B, L) float32 of rows: the first L ids of each, those that training had.
+    """Converts rows to ids (B, L) int32 and values (B, L) float32: the first L ids of each row that occur in training.
 
     Args:
         columns: of the network: one, which says how many ids there are, and L.

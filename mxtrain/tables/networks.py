@@ -33,7 +33,7 @@ class FeatureBlock(gluon.HybridBlock):
         self.num_ids, self.num_fields, self.num_numbers = sum(field_sizes), len(field_sizes), num_numbers
 
     def apart(self, inputs: Sequence[Array]) -> Tuple[List[Array], List[Array]]:
-        """[id_BF] and [number_BN], each empty where there are no such columns."""
+        """[id_BF] and [number_BN], each empty if there are no such columns."""
         count = int(bool(self.num_fields))
         return list(inputs[:count]), list(inputs[count:])
 
@@ -87,7 +87,7 @@ def pairwise(F: OperatorModule, vector_BCU: Array) -> Array:
 
 
 def dense_layers(hidden: Sequence[int], activation: str, dropout: float) -> gluon.HybridBlock:
-    """Dense layers on what is flattened, each with activation and dropout."""
+    """Dense layers on flattened inputs, each with activation and dropout."""
     layers = nn.HybridSequential(prefix="")
     layers.add(nn.Flatten())
     for units in hidden:

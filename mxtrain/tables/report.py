@@ -1,4 +1,4 @@
-"""Report of `eval` for probabilities: metrics beside those of baselines, and calibration.
+"""Report of `eval` for probabilities: metrics of the network and of baselines, and calibration.
 
 Legend: N samples, F fields, M numbers, D bins.
 """
@@ -20,7 +20,7 @@ from mxtrain.metric.binary import (
     sigmoid,
 )
 from mxtrain.task.report import Report
-from mxtrain.types import Artifact, Picture, Table
+from mxtrain.types import Artifact, Figure, Table
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -74,7 +74,7 @@ class TabularReport(Report):
             Table("calibration", ("from", "to", "samples", "mean probability", "share that is positive"),
                   [[round(low, 4), round(high, 4), count, round(mean, 4), round(share, 4)]
                    for low, high, count, mean, share in zip(*(column.tolist() for column in curve))]),
-            Picture("calibration_curve", lambda most: draw_calibration(curve, title)),
+            Figure("calibration_curve", lambda most: draw_calibration(curve, title)),
         ]  # fmt: skip
 
     def _row(self, name: str, score_N: np.ndarray, target_N: np.ndarray) -> List[Union[str, float]]:
@@ -127,7 +127,7 @@ def draw_calibration(curve: CalibrationCurve, title: str) -> Image.Image:
     canvas = FigureCanvasAgg(figure)
     top, bottom = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1]})
     largest = max(float(curve.probability_D.max(initial=0)), float(curve.share_D.max(initial=0)), 1e-3)
-    most = 1.0 if largest > 0.5 else 1.1 * largest  # rare ones would all stand in a corner
+    most = 1.0 if largest > 0.5 else 1.1 * largest  # probabilities of rare events would all lie in a corner
     top.plot([0, most], [0, most], color="lightgrey", linewidth=1)
     top.plot(curve.probability_D, curve.share_D, marker="o", markersize=4)
     top.set(ylabel="share that is positive", title=title, xlim=(0, most), ylim=(0, most))

@@ -12,7 +12,7 @@ from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.fit import check_fit
 from mxtrain.task.needs import CARRIED_ROWS
 from mxtrain.task.report import Report as Report  # whoever writes a task finds both here
-from mxtrain.types import Artifact, Picture, Spec, Stateful
+from mxtrain.types import Artifact, Figure, Spec, Stateful
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Task(Spec):
     """Joins a dataset to a network. A new task is a subclass and one YAML in conf/task/.
 
-    Names in `tasks` of datasets, models, losses and metrics are those of the options in conf/task/.
+    Names in `tasks` of datasets, models, losses and metrics are names of options in conf/task/.
     """
 
     name: ClassVar[str] = ""
@@ -78,7 +78,7 @@ class Task(Spec):
     Without requirements, as for most tasks, any part of a batch can be computed anywhere."""
 
     def needs_of(self, description: Description) -> Sequence[str]:
-        """Returns the requirements of a run: those of the task and of the chosen network."""
+        """Returns the requirements of a run: of the task and of the chosen network."""
         carries = description.model.state_shapes and CARRIED_ROWS not in self.needs
         return [*self.needs, *([CARRIED_ROWS] if carries else [])]
 
@@ -110,7 +110,7 @@ class Task(Spec):
         """Counts the classes or items that a metric of the highest scores ranks."""
         return self.num_classes(signature)
 
-    # What is computed.
+    # Computation.
 
     def num_classes(self, signature: Signature) -> int:
         """The width of the network's first output."""
@@ -126,9 +126,8 @@ class Task(Spec):
         return [(self.num_classes(signature),)]
 
     def training_shapes(self, description: Description, signature: Signature) -> Shapes:
-        """Shapes of what enters the network in training: those of `Signature.shape`, or others after them, which
-        `build_collate` then adds to the inputs of batches that are trained on. Such a network computes another form
-        where it gets them."""
+        """Shapes of the inputs of the network in training: those of `Signature.shape`, optionally followed by more,
+        which `build_collate` adds to training batches. A network computes its training form if it gets them."""
         return signature.shape
 
     def build_network(self, description: Description, signature: Signature) -> gluon.Block:
@@ -142,7 +141,7 @@ class Task(Spec):
         return signature.build_network(description.model, self.num_classes(signature), outputs)
 
     def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
-        """The last word on a batch: (batch, epoch) -> batch, or None where it stays what the dataset made of it.
+        """The last word on a batch: (batch, epoch) -> batch, or None if it stays what the dataset made of it.
 
         What it draws is a function of (`trainer.seed`, epoch, `Batch.index_B`), so that a batch is the same whoever
         computes which part of it; without training also of no epoch, so that validations compare.
@@ -185,7 +184,7 @@ class Task(Spec):
         self, loss: gluon.Block, description: Description, shapes: Sequence[Tuple[int, ...]],
         target_shape: Optional[Tuple[int, ...]] = None,
     ) -> LossBlock:  # fmt: skip
-        """The block after a trial of it, where it is of a user's own loss; the trial tells whether it gives weights.
+        """Returns the block, after a trial if it is a user's own loss; the trial shows whether it returns weights.
 
         Args:
             loss: made of `description.loss`.
@@ -248,7 +247,7 @@ class Task(Spec):
         """
         return {}
 
-    # What is shown and written.
+    # Reports and output files.
 
     def in_training(self) -> Task:
         """The task as validations of a run, and its test at the end, have it: for tasks whose predictions would take
@@ -305,7 +304,7 @@ class Task(Spec):
     def rows(
         self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
-        """Yields what `predict` writes: (number, row), where the number is the index of the row's place in those of
+        """Yields the rows that `predict` writes as (index, row), with the index of the source location returned by
         `open_inputs`. Tasks override it if a row covers several samples, or contains data of the source.
 
         Args:
@@ -374,7 +373,7 @@ class Task(Spec):
             signature: of the network.
             source: of these samples, in order.
             predictions: what `decode` returned, one for each sample.
-            targets: (B, ...) each; -1 behind those of shorter samples.
+            targets: (B, ...) each; shorter samples are padded with -1.
         """
         return []
 
@@ -423,8 +422,8 @@ class Task(Spec):
             found: of each sample.
             title: names method, split and step.
         """
-        from mxtrain.task.heat_picture import draw_heat, heat_table
-        from mxtrain.task.sample_picture import images_of
+        from mxtrain.task.heat_figure import draw_heat, heat_table
+        from mxtrain.task.sample_figure import images_of
 
         images = images_of(source)  # type: ignore[arg-type]  # of images, as `check_explained` says
-        return [heat_table(found), Picture("explain", lambda most: draw_heat(images, found, title))]
+        return [heat_table(found), Figure("explain", lambda most: draw_heat(images, found, title))]

@@ -11,7 +11,7 @@ from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.base import Report, Task
-from mxtrain.types import Artifact, Picture, Table
+from mxtrain.types import Artifact, Figure, Table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,7 +99,7 @@ class Classification(Task):
     ) -> List[Artifact]:  # fmt: skip
         import numpy as np
 
-        from mxtrain.task.sample_picture import Shown, draw_samples, images_of
+        from mxtrain.task.sample_figure import Shown, draw_samples, images_of
 
         names, label_B = signature.class_names, targets[0].astype(int)
         if isinstance(source, TextPairs):
@@ -109,7 +109,7 @@ class Classification(Task):
             ]
             return [Table("samples", ["text", "class", "predicted", "probability"], rows)]
         shown = Shown(images_of(source), label_B, np.stack(predictions))
-        return [Picture("samples", lambda most: draw_samples(shown, names, most))]
+        return [Figure("samples", lambda most: draw_samples(shown, names, most))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         return ConfusionReport(signature.class_names)
@@ -117,7 +117,7 @@ class Classification(Task):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """The score of the likeliest class, before the softmax: a probability hardly changes where it is near 1."""
+        """Returns the score of the likeliest class before the softmax: a probability near 1 hardly has a gradient."""
         import numpy as np
 
         from mxtrain.engine.backend import nd

@@ -45,6 +45,6 @@ class CollectingReport(Report):
         self._filled.update(batch.index_B, to_host(decoded), batch.targets[0].asnumpy(), batch.meta)
 
     def finish(self) -> None:
-        """Collects what is under way; waits for the device."""
+        """Collects pending batches; waits for the device."""
         while self._under_way:
             self._collect(*self._under_way.pop(0))

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from mxtrain.logger.fonts import drawable, font_of
-from mxtrain.types import Artifact, Picture, Table, TextLines
+from mxtrain.types import Artifact, Figure, Table, TextLines
 
 MAX_SHOWN_CLASSES = 40
 # Beyond this many classes the numbers in the cells of the image could not be read.
@@ -25,7 +25,7 @@ def confusion_artifacts(
 
     Args:
         label_N: true classes.
-        predicted_N: those that the network names.
+        predicted_N: predicted classes.
         class_names: of the K classes.
         title: of the image.
     """
@@ -38,7 +38,7 @@ def confusion_artifacts(
         Table("per_class", ["class", "samples", "precision", "recall", "f1"], rates),
         TextLines("confusions", [f"{count} x {true} taken for {predicted}" for true, predicted, count in worst]),
         Table("confusion", ["true \\ predicted", *class_names], counted, is_shown=False),
-        Picture("confusion", lambda most: draw_confusion(confusion_KK, class_names, title)),
+        Figure("confusion", lambda most: draw_confusion(confusion_KK, class_names, title)),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The task of a custom training loop: the loop's own functions say what samples mean and what is measured."""
+"""Task of a custom training loop, whose own functions define losses and metrics."""
 
 from __future__ import annotations
 

@@ -22,15 +22,15 @@ class Explained:
     """The number that is explained of each sample of a batch, and what a person is told of it.
 
     Attributes:
-        score: what is explained.
-        true: what is right for each sample, in words.
+        score: score to explain.
+        true: true answer of each sample, in words.
         predicted: what was predicted, in words.
         probability_B: of what was predicted.
-        is_right_B: whether that is what is right.
-        region_BHW: of what was predicted, where it has a place; None where it is about the whole sample.
+        is_right_B: True if the prediction is correct.
+        region_BHW: region of the prediction; None if it is about the whole sample.
         is_of_one_place: whether the number is of one place of a map, such as a detection, and not of the whole sample.
         extent_B2: height and width of a sample in what enters the network, from its top left corner on; the rest is
-            filling. None where there is none.
+            filling. None if there is none.
     """
 
     score: Score

@@ -83,13 +83,13 @@ def _spelling(task: Task, part: object, tasks: Sequence[str]) -> str:
 
 
 def _model_for(task: Task, hints: Mapping[str, str]) -> str:
-    """The model to type for a task; `hints` are the dataset's, empty where that may be any."""
+    """The model to type for a task; `hints` are the dataset's, empty if that may be any."""
     usual = f"model={task.model_option}" if task.model_option else hints.get("", "another model, e.g. model=lenet")
     return hints.get(task.name, usual) if task.name else usual
 
 
 def require_same_names(signature: Signature, splits: Splits) -> None:
-    """Refuses data whose names are not those of what was learned.
+    """Rejects data whose class names differ from the learned ones.
 
     Raises:
         DataError: they differ.

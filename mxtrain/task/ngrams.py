@@ -62,7 +62,7 @@ class KneserNey:
             size = len(keys[length - 1])
             if length == order:
                 count_U = np.bincount(numbers[length], minlength=size)
-            else:  # how many different tokens stand before: the n-gram without its first token begins one later
+            else:  # number of distinct preceding tokens: the n-gram without its first token begins one later
                 count_U = np.bincount(numbers[length][firsts[length] + 1], minlength=size)
             self._lengths.append(self._make(keys[length - 1], count_U, len(keys[length - 2]) if length > 1 else 1))
 
@@ -111,7 +111,7 @@ class KneserNey:
         return result_V
 
     def _number_of(self, tokens: Sequence[int]) -> int:
-        """The number of an n-gram among those of its length, or `UNKNOWN`."""
+        """Returns the index of an n-gram among n-grams of its length, or `UNKNOWN`."""
         number = 0
         for token, order in zip(tokens, self._lengths):
             key = number * self._vocab_size + token

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 class OwnNetwork:
     """A network on one device, whatever the strategy made of the one that is trained. It learns nothing, so it has no
-    gradients; and it reads weights where they are, so it has a copy only of those on another device.
+    gradients; and it shares weights, and copies only the ones on another device.
 
     Args:
         build: makes it, uninitialised, with the same structure.
         strategy: has the weights.
 
     Attributes:
-        device: where it is.
+        device: device of the network.
         longest: tokens that it can see at a time; None: any number.
     """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, List, Mapping, Sequence, Tuple
 from mxtrain.data.loading.samples import TextPairs
 from mxtrain.errors import ConfigError
 from mxtrain.task.base import Report, Task
-from mxtrain.types import Artifact, Picture, Table
+from mxtrain.types import Artifact, Figure, Table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,7 +92,8 @@ class Regression(Task):
 
 
 class ScatterReport(Report):
-    """Errors beside those of the mean of the training targets, and targets and predictions as a table and an image.
+    """Errors of the network and of the mean of the training targets, and targets and predictions as a table and a
+    figure.
 
     Args:
         decode: makes predictions of the network's outputs.
@@ -122,7 +123,7 @@ class ScatterReport(Report):
             Table("models", ("model", "root mean squared error", "mean absolute error"),
                   [[name, *errors_of(value_N, target_N)] for name, value_N in found]),
             Table("predictions", ["sample", "target", "predicted"], rows, is_shown=False),
-            Picture("scatter", lambda most: draw_scatter(target_N, found_N, title)),
+            Figure("scatter", lambda most: draw_scatter(target_N, found_N, title)),
         ]  # fmt: skip
 
 

@@ -170,7 +170,7 @@ class TextDataset(BaseDataset):
         return super().restored(given, typed, source)
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        """See `BaseDataset.check_compatible`: with another vocabulary, embeddings would stand for other words."""
+        """See `BaseDataset.check_compatible`: with another vocabulary, embeddings would belong to other words."""
         if TextSignature.of(before).tokenizer_config != TextSignature.of(signature).tokenizer_config:
             raise CheckpointError(
                 f"{source} was made with another vocabulary: the training texts or the tokenizer's settings or version "
@@ -249,7 +249,7 @@ class TextDataset(BaseDataset):
         Args:
             name: of the data, for messages.
             train: texts; what `val` and `test` lack is taken from it.
-            val, test: texts, or None where there is no such file.
+            val, test: texts, or None if there is no such file.
             classes: the classes in order; by default all that the training rows have, sorted.
             findings: gets rows of other classes.
         """
@@ -282,7 +282,7 @@ class TextDataset(BaseDataset):
 def open_lines(
     names: Sequence[str], skip_unreadable: bool, unreadable: Dict[int, str], keep_empty: bool = False
 ) -> Tuple[List[str], List[str]]:  # fmt: skip
-    """The lines of text files, and where each stands, `file:line`; see `BaseDataset.open_inputs`."""
+    """Returns the lines of text files, and their source locations, `file:line`; see `BaseDataset.open_inputs`."""
     texts, places = [], []
     for name, content in read_each(names, read_text, skip_unreadable, unreadable):
         lines = content.split("\n")

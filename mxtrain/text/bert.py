@@ -42,7 +42,7 @@ class Bert(TextModel):
     )  # fmt: skip
 
     size: Literal["small", "base", "large"] = "small"
-    """Sizes where they are not given below: small (2 layers, 128 units, 2 heads), base (12, 768, 12), large (24, 1024,
+    """Preset sizes of the fields below: small (2 layers, 128 units, 2 heads), base (12, 768, 12), large (24, 1024,
     16)."""
     num_layers: Optional[Positive] = None
     """Transformer layers."""
@@ -56,8 +56,7 @@ class Bert(TextModel):
     """Longest text in tokens: rows of the table of positions. None = 512 of the published sizes; of small 128, or
     dataset.max_length if that is more."""
     dropout: OpenFraction = 0.1
-    """Probability that something is dropped while training: embeddings, attention, and what is added to a layer's
-    input."""
+    """Dropout probability of embeddings, attention and the output of each sublayer."""
 
     @property
     def published_name(self) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mxtrain.text.tokenizing.config import TokenizerConfig
 
 _AT_ONCE = 1 << 16
-"""Paragraphs or documents that are looked at together: there may be millions, so whole arrays are made of what is kept
+"""Paragraphs or documents processed at a time: there may be millions, so arrays over all are allocated for results
 only."""
 
 

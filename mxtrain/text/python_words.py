@@ -19,7 +19,7 @@ from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.text.token_classification.conll_file import TaggedWords
 
 VERSION = 1
-"""Of what is made; kept lines of another one are made again."""
+"""Version of the prepared data; lines kept by another version are prepared again."""
 SHORTEST, LONGEST = 3, 60
 """Words of a line that counts."""
 MOST_BYTES = 160_000
@@ -67,7 +67,7 @@ def _read_all(folder: Path) -> List[Tuple[str, List[List[str]], List[List[str]]]
 
 def tagged_lines(source: str) -> List[Line]:
     """The logical lines of a program as words and their tags (BIO): FUNC and CLASS where one is defined, PARAM of
-    parameters and of arguments by name, CALL of what is called, ATTR, MODULE (with its dots), VAR."""
+    parameters and of arguments by name, CALL of callees, ATTR, MODULE (with its dots), VAR."""
     type_at = _types(ast.parse(source))
     return [_tagged(line, type_at) for line in _logical_lines(source) if SHORTEST <= len(line) <= LONGEST]
 

@@ -25,7 +25,7 @@ TOKENIZER_CONFIG: Wanted = {**TOKENIZER_STATE, "max_length": int, "mask_fraction
 
 @dataclass(frozen=True)
 class TextSplits(Splits):
-    """Texts, as `mxtrain.text.sources.TextSource`s. There are no classes but tokens where these are to be predicted.
+    """Texts, as `mxtrain.text.sources.TextSource`s. Without classes, tokens are predicted.
 
     Attributes:
         build_tokenizer_config: makes the vocabulary, which may take a while.

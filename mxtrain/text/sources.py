@@ -41,8 +41,8 @@ class LabelledTexts:
 
     Args:
         pairs: one sample each.
-        label_N: class indices, or the numbers to predict; None where they are not known.
-        places: where each stands, for messages.
+        label_N: class indices, or the numbers to predict; None if unknown.
+        places: source location of each, for messages.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class PlainTexts:
 
     Args:
         documents: paragraphs of each. A sample may span paragraphs, never documents.
-        places: where each paragraph stands, for messages.
+        places: source location of each paragraph, for messages.
     """
 
     def __init__(self, documents: Sequence[Sequence[str]], places: Optional[DataPlaces] = None) -> None:

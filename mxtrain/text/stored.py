@@ -113,7 +113,7 @@ class TextRecord(NamedTuple):
 
     Attributes:
         texts: one for each column.
-        number: the line or the record that it stands in.
+        number: line or record number.
         group: the number of a class, a file, a document or whatever belongs to it.
     """
 
@@ -177,8 +177,8 @@ def prepare_tokens(
         num_columns: of texts that are encoded.
         tokenizer: makes the tokens, without special ones.
         what: they are of, for people, e.g. train.csv.
-        ending: tokens behind those of each record, e.g. the one for the end of a line.
-        ends_groups: whether they stand only behind the last record of each group, e.g. of a file.
+        ending: tokens appended to each record, e.g. for the end of a line.
+        ends_groups: True to append them only to the last record of each group, e.g. of a file.
         first_column: of these.
     """
     names = [column_name(first_column + number) for number in range(num_columns)]
@@ -198,11 +198,11 @@ def prepare_tokens(
 
 
 class Tail(NamedTuple):
-    """Tokens behind those of records.
+    """Tokens appended to records.
 
     Attributes:
         token: the ids.
-        group_R: of each record, where they stand only behind the last of each group.
+        group_R: group of each record, if they are appended only to the last record of a group.
     """
 
     token: np.ndarray

@@ -53,7 +53,7 @@ class StoredTexts:
         what: they are of, for people.
         label_N: class indices, or the numbers to predict.
         row_N: which record each sample is; None = all in order.
-        record_places: where each record of the store stands.
+        record_places: source location of each record of the store.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class StoredDocuments:
         shards: the store, whose `group` is the document of each paragraph.
         what: they are of, for people.
         row_P: which records these are, ascending; None = all.
-        record_places: where each record of the store stands.
+        record_places: source location of each record of the store.
     """
 
     def __init__(self, shards: Shards, what: str, row_P: Optional[np.ndarray], record_places: DataPlaces) -> None:

@@ -77,7 +77,7 @@ class ParagraphChecks(SourceChecks):
         return [self._source[index]]
 
     def check(self, index: int) -> Checked:
-        """See `Checks`. Short ones, such as headings, may stand anywhere any number of times."""
+        """See `Checks`. Short texts, such as headings, may occur any number of times."""
         text = self._source[index]
         return Checked(digest=b"" if len(text.split()) < MIN_WORDS else _digest_of_texts([text]))
 

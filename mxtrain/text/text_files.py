@@ -45,7 +45,7 @@ class TextTable:
     Attributes:
         names: all that occur, in the order of their first rows.
         name_N: the number of each row's.
-        places: where each row stands; None = in no file.
+        places: source location of each row; None = not from a file.
         build: (label of each sample, which row each is) -> the samples.
     """
 
@@ -193,7 +193,7 @@ def prepare_texts(
         settings: all else that decides what the records are.
         num_columns: of texts in each record.
         records: reads them, as streams, from the beginning each time.
-        findings: if the check goes on after a problem, what is stored is not reused.
+        findings: if the check continues after a problem, the stored arrays are not reused.
         facts: asked after the last record.
 
     Raises:

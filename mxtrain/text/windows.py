@@ -106,7 +106,7 @@ class EncodedWindows:
     Attributes:
         length_N: tokens of each sample, special ones included.
         label_N: unused: -1 each.
-        windows: what is known of each.
+        windows: `Window` of each sample.
         span_N2: first and last token of each answer.
 
     Raises:
@@ -200,7 +200,7 @@ class _Context:
         return (place_C >= 0) & (self.span_C2[:, 0] < end_K[np.maximum(place_C, 0)])
 
     def tokens_of(self, text: str, begin: int) -> Optional[Tuple[int, int]]:
-        """The first and the last token of a part of the text; None where no token is of it."""
+        """The first and the last token of a part of the text; None if no token is of it."""
         inside = np.flatnonzero((self.span_C2[:, 1] > begin) & (self.span_C2[:, 0] < begin + len(text)))
         return (int(inside[0]), int(inside[-1])) if len(inside) else None
 

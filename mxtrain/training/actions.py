@@ -212,7 +212,8 @@ def _shown(name: str, settings: Mapping[str, Json]) -> str:
 
 
 def build_actions(description: Description) -> ActionList:
-    """The actions of a description: those of its callbacks, and its learning-rate schedule if it is one."""
+    """Returns the actions of a description: its acting callbacks, and its learning-rate schedule if that is an
+    action."""
     found: Dict[str, Action] = {
         name: spec.build_action() for name, spec in description.callback.items() if spec.acts
     }  # fmt: skip

@@ -1,8 +1,8 @@
 """Finds which parts of a sample a prediction came from: Grad-CAM, and integrated gradients.
 
 A task says which number of a sample is explained (`Task.explained`); everything here is about arrays. The network is a
-copy of its own that is not hybridized, so that gradients with respect to what is inside of it can be asked for, and no
-graph of another mode is run by mistake.
+separate copy that is not hybridized, so that gradients with respect to inner outputs can be taken, and no graph of
+another mode is run by mistake.
 
 Sources: R. R. Selvaraju et al., "Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization",
 ICCV 2017. M. Sundararajan, A. Taly, Q. Yan, "Axiomatic Attribution for Deep Networks", ICML 2017.
@@ -79,7 +79,7 @@ class Method:
 
 class GradCAM(Method):
     """Adds up the channels of a layer's output, each weighted by the mean of the score's gradient over its map, and
-    keeps what is above 0. Where the score is of one place, each cell is weighted by its own gradient.
+    keeps positive values. If the score is of one position, each cell is weighted by its own gradient.
 
     Source of the latter: R. L. Draelos, L. Carin, "Use HiResCAM instead of Grad-CAM for faithful explanations of
     convolutional neural networks", 2020.
@@ -200,7 +200,7 @@ def explain(batch: Batch, indices: Sequence[int], method: Method, choose: Choose
         batch: of them.
         indices: of these samples in the split, possibly followed by others.
         method: finds it.
-        choose: says what is explained.
+        choose: selects the score to explain.
     """
     explained, score_B, map_Bhw, facts = method(batch, choose)
     region, extent = explained.region_BHW, explained.extent_B2
@@ -220,8 +220,8 @@ def explain(batch: Batch, indices: Sequence[int], method: Method, choose: Choose
 
 
 def find_layers(network: gluon.Block, layer: str, input_shape: Shapes) -> Sequence[str]:
-    """The structural names of the layers whose outputs Grad-CAM looks at: for `auto` those that a network itself names
-    as `scored_maps`, since it computes scores from several maps, else one, see `find_layer`.
+    """Returns the structural names of the layers whose outputs Grad-CAM uses: for `auto` the layers in `scored_maps` of
+    a network that computes scores from several maps, else one, see `find_layer`.
 
     Raises:
         ConfigError: as `find_layer`.
@@ -302,7 +302,7 @@ def is_map(shape: Sequence[int]) -> bool:
 @contextlib.contextmanager
 def watched(blocks: Mapping[str, gluon.Block], see: Callable[[str, Any], object]) -> Iterator[None]:
     """Shows what blocks return, by their names, each time that they are called."""
-    wrapped: Dict[int, gluon.Block] = {}  # a block that stands at several places has one name
+    wrapped: Dict[int, gluon.Block] = {}  # a block that is used several times has one name
 
     def wrap(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:

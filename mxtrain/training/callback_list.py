@@ -1,18 +1,20 @@
-"""Notifies the callbacks of a run in order; at the end it notifies all, whatever one of them raises."""
+"""Notifies the callbacks of a run in order, and writes their events into train.log.
+
+At the end all callbacks are notified, even if one of them raises.
+"""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence
 
-from mxtrain.callback.record import RunRecord
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, LESS_MEMORY, out_of_memory
-from mxtrain.types import Callback, Result
+from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,3 +70,37 @@ def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
     lock = held_lock(run_dir)
     status = StatusFile(run_dir, lock.is_in_place) if lock else StatusFile(run_dir)
     return [*own, status, RunRecord(), *loggers]
+
+
+_RECORD = logging.getLogger("mxtrain.record")
+"""Goes to train.log only (conf/hydra/job_logging): the console shows the same events in its own form."""
+
+
+class RunRecord(Callback):
+    """Logs validations, messages and the result into train.log."""
+
+    def on_start(self, run: RunInfo) -> None:
+        resumed = f"continues at step {run.resumed_step}" if run.resumed_step else "begins"
+        _RECORD.info("run %s: %s steps, %d an epoch", resumed, run.total_steps or "unlimited", run.steps_per_epoch)
+
+    def on_validation(self, validation: Validation, progress: Progress) -> None:
+        row = validation.row
+        values = {name: value for name, value in row.items() if name not in ("step", "epoch", "split")}
+        _RECORD.info("%s epoch=%s step=%s %s", row["split"], row["epoch"], row["step"], _text(values))
+
+    def on_message(self, text: str) -> None:
+        _RECORD.info("%s", text)
+
+    def on_end(self, result: Result) -> None:
+        level = logging.ERROR if result.state == "failed" else logging.INFO
+        cause = f": {result.cause}" if result.cause else ""
+        best = _text(result.best) if result.best else "none"
+        _RECORD.log(
+            level, "%s (exit code %d)%s; step=%d best: %s; %s",
+            result.state, result.exit_code, cause, result.step, best, _text(result.metrics),
+        )  # fmt: skip
+
+
+def _text(values: Mapping[str, object]) -> str:
+    shown = {name: f"{value:.6g}" if isinstance(value, float) else str(value) for name, value in values.items()}
+    return " ".join(f"{name}={text}" for name, text in shown.items())

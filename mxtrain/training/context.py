@@ -24,7 +24,7 @@ class RunContext:
     step: TrainingStep
     """One optimizer update."""
     plan: Plan
-    """Lengths, cadences, and what is monitored."""
+    """Lengths, cadences and the monitored metric."""
     data: RunData
     """Loaders."""
     evaluator: Evaluator

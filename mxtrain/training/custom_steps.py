@@ -90,7 +90,7 @@ class CustomSteps:
     """Builds the steps of a custom loop for `build_run`, and keeps them.
 
     Args:
-        is_custom: whether the loop's functions say what is learned; else the description's task does, too.
+        is_custom: True if only the loop's functions define the objective; False if the description's task does, too.
     """
 
     def __init__(self, is_custom: bool):

@@ -23,9 +23,9 @@ def remark(lost: PeersLost, before: int, now: int, step: int) -> str:
         step: the last whole one.
     """
     return (
-        f"{lost}: {now} worker{'s' * (now > 1)} (before: {before}) go on after step {step}. No step is lost or done "
-        "twice; but shares are others from here on: the last bits differ from those of an undisturbed run, and more "
-        "where dropout or a batch norm looks at a share"
+        f"{lost}: {now} worker{'s' * (now > 1)} (before: {before}) go on after step {step}. No step is lost or repeated"
+        ", but shares of batches change: the last bits differ from an uninterrupted run, and more "
+        "if dropout or a batch norm works on a share"
     )
 
 

@@ -33,7 +33,7 @@ class Estimate:
 
     Attributes:
         step_bytes: memory that a step takes for activations and their gradients, on all devices together.
-        epoch_s: seconds of an epoch; None where they are few.
+        epoch_s: seconds of an epoch; None if negligible.
         process_bytes: memory of this process before the first step.
         on_cpu: whether the devices are CPUs, whose memory is that of the process.
     """
@@ -50,7 +50,7 @@ class Estimate:
 
     @property
     def sentence(self) -> str:
-        """The estimate for people; empty where it is small."""
+        """Returns the estimate as text; empty if it is negligible."""
         if self.epoch_s is None and self.step_bytes < SAID_FROM_BYTES:
             return ""
         where = "" if self.on_cpu else " on all devices, besides the weights"

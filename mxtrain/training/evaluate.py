@@ -202,7 +202,7 @@ class ShownSamples:
 
 
 def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Arrays (B, ...) one behind the other; those of shorter samples are filled with -1, which no target is."""
+    """Concatenates arrays (B, ...); shorter samples are padded with -1, which no target is."""
     longest = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
     found = np.full((sum(map(len, arrays)), *longest), -1, arrays[0].dtype)
     begin = 0

@@ -93,7 +93,7 @@ def take(source: Samples, indices: Sequence[int]) -> Samples:
 def build_samples(
     description: Description, splits: Splits, signature: Signature, device: Context
 ) -> Optional[ShownSamples]:  # fmt: skip
-    """A few validation samples to show with what the network says of them; None where there is nothing to show."""
+    """A few validation samples to show with what the network says of them; None if there is nothing to show."""
     task = description.task
     if not task.can_show(description):
         return None

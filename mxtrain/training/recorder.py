@@ -42,7 +42,7 @@ Point = Tuple[int, Dict[str, float]]
 class Recorder:
     """Rows of metrics.jsonl for training steps, and points of the curves that are drawn of them.
 
-    A point is due after every `log_interval` steps, or after every epoch where that is shorter, and at the end of the
+    A point is due after every `log_interval` steps, or after every epoch if that is shorter, and at the end of the
     run: of the steps since the last point. At the end of an epoch that has more than one there are values of the whole
     epoch as well, with tags of their own: beside means over fewer steps they would look like a loss that jumps. So
     points follow from the steps alone, not from when somebody looked or where a run was interrupted.
@@ -52,7 +52,7 @@ class Recorder:
         epoch_sums: [samples, *sums] of the epoch under way; changed in place, so that it can live in the state.
         window_sums: the same since the last point.
         log_interval: steps between points.
-        total_steps: of the run, where that is known.
+        total_steps: of the run, if known.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ def warnings_of(
 
 
 def few_samples(splits: Splits) -> List[str]:
-    """The warning about a validation split whose metrics say little, in a list; empty where it has enough samples."""
+    """The warning about a validation split whose metrics say little, in a list; empty if it has enough samples."""
     count = len(splits.val)
     if count >= FEW_SAMPLES:
         return []
@@ -82,7 +82,7 @@ def log_remarks(
 
 
 def say_estimate(description: Description, estimate: Optional[Estimate]) -> None:
-    """Says about how much memory and time training takes, where that is much."""
+    """Logs the estimated memory and time of training, if they are large."""
     if estimate is None or not estimate.sentence:
         return
     if estimate.exceeds_memory:

@@ -47,7 +47,7 @@ FREE = (
     "model.weights",
 )  # fmt: skip
 
-# Within what is free, what changes the result all the same, and what it means where another option does not have it.
+# Settings that may differ on resume in general but do change the result, and their meaning for options without them.
 BOUND: Dict[str, object] = {
     "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
     "kvstore.ratio": 0.01, "dataset.class_weights": {},  # whose classes are settings of their own where there are any
@@ -74,7 +74,7 @@ STATUS_FILE = "status.json"
 
 
 def settings_of(config: Config) -> Dict[str, object]:
-    """The settings of a description by their dotted paths, and what those of `BOUND` mean that it does not have."""
+    """Returns the settings of a description by dotted path, and the meaning of absent settings of `BOUND`."""
     found = {**BOUND, **flatten(config)}
     if found.get("trainer.reference_batch_size") == found.get("dataset.batch_size"):
         found["trainer.reference_batch_size"] = None  # nothing is scaled
@@ -86,7 +86,7 @@ def differences(before: Config, after: Config) -> List[str]:
     old, new = map(settings_of, (before, after))
     lines = []
     for path in sorted(set(old) | set(new)):
-        if old.get(path) == new.get(path):  # null is what stands where nothing does
+        if old.get(path) == new.get(path):  # an absent setting counts as null
             continue
         if path not in BOUND and any(fnmatch.fnmatch(path, pattern) for pattern in FREE):
             continue
@@ -105,7 +105,7 @@ def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
     before, after = checkpoint.state["run"]["description"], config
     old, new = before.get("dataset"), after.get("dataset")
     if isinstance(old, dict) and isinstance(new, dict):
-        # The number that auto stands for is known only when the data are open: `require_same_batch` and the dataset's
+        # The value of auto is known only when the data are open: `require_same_batch` and the dataset's
         # `check_compatible` compare it then.
         same = {name: old.get(name) for name in LEFT_TO_THE_DATA if "auto" in (old.get(name), new.get(name))}
         after = {**after, "dataset": {**new, **same}}
@@ -205,13 +205,13 @@ def other_monitor(before: JsonObject, now: JsonObject) -> bool:
 
 
 def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, operators: str) -> List[str]:
-    """Remarks when a run is continued here: a sentence for each difference that changes what is computed.
+    """Returns remarks on resuming a run here: a sentence for each difference that changes the results.
 
     Args:
         checkpoint: to continue from.
         workers: how many there are now.
         updates: whether servers update the parameters now.
-        threads: OMP_NUM_THREADS now; empty where it is not set.
+        threads: OMP_NUM_THREADS now; empty if it is not set.
         operators: whose operators compute now, as `engine.backend.operators_in_use` says.
     """
     before, name, found = checkpoint.state["run"], checkpoint.path.name, []
@@ -221,8 +221,8 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
         )
     if "residual" in checkpoint.stems and before["workers"] != workers:
         found.append(
-            f"what compression had left over of the gradients of {before['workers']} workers is split evenly over "
-            f"{workers}: nothing of it is lost, but the numbers differ from those of an unbroken run"
+            f"the compression residual of the gradients of {before['workers']} workers is split evenly over "
+            f"{workers}: nothing of it is lost, but results differ from an uninterrupted run"
         )
     if before["updates"] != updates and max(workers, before["workers"]) > 1:
         found.append(
@@ -233,12 +233,12 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
     if before["threads"] != threads:
         found.append(
             f"{name} was computed with OMP_NUM_THREADS={before['threads'] or '(not set)'}, now it is "
-            f"{threads or '(not set)'}: the last bits may differ from those of an unbroken run"
+            f"{threads or '(not set)'}: the last bits may differ from an uninterrupted run"
         )
     if before["own_operators"] != operators:
         found.append(
             f"{name} was computed with {before['own_operators'] or 'MXNet'}'s operators, now with "
-            f"{operators or 'MXNet'}'s: the last bits, and what dropout draws, differ from those of an unbroken run"
+            f"{operators or 'MXNet'}'s: the last bits and the draws of dropout differ from an uninterrupted run"
         )
     return found
 
@@ -285,13 +285,13 @@ def _what_counts(config: Config) -> Dict[str, object]:
 
 
 def find_end(run_dir: Path, config: Config, checkpoint: Optional[Checkpoint]) -> Optional[Result]:
-    """The result of a run of this description that has nothing left to do: its last weights are there, and are those
-    that status.json tells of. None where there may be work. Imports no MXNet.
+    """Returns the result of a finished run of this description: its last weights exist and match status.json. None if
+    work may be left. Imports no MXNet.
 
     Args:
         run_dir: of the run.
         config: its description as plain nested dicts.
-        checkpoint: the last of its own; None where it has none.
+        checkpoint: the last of its own; None if it has none.
 
     Raises:
         CheckpointError: the weights were removed or damaged meanwhile.
@@ -311,7 +311,7 @@ def find_end(run_dir: Path, config: Config, checkpoint: Optional[Checkpoint]) ->
 
 
 def ended_result(status: JsonObject, **known: Any) -> Result:
-    """The result of a run that ended before: what is known of it, and what status.json alone says."""
+    """Returns the result of a run that ended earlier, from its known values and status.json."""
     return Result(
         metrics=status.get("metrics") or {}, checkpoint=status.get("checkpoint"),
         best_checkpoint=status.get("best_checkpoint"), measured=status.get("measured") or {},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, Mapping, Sequence, Tuple, Union
 
-from mxtrain.types import Artifact, Picture, Table
+from mxtrain.types import Artifact, Figure, Table
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -34,7 +34,7 @@ def corruption_artifacts(rows: Sequence[Row], title: str) -> List[Artifact]:
     ]
     return [
         Table("corruptions", ["corruption", "severity", *names], table),
-        Picture("corruptions", lambda most: draw_corruptions(rows, title)),
+        Figure("corruptions", lambda most: draw_corruptions(rows, title)),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Ends a run: writes and measures what is left, and makes the result."""
+"""Ends a run: saves the last checkpoint, validates, and builds the result."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class RunFinalizer:
     def _result(self, stop: Stop, state: TrainState, recorder: Recorder, **known: Any) -> Result:
         try:
             latest = self._saving.latest()
-        except Exception:  # the run directory is gone: what is told of the end is the cause, not this
+        except Exception:  # the run directory is gone: report the cause of the end, not this
             latest = None
         return Result(
             state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
@@ -134,12 +134,12 @@ class RunFinalizer:
         )  # fmt: skip
 
     def ended_before(self, stop: Stop, state: TrainState, run_dir: Path) -> Optional[Result]:
-        """The result of a run that has nothing left to do and said so in status.json; None where there is work.
+        """The result of a run that has nothing left to do and said so in status.json; None if there is work.
 
         Args:
-            stop: why it would end at once.
-            state: where it stands.
-            run_dir: where it is kept.
+            stop: reason why the run would end at once.
+            state: counters of the run.
+            run_dir: directory of the run.
         """
         sha256 = self._sha256()
         is_first = self._workers.world.rank == 0  # the others may not see the run directory

@@ -143,7 +143,7 @@ class Runner:
             return end.value
 
     def steps(self, run: RunInfo) -> Steps:
-        """As `train`, for a caller who takes the steps: yields what is due, is sent what was taken, and returns the
+        """As `train`, but the caller takes the steps: yields the due batch, is sent the finished step, and returns the
         result. An error of a step must be thrown in; `LoopLeft` ends the run early."""
         came_late = self._workers.came_late  # then the others are in the loop, and wait there
         ended = None if came_late else self._ended_before(run.run_dir)
@@ -264,7 +264,7 @@ class Runner:
         raise AssertionError("batches never end")
 
     def _batches(self) -> Generator[Batch, None, None]:
-        """The batches from where the run stands on, without end; each must be trained on before the next is taken."""
+        """Yields batches from the current position of the run, without end; train on each before taking the next."""
         while True:
             self._share_by_speed()
             with closing(self._data.train.epoch(self.state.epoch, self.state.epoch_step, self._consumer)) as batches:
@@ -365,7 +365,7 @@ class Runner:
     # Recording, validation, saving.
 
     def _record(self, everything: bool, together: bool = True) -> None:
-        """Tells what is done; `together`: all workers do, after the same step."""
+        """Reports progress. `together`: all workers report after the same step."""
         rows = self._recorder.read(everything)
         if not rows:
             return
@@ -398,7 +398,7 @@ class Runner:
             self._save()
 
     def _ended_before(self, run_dir: Path) -> Optional[Result]:
-        """The result of a run that has nothing left to do and said so in status.json; None where there is work."""
+        """The result of a run that has nothing left to do and said so in status.json; None if there is work."""
         if self._saving.saved_step != self.state.step or self.state.validation_due:
             return None
         stop = self._resolve_stop(self._reached())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mxtrain.training.plan import Plan
 
 TOP = ("optimizer", "scaling")
-"""States whose values stand at the top of state.json, where the first versions wrote them."""
+"""States whose values are at the top level of state.json."""
 
 
 IN_PLACE_FROM_BYTES = 1 << 28
@@ -37,8 +37,8 @@ def copy_parameters(strategy: Strategy, with_remote: bool = True) -> Dict[str, n
 
 
 def held_parameters(strategy: Strategy) -> Dict[str, HostArray]:
-    """The same without copies of what is in the host's memory: that is read where it is, so it must not be changed
-    before. Nor of tables whose gradients hold some rows only, wherever they are."""
+    """Returns the same without copies of arrays in host memory, which must not change until they are written, and
+    without copies of tables with row-sparse gradients on any device."""
     return {name: _held(array, name in strategy.rows, True) for name, array in strategy.values.items()}
 
 
@@ -77,7 +77,7 @@ def first_nonfinite_parameter(step: TrainingStep) -> str:
 
 
 def require_same_weights(step: TrainingStep, number: int) -> None:
-    """Compares all replicas' weights, to the bit, and those of all workers, by their hash. Waits for all of them.
+    """Compares the weights of all replicas bit by bit, and of all workers by their hash. Waits for all of them.
 
     Raises:
         DivergenceError: they differ, after step `number`.

@@ -15,9 +15,9 @@ class LoopValues(NamedTuple):
     """Values of the validation split that a custom loop has measured with the present weights."""
 
     values: Mapping[str, float] = MappingProxyType({})
-    """Those of the evaluator; empty where they were not measured."""
+    """Metrics of the evaluator; empty if they were not measured."""
     more: Mapping[str, float] = MappingProxyType({})
-    """Those of the loop's own functions, for the same row."""
+    """Metrics of the loop's own functions, for the same row."""
 
 
 NOT_MEASURED = LoopValues()

@@ -1,4 +1,4 @@
-"""Computes batch-norm statistics anew, for weights that were not trained with those that are there."""
+"""Recomputes batch-norm statistics, for weights that were not trained with the present ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def recompute_statistics(step: TrainingStep, loader: BatchLoader) -> None:
             for name, value in found.items():
                 sums[name] += value / (1 - kept[batch.global_size][name]) * batch.global_size
             total += batch.global_size
-            nd.waitall()  # a batch at a time: nothing else bounds what is under way
+            nd.waitall()  # wait after each batch: nothing else bounds the queue
     for name, array in moving.items():
         (sums[name] / total).copyto(array)
     strategy.publish(list(moving))

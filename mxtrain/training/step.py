@@ -38,7 +38,7 @@ class TrainingStep:
         average: moving average of the parameters.
         clip_global_norm: largest L2 norm of all gradients together, or None.
         scaling: scales the loss, and says which steps are left out because a gradient overflowed.
-        random_seed: seed of what the network and optimizer draw, or None where nothing random is in the graph:
+        random_seed: seed of what the network and optimizer draw, or None if nothing random is in the graph:
             seeding costs a millisecond, which a small network's step would feel.
         states: by name, what the task changes in training besides parameters.
     """
@@ -74,7 +74,7 @@ class TrainingStep:
         self.store.begin_step(step, batch.size)
         self.strategy.loss_scale = self.scaling.scale
         reductions = self.strategy.reductions
-        # The reduction leaves the sum in the owner's array; those of the other replicas are not read again.
+        # The reduction leaves the sum in the owner's array; the arrays of other replicas are not read again.
         gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
         with self._rollback_on_peer_loss():
             sums = self.strategy.forward_backward(batch)
@@ -175,22 +175,22 @@ class TrainingStep:
         self.strategy.publish(list(self._kept))
 
     def seed_random(self, step: int, rank: int = 0) -> None:
-        """Makes what is drawn in `step` a function of the seed, the step and the worker alone."""
+        """Seeds the generators, so that draws in `step` depend on the seed, the step and the worker alone."""
         if self._random_seed is not None:
             # A multiplicative hash (Knuth): neighbouring steps and seeds share no stream.
             mx.random.seed((self._random_seed * 2654435761 + step * 40503 + rank * 69069 + 12345) % (2**31))
 
 
 def division_by_weight(weight: nd.NDArray, num_samples: int) -> nd.NDArray:
-    """Returns the factor that turns gradients of a mean over samples into those of a mean over weights, sum(loss) /
+    """Returns the factor from gradients of a mean over samples to gradients of a mean over weights, sum(loss) /
     sum(weight), (1,).
 
     Until here they have the scale of a mean over samples, so that thresholds of compression and loss scales mean the
     same for every task. Where the weight is 0 the gradient is, too. Never waits for the device.
 
     Args:
-        weight: of the samples that the gradients are of, (1,): all workers' where they are summed, a worker's own where
-            servers update.
+        weight: sum of the sample weights, (1,): of all workers if gradients are summed, of this worker if servers
+            update.
         num_samples: that the gradients were divided by.
     """
     factor: nd.NDArray = num_samples / nd.maximum(weight, 1e-12) * (weight > 0)

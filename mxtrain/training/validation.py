@@ -48,7 +48,7 @@ class Validator:
         """Measures the validation split, unless that was done at this step. A signal breaks it off; it stays due.
 
         Args:
-            state: where the run stands; gets the values.
+            state: counters of the run; gets the values.
             recorder: of the training steps.
             agreement: of the workers, on a signal that one of them saw.
             measured: what need not be measured again, and what the row has besides.

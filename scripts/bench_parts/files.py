@@ -59,7 +59,7 @@ class SameWork(Cifar10):
 
 # Images in PASCAL VOC's layout.
 
-PICTURES, VAL_PICTURES = 64, 4
+IMAGES, VAL_IMAGES = 64, 4
 """Images that differ."""
 DETECTION_SIZE, SEGMENTATION_SIZE = (375, 500), (240, 320)
 """Height and width; the former is the commonest in PASCAL VOC."""
@@ -106,13 +106,13 @@ def _write_voc(
     for folder in (*folders, f"ImageSets/{lists_in}"):
         (root / folder).mkdir(parents=True)
     names = [f"train_{number:06d}" for number in range(num_names)]
-    val = [f"val_{number:06d}" for number in range(VAL_PICTURES)]
-    for number, name in enumerate([*names[:PICTURES], *val]):
+    val = [f"val_{number:06d}" for number in range(VAL_IMAGES)]
+    for number, name in enumerate([*names[:IMAGES], *val]):
         paths = [root / folder / f"{name}.{ending}" for folder, ending in folders.items()]
         draw(photographs[number % len(photographs)], rng, paths)
-    for number in range(PICTURES, num_names):
+    for number in range(IMAGES, num_names):
         for folder, ending in folders.items():
-            first = root / folder / f"{names[number % PICTURES]}.{ending}"
+            first = root / folder / f"{names[number % IMAGES]}.{ending}"
             shutil.copyfile(first, root / folder / f"{names[number]}.{ending}")
     for split, is_train in lists.items():
         (root / "ImageSets" / lists_in / f"{split}.txt").write_text("\n".join(names if is_train else val) + "\n")
@@ -138,17 +138,17 @@ def _scene_with_boxes(photograph_HWC: np.ndarray, rng: np.random.RandomState, pa
     from PIL import ImageDraw
 
     height, width = DETECTION_SIZE
-    picture, objects = _cut_out(photograph_HWC, DETECTION_SIZE, rng), ""
+    image, objects = _cut_out(photograph_HWC, DETECTION_SIZE, rng), ""
     for _ in range(rng.randint(1, 5)):
         kind = int(rng.randint(len(VOC_CLASSES)))
         own_width, own_height = int(rng.randint(40, 240)), int(rng.randint(40, 240))
         x, y = int(rng.randint(width - own_width)), int(rng.randint(height - own_height))
         # Pillow's last pixel is part of what is drawn.
         shape = [x, y, x + own_width - 1, y + own_height - 1]
-        ImageDraw.Draw(picture).ellipse(shape, fill=_color(kind))
+        ImageDraw.Draw(image).ellipse(shape, fill=_color(kind))
         box = f"<xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{x + own_width}</xmax><ymax>{y + own_height}</ymax>"
         objects += f"<object><name>{VOC_CLASSES[kind]}</name><difficult>0</difficult><bndbox>{box}</bndbox></object>\n"
-    picture.save(paths[0], quality=90)
+    image.save(paths[0], quality=90)
     size = f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
     paths[1].write_text(f"<annotation>\n{size}\n{objects}</annotation>\n")
 
@@ -158,16 +158,16 @@ def _scene_with_mask(photograph_HWC: np.ndarray, rng: np.random.RandomState, pat
     from PIL import Image, ImageDraw
 
     height, width = SEGMENTATION_SIZE
-    picture, mask = _cut_out(photograph_HWC, SEGMENTATION_SIZE, rng), Image.new("P", (width, height))
+    image, mask = _cut_out(photograph_HWC, SEGMENTATION_SIZE, rng), Image.new("P", (width, height))
     mask.putpalette([int(value) for value in np.random.RandomState(1).randint(0, 256, 256 * 3)])
     for _ in range(rng.randint(1, 5)):
         kind = int(rng.randint(1, SEGMENTATION_CLASSES))
         x, y = int(rng.randint(width - 40)), int(rng.randint(height - 40))
         box = [x, y, x + int(rng.randint(40, 160)), y + int(rng.randint(40, 160))]
-        ImageDraw.Draw(picture).ellipse(box, fill=_color(kind))
+        ImageDraw.Draw(image).ellipse(box, fill=_color(kind))
         # 255 is ignored: as VOC outlines its objects.
         ImageDraw.Draw(mask).ellipse(box, fill=kind, outline=255, width=3)
-    picture.save(paths[0], quality=90)
+    image.save(paths[0], quality=90)
     mask.save(paths[1])
 
 

@@ -315,18 +315,18 @@ def _faster_rcnn(work: Work) -> Recipe:
     from gluoncv.utils.metrics import rcnn
     from mxnet import gluon
 
-    pictures = open_pictures(work)
+    images = open_images(work)
     network = custom_faster_rcnn_fpn(
-        pictures.CLASSES, dataset="voc", pretrained_base=False, base_network_name=work.network[len(FASTER_RCNN) :],
+        images.CLASSES, dataset="voc", pretrained_base=False, base_network_name=work.network[len(FASTER_RCNN) :],
         short=work.size, per_device_batch_size=work.batch_size, **FASTER_RCNN_OPTIONS,
     )  # fmt: skip
     network.initialize()
-    sampler = SplitSortedBucketSampler([1.0] * len(pictures), work.batch_size, num_parts=1, part_index=0, shuffle=True)
+    sampler = SplitSortedBucketSampler([1.0] * len(images), work.batch_size, num_parts=1, part_index=0, shuffle=True)
     transform = FasterRCNNDefaultTrainTransform(
         network.short, network.max_size, network, ashape=network.ashape, multi_stage=True
     )
     loader = gluon.data.DataLoader(
-        pictures.transform(transform), batch_sampler=sampler, batchify_fn=FasterRCNNTrainBatchify(network, 1),
+        images.transform(transform), batch_sampler=sampler, batchify_fn=FasterRCNNTrainBatchify(network, 1),
         num_workers=work.workers,
     )  # fmt: skip
     network.collect_params().setattr("grad_req", "null")
@@ -373,7 +373,7 @@ def _loss_metrics(count: int) -> List[Any]:
     return [mx.metric.Loss() for _ in range(count)]
 
 
-def open_pictures(work: Work) -> Any:
+def open_images(work: Work) -> Any:
     """What is trained on."""
     import mxtrain.engine.backend  # noqa: F401, I001
     from gluoncv.data import VOCDetection
@@ -385,7 +385,7 @@ def _loader(work: Work, transform: Any, batchify: Any) -> Any:
     from mxnet import gluon
 
     return gluon.data.DataLoader(
-        open_pictures(work).transform(transform), work.batch_size, True, batchify_fn=batchify, last_batch="rollover",
+        open_images(work).transform(transform), work.batch_size, True, batchify_fn=batchify, last_batch="rollover",
         num_workers=work.workers,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import List
 COLORS = {"compute": "#2b7bba", "update": "#d95f0e", "exchange": "#31a354"}
 
 
-def draw(timeline: Path, picture: Path) -> None:
+def draw(timeline: Path, path: Path) -> None:
     """One row per device, one colour per kind of work."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -33,7 +33,7 @@ def draw(timeline: Path, picture: Path) -> None:
     axes.set_xlabel("ms")
     figure.legend(handles=[Patch(color=color, label=kind) for kind, color in COLORS.items()], loc="outside upper right",
                   ncols=len(COLORS), fontsize=8, frameon=False)  # fmt: skip
-    figure.savefig(picture)
+    figure.savefig(path)
 
 
 def main(arguments: List[str]) -> None:

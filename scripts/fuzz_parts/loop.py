@@ -13,7 +13,7 @@ from typing import Dict, Iterator, List, Mapping, Sequence
 from fuzz_parts import child
 from fuzz_parts.case import Case
 from fuzz_parts.judge import TIMEOUT_S, Finding, exit_code_of, judge
-from fuzz_parts.sandbox import copy_template, picture
+from fuzz_parts.sandbox import copy_template, snapshot
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,6 @@ def _finding(process: int, one: _Running, exit_code: int, timed_out: bool) -> Fi
         child.end(process, one.mark)
     output = (one.folder / "output").read_bytes().decode(errors="replace")
     (one.folder / "output").unlink()
-    wrong = judge(one.case, exit_code, timed_out, output, one.before, picture(one.folder), left)
+    wrong = judge(one.case, exit_code, timed_out, output, one.before, snapshot(one.folder), left)
     shutil.rmtree(one.folder)
     return Finding(one.case, exit_code, seconds, wrong, output)

@@ -79,7 +79,7 @@ def make_template(folder: Path, train: Callable[[Path, Sequence[str]], None]) ->
     (work / "book.txt").write_text("\n\n".join(f"a sentence of words and number {n} " * 3 for n in range(60)) + "\n")
     os.symlink("nowhere", work / "dangling")
     os.symlink("loop", work / "loop")
-    _make_pictures(work)
+    _make_images(work)
     (work / "presets/experiment").mkdir(parents=True)
     for name, text in PRESETS.items():
         (work / f"presets/experiment/{name}.yaml").write_bytes(text.encode("latin-1"))
@@ -87,7 +87,7 @@ def make_template(folder: Path, train: Callable[[Path, Sequence[str]], None]) ->
                  "dataset.image_size=[8,8]", "dataset.batch_size=8", "debug=fast"])  # fmt: skip
 
 
-def _make_pictures(work: Path) -> None:
+def _make_images(work: Path) -> None:
     from PIL import Image
 
     for split, count in (("train", 20), ("val", 6)):
@@ -99,7 +99,7 @@ def _make_pictures(work: Path) -> None:
     (work / "empty.png").write_bytes(b"")
 
 
-def picture(folder: Path) -> Dict[str, str]:
+def snapshot(folder: Path) -> Dict[str, str]:
     """Every file, link and folder below, with its content; bytecode and lock files apart, which say nothing."""
     found = {}
     for place, folders, files in os.walk(folder):
@@ -119,4 +119,4 @@ def picture(folder: Path) -> Dict[str, str]:
 def copy_template(template: Path, folder: Path) -> Dict[str, str]:
     """A case's own copy, and what is in it."""
     shutil.copytree(template, folder, symlinks=True)
-    return picture(folder)
+    return snapshot(folder)

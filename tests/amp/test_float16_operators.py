@@ -36,7 +36,7 @@ from mxtrain.vision.pose.pose_fpn import PoseFPN
 from mxtrain.vision.segmentation.fpn import FPN
 
 CONF = Path(__file__).resolve().parents[2] / "conf/model"
-PICTURE = (3, 64, 64)
+IMAGE = (3, 64, 64)
 
 
 def halves():
@@ -187,13 +187,13 @@ class Gated(gluon.HybridBlock):
 T = (16,)
 TEXT, WINDOW, PAIR = (T, T, ()), (T, T), (T, (), T, T)
 OWN = {
-    "mlp": [(lambda: MLP(dropout=0.1).build(5, PICTURE), 1)],
-    "lenet": [(lambda: LeNet(batch_norm=True).build(5, PICTURE), 1)],
-    "resnet": [(lambda version=version: ResNet(version=version).build(5, PICTURE), 1) for version in (1, 2)],
-    "fpn": [(lambda: FPN().build(5, PICTURE), 1)],
-    "centernet_fpn": [(lambda: CenterNetFPN().build(5, PICTURE), 1)],
-    "yolact": [(lambda: Yolact().build(5, PICTURE), 1)],
-    "pose_fpn": [(lambda: PoseFPN().build(5, PICTURE), 1)],
+    "mlp": [(lambda: MLP(dropout=0.1).build(5, IMAGE), 1)],
+    "lenet": [(lambda: LeNet(batch_norm=True).build(5, IMAGE), 1)],
+    "resnet": [(lambda version=version: ResNet(version=version).build(5, IMAGE), 1) for version in (1, 2)],
+    "fpn": [(lambda: FPN().build(5, IMAGE), 1)],
+    "centernet_fpn": [(lambda: CenterNetFPN().build(5, IMAGE), 1)],
+    "yolact": [(lambda: Yolact().build(5, IMAGE), 1)],
+    "pose_fpn": [(lambda: PoseFPN().build(5, IMAGE), 1)],
     "bert": [
         (lambda: Bert().build_text(5, TEXT, 50), 3),
         (lambda: Bert().build_text(50, (*TEXT, (3,)), 50), 4),

@@ -10,14 +10,14 @@ import numpy as np
 from PIL import Image
 
 from mxtrain.cli.artifacts import MAX_SHOWN_ROWS, MAX_SHOWN_SAMPLES, show_artifacts, write_artifacts
-from mxtrain.types import Picture, Table, TextLines
+from mxtrain.types import Figure, Table, TextLines
 
 
 def test_tables_and_texts_are_printed_and_figures_are_not(capsys: Any) -> None:
     show_artifacts([
         Table("rates", ["name", "rate"], [["a [b] [/c] :cat:", 0.123456], ["c", 2]]),
         TextLines("said", ["1 x [a] taken for b " * 9]), Table("counts", ["left out"], [[7]], is_shown=False),
-        Picture("drawn", lambda most: 1 / 0),
+        Figure("drawn", lambda most: 1 / 0),
     ])  # fmt: skip
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[:3] == [["name", "rate"], ["a", "[b]", "[/c]", ":cat:", "0.1235"], ["c", "2"]]
@@ -45,9 +45,9 @@ def test_tables_and_figures_become_files_that_replace_earlier_ones(tmp_path: Pat
 
     folder = tmp_path / "not" / "there"
     for _ in range(2):
-        write_artifacts([Table("a", ["x,", "y"], [["1", 2.5]]), Picture("b", draw), TextLines("c", ["d"])], folder)
+        write_artifacts([Table("a", ["x,", "y"], [["1", 2.5]]), Figure("b", draw), TextLines("c", ["d"])], folder)
     assert sorted(path.name for path in folder.iterdir()) == ["a.csv", "b.png"] and asked == [MAX_SHOWN_SAMPLES] * 2
     with open(folder / "a.csv", newline="") as file:
         assert list(csv.reader(file)) == [["x,", "y"], ["1", "2.5"]]
-    with Image.open(folder / "b.png") as picture:
-        assert picture.size == (3, 2)
+    with Image.open(folder / "b.png") as image:
+        assert image.size == (3, 2)

@@ -64,7 +64,8 @@ def test_all_problems_are_written(folder: Path, capsys: pytest.CaptureFixture, n
     write_texts(folder / "t.tsv", num_empty=25)
     words = ("dataset=text", "dataset.train=t.tsv", f"output=below/{name}")
     code, out, err = checked(capsys, *words)
-    assert code == 2 and f"  and 5 more in below/{name}\n" in out and err.endswith(f"; all stand in below/{name}.\n")
+    assert code == 2 and f"  and 5 more in below/{name}\n" in out
+    assert err.endswith(f"; all are listed in below/{name}.\n")
     with open(folder / "below" / name, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file)) if name.endswith("csv") else list(map(json.loads, file))
     assert len(rows) == 25 and list(rows[0]) == ["kind", "file", "line", "record", "fact", "remedy"]

@@ -78,8 +78,8 @@ def test_what_is_explained_and_measured_is_what_can_be_computed_by_hand(
         difference = float(row["score"]) - float(row["baseline"])
         assert float(row["sum"]) == pytest.approx(difference, rel=0.05)
     for name in ("explain_integrated_gradients/explain", "corrupt/corruptions", "confusion"):
-        with Image.open(folder / f"{name}.png") as picture:
-            assert picture.mode == "RGB" and picture.width > 300
+        with Image.open(folder / f"{name}.png") as image:
+            assert image.mode == "RGB" and image.width > 300
     # A slow machine shows progress on standard error; nothing else is said there.
     assert [line for line in said.err.splitlines() if not re.search(r"\([0-9]+%\)$", line)] == []
     assert "integrated gradients, the samples of the largest loss\n" in said.out

@@ -9,9 +9,8 @@ import sys
 import pytest
 
 from mxtrain.cli.predict import open_output
-from mxtrain.cli.streams import patient_streams, unwritten
 from mxtrain.errors import ConfigError
-from mxtrain.logger.patient_stream import PatientStream
+from mxtrain.logger.patient_stream import PatientStream, patient_streams, unwritten
 
 
 class Full(io.StringIO):

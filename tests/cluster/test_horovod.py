@@ -160,7 +160,7 @@ def test_the_others_go_on_without_a_lost_worker_until_another_takes_its_place(
     gone = re.search(rf"{workers - 1} workers? \(before: {workers}\) go on after step (\d+)", run.output)
     back = re.search(rf"{workers} workers \(before: {workers - 1}\) go on after step (\d+)", run.output)
     assert gone and back and 40 <= int(gone[1]) < int(back[1]), run.output
-    assert "No step is lost or done twice; but shares are others from here on" in run.output
+    assert "No step is lost or repeated, but shares of batches change" in run.output
     assert steps(run_dir) == steps(undisturbed)
     for row, expected in zip(rows(run_dir), rows(undisturbed)):
         assert row["loss"] == pytest.approx(expected["loss"], rel=1e-3)

@@ -24,7 +24,7 @@ from running import (
     assert_same,
     checkpoints,
     has_steps,
-    picture,
+    image,
     role_of,
     rows,
     running_processes,
@@ -190,19 +190,19 @@ def test_sigterm_to_a_worker_before_training_ends_all(tmp_path: Path, wait_s: fl
 
 def test_a_finished_run_of_workers_says_so_and_leaves_no_process(tmp_path: Path, undisturbed: Path) -> None:
     shutil.copytree(undisturbed, tmp_path / "run")
-    before = picture(tmp_path / "run")["status.json"]
+    before = image(tmp_path / "run")["status.json"]
     done = Process(tmp_path / "run", *TWO, *SLOW).end()
-    assert picture(tmp_path / "run")["status.json"] == before and "restart" not in done.output
+    assert image(tmp_path / "run")["status.json"] == before and "restart" not in done.output
     nobody_is_left(tmp_path)
 
 
 def test_a_refused_start_leaves_a_finished_run_alone(tmp_path: Path, undisturbed: Path) -> None:
     """Another description is refused in the same place: test_resume.py. A running group: the deaths above."""
     run_dir = shutil.copytree(undisturbed, tmp_path / "run")
-    before = picture(run_dir)
+    before = image(run_dir)
     Process(run_dir, *TWO, *SLOW, "parallel=model", "parallel.stages=40", "trainer.max_epochs=9").end(2)
     logs = [name for name in before if name.startswith("workers/") or name == "train.log"]
-    after = picture(run_dir)
+    after = image(run_dir)
     assert {name: seen[0] for name, seen in after.items() if name not in [*logs, "workers/supervisor.log"]} == {
         name: seen[0] for name, seen in before.items() if name not in logs
     }

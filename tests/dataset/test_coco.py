@@ -10,7 +10,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from boxed_files import PICTURES, coco_json, draw, write_coco
+from boxed_files import IMAGES, coco_json, draw, write_coco
 from PIL import Image
 
 from mxtrain.data.checking.problems import STRICT
@@ -78,7 +78,7 @@ def test_images_lie_where_the_settings_say(tmp_path):
     for image in parts["images"]:
         name = image["file_name"][0]
         image["file_name"] = f"x/été {name}.png"
-        draw(root / "pictures/x" / f"été {name}.png", *PICTURES[name], seed=ord(name))
+        draw(root / "pictures/x" / f"été {name}.png", *IMAGES[name], seed=ord(name))
         del image["width"]
     for one in parts["annotations"]:
         del one["iscrowd"], one["area"], one["segmentation"], one["id"]
@@ -216,7 +216,7 @@ def test_an_image_belongs_to_one_split_and_comes_once(root, check):
     with pytest.raises(DataError, match="are the same file, which belongs to train and to val"):
         opened(root)
     change(train_file(root), lambda parts: parts["images"].append({**parts["images"][0], "id": 1}))
-    with pytest.raises(DataError, match="is there twice, with boxes of its own each time"):
+    with pytest.raises(DataError, match="is there twice, with different boxes each time"):
         opened(root, val_annotations=None)
     assert {kind for kind, *_ in check(Coco(root=str(root), val_annotations=None, val_fraction=0.4))} == {
         "duplicate_across_splits", "listed_twice",
@@ -250,23 +250,23 @@ def test_images_have_the_ids_of_the_annotations_that_are_there(root, tmp_path):
     wanted = {name: 100 + 7 * ord(name) for name in "abcde"}
     inside = {str(root / f"{'train' if name in 'abc' else 'val'}2017/{name}.jpg"): wanted[name] for name in wanted}
     elsewhere = [str(tmp_path / "a.jpg"), str(tmp_path / "x.jpg"), "e.jpg"]
-    found = dataset.picture_ids([*inside, *elsewhere])
+    found = dataset.sample_ids([*inside, *elsewhere])
     assert found == {**inside, str(tmp_path / "a.jpg"): wanted["a"], "e.jpg": wanted["e"]}
     (tmp_path / "link").symlink_to(root)
-    assert dataset.picture_ids([str(tmp_path / "link/val2017/d.jpg")]) == {str(tmp_path / "link/val2017/d.jpg"): 800}
+    assert dataset.sample_ids([str(tmp_path / "link/val2017/d.jpg")]) == {str(tmp_path / "link/val2017/d.jpg"): 800}
 
     def add_another_a(parts):
         parts["images"] += [{"id": 9, "file_name": "a.jpg"}, {"id": 1.5, "file_name": "x.jpg"}, "x"]
 
     change(root / "annotations/instances_val2017.json", add_another_a)
     mine = str(root / "train2017/a.jpg")
-    assert dataset.picture_ids([mine, *elsewhere]) == {mine: wanted["a"], "e.jpg": wanted["e"]}, "two are called a.jpg"
+    assert dataset.sample_ids([mine, *elsewhere]) == {mine: wanted["a"], "e.jpg": wanted["e"]}, "two are called a.jpg"
     train_file(root).unlink()
     (root / "annotations/instances_val2017.json").write_text("{")
     with pytest.raises(DataError, match="instances_val2017.json"):
-        dataset.picture_ids(elsewhere)
+        dataset.sample_ids(elsewhere)
     (root / "annotations/instances_val2017.json").unlink()
-    assert dataset.picture_ids(elsewhere) == {}
+    assert dataset.sample_ids(elsewhere) == {}
 
 
 @pytest.mark.parametrize("size", [-1, 0, None, "unknown"])
@@ -297,7 +297,7 @@ def test_image_ids_may_be_texts(root):
     found = [splits.train.boxes(index).tolist() for index in range(3)]
     assert sorted(map(sorted, found)) == sorted(map(sorted, wanted))
     place = str(root / "train2017/a.jpg")
-    assert str(Coco(root=str(root)).picture_ids([place])[place]).startswith("img-")
+    assert str(Coco(root=str(root)).sample_ids([place])[place]).startswith("img-")
 
 
 def corners(parts):
@@ -378,7 +378,7 @@ def test_boxes_in_shares_of_their_images_are_refused(root):
 
 @pytest.mark.parametrize("how", ["resized", "turned", "right"])
 def test_an_image_of_another_size_than_its_annotation_says_is_warned_of(root, check, caplog, how):
-    size, boxes = PICTURES["a"]
+    size, boxes = IMAGES["a"]
     options = {}
     if how == "turned":
         options["exif"] = Image.Exif()
@@ -391,7 +391,7 @@ def test_an_image_of_another_size_than_its_annotation_says_is_warned_of(root, ch
     said = f"a.jpg' has {seen} pixels, and where its boxes are, 60 x 40 are said"
     assert caplog.text.count("are said") == caplog.text.count(said) == (0 if how == "right" else 1)
     kinds = [kind for kind, *_ in check(Coco(root=str(root), wrong_boxes="mend"))]
-    assert ("picture_size" in kinds) == (how != "right")
+    assert ("size_mismatch" in kinds) == (how != "right")
 
 
 def test_an_unused_category_of_the_same_name_is_left_out(root):

@@ -96,12 +96,12 @@ def test_a_mask_has_memory_only_when_it_is_needed(root: Path) -> None:
     }  # fmt: skip
 
 
-def write_shapes(root: Path, pictures: int = 4) -> Path:
+def write_shapes(root: Path, image_entries: int = 4) -> Path:
     """Images of black with a white polygon or blob in each half, whose masks say so."""
     rng = np.random.RandomState(3)
     images, annotations = [], []
     (root / "annotations").mkdir(parents=True)
-    for number in range(pictures):
+    for number in range(image_entries):
         width, height = 90 + 7 * number, 80
         image = np.zeros((height, width), np.uint8)
         images.append({"id": number, "file_name": f"{number}.png", "width": width, "height": height})
@@ -218,7 +218,7 @@ def test_runs_that_are_no_masks_are_no_masks() -> None:
     with pytest.raises(BadMask, match="without their size"):
         read_mask({"size": "no", "counts": [3]}, None)
     outline, faults = read_mask(runs(np.eye(7), True), None)
-    assert faults == [] and outline.in_picture((7, 7)).tolist() == np.eye(7).tolist()
+    assert faults == [] and outline.in_image((7, 7)).tolist() == np.eye(7).tolist()
 
 
 def test_a_file_that_changes_while_it_is_read_is_said(root: Path) -> None:

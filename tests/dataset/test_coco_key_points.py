@@ -51,13 +51,13 @@ def test_persons_with_key_points_are_samples(tmp_path: Path) -> None:
     assert splits.class_names == NAMES and splits.category_ids == [1] and splits.shape == (3, 256, 192)
     points = splits.key_points
     assert points is not None and points.flip_pairs == [(1, 2)] and points.skeleton == [(0, 1), (0, 2)]
-    assert points.thing_names == ["person"] and list(points.sigmas) == [0.05] * 3
+    assert points.object_names == ["person"] and list(points.sigmas) == [0.05] * 3
     for source in (splits.train, splits.val):
         assert len(source) == 3
         image_BCHW, point_BJ3, fact_BF = source.fetch(np.arange(3), seed=0, epoch=0, train=False)  # type: ignore[attr-defined]
         assert image_BCHW.shape == (3, 3, 256, 192)
         # In the order of the file; images are numbered in the order of their ids.
-        assert fact_BF[:, KeypointMeta.PICTURE].tolist() == [2, 0, 0] and set(fact_BF[:, KeypointMeta.AREA]) == {321.5}
+        assert fact_BF[:, KeypointMeta.IMAGE].tolist() == [2, 0, 0] and set(fact_BF[:, KeypointMeta.AREA]) == {321.5}
         assert fact_BF[0, KeypointMeta.LEFT : KeypointMeta.AREA].tolist() == [8, 6, 40, 40]
         assert fact_BF[1, KeypointMeta.LEFT : KeypointMeta.AREA].tolist() == [0, 0, 19.5, 30]
         back_23 = fact_BF[0, KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3)
@@ -70,7 +70,7 @@ def test_a_split_that_is_held_out_takes_whole_images(tmp_path: Path) -> None:
     root = write(tmp_path / "coco", splits=["train2017"])
     splits = CocoKeyPoints(root=str(root), val_annotations=None, val_fraction=0.5).open()
     of_split = [
-        set(source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)[2][:, KeypointMeta.PICTURE])  # type: ignore[attr-defined]
+        set(source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)[2][:, KeypointMeta.IMAGE])  # type: ignore[attr-defined]
         for source in (splits.train, splits.val)
     ]
     assert len(splits.train) + len(splits.val) == 3 and not of_split[0] & of_split[1]
@@ -90,27 +90,27 @@ def test_it_trains_is_measured_and_predicts_for_images_and_for_boxes(
     table = (tmp_path / "run/eval/val/key_points.csv").read_text().splitlines()
     cells = [line.split(",") for line in table[1:]]
     assert [row[0] for row in cells] == NAMES and [row[3] for row in cells] == ["3", "2", "1"]
-    picture = str(tmp_path / "coco/val2017/000000000005.jpg")
+    image = str(tmp_path / "coco/val2017/000000000005.jpg")
     detections = [
-        {"file": picture, "found": [
+        {"file": image, "found": [
             {"class": "person", "score": 0.5, "box": [10, 5, 40, 45]},
             {"class": "chair", "score": 0.9, "box": [1, 1, 9, 9]},
             {"class": "person", "score": 0.4, "box": [0, 0, 19.5, 30]},
-        ]}, {"file": picture, "found": []},
+        ]}, {"file": image, "found": []},
     ]  # fmt: skip
     (tmp_path / "found.jsonl").write_text("\n".join(map(json.dumps, detections)) + "\n\n")
     assert run(["predict", "run", "found.jsonl", "output=rows.jsonl", "folder=drawn"]) == 0
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    assert [(row["file"], row["box"]) for row in rows] == [(picture, [10, 5, 40, 45]), (picture, [0, 0, 19.5, 30])]
+    assert [(row["file"], row["box"]) for row in rows] == [(image, [10, 5, 40, 45]), (image, [0, 0, 19.5, 30])]
     for row, score in zip(rows, (0.5, 0.4)):
         sure = np.mean([point[2] for point in row["key_points"].values()])
         assert list(row["key_points"]) == NAMES and row["score"] == pytest.approx(score * sure, abs=1e-5)
     assert len({row["picture"] for row in rows}) == 2 and all(Path(row["picture"]).is_file() for row in rows)
     # A box that fills the image is the image.
-    whole = {"file": picture, "found": [{"class": "person", "score": 1, "box": [0, 0, 60, 48]}]}
+    whole = {"file": image, "found": [{"class": "person", "score": 1, "box": [0, 0, 60, 48]}]}
     (tmp_path / "whole.jsonl").write_text(json.dumps(whole))
     capsys.readouterr()
-    assert run(["predict", "run", "whole.jsonl"]) == 0 and run(["predict", "run", picture]) == 0
+    assert run(["predict", "run", "whole.jsonl"]) == 0 and run(["predict", "run", image]) == 0
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert first == second
     assert run(["predict", "run", "found.jsonl", "format=coco", "output=results.json"]) == 0
@@ -130,7 +130,7 @@ def found_row(name: str, score: float, box: List[int]) -> str:
 @pytest.mark.parametrize(
     "line, said",
     [
-        ('{"file": "a.jpg"}', "line 1: this is no row of what"),
+        ('{"file": "a.jpg"}', "line 1: this is no output row of"),
         ("[1]", "line 1: this is no row"), ("{", "line 1: this is no row"), ("[" * 9000, "line 1: this is no row"),
         (found_row("person", 1, [5, 5, 5, 9]), "line 1: this is no row"),
         (found_row("person", 2, [5, 5, 8, 9]), "line 1: this is no row"),

@@ -118,7 +118,7 @@ def test_decomposed_names_of_images(tmp_path: Path) -> None:
     splits = dataset.open()
     assert len(splits.train) + len(splits.val) == 4
     place = str(tmp_path / "i" / decomposed(names[3]))
-    assert dataset.picture_ids([place]) == {place: 3}
+    assert dataset.sample_ids([place]) == {place: 3}
     assert len(CocoKeyPoints(root=str(tmp_path), **COCO).open().train) == 2
     (tmp_path / "a.lst").write_text("0\t2\t5\t0\t0.1\t0.2\t0.6\t0.7\tä0.jpg\n", encoding="utf-8")
     assert len(read_list(tmp_path / "a.lst", tmp_path / "i", STRICT).encoded) == 1
@@ -171,7 +171,7 @@ def test_backslashes_of_coco_part_folders(tmp_path: Path) -> None:
     splits = dataset.open()
     assert len(splits.train) + len(splits.val) == 4
     place = str(tmp_path / "i/sub/3.jpg")
-    assert dataset.picture_ids([place]) == {place: 3}
+    assert dataset.sample_ids([place]) == {place: 3}
 
 
 def test_backslashes_of_a_list_part_folders(tmp_path: Path) -> None:
@@ -220,8 +220,8 @@ def test_marked_key_point_outside_its_image_is_refused_or_taken_for_unmarked(
     else:
         dataset.open()
     splits = mending.open()
-    things = [source.things if hasattr(source, "things") else source for source in (splits.train, splits.val)]
-    assert len(things) == 2
+    objects = [source.objects if hasattr(source, "objects") else source for source in (splits.train, splits.val)]
+    assert len(objects) == 2
     visible = [int((source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)[1] > 0).any())
                for source in (splits.train, splits.val)]  # fmt: skip
     assert visible == [1, 1]

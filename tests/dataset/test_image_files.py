@@ -216,7 +216,7 @@ def test_files_to_predict_on(write_images, tmp_path):
     assert read_all(source)[1].tolist() == [-1] * 9
     with pytest.raises(DataError, match="no image file or folder '.*gone.jpg'"):
         open_files([root / "gone.jpg"], Decoding((3, 8, 8)))
-    with pytest.raises(DataError, match=r"no image file or folder '.*\*.jpg'. Shells fill in patterns"):
+    with pytest.raises(DataError, match=r"no image file or folder '.*\*.jpg'. The shell expands patterns"):
         open_files([root / "*.jpg"], Decoding((3, 8, 8)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no images"):

@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 import pytest
-from boxed_files import NAMES, PICTURES, draw, list_label, write_list, write_records
+from boxed_files import IMAGES, NAMES, draw, list_label, write_list, write_records
 
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.classification.image_list import ImageList
@@ -23,7 +23,7 @@ def boxes_in(source):
     return [[(NAMES[int(row[4])], *row[:4].round(4).tolist()) for row in source.boxes(i)] for i in range(len(source))]
 
 
-WANTED = [list(boxes) for _, boxes in PICTURES.values()]
+WANTED = [list(boxes) for _, boxes in IMAGES.values()]
 
 
 def held_out(**options):
@@ -68,7 +68,7 @@ def test_gluoncv_reads_the_same(tmp_path):
         (listed, "list"), (RecordFileDetection(str(tmp_path / "records/train.rec")), "records")
     ):  # fmt: skip
         source = opened(tmp_path / root, val_fraction=0.25).train
-        read = [(source.picture(i), source.boxes(i)) for i in range(3)]
+        read = [(source.image(i), source.boxes(i)) for i in range(3)]
         for image_CHW, box_MD in read:
             both = map(theirs.__getitem__, range(4))
             same = [label for image, label in both if image.shape[:2] == image_CHW.shape[1:]]
@@ -165,15 +165,15 @@ def test_a_label_may_hold_the_number_that_divides_records(tmp_path):
     magic = np.array([0xCED7230A], np.uint32).view(np.float32)[0]
     numbers = np.array([3, 5, magic, 0, 0.1, 0.1, 0.5, 0.5], np.float32)
     writer = mx.recordio.MXRecordIO(str(tmp_path / "train.rec"), "w")
-    picture = draw(tmp_path / "a.jpg", (20, 20)).read_bytes()
+    image = draw(tmp_path / "a.jpg", (20, 20)).read_bytes()
     for _ in range(2):
-        writer.write(struct.pack("<IfQQ", len(numbers), 0, 0, 0) + numbers.tobytes() + picture)
+        writer.write(struct.pack("<IfQQ", len(numbers), 0, 0, 0) + numbers.tobytes() + image)
     writer.close()
     records = RecordFile(tmp_path / "train.rec")
-    assert len(records) == 2 and len((tmp_path / "train.rec").read_bytes()) > 2 * (56 + len(picture)) + 16
+    assert len(records) == 2 and len((tmp_path / "train.rec").read_bytes()) > 2 * (56 + len(image)) + 16
     for index in range(2):
         assert records.read_numbers(index).astype(np.float32).tolist() == numbers.tolist()
-        assert records.read_image(index) == picture
+        assert records.read_image(index) == image
     source = ImageList(root=str(tmp_path), image_size=[20, 20], val_fraction=0.5).open().train
     assert source.boxes(0)[0, :4] == pytest.approx([2, 2, 10, 10])
 
@@ -184,7 +184,7 @@ def test_missing_lists_are_named(tmp_path):
     write_list(tmp_path, train="abc")
     with pytest.raises(DataError, match="dataset.val_list=tran.lst: there is no file.*Did you mean 'train.lst'"):
         opened(tmp_path, val_list="tran.lst")
-    with pytest.raises(DataError, match="are the same file: what is trained on is not measured"):
+    with pytest.raises(DataError, match="are the same file: training samples must not be measured"):
         opened(tmp_path, val_list="train.lst")
     (tmp_path / "val.lst").write_text((tmp_path / "train.lst").read_text())
     with pytest.raises(DataError, match=r"pictures/a 1.jpg' belongs to train and to val \(3 images\)"):

@@ -48,7 +48,7 @@ def exif(orientation: int) -> Image.Exif:
     return made
 
 
-def picture(path: Path, **options: Any) -> Path:
+def image(path: Path, **options: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     IMAGE.copy().save(path, **options)
     return path
@@ -63,7 +63,7 @@ def colours(image: Image.Image) -> np.ndarray:
 PALETTE = IMAGE.quantize(16)
 GREY_HWC = np.repeat(COLOUR_HWC[..., :1], 3, axis=2)
 BLACK_WHITE_HWC = np.repeat(IS_LIGHT_HW[..., None] * 255, 3, axis=2)
-PICTURES: Dict[str, Tuple[bytes, np.ndarray]] = {
+IMAGES: Dict[str, Tuple[bytes, np.ndarray]] = {
     "two JPEGs in one file of a phone, on its side": (
         encoded(IMAGE, "MPO", save_all=True, append_images=[other()], quality=100, subsampling=0, exif=exif(6)),
         np.rot90(COLOUR_HWC, -1),
@@ -90,9 +90,9 @@ PICTURES: Dict[str, Tuple[bytes, np.ndarray]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", IMAGES)
 def test_images(name: str) -> None:
-    content, wanted_HWC = PICTURES[name]
+    content, wanted_HWC = IMAGES[name]
     reader = ImageReader(content)
     height, width = wanted_HWC.shape[:2]
     assert reader.size == (width, height)
@@ -104,7 +104,7 @@ def test_a_folder_as_it_was_copied_from_several_systems(tmp_path: Path) -> None:
     for split, count in (("Training Images", 3), ("VALID", 2), ("test_set", 1)):
         for name in ("Chat noir", "été"):
             for number in range(count):
-                picture(tmp_path / split / name / f"sub {number}" / f"IMG {number}.JPG")
+                image(tmp_path / split / name / f"sub {number}" / f"IMG {number}.JPG")
     first = tmp_path / "Training Images/été"
     for name in (".DS_Store", "Thumbs.db", "._IMG 0.JPG", "desktop.ini"):
         (first / name).write_bytes(b"\0\1")
@@ -160,7 +160,7 @@ def test_lists_of_boxes(tmp_path: Path, form: str) -> None:
     edges = "5\t8\t20\t24" if form == "pixels" else "0.125\t0.25\t0.5\t0.75"
     rows = []
     for number in range(4):
-        path = picture(tmp_path / "Bilder ä" / f"{number} x.jpg")
+        path = image(tmp_path / "Bilder ä" / f"{number} x.jpg")
         shown = str(path) if form == "absolute paths" else f"Bilder ä\\{number} x.jpg"
         rows.append(f"{number}.0\t4\t5\t40\t32\t1\t{edges}\t{shown}")
     end = "\r\n" if form == "bytes of Windows" else "\n"
@@ -232,7 +232,7 @@ def annotations_first(parts: Dict[str, Any]) -> None:
 def test_coco_of_tools(tmp_path: Path, tool: Callable[[Dict[str, Any]], None]) -> None:
     names = [f"{number} ñ.jpg" for number in range(4)]
     for name in names:
-        picture(tmp_path / "images" / name)
+        image(tmp_path / "images" / name)
     parts = coco(names)
     tool(parts)
     (tmp_path / "images/_annotations.coco.json").write_bytes(json.dumps(parts, ensure_ascii=False).encode("utf-8-sig"))
@@ -283,7 +283,7 @@ def test_masks_of_coco(tmp_path: Path, form: str) -> None:
     segmentation, wanted_hw = MASKS[form]
     names = [f"{number}.png" for number in range(2)]
     for name in names:
-        picture(tmp_path / "i" / name)
+        image(tmp_path / "i" / name)
     parts = coco(names)
     rows, columns = np.flatnonzero(wanted_hw.any(axis=1)), np.flatnonzero(wanted_hw.any(axis=0))
     left, top, right, bottom = (int(edge) for edge in (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1))
@@ -302,7 +302,7 @@ def test_masks_of_coco(tmp_path: Path, form: str) -> None:
 def test_key_points_of_coco(tmp_path: Path, form: str) -> None:
     names = [f"{number}.png" for number in range(4)]
     for name in names:
-        picture(tmp_path / "i" / name)
+        image(tmp_path / "i" / name)
     parts = coco(names)
     points: List[Any] = [6, 9, 2, 0, 0, 0, 18, 20, 1]
     points = [points[at : at + 3] for at in (0, 3, 6)] if form == "in threes" else points
@@ -318,9 +318,9 @@ def test_key_points_of_coco(tmp_path: Path, form: str) -> None:
     assert splits.class_names == ["Nose", "L_Paw", "R_Paw"] and (len(splits.train), len(splits.val)) == (3, 1)
     assert splits.key_points is not None
     assert splits.key_points.flip_pairs == [(1, 2)] and splits.key_points.skeleton == [(0, 1), (0, 2)]
-    things = splits.train.source.things  # type: ignore[attr-defined]
-    assert all(known.tolist() == [6.5, 9.5, 2, 18.5, 20.5, 1] for known in things.point_NJ3[:, [0, 2]].reshape(-1, 6))
-    assert (things.point_NJ3[:, 1, 2] == 0).all() and things.box_N4[0].tolist() == [5, 8, 20, 24]
+    objects = splits.train.source.objects  # type: ignore[attr-defined]
+    assert all(known.tolist() == [6.5, 9.5, 2, 18.5, 20.5, 1] for known in objects.point_NJ3[:, [0, 2]].reshape(-1, 6))
+    assert (objects.point_NJ3[:, 1, 2] == 0).all() and objects.box_N4[0].tolist() == [5, 8, 20, 24]
 
 
 # VOC.
@@ -354,7 +354,7 @@ def test_annotations_of_voc(tmp_path: Path, name: str, beside: bool) -> None:
     stems = [f"Bild {number}.neu" for number in range(4)]
     images, annotations = (tmp_path / folder for folder in (("", "") if beside else ("JPEGImages", "Annotations")))
     for stem in stems:
-        picture(images / f"{stem}.JPG")
+        image(images / f"{stem}.JPG")
         annotations.mkdir(exist_ok=True)
         (annotations / f"{stem}.XML").write_bytes(DOCUMENTS[name])
     lists = tmp_path / "ImageSets/Main"
@@ -406,7 +406,7 @@ def test_masks_in_folders(tmp_path: Path, name: str) -> None:
         path = tmp_path / "Masks" / f"Bild {number}{ending}"
         path.parent.mkdir(exist_ok=True)
         save(path)
-        picture(tmp_path / "IMAGES" / f"Bild {number}.JPEG")
+        image(tmp_path / "IMAGES" / f"Bild {number}.JPEG")
     (tmp_path / "classes.txt").write_bytes("\ufeffHintergrund\r\nTür\r\nDach\r\n\r\n".encode())
     (tmp_path / "Masks/Thumbs.db").write_bytes(b"\0")
     splits = SegmentationFolder(root=str(tmp_path), image_size=[32, 40], val_fraction=0.3).open()
@@ -417,7 +417,7 @@ def test_masks_in_folders(tmp_path: Path, name: str) -> None:
 
 def test_masks_of_voc_in_lists_with_spaces_and_quotes(tmp_path: Path) -> None:
     for number in range(3):
-        picture(tmp_path / f"VOC2012/JPEGImages/{number} é.jpg")
+        image(tmp_path / f"VOC2012/JPEGImages/{number} é.jpg")
         (tmp_path / "VOC2012/SegmentationClass").mkdir(exist_ok=True)
         with_palette(tmp_path / f"VOC2012/SegmentationClass/{number} é.png")
     lists = tmp_path / "VOC2012/ImageSets/Segmentation"
@@ -430,8 +430,8 @@ def test_masks_of_voc_in_lists_with_spaces_and_quotes(tmp_path: Path) -> None:
 def test_masks_of_ade20k_and_cityscapes(tmp_path: Path) -> None:
     for split, part in (("training", "train"), ("validation", "val")):
         for number in range(2):
-            picture(tmp_path / f"ade/images/{split}/{number}.jpg")
-            picture(tmp_path / f"city/leftImg8bit/{part}/köln/{number}_leftImg8bit.png")
+            image(tmp_path / f"ade/images/{split}/{number}.jpg")
+            image(tmp_path / f"city/leftImg8bit/{part}/köln/{number}_leftImg8bit.png")
             for path, value_HW in (
                 (tmp_path / f"ade/annotations/{split}/{number}.png", VALUE_HW * 75),
                 (tmp_path / f"city/gtFine/{part}/köln/{number}_gtFine_labelIds.png", np.array([33, 0, 8])[VALUE_HW]),

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.segmentation import masked_files, masked_pictures
+from mxtrain.vision.segmentation import masked_files, masked_images
 from mxtrain.vision.segmentation.ade20k import Ade20k
 from mxtrain.vision.segmentation.cityscapes import LABELS, Cityscapes
 from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
@@ -27,7 +27,7 @@ CLASSES = {"folder": (0, 1, -1), "voc": (0, 20, -1), "ade20k": (-1, 0, 149), "ci
 
 
 def write_pair(picture, mask, values, number=0):
-    """A image and its mask: the stripe of the three values that is the image's colour, too."""
+    """An image and its mask: the stripe of the three values that is the image's colour, too."""
     for path in (picture, mask):
         path.parent.mkdir(parents=True, exist_ok=True)
     stripe_HW = np.tile(np.repeat([0, 1, 2], 8), (20 + number, 1))
@@ -38,9 +38,9 @@ def write_pair(picture, mask, values, number=0):
     image.save(mask)
 
 
-def write_folder(root, names=("a", "b", "c", "d", "e", "f"), pictures="images", masks="masks"):
+def write_folder(root, names=("a", "b", "c", "d", "e", "f"), images="images", masks="masks"):
     for number, name in enumerate(names):
-        write_pair(root / pictures / f"{name}.jpg", root / masks / f"{name}.png", VALUES["folder"], number)
+        write_pair(root / images / f"{name}.jpg", root / masks / f"{name}.png", VALUES["folder"], number)
     (root / "classes.txt").write_text("background\n\n cat \n")
     return root
 
@@ -136,14 +136,14 @@ def test_a_folder_is_split_by_fraction_or_by_its_own_folders(tmp_path):
     assert splits.class_names == ["background", "cat"] and splits.shape == (3, 32, 32)
     held = lambda seed: SegmentationFolder(root=str(root), val_fraction=0.34, split_seed=seed).open().val.index_N  # noqa: E731
     assert np.array_equal(held(0), held(0)) and any(not np.array_equal(held(0), held(seed)) for seed in range(1, 5))
-    for number, (pictures, masks) in enumerate((("{}/images", "{}/masks"), ("images/{}", "masks/{}"))):
+    for number, (images, masks) in enumerate((("{}/images", "{}/masks"), ("images/{}", "masks/{}"))):
         root = tmp_path / f"own{number}"
         for split, names in (("train", "abc"), ("val", "de"), ("test", "f")):
-            write_folder(root, names, pictures.format(split), masks.format(split))
+            write_folder(root, names, images.format(split), masks.format(split))
         splits = opened(root).open()
         assert [len(part) for part in (splits.train, splits.val, splits.test)] == [3, 2, 1]
         assert Path(splits.val.place(0).file).stem == "d" and Path(splits.val.masks[1]).stem == "e"
-        shutil.rmtree(root / pictures.format("val"))
+        shutil.rmtree(root / images.format("val"))
         with pytest.raises(DataError, match="no folder '.*val.*' of images"):
             opened(root).open()
         shutil.rmtree(root / masks.format("val"))
@@ -151,15 +151,15 @@ def test_a_folder_is_split_by_fraction_or_by_its_own_folders(tmp_path):
         assert [len(part) for part in (splits.train, splits.val, splits.test)] == [2, 1, 1]
 
 
-@pytest.mark.parametrize("pictures, masks", [
+@pytest.mark.parametrize("images, masks", [
     ("{}/images", "{}/masks"), ("images/{}", "masks/{}"), ("{}/Images", "{}/Labels"), ("imgs/{}", "annotations/{}"),
 ])  # fmt: skip
-def test_usual_names_of_splits(tmp_path, pictures, masks):
+def test_usual_names_of_splits(tmp_path, images, masks):
     for split, names in (("Training", "abc"), ("valid", "de"), ("Test", "f")):
-        write_folder(tmp_path, names, pictures.format(split), masks.format(split))
+        write_folder(tmp_path, names, images.format(split), masks.format(split))
     splits = opened(tmp_path).open()
     assert [len(part) for part in (splits.train, splits.val, splits.test)] == [3, 2, 1]
-    write_folder(tmp_path, "g", pictures.format("dev"), masks.format("dev"))
+    write_folder(tmp_path, "g", images.format("dev"), masks.format("dev"))
     with pytest.raises(DataError, match="dev/ and valid/, and each of these names means the split val"):
         opened(tmp_path).open()
 
@@ -408,8 +408,8 @@ def test_train_ids_of_cityscapes_are_refused(tmp_path, values):
 def test_start_up_reads_a_few_masks(tmp_path, monkeypatch):
     read = []
     monkeypatch.setattr(masked_files, "MOST_MASKS", 2)
-    own = masked_pictures.read_mask
-    monkeypatch.setattr(masked_pictures, "read_mask", lambda content: read.append(1) or own(content))
+    own = masked_images.read_mask
+    monkeypatch.setattr(masked_images, "read_mask", lambda content: read.append(1) or own(content))
     for kind, write in WRITERS.items():
         write(tmp_path / kind)
         before = len(read)

@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from boxed_files import NAMES, PICTURES, draw, voc_xml, write_voc
+from boxed_files import IMAGES, NAMES, draw, voc_xml, write_voc
 from pydantic import ValidationError
 
 from mxtrain.errors import DataError, LoaderError
@@ -32,7 +32,7 @@ def boxes_of(source, index):
 def test_boxes_are_exact_edges_whatever_the_files_lack(tmp_path):
     splits = opened(write_voc(tmp_path / "VOC2007"))
     found = [boxes_of(source, index) for source in (splits.train, splits.val) for index in range(len(source))]
-    assert found == [list(boxes) for _, boxes in PICTURES.values()]
+    assert found == [list(boxes) for _, boxes in IMAGES.values()]
     assert splits.test is None and splits.class_names == NAMES and list(splits.category_ids) == [0, 1]
     image, box, fitted = whole(splits.train)
     assert image.shape == (3, 3, 32, 32) and box.shape == (3, 2, 7) and fitted[:, :2].tolist() == [
@@ -47,7 +47,7 @@ def test_boxes_are_exact_edges_whatever_the_files_lack(tmp_path):
 
 def test_difficult_objects_are_marked(tmp_path):
     root = write_voc(tmp_path / "VOC2007")
-    size, boxes = PICTURES["a"]
+    size, boxes = IMAGES["a"]
     (root / "Annotations/a.xml").write_text(voc_xml(boxes, size, [1, 0]))
     flags = opened(root).train.boxes(0)[:, Column.FLAGS]
     assert flags.tolist() == [Flag.DIFFICULT, 0]
@@ -144,7 +144,7 @@ WRONG_BOXES = [
 @pytest.mark.parametrize(("edges", "kind", "said"), WRONG_BOXES, ids=[str(edges) for edges, _, _ in WRONG_BOXES])
 def test_wrong_boxes_are_refused_with_their_line_or_mended(tmp_path, check, edges, kind, said):
     root = write_voc(tmp_path / "VOC2007")
-    (root / "Annotations/a.xml").write_text(voc_xml(PICTURES["a"][1], (60, 40)))
+    (root / "Annotations/a.xml").write_text(voc_xml(IMAGES["a"][1], (60, 40)))
     spoil_box(root, **edges)
     with pytest.raises(DataError, match=re.escape(said)):
         opened(root)
@@ -272,7 +272,7 @@ def test_a_check_goes_on(tmp_path, check):
         ("listed_twice", "VOC2007/ImageSets/Main/val.txt", 3),
         ("missing_counterpart", "VOC2007/ImageSets/Main/train.txt", 3),
         ("nothing_to_learn", "VOC2007/JPEGImages/a.jpg", None),
-        ("picture_size", "VOC2007/JPEGImages/c.jpg", None),
+        ("size_mismatch", "VOC2007/JPEGImages/c.jpg", None),
         ("unknown_class", "VOC2007/Annotations/c.xml", 4),
         ("unreadable_file", "VOC2007/Annotations/a.xml", 1),
         ("unreadable_image", "VOC2007/JPEGImages/d.jpg", None),
@@ -326,7 +326,7 @@ def test_another_text_of_difficult_is_refused(tmp_path):
 def test_boxes_that_are_all_difficult_are_said(tmp_path, caplog):
     root = write_voc(tmp_path / "VOC2007")
     for name in "de":
-        size, boxes = PICTURES[name]
+        size, boxes = IMAGES[name]
         (root / f"Annotations/{name}.xml").write_text(voc_xml(boxes, size, [1] * len(boxes)))
     opened(root)
     assert "all 2 boxes of the class 'cat' in the split val are difficult, so nothing of it is measured" in caplog.text

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boxed_files import PICTURES, write_voc
+from boxed_files import IMAGES, write_voc
 from PIL import Image
 
 from mxtrain.cli.dispatch import run
@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> Path:
     shutil.copytree(root / "ImageSets/Main", root / "ImageSets/Segmentation")
     shutil.rmtree(root / "ImageSets/Main")
     (root / "SegmentationObject").mkdir()
-    for name, ((width, height), boxes) in PICTURES.items():
+    for name, ((width, height), boxes) in IMAGES.items():
         value = np.zeros((height, width), np.uint8)
         for number, (_, left, top, right, bottom) in enumerate(boxes):
             value[top:bottom, left:right] = number + 1

@@ -9,7 +9,7 @@ import pytest
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.engine.host_graph import HostGraph
-from mxtrain.parallel.on_host import host_graph
+from mxtrain.parallel.grid import host_graph
 from mxtrain.reinforcement.networks import ActorCriticNetwork, ActorCriticSizes
 from mxtrain.reinforcement.policy import Actions
 

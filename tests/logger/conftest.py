@@ -9,8 +9,8 @@ from typing import Any, Callable, Dict, Iterator, List
 import numpy as np
 import pytest
 
-from mxtrain.task.sample_picture import Shown, draw_samples
-from mxtrain.types import Artifact, Callback, Picture, Progress, Result, RunInfo, Validation
+from mxtrain.task.sample_figure import Shown, draw_samples
+from mxtrain.types import Artifact, Callback, Figure, Progress, Result, RunInfo, Validation
 
 STEPS_PER_EPOCH = 10
 CONFIG = {
@@ -48,7 +48,7 @@ def shown_samples() -> Shown:
 
 
 def read_samples() -> List[Artifact]:
-    return [Picture("samples", lambda most: draw_samples(shown_samples(), ["zero", "one", "two"], most))]
+    return [Figure("samples", lambda most: draw_samples(shown_samples(), ["zero", "one", "two"], most))]
 
 
 def read_parameters() -> Dict[str, np.ndarray]:

@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from mxtrain.cli.artifacts import write_artifacts
-from mxtrain.cli.streams import patient_streams
 from mxtrain.files.durable import encode_json, write_json_atomic
 from mxtrain.logger import fonts
 from mxtrain.logger.jsonl import encode_row
-from mxtrain.task import confusion, sample_picture
+from mxtrain.logger.patient_stream import patient_streams
+from mxtrain.task import confusion, sample_figure
 
 CAT = "\u732b"
 
@@ -28,7 +28,7 @@ def system_fonts(monkeypatch):
         fonts._candidates,
         fonts._letters_in,
         fonts._say_what_is_missing,
-        sample_picture.open_font,
+        sample_figure.open_font,
     )
 
     def forget():
@@ -68,20 +68,20 @@ def cat_font(tmp_path):
     return tmp_path
 
 
-def picture_of(name):
-    samples = sample_picture.Shown(np.full((1, 8, 8, 1), 255, np.uint8), np.zeros(1, int), np.array([[0.9, 0.1]]))
-    return np.asarray(sample_picture.draw_samples(samples, [name, "b"], 1))
+def image_of(name):
+    samples = sample_figure.Shown(np.full((1, 8, 8, 1), 255, np.uint8), np.zeros(1, int), np.array([[0.9, 0.1]]))
+    return np.asarray(sample_figure.draw_samples(samples, [name, "b"], 1))
 
 
 def test_a_font_of_the_system_draws_what_pillows_cannot(system_fonts, cat_font, tmp_path):
     system_fonts(cat_font / "broken.ttf", cat_font / "NotoSansCJK-Cat.ttf")
     assert fonts.font_of("cat") == "" and fonts.font_of(CAT) == str(cat_font / "NotoSansCJK-Cat.ttf")
     assert fonts.drawable(["a", CAT]) == ["a", CAT]
-    caption = picture_of(CAT)[-45:-26]
+    caption = image_of(CAT)[-45:-26]
     assert (caption < 60).all(axis=2).sum() > 100  # the filled square
     confusion.draw_confusion(np.eye(2, dtype=int), [CAT, "b$_{"], "val").save(tmp_path / "a.png")
-    with Image.open(tmp_path / "a.png") as picture:
-        assert picture.size[0] > 100
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.size[0] > 100
 
 
 OTHERS = ["\u043a\u043e\u0442", "\u03b3\u03ac\u03c4\u03b1", "chat \u00e9l\u00e8ve", "\u05d7\u05ea\u05d5\u05dc"]
@@ -91,7 +91,7 @@ OTHERS = ["\u043a\u043e\u0442", "\u03b3\u03ac\u03c4\u03b1", "chat \u00e9l\u00e8v
 def test_other_alphabets_need_no_font_of_the_system(system_fonts, name):
     system_fonts()
     assert fonts.font_of(name).endswith("DejaVuSans.ttf")
-    assert not np.array_equal(picture_of(name), picture_of("\u25a1" * len(name)))
+    assert not np.array_equal(image_of(name), image_of("\u25a1" * len(name)))
 
 
 @pytest.mark.filterwarnings("error")
@@ -99,7 +99,7 @@ def test_without_a_font_numbers_are_shown_and_that_is_said_once(system_fonts, ca
     system_fonts()
     assert fonts.drawable(["a", CAT, CAT]) == ["a", "#1", "#2"]
     for _ in range(2):
-        assert np.array_equal(picture_of(CAT), picture_of("#0"))
+        assert np.array_equal(image_of(CAT), image_of("#0"))
         confusion.draw_confusion(np.eye(3, dtype=int), ["a", "b", CAT], "val").save(tmp_path / "a.png")
     said = [record.getMessage() for record in caplog.records if "no font on this machine" in record.getMessage()]
     assert len(said) == 1 and CAT in said[0] and "fonts-noto-cjk" in said[0]

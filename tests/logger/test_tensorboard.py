@@ -23,8 +23,8 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import select_hparams
 from mxtrain.logger.tensorboard import TensorBoard
-from mxtrain.task.sample_picture import Shown, draw_samples
-from mxtrain.types import CommandLine, Picture, Table, TextLines
+from mxtrain.task.sample_figure import Shown, draw_samples
+from mxtrain.types import CommandLine, Figure, Table, TextLines
 
 from .conftest import CONFIG, NODES, shown_samples
 
@@ -204,7 +204,7 @@ def test_an_image_that_cannot_be_drawn_is_left_out(fake_run, caplog):
     logger = TensorBoard().build()
     logger.on_start(fake_run.info())
     shown = Shown(np.zeros((1, 8, 8, 1), np.uint8), np.zeros(0), np.zeros((0, 3)))
-    logger._add_artifact(Picture("samples", lambda most: draw_samples(shown, [], most)), 1)
+    logger._add_artifact(Figure("samples", lambda most: draw_samples(shown, [], most)), 1)
     fake_run.five_steps(logger, 10)
     logger.on_end(fake_run.result(10))
     assert "was left out" in caplog.text
@@ -214,8 +214,8 @@ def test_an_image_that_cannot_be_drawn_is_left_out(fake_run, caplog):
 def test_the_image_is_stored_as_png(fake_run):
     fake_run.drive(TensorBoard(max_images=4).build(), 1, 10)
     (event,) = read(fake_run.run_dir).Images("val/samples")
-    picture = Image.open(io.BytesIO(event.encoded_image_string))
-    assert picture.size == (event.width, event.height) == draw_samples(shown_samples(), [], 4).size
+    image = Image.open(io.BytesIO(event.encoded_image_string))
+    assert image.size == (event.width, event.height) == draw_samples(shown_samples(), [], 4).size
 
 
 def test_tables_and_texts_of_a_task_stand_in_the_text_tab(fake_run):

@@ -15,11 +15,11 @@ K, N, B = 4, 300, 5
 SIDE, STRIDES = 64, (8, 16, 32)
 
 
-def multibox_arrays(draw, things=(9, 0, 1, 40, 3)):
+def multibox_arrays(draw, objects=(9, 0, 1, 40, 3)):
     """Scores, offsets, boxes, classes and true offsets."""
     logit_BNK, offset_BN4 = draw.randn(B, N, 1 + K) * 2, draw.randn(B, N, 4)
     class_BN, true_offset_BN4 = np.zeros((B, N)), np.zeros((B, N, 4))
-    for row, count in enumerate(things):
+    for row, count in enumerate(objects):
         place = draw.permutation(N)[:count]
         class_BN[row, place] = draw.randint(1, 1 + K, count)
         true_offset_BN4[row, place] = draw.randn(count, 4) * 2
@@ -60,24 +60,24 @@ def test_multibox_is_gluoncvs(rho, box_weight):
         np.testing.assert_allclose(found / weight_B.sum(), gradient, atol=1e-7)
 
 
-@pytest.mark.parametrize("ratio, things, hard", [(1.5, 1, 2), (1.5, 2, 3), (1.5, 3, 5), (0.4, 1, 1), (2.01, 1, 3)])
-def test_a_part_of_a_hard_negative_counts_as_a_whole_one(ratio, things, hard):
+@pytest.mark.parametrize("ratio, num_objects, hard", [(1.5, 1, 2), (1.5, 2, 3), (1.5, 3, 5), (0.4, 1, 1), (2.01, 1, 3)])
+def test_a_part_of_a_hard_negative_counts_as_a_whole_one(ratio, num_objects, hard):
     """As in GluonCV, where a place in the order counts if it is less than the number of objects times the ratio."""
     logit_BNK, class_BN = np.zeros((1, 12, 1 + K)), np.zeros((1, 12))
     logit_BNK[0, :, 0] = -np.arange(12.0)  # the further behind, the more wrong of background
-    class_BN[0, :things] = 1
+    class_BN[0, :num_objects] = 1
     arrays = (logit_BNK, np.zeros((1, 12, 4)), np.full((1, 1, 7), -1.0), class_BN, np.zeros((1, 12, 4)))
     _, (logit_gradient, _) = computed(
         MultiBox(negative_mining_ratio=ratio, min_hard_negatives=0).build_detection(K), arrays
     )  # fmt: skip
     learned_N = np.abs(logit_gradient[0]).sum(axis=1) > 0
-    assert learned_N[:things].all()
-    assert np.flatnonzero(learned_N[things:]).tolist() == list(range(12 - things - hard, 12 - things))
+    assert learned_N[:num_objects].all()
+    assert np.flatnonzero(learned_N[num_objects:]).tolist() == list(range(12 - num_objects - hard, 12 - num_objects))
 
 
 def test_images_without_objects_are_learned_from_as_background():
     loss = MultiBox().build_detection(K)
-    arrays = multibox_arrays(np.random.RandomState(1), things=(0,) * B)
+    arrays = multibox_arrays(np.random.RandomState(1), objects=(0,) * B)
     (loss_B, weight_B), (by_logit_BNK, by_offset_BN4) = computed(loss, arrays)
     assert (loss_B > 0).all() and not weight_B.any() and loss.least_weight == 1
     counted_BN = np.abs(by_logit_BNK).sum(axis=2) > 0
@@ -132,16 +132,16 @@ def test_yolo3_is_gluoncvs(mixed):
     from gluoncv.model_zoo.yolo.yolo_target import YOLOV3TargetMerger  # isort: skip
 
     arrays = yolo_arrays(np.random.RandomState(0), mixed=mixed)
-    raw_BNP, edge_BN4, box_BMD, is_thing_BN, row_BM8 = arrays[:5]
-    dense = [np.zeros((*is_thing_BN.shape, width), np.float32) for width in (2, 2, 2)]
-    class_BNK = np.full((*is_thing_BN.shape, K), -1.0)
+    raw_BNP, edge_BN4, box_BMD, is_object_BN, row_BM8 = arrays[:5]
+    dense = [np.zeros((*is_object_BN.shape, width), np.float32) for width in (2, 2, 2)]
+    class_BNK = np.full((*is_object_BN.shape, K), -1.0)
     for row, number in zip(*np.nonzero(row_BM8[..., 0] >= 0)):
         place = (row, int(row_BM8[row, number, 0]))
         dense[0][place], dense[1][place], dense[2][place] = (row_BM8[row, number, part] for part in ([1, 2], [3, 4], 5))
         class_BNK[place] = np.arange(K) == row_BM8[row, number, 6]
 
-    def theirs(raw, edges, boxes, is_thing, rows, *weights):
-        ratio = is_thing * weights[0] if weights else is_thing  # of mixup, at the boxes that have an object
+    def theirs(raw, edges, boxes, is_object, rows, *weights):
+        ratio = is_object * weights[0] if weights else is_object  # of mixup, at the boxes that have an object
         targets = [ratio.expand_dims(2), *map(nd.array, (*dense, class_BNK))]
         with autograd.pause():
             merged = YOLOV3TargetMerger(K, 0.7)(edges, boxes.slice_axis(axis=2, begin=0, end=4), *targets)
@@ -185,7 +185,7 @@ def test_losses_of_a_wild_network_are_finite():
 def test_boxes_of_mixed_images_count_by_their_share():
     """The gradient of each object is multiplied by its weight; a weight of 1 changes no bit."""
     draw = np.random.RandomState(4)
-    arrays = multibox_arrays(draw, things=(9, 4, 1, 40, 3))
+    arrays = multibox_arrays(draw, objects=(9, 4, 1, 40, 3))
     loss = MultiBox(negative_mining_ratio=0, min_hard_negatives=0).build_detection(K)
     whole, whole_gradients = computed(loss, arrays)
     same, same_gradients = computed(loss, [*arrays, np.ones((B, N))])

@@ -45,9 +45,9 @@ def huber(difference, rho):
 
 def sampled(kind_N, noise_N, quota, most):
     """The boxes of the highest noise: at most `most` that hold an object, then background."""
-    things, background = (np.flatnonzero(kind_N == kind) for kind in (1, 0))
-    things = things[np.argsort(-noise_N[things])][:most]
-    return np.concatenate([things, background[np.argsort(-noise_N[background])][: quota - len(things)]])
+    objects, background = (np.flatnonzero(kind_N == kind) for kind in (1, 0))
+    objects = objects[np.argsort(-noise_N[objects])][:most]
+    return np.concatenate([objects, background[np.argsort(-noise_N[background])][: quota - len(objects)]])
 
 
 def by_numpy(given, quota, rho_of_proposals, rho, box_weight):
@@ -241,13 +241,13 @@ def test_masks_are_compared_as_by_gluoncvs_modules():
     region_Q4 = np.array([[4, 6, 60, 62], [12, 0, 68, 56], [70, 30, 126, 86], [64, 36, 120, 92], [80, 30, 136, 86]])
     matches, kinds = np.array([[0, 0, 1, 1, 1]]), np.array([[3, 3, 1, 1, 1]])
     given[5] = np.concatenate([kinds[0, :, None] - 1, np.ones((5, 1)), region_Q4], axis=1)[None]
-    picture_MHW = np.zeros((2, 128, 160))
+    image_MHW = np.zeros((2, 128, 160))
     for number, (left, top, right, bottom) in enumerate(edges):
-        picture_MHW[number, top:bottom, left:right] = mask_MSS[number]
+        image_MHW[number, top:bottom, left:right] = mask_MSS[number]
     logit_QKSS = draw.randn(5, K, SQUARES, SQUARES)
     given[6] = logit_QKSS[np.arange(5), kinds[0] - 1][None]
     generator = MaskTargetGenerator(1, 5, K, (SQUARES, SQUARES))
-    targets, masks = generator(*(nd.array(one) for one in (region_Q4[None] - 0.5, picture_MHW[None], matches, kinds)))
+    targets, masks = generator(*(nd.array(one) for one in (region_Q4[None] - 0.5, image_MHW[None], matches, kinds)))
     entropy = SigmoidBinaryCrossEntropyLoss(from_sigmoid=False)
     wanted_B = entropy(nd.array(logit_QKSS[None]), targets, masks) * targets.size / masks.sum()
     plain = [*given[:5], given[7][..., :NUM_COLUMNS], *given[8:]]

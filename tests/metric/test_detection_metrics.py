@@ -20,19 +20,19 @@ from mxtrain.metric.host import all_gather
 from mxtrain.vision.detection.boxes import Flag, ResizeTransform, padded, rows_of
 from mxtrain.vision.detection.metrics import CocoAP, CocoAR, CollectedBoxes, VocAP
 
-NUM_PICTURES, NUM_CLASSES = 60, 5
+NUM_IMAGES, NUM_CLASSES = 60, 5
 Scene = Tuple[np.ndarray, np.ndarray]
 
 
 def scenes(num_found: int = 1000) -> List[Scene]:
     """(true boxes (G, D), detections (N, 6)) of images, some without either; whole pixels, as VOC counts them."""
     rng, made = np.random.RandomState(0), []
-    for picture in range(NUM_PICTURES):
-        count = 0 if picture % 11 == 3 else rng.randint(1, 6)
+    for image in range(NUM_IMAGES):
+        count = 0 if image % 11 == 3 else rng.randint(1, 6)
         low = rng.randint(0, 150, (count, 2))
         true = rows_of(np.concatenate([low, low + rng.randint(8, 120, (count, 2))], axis=1), rng.randint(0, 4, count))
         true[:, 5] = rng.rand(count) < 0.1
-        number = num_found // NUM_PICTURES + (picture < num_found % NUM_PICTURES)
+        number = num_found // NUM_IMAGES + (image < num_found % NUM_IMAGES)
         near = true[rng.randint(0, max(count, 1), number)] if count else np.zeros((number, 7))
         edges = near[:, :4] + rng.randint(-12, 13, (number, 4))
         far = rng.rand(number) < 0.4
@@ -50,7 +50,7 @@ SCENES = scenes()
 def collected(made: List[Scene]) -> CollectedBoxes:
     boxes = CollectedBoxes()
     for index, (true, found) in enumerate(made):
-        boxes.add_picture(index, true, found)
+        boxes.add_image(index, true, found)
     return boxes
 
 
@@ -80,14 +80,14 @@ def of_pycocotools(made: List[Scene], folder: Path) -> np.ndarray:
 
     images = [{"id": number, "file_name": f"{number}.jpg"} for number in range(len(made))]
     annotations, results = [], []
-    for picture, (true, found) in enumerate(made):
+    for image, (true, found) in enumerate(made):
         for left, top, right, bottom, number, flags, area in true.tolist():
             annotations.append({
-                "id": len(annotations) + 1, "image_id": picture, "category_id": int(number) + 7, "area": area,
+                "id": len(annotations) + 1, "image_id": image, "category_id": int(number) + 7, "area": area,
                 "bbox": [left, top, right - left, bottom - top], "iscrowd": int(bool(int(flags) & Flag.CROWD)),
             })  # fmt: skip
         for number, score, left, top, right, bottom in found.tolist():
-            results.append({"image_id": picture, "category_id": int(number) + 7, "score": score,
+            results.append({"image_id": image, "category_id": int(number) + 7, "score": score,
                             "bbox": [left, top, right - left, bottom - top]})  # fmt: skip
     categories = [{"id": number + 7, "name": str(number)} for number in range(NUM_CLASSES)]
     (folder / "truth.json").write_text(
@@ -135,14 +135,14 @@ def test_truth_as_detections_is_perfect_and_images_without_objects_count() -> No
 def test_nothing_at_all_is_no_error() -> None:
     assert VocAP().compute(CollectedBoxes()) == CocoAP().compute(CollectedBoxes()) == 0.0
     boxes = CollectedBoxes()
-    boxes.add_picture(0, np.zeros((0, 7)), np.zeros((0, 6)))
+    boxes.add_image(0, np.zeros((0, 7)), np.zeros((0, 6)))
     assert VocAP().compute(boxes) == CocoAP().compute(boxes) == 0.0
 
 
 def test_the_result_does_not_depend_on_who_measured_what() -> None:
     """To the bit; an image that two have seen counts once, in the pixels of the image as it is."""
     fitted = ResizeTransform.into(200, 400, (100, 100), "stretch")
-    meta = np.array([fitted.row()] * NUM_PICTURES)
+    meta = np.array([fitted.row()] * NUM_IMAGES)
     true = padded([one * np.array([0.25, 0.5, 0.25, 0.5, 1, 1, 1]) for one, _ in SCENES], 8)
     found = [found.astype(np.float32) for _, found in SCENES]
 
@@ -153,7 +153,7 @@ def test_the_result_does_not_depend_on_who_measured_what() -> None:
         all_gather(boxes, store)
         return [VocAP().compute(boxes), CocoAP().compute(boxes)]
 
-    alone = measured(Store(), np.arange(NUM_PICTURES))
+    alone = measured(Store(), np.arange(NUM_IMAGES))
     assert alone[0] == pytest.approx(VocAP().compute(collected(SCENES)), abs=1e-6)
     shares = ([*range(40)], [*range(38, 60)], [])
     rendezvous = Rendezvous(3)

@@ -18,7 +18,7 @@ from mxtrain.vision.instance_segmentation.metrics import CollectedMasks, MaskAP,
 from mxtrain.vision.instance_segmentation.report import curves_of
 
 SIZES = [(120, 160), (100, 90), (200, 140)]
-Picture = Tuple[Tuple[int, int], np.ndarray, List[np.ndarray], np.ndarray, List[np.ndarray]]
+Figure = Tuple[Tuple[int, int], np.ndarray, List[np.ndarray], np.ndarray, List[np.ndarray]]
 
 
 def blob(rng: np.random.RandomState, size: Tuple[int, int], edges: np.ndarray) -> np.ndarray:
@@ -33,7 +33,7 @@ def blob(rng: np.random.RandomState, size: Tuple[int, int], edges: np.ndarray) -
     return mask_hw
 
 
-def pictures(count: int = 12) -> List[Picture]:
+def images(count: int = 12) -> List[Figure]:
     """Objects, crowds among them, and detections that cover them more or less; some images have none of one."""
     rng, made = np.random.RandomState(0), []
     for number in range(count):
@@ -49,8 +49,8 @@ def pictures(count: int = 12) -> List[Picture]:
         edge_N4 = edge_G4[chosen] if num_true else rng.rand(num_found, 4) * 10 + [0, 0, 30, 30]
         edge_N4 = np.maximum(edge_N4 + rng.randn(num_found, 4) * rng.choice([1, 4, 12], (num_found, 1)), 0)
         edge_N4[:, 2:] = np.maximum(edge_N4[:, :2] + 4, edge_N4[:, 2:]).clip(0, min(size))
-        of_thing_N = true_GD[chosen, 4] if num_true else 0
-        class_N = np.where(rng.rand(num_found) < 0.8, of_thing_N, rng.randint(0, 3, num_found))
+        of_object_N = true_GD[chosen, 4] if num_true else 0
+        class_N = np.where(rng.rand(num_found) < 0.8, of_object_N, rng.randint(0, 3, num_found))
         score_N = np.round(rng.rand(num_found), 1)  # equal ones too
         found_N6 = np.column_stack([class_N, score_N, edge_N4])
         made.append((size, true_GD, true, found_N6, [blob(rng, size, edges) for edges in edge_N4]))
@@ -58,18 +58,18 @@ def pictures(count: int = 12) -> List[Picture]:
 
 
 @pytest.fixture(scope="module")
-def made() -> List[Picture]:
-    return pictures()
+def made() -> List[Figure]:
+    return images()
 
 
-def collected_of(made: List[Picture]) -> CollectedMasks:
+def collected_of(made: List[Figure]) -> CollectedMasks:
     collected = CollectedMasks()
     for index, (size, true_GD, true, found_N6, found) in enumerate(made):
         collected.add_masks(index, size, true_GD, codes_of(true), found_N6, codes_of(found))
     return collected
 
 
-def reference(made: List[Picture], kind: str) -> List[float]:
+def reference(made: List[Figure], kind: str) -> List[float]:
     """COCO's twelve figures from its own files' form."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
@@ -104,7 +104,7 @@ def reference(made: List[Picture], kind: str) -> List[float]:
     return evaluation.stats.tolist()
 
 
-def test_all_twelve_figures_are_those_of_cocos_own_tool(made: List[Picture]) -> None:
+def test_all_twelve_figures_are_those_of_cocos_own_tool(made: List[Figure]) -> None:
     collected = collected_of(made)
     for kind, coco in (("segm", collected.mask_coco()), ("bbox", collected.coco())):
         found = [-1 if value == "" else value for value in coco_figures(coco)]
@@ -118,7 +118,7 @@ def test_all_twelve_figures_are_those_of_cocos_own_tool(made: List[Picture]) -> 
     assert VocAP().compute(collected) > 0
 
 
-def test_masks_travel_as_numbers_whoever_collected_them(made: List[Picture]) -> None:
+def test_masks_travel_as_numbers_whoever_collected_them(made: List[Figure]) -> None:
     whole, parts = collected_of(made), [CollectedMasks(), CollectedMasks()]
     for index, (size, true_GD, true, found_N6, found) in enumerate(made):
         for part in parts if index == 4 else [parts[index % 2]]:  # one was collected by both
@@ -164,7 +164,7 @@ def test_what_a_network_found_is_put_into_its_image() -> None:
     assert collected.codes() == (codes_of([true]), codes_of([true])) and collected.sizes().tolist() == [[60, 80]]
 
 
-def test_mistakes_and_curves_are_of_masks(made: List[Picture]) -> None:
+def test_mistakes_and_curves_are_of_masks(made: List[Figure]) -> None:
     """A box that is right with a mask that is not is a mistake."""
     size, mask = (40, 40), np.zeros((40, 40), np.uint8)
     mask[10:20, 10:30] = 1

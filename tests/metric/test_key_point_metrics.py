@@ -22,14 +22,14 @@ J = len(PERSON_NAMES)
 
 
 class Thing(NamedTuple):
-    picture: int
+    image: int
     box_4: np.ndarray
     area: float
     true_J3: np.ndarray
     pose: Pose
 
 
-def things(count: int = 240) -> List[Thing]:
+def objects(count: int = 240) -> List[Thing]:
     """Persons in images of which some have several, near to what is predicted of them or far away."""
     rng, made = np.random.RandomState(0), []
     for number in range(count):
@@ -45,13 +45,13 @@ def things(count: int = 240) -> List[Thing]:
     return made
 
 
-THINGS = things()
+OBJECTS = objects()
 
 
 def collected(made: List[Thing], sigmas: Any = PERSON_SIGMAS) -> CollectedPoses:
     poses = CollectedPoses()
     for index, one in enumerate(made):
-        poses.add_thing(index, one.picture, one.box_4, one.area, one.true_J3, one.pose, sigmas)
+        poses.add_object(index, one.image, one.box_4, one.area, one.true_J3, one.pose, sigmas)
     return poses
 
 
@@ -61,20 +61,20 @@ def coco_summary(folder: Path, sigmas: Any = None) -> List[float]:
     from pycocotools.cocoeval import COCOeval
 
     truth = {
-        "images": [{"id": number + 1} for number in sorted({one.picture for one in THINGS})],
+        "images": [{"id": number + 1} for number in sorted({one.image for one in OBJECTS})],
         "categories": [{"id": 1, "name": "person", "keypoints": PERSON_NAMES}],
         "annotations": [
             {
-                "id": number, "image_id": one.picture + 1, "category_id": 1, "iscrowd": 0, "area": one.area,
+                "id": number, "image_id": one.image + 1, "category_id": 1, "iscrowd": 0, "area": one.area,
                 "bbox": [*one.box_4[:2], *(one.box_4[2:] - one.box_4[:2])],
                 "keypoints": one.true_J3.ravel().tolist(), "num_keypoints": int((one.true_J3[:, 2] > 0).sum()),
             }
-            for number, one in enumerate(THINGS, start=1)
+            for number, one in enumerate(OBJECTS, start=1)
         ],
     }  # fmt: skip
     results = [
-        {"image_id": one.picture + 1, "category_id": 1, "keypoints": one.pose.point_J3.ravel().tolist(),
-         "score": one.pose.score} for one in THINGS
+        {"image_id": one.image + 1, "category_id": 1, "keypoints": one.pose.point_J3.ravel().tolist(),
+         "score": one.pose.score} for one in OBJECTS
     ]  # fmt: skip
     (folder / "truth.json").write_text(json.dumps(truth))
     (folder / "results.json").write_text(json.dumps(results))
@@ -93,7 +93,7 @@ METRICS = [OksAP(), OksAP(oks=0.5), OksAP(oks=0.75), OksAP(area="medium"), OksAP
 
 
 def test_oks_ap_is_cocos(tmp_path: Path) -> None:
-    expected, poses = coco_summary(tmp_path), collected(THINGS)
+    expected, poses = coco_summary(tmp_path), collected(OBJECTS)
     assert 0.2 < expected[0] < expected[1] < 0.9
     np.testing.assert_allclose([metric.compute(poses) for metric in METRICS], expected, atol=1e-12)
 
@@ -101,49 +101,49 @@ def test_oks_ap_is_cocos(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [[0.2], np.linspace(0.01, 0.3, J).tolist()])
 def test_oks_ap_with_other_sigmas_is_cocos(tmp_path: Path, given: List[float]) -> None:
     expected = coco_summary(tmp_path, np.broadcast_to(given, J))[0]
-    assert OksAP(sigmas=given).compute(collected(THINGS)) == pytest.approx(expected, abs=1e-12)
+    assert OksAP(sigmas=given).compute(collected(OBJECTS)) == pytest.approx(expected, abs=1e-12)
     # Where nothing is said, those of the dataset count.
-    assert OksAP().compute(collected(THINGS, np.broadcast_to(given, J))) == pytest.approx(expected, abs=1e-12)
+    assert OksAP().compute(collected(OBJECTS, np.broadcast_to(given, J))) == pytest.approx(expected, abs=1e-12)
     assert expected != pytest.approx(coco_summary(tmp_path)[0], abs=0.01)
 
 
 @pytest.mark.parametrize("fraction", [0.02, 0.1])
 def test_pck_is_that_of_numpy(fraction: float) -> None:
     hits, count = 0, 0
-    for one in THINGS:
+    for one in OBJECTS:
         for (x, y, visibility), (found_x, found_y, _) in zip(one.true_J3, one.pose.point_J3):
             if visibility > 0:
                 side = max(one.box_4[2] - one.box_4[0], one.box_4[3] - one.box_4[1])
                 hits += np.hypot(found_x - x, found_y - y) <= fraction * side
                 count += 1
-    assert PCK(fraction=fraction).compute(collected(THINGS)) == pytest.approx(hits / count, abs=1e-12)
+    assert PCK(fraction=fraction).compute(collected(OBJECTS)) == pytest.approx(hits / count, abs=1e-12)
     assert 0.2 < hits / count < 0.9
 
 
 def test_a_batch_is_collected_in_pixels_of_the_images() -> None:
-    one = THINGS[5]
+    one = OBJECTS[5]
     crop = Crop.around(one.box_4, (256, 192), 1.1)
     target_J3 = crop.points(one.true_J3, np.arange(J)).astype(np.float32)
     left, top, right, bottom = one.box_4
     prediction = np.concatenate([one.pose.point_J3, [[left, top, one.pose.score], [right, bottom, 0]]])
-    meta = facts(crop, (640, 480), one.box_4, one.area, one.picture, 1.0, PERSON_SIGMAS)
+    meta = facts(crop, (640, 480), one.box_4, one.area, one.image, 1.0, PERSON_SIGMAS)
     poses = CollectedPoses()
     poses.update(np.array([5]), prediction[None], target_J3[None], meta[None])
     found = poses.poses()
     known = one.true_J3[:, 2] > 0
     np.testing.assert_allclose(found.true_NJ3[0][known], one.true_J3[known], atol=1e-3)
     np.testing.assert_allclose(found.found_NJ3[0], one.pose.point_J3)
-    assert (found.picture_N[0], found.area_N[0], found.score_N[0]) == (one.picture, one.area, one.pose.score)
+    assert (found.image_N[0], found.area_N[0], found.score_N[0]) == (one.image, one.area, one.pose.score)
     np.testing.assert_allclose(found.box_N4[0], one.box_4)
     np.testing.assert_allclose(found.sigma_J, PERSON_SIGMAS)
 
 
 def test_it_is_the_same_whoever_measured_what() -> None:
     """Two workers, one of which has an object that the other has, too."""
-    whole, halves = collected(THINGS), [CollectedPoses(), CollectedPoses()]
-    for index, one in enumerate(THINGS):
+    whole, halves = collected(OBJECTS), [CollectedPoses(), CollectedPoses()]
+    for index, one in enumerate(OBJECTS):
         for half in {index % 2, 0} if index == 7 else {index % 2}:
-            halves[half].add_thing(index, one.picture, one.box_4, one.area, one.true_J3, one.pose, PERSON_SIGMAS)
+            halves[half].add_object(index, one.image, one.box_4, one.area, one.true_J3, one.pose, PERSON_SIGMAS)
 
     def measure(store: Store) -> List[float]:
         poses = halves[store.world.rank]
@@ -156,12 +156,12 @@ def test_it_is_the_same_whoever_measured_what() -> None:
 
 
 def test_what_was_said_of_a_part_is_forgotten_when_another_comes() -> None:
-    part, rest = collected(THINGS[:100]), CollectedPoses()
-    assert OksAP().compute(part) != OksAP().compute(collected(THINGS))
-    for index, one in enumerate(THINGS[100:], start=100):
-        rest.add_thing(index, one.picture, one.box_4, one.area, one.true_J3, one.pose, PERSON_SIGMAS)
+    part, rest = collected(OBJECTS[:100]), CollectedPoses()
+    assert OksAP().compute(part) != OksAP().compute(collected(OBJECTS))
+    for index, one in enumerate(OBJECTS[100:], start=100):
+        rest.add_object(index, one.image, one.box_4, one.area, one.true_J3, one.pose, PERSON_SIGMAS)
     part.merge(rest.rows())
-    assert OksAP().compute(part) == OksAP().compute(collected(THINGS))
+    assert OksAP().compute(part) == OksAP().compute(collected(OBJECTS))
 
 
 def test_nothing_measured_is_nothing() -> None:

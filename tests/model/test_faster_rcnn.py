@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pydantic
 import pytest
-from two_stages import SIDE, check_names, check_values, nd_array, pictures, prepared, spread, stock
+from two_stages import SIDE, check_names, check_values, images, nd_array, prepared, spread, stock
 
 from mxtrain.errors import ConfigError
 from mxtrain.vision.detection.box_geometry import intersections_over_unions
@@ -193,7 +193,7 @@ def test_every_sample_has_room_for_an_object(samples, wanted):
 
 
 def test_regions_that_are_missing_do_not_count():
-    """A image with fewer proposals than regions: the rest is the whole image, and nothing is predicted of it."""
+    """An image with fewer proposals than regions: the rest is the whole image, and nothing is predicted of it."""
     fields = {**STAGED, "anchor_sizes": [32.0, 33.0, 34.0], "regions": 200, "proposals": 200, "region_samples": 100}
     coding, network = prepared(FasterRCNN(**fields), side=64)  # 4 x 4 places with 9 boxes, of which 3 are nearly alike
     image = nd_array(np.random.RandomState(0).uniform(-1, 1, (2, 3, 64, 64)))
@@ -322,7 +322,7 @@ def test_our_own_operators_compute_what_mxnets_compute(fields, monkeypatch):
 
     def computed():
         _, network = prepared(FasterRCNN(**fields, init="msra"))
-        image = pictures(2)
+        image = images(2)
         spread(network, image)
         network.cast("float64")
         network.hybridize()

@@ -165,13 +165,13 @@ def test_one_traced_network_takes_several_sizes(name):
 
     network = hybridized(name)
     random = np.random.RandomState(0)
-    pictures = [nd.array(random.randn(1, 3, *size)) for size in ((64, 64), (90, 75), (64, 64))]
-    found = [[one.asnumpy() for one in network(picture)] for picture in pictures]
-    for picture, outputs in zip(pictures, found):
-        assert [one.shape for one in outputs] == [(1, 4, *picture.shape[2:])] * 2
+    images = [nd.array(random.randn(1, 3, *size)) for size in ((64, 64), (90, 75), (64, 64))]
+    found = [[one.asnumpy() for one in network(image)] for image in images]
+    for image, outputs in zip(images, found):
+        assert [one.shape for one in outputs] == [(1, 4, *image.shape[2:])] * 2
     network.hybridize(False)
-    for picture, outputs in zip(pictures, found):
-        for one, other in zip(outputs, network(picture)):
+    for image, outputs in zip(images, found):
+        for one, other in zip(outputs, network(image)):
             np.testing.assert_allclose(one, other.asnumpy(), atol=1e-5)
 
 
@@ -211,7 +211,7 @@ def test_heads_learn_ten_times_as_fast_as_in_gluoncvs_recipe():
 )
 def test_resizing_is_mxnets(old, new):
     from mxtrain.engine.backend import autograd, nd
-    from mxtrain.vision.networks.resizing import resize_like
+    from mxtrain.vision.segmentation.networks import resize_like
 
     random = np.random.RandomState(0)
     maps, head = nd.array(random.randn(2, 3, *old)), nd.array(random.randn(2, 3, *new))

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pydantic
 import pytest
-from two_stages import SIDE, check_names, check_values, nd_array, pictures, prepared, spread, stock
+from two_stages import SIDE, check_names, check_values, images, nd_array, prepared, spread, stock
 
 from mxtrain.vision.detection.box_arithmetic import REGION_IOU
 from mxtrain.vision.detection.box_geometry import intersections_over_unions
@@ -108,7 +108,7 @@ def test_a_file_of_gluoncvs_is_loaded(tmp_path):
     theirs.initialize(mx.init.Normal(0.1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        theirs(pictures(1))
+        theirs(images(1))
     path = str(tmp_path / "theirs.params")
     theirs.save_parameters(path)
     _, same = prepared(MaskRCNN(**PYRAMID, weights=path))
@@ -133,7 +133,7 @@ def test_masks_are_learned_of_regions_that_hold_an_object(fields):
     kinds = [0, 1, 2, 0, 1, 2]
     boxes = padded([rows_of(edges, kinds), np.zeros((0, 7)), rows_of([[20, 30, 50, 60]], [2])], 8)
     noise_BC = np.random.RandomState(1).rand(3, draws.regions + 8)
-    outputs = network(pictures(3), nd_array(boxes), nd_array(noise_BC))
+    outputs = network(images(3), nd_array(boxes), nd_array(noise_BC))
     region_BR5, found_BQ6, mask_BQSS = (outputs[number].asnumpy() for number in (2, 5, 6))
     count = fields["region_samples"] // 4
     side = 28 if fields is PYRAMID else 14
@@ -152,7 +152,7 @@ def test_masks_are_learned_of_regions_that_hold_an_object(fields):
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED], ids=["pyramid", "staged"])
 def test_what_is_predicted_of_an_image_depends_on_no_other(fields):
     coding, network = prepared(MaskRCNN(**{**fields, "regions": 8, "max_detections": 6}))
-    image = pictures(3)
+    image = images(3)
     spread(network, image)
     together = coding.decode(network(image)).asnumpy()
     for row in range(3):
@@ -167,7 +167,7 @@ def test_the_second_look_at_regions_keeps_all_of_their_features(monkeypatch):
 
     monkeypatch.setattr(region_operators, "CANONICAL_SIDE", 90.0)  # images are small
     _, network = prepared(MaskRCNN(**PYRAMID))
-    image, kept = pictures(2), []
+    image, kept = images(2), []
     spread(network, image)
     network.mask.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0].asnumpy()))
     edge_BQ4 = network(image)[5][:, :, 2:].asnumpy()

@@ -35,7 +35,7 @@ def nd_array(array):
     return nd.array(array)
 
 
-def pictures(count, side=SIDE):
+def images(count, side=SIDE):
     return nd_array(np.random.RandomState(0).uniform(-2, 2, (count, 3, side, side)))
 
 
@@ -73,7 +73,7 @@ def check_values(coding, ours, theirs, path, side=SIDE, least=60, least_classes=
         least: detections that are to be compared at least.
         least_classes: how many classes these are of.
     """
-    image = pictures(2, side)
+    image = images(2, side)
     spread(ours, image)
     ours.save_parameters(path)
     theirs.load_parameters(path)  # has all of them, and no other

@@ -294,7 +294,7 @@ class Reference:
 
     def _step(self, step: int, epoch: int, indices: Sequence[int]) -> Moment:
         settings = self.settings
-        picture = {
+        image = {
             i: crop(self.train.image_NCHW[i], settings.crop_padding, settings.seed, epoch, i) for i in indices
         }  # fmt: skip
         gradients = {name: np.zeros_like(array) for name, array in self.weights.items()}
@@ -306,7 +306,7 @@ class Reference:
                     continue
                 seen.add(number)
                 score_BK = forward(
-                    self.layers, copies[number], self.normalise(np.stack([picture[i] for i in share])), True
+                    self.layers, copies[number], self.normalise(np.stack([image[i] for i in share])), True
                 )
                 label_B = self.train.label_N[share]
                 loss_B, d_BK = cross_entropy(score_BK, label_B, settings.smoothing)

@@ -21,8 +21,8 @@ from mxtrain.cli.dispatch import run as run_command
 from mxtrain.cli.environment import check
 from mxtrain.errors import EXIT_BUDGET
 from mxtrain.kvstore.world import World
-from mxtrain.task import sample_picture
-from mxtrain.task.sample_picture import Shown
+from mxtrain.task import sample_figure
+from mxtrain.task.sample_figure import Shown
 from mxtrain.types import Callback
 
 # 8 steps of 157 samples and one of a single sample: where two share it, one of them has nothing.
@@ -125,9 +125,9 @@ class Watching(Callback):
         self.scalars.setdefault(step, {}).update(scalars)
 
     def on_validation(self, validation: Any, progress: Any) -> None:
-        with mock.patch.object(sample_picture, "draw_samples", lambda shown, names, most: shown):
-            (picture,) = validation.read_samples()
-            self.samples[progress.step] = picture.draw(16)
+        with mock.patch.object(sample_figure, "draw_samples", lambda shown, names, most: shown):
+            (image,) = validation.read_samples()
+            self.samples[progress.step] = image.draw(16)
 
 
 @dataclass

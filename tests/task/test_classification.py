@@ -19,7 +19,7 @@ from mxtrain.task.fit import require_same_names
 from mxtrain.text.signature import TextSignature
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.wordpiece import WordPiece
-from mxtrain.types import Batch, Picture, Table
+from mxtrain.types import Batch, Figure, Table
 
 TASK = Classification()
 IMAGES = Signature((1, 2, 3), [0.5], [0.25], ["cat", "dog", "cow"])
@@ -50,8 +50,8 @@ def test_a_row_names_the_likeliest_classes(top_k: int, names: Any) -> None:
 def test_images_are_shown_as_a_figure_and_texts_as_a_table() -> None:
     probability_BK = np.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]], np.float32)
     images = MemorySource(np.zeros((2, 1, 2, 3), np.uint8), np.array([0, 1], np.int32))
-    (picture,) = TASK.show(IMAGES, images, probability_BK, [np.array([0.0, 1.0])])
-    assert isinstance(picture, Picture) and picture.name == "samples" and picture.draw(2).mode == "RGB"
+    (image,) = TASK.show(IMAGES, images, probability_BK, [np.array([0.0, 1.0])])
+    assert isinstance(image, Figure) and image.name == "samples" and image.draw(2).mode == "RGB"
     texts = SimpleNamespace(pairs=[("one", None), ("two", "three")])
     (table,) = TASK.show(TEXTS, texts, probability_BK, [np.array([0.0, 1.0])])
     assert isinstance(table, Table) and table.header == ["text", "class", "predicted", "probability"]

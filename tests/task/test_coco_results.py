@@ -21,7 +21,7 @@ class Numbered(BaseDataset):
 
     known: Dict[str, int] = {}
 
-    def picture_ids(self, places: Sequence[str]) -> Dict[str, int]:
+    def sample_ids(self, places: Sequence[str]) -> Dict[str, int]:
         return {place: self.known[place] for place in places if place in self.known}
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from mxtrain.task.confusion import confusion_artifacts, worst_confusions
-from mxtrain.types import Picture, Table, TextLines
+from mxtrain.types import Figure, Table, TextLines
 
 TRUE = np.array([0, 0, 0, 1, 1, 2])
 PREDICTED = np.array([0, 1, 1, 1, 0, 0])
 
 
 def test_rates_confusions_and_counts() -> None:
-    rates, worst, counts, picture = confusion_artifacts(TRUE, PREDICTED, ["a", "b", "c", "d"], "val, step 3")
+    rates, worst, counts, image = confusion_artifacts(TRUE, PREDICTED, ["a", "b", "c", "d"], "val, step 3")
     assert isinstance(rates, Table) and rates.header == ["class", "samples", "precision", "recall", "f1"]
     assert [row[:2] for row in rates.rows] == [["a", 3], ["b", 2], ["c", 1], ["d", 0]]
     expected = [[1 / 3, 1 / 3, 1 / 3], [1 / 3, 1 / 2, 2 / 5], [0, 0, 0], [0, 0, 0]]
@@ -22,7 +22,7 @@ def test_rates_confusions_and_counts() -> None:
     assert worst.lines == ["2 x a taken for b", "1 x b taken for a", "1 x c taken for a"]
     assert isinstance(counts, Table) and not counts.is_shown and counts.header[1:] == ["a", "b", "c", "d"]
     assert counts.rows == [["a", 1, 2, 0, 0], ["b", 1, 1, 0, 0], ["c", 1, 0, 0, 0], ["d", 0, 0, 0, 0]]
-    assert isinstance(picture, Picture) and picture.name == "confusion"
+    assert isinstance(image, Figure) and image.name == "confusion"
 
 
 def test_the_most_frequent_confusions_are_named() -> None:
@@ -34,7 +34,7 @@ def test_the_most_frequent_confusions_are_named() -> None:
 @pytest.mark.parametrize("size", [1, 2, 21, 60])
 def test_a_matrix_of_any_size_is_drawn(size: int) -> None:
     label_N = np.arange(size)
-    *_, picture = confusion_artifacts(label_N, label_N, [f"a class ${n}_{{" for n in label_N], "val")
-    drawn = np.asarray(picture.draw(16))
+    *_, image = confusion_artifacts(label_N, label_N, [f"a class ${n}_{{" for n in label_N], "val")
+    drawn = np.asarray(image.draw(16))
     blue = (drawn[..., 2] > drawn[..., 0].astype(int) + 60).sum()
     assert 300 < drawn.shape[0] == drawn.shape[1] < 2000 and blue > 50, drawn.shape

@@ -20,7 +20,7 @@ from mxtrain.optimizer.clipping import multiply
 from mxtrain.training.step import division_by_weight
 from mxtrain.types import Batch
 from mxtrain.vision.detection.box_table import BoxTable
-from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+from mxtrain.vision.detection.boxed_images import BoxedImages
 from mxtrain.vision.detection.boxes import Flag, padded, rows_of
 from mxtrain.vision.detection.heads.heatmap import HeatmapCoding
 from mxtrain.vision.detection.losses import HeatmapFocal
@@ -54,9 +54,9 @@ def test_targets_are_where_objects_are() -> None:
     """Against the definition, cell by cell."""
     box_BMD = boxes()
     score, size, is_centre = CODING.encode(box_BMD)
-    for picture, class_, line, column in np.ndindex(4, 3, 8, 10):
+    for image, class_, line, column in np.ndindex(4, 3, 8, 10):
         expected = 0.0
-        for left, top, right, bottom, number, flags, _ in box_BMD[picture].astype(float):
+        for left, top, right, bottom, number, flags, _ in box_BMD[image].astype(float):
             if number != class_ or flags:
                 continue
             x, y = int((left + right) / 8), int((top + bottom) / 8)
@@ -64,7 +64,7 @@ def test_targets_are_where_objects_are() -> None:
             away = max(abs(line - y), abs(column - x))
             if away <= int(3 * sigma):
                 expected = max(expected, np.exp(-((line - y) ** 2 + (column - x) ** 2) / (2 * sigma**2)))
-        assert score[picture, class_, line, column] == pytest.approx(expected, abs=1e-6)
+        assert score[image, class_, line, column] == pytest.approx(expected, abs=1e-6)
     assert (score == 1).sum() == is_centre.sum() == 5 and is_centre[3].sum() == 0
     np.testing.assert_allclose(size[1, :, 4, 1], [1.0, 6.0, 7.5 / 4 - 1, 18.5 / 4 - 4], atol=1e-6)
 
@@ -74,9 +74,9 @@ def test_what_is_encoded_is_decoded() -> None:
     logit = np.log(np.maximum(score, 1e-4) / np.maximum(1 - score, 1e-4))
     found = CODING.decode((nd.array(logit), nd.array(size))).asnumpy()
     assert found.shape == (4, 20, 6)
-    for picture, expected in enumerate(([0, 1, 2], [0], [1])):
-        true = boxes()[picture][expected]
-        sure = found[picture][found[picture, :, 1] > 0.9]
+    for image, expected in enumerate(([0, 1, 2], [0], [1])):
+        true = boxes()[image][expected]
+        sure = found[image][found[image, :, 1] > 0.9]
         assert len(sure) == len(expected)
         order = np.lexsort((sure[:, 2],))
         np.testing.assert_allclose(sure[order][:, 2:], true[np.lexsort((true[:, 0],)), :4], atol=1e-4)
@@ -180,7 +180,7 @@ def test_a_whole_image_is_fitted_with_its_boxes(tmp_path: Path) -> None:
     Image.fromarray(image).save(tmp_path / "a.png")
     for fit in ("stretch", "pad"):
         table = BoxTable.grouped(np.zeros(1, np.int64), rows_of([[12, 10, 48, 20]], [0]), 1)
-        source = BoxedPictures(
+        source = BoxedImages(
             ImageFiles([tmp_path / "a.png"]), table, Decoding((3, 45, 45), fit=fit), [0.0] * 3
         )  # fmt: skip
         (image_CHW,), (box_MD,), meta = source.fetch(np.array([0]), seed=0, epoch=0, train=False)
@@ -231,7 +231,7 @@ def test_a_run_is_evaluated_predicts_and_draws(
     assert run(["predict", str(tmp_path / "run"), *words, f"folder={tmp_path / 'drawn'}"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     drawn = [Image.open(io.BytesIO(Path(row["picture"]).read_bytes())) for row in rows]
-    assert [picture.size for picture in drawn] == [(270, 120), (120, 300)]  # small ones are enlarged
+    assert [image.size for image in drawn] == [(270, 120), (120, 300)]  # small ones are enlarged
     for row, (width, height) in zip(rows, ((90, 40), (20, 50))):
         edges = np.array([one["box"] for one in row["found"]])
         assert len(edges) and (edges >= 0).all() and (edges[:, [0, 2]] <= width).all()

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from boxed_files import PICTURES, write_coco, write_list, write_records, write_voc
+from boxed_files import IMAGES, write_coco, write_list, write_records, write_voc
 
 from mxtrain.cli.dispatch import run
 from mxtrain.verification import verify
@@ -42,23 +42,23 @@ def test_a_layout_is_trained_on_measured_and_predicted_for(tmp_path, train_run, 
     rows = (tmp_path / "run/eval/val/classes.csv").read_text().splitlines()
     if name != "records":  # of which any may be held out
         assert [row.split(",")[4] for row in rows[1:]] == (["1", "2"] if name == "coco" else ["2", "1"])
-    pictures = sorted(path for path in root.rglob("*.jpg"))[:5]
-    asked = ["predict", "run", *map(str, pictures), "task.score_threshold=0"]
+    images = sorted(path for path in root.rglob("*.jpg"))[:5]
+    asked = ["predict", "run", *map(str, images), "task.score_threshold=0"]
     capsys.readouterr()
     assert run([*asked, "output=rows.jsonl"]) == 0
     said = capsys.readouterr().out
     assert run([*asked, "format=coco", "output=results.json"]) == 0
     results = json.loads((tmp_path / "results.json").read_text())
-    assert f"{len(pictures)} predictions written to rows.jsonl: {len(results)} boxes with a score of" in said
-    names = [path.stem for path in pictures]
+    assert f"{len(images)} predictions written to rows.jsonl: {len(results)} boxes with a score of" in said
+    names = [path.stem for path in images]
     wanted = [100 + 7 * ord(one) for one in names] if option == "coco" else names
     found = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     counts = {id: len(row["found"]) for id, row in zip(wanted, found) if row["found"]}
     assert Counter(one["image_id"] for one in results) == counts
-    assert [row["file"] for row in found] == list(map(str, pictures))
+    assert [row["file"] for row in found] == list(map(str, images))
     for row in found:
         (stem, *_) = row["file"].rpartition("/")[2]
-        width, height = PICTURES[stem][0]
+        width, height = IMAGES[stem][0]
         edges = np.array([one["box"] for one in row["found"]]).reshape(-1, 4)
         assert (edges >= 0).all() and (edges <= [width, height, width, height]).all()
     # In COCO's validation split all cats are crowd regions: nothing of them is measured, and training only warns.

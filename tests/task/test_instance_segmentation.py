@@ -20,7 +20,7 @@ from mxtrain.types import Batch
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, is_box
 from mxtrain.vision.detection.signature import BoxSignature
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.instance_segmentation.mask_rows import FACTS, FOUND_SIDE, TRUE_SIDE, codes_of, in_picture, mask_of
+from mxtrain.vision.instance_segmentation.mask_rows import FACTS, FOUND_SIDE, TRUE_SIDE, codes_of, in_image, mask_of
 from mxtrain.vision.instance_segmentation.metrics import CollectedMasks, MaskAP
 from mxtrain.vision.instance_segmentation.task import InstanceSegmentation
 
@@ -48,10 +48,10 @@ def predicted() -> np.ndarray:
 def test_masks_of_scenes_are_those_of_segmentation_digit_by_digit(describe_run: Any) -> None:
     words = ("dataset.digits=[3,4]", "dataset.num_val=30")
     described = [describe_run(f"task={task}", *words) for task in ("segmentation", "instance_segmentation")]
-    masks, things = (open_splits(description.dataset).val for description in described)
+    masks, objects = (open_splits(description.dataset).val for description in described)
     index_B, counts = np.arange(30), []
     image_BCHW, mask_BHW, _ = masks.fetch(index_B, seed=0, epoch=0, train=False)
-    same_BCHW, row_BMR, fact_BF = things.fetch(index_B, seed=0, epoch=0, train=False)
+    same_BCHW, row_BMR, fact_BF = objects.fetch(index_B, seed=0, epoch=0, train=False)
     np.testing.assert_array_equal(image_BCHW, same_BCHW)
     assert fact_BF.shape == (30, FACTS)
     for mask_HW, row_MR, fact_F in zip(mask_BHW, row_BMR, fact_BF):
@@ -70,7 +70,7 @@ def test_masks_of_scenes_are_those_of_segmentation_digit_by_digit(describe_run: 
         np.testing.assert_array_equal(found_HW, mask_HW)
         counts.append(len(row_GR))
     assert set(counts) <= {2, 3, 4} and {3, 4} <= set(counts)
-    in_training = things.fetch(index_B, seed=0, epoch=0, train=True)[2]
+    in_training = objects.fetch(index_B, seed=0, epoch=0, train=True)[2]
     assert all(one == () for one in in_training[:, -1])
 
 
@@ -118,7 +118,7 @@ def test_masks_stay_where_they_are_when_their_box_is_cut_off() -> None:
     wanted = np.zeros((2, 30, 40), np.uint8)
     wanted[0, 5:19, :20] = 1  # the upper half of 28 lines
     wanted[1, :4, 2:18] = wanted[1, 28:, 2:18] = 1  # the first and the last 12 of 48 lines
-    masks = in_picture(cut_NR[:, 6:].reshape(2, FOUND_SIDE, FOUND_SIDE), cut_NR[:, 2:6], (30, 40))
+    masks = in_image(cut_NR[:, 6:].reshape(2, FOUND_SIDE, FOUND_SIDE), cut_NR[:, 2:6], (30, 40))
     np.testing.assert_array_equal(masks, wanted)
 
 
@@ -196,7 +196,7 @@ def test_masks_are_drawn_in_the_colour_of_their_class(describe_run: Any) -> None
 
 
 def test_the_true_masks_of_images_are_drawn(describe_run: Any) -> None:
-    from mxtrain.vision.detection.box_picture import boxed_samples
+    from mxtrain.vision.detection.box_figure import boxed_samples
 
     source = open_splits(describe_run(*SMALL).dataset).val
     (sample,) = boxed_samples(source, [2], [predicted()])

@@ -63,9 +63,9 @@ def test_an_image_without_objects_has_no_mask_loss(describe_run):
 def test_objects_teach_masks_of_their_class_the_same_in_any_batch(describe_run):
     description = describe_run(*PYRAMID, "model.options={norm_kwargs:{use_global_stats:true}}")
     full = np.ones((TRUE_SIDE, TRUE_SIDE))
-    things = [with_masks(rows_of(edges, classes), full) for edges, classes in (
+    objects = [with_masks(rows_of(edges, classes), full) for edges, classes in (
         ([[5, 5, 40, 44]], [3]), ([[9, 20, 30, 50], [30, 2, 60, 40]], [1, 1]))]  # fmt: skip
-    boxes = padded([things[0], np.zeros((0, TRUE_COLUMNS)), things[1]], 2)
+    boxes = padded([objects[0], np.zeros((0, TRUE_COLUMNS)), objects[1]], 2)
     together, gradients = train_on(description, boxes, [4, 7, 8])
     alone = [train_on(description, boxes[at : at + 1], [index]) for at, index in enumerate([4, 7, 8])]
     np.testing.assert_allclose(together, [loss_B[0] for loss_B, _ in alone], rtol=1e-4)

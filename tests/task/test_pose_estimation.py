@@ -171,8 +171,8 @@ def test_a_run_is_evaluated_predicts_and_draws(train_run: Any, tmp_path: Path, c
     assert run(["predict", str(tmp_path / "run"), *words, f"folder={tmp_path / 'drawn'}"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     drawn = [Image.open(io.BytesIO(Path(row["picture"]).read_bytes())) for row in rows]
-    assert [picture.size[0] % width for picture, width in zip(drawn, (90, 20))] == [0, 0]
-    assert [picture.size[0] / picture.size[1] for picture in drawn] == [90 / 40, 20 / 50]
+    assert [image.size[0] % width for image, width in zip(drawn, (90, 20))] == [0, 0]
+    assert [image.size[0] / image.size[1] for image in drawn] == [90 / 40, 20 / 50]
     assert [row["box"] for row in rows] == [[0, 0, 90, 40], [0, 0, 20, 50]]
     # One by one is the same as together, and a file that cannot be read is left out.
     (tmp_path / "bad.png").write_bytes(b"none")
@@ -197,12 +197,12 @@ def test_images_show_key_points_where_they_are(describe_run: Any) -> None:
     (artifact,) = TASK.show(signature, source, found, [])  # type: ignore[arg-type]
     few, many = artifact.draw(2), artifact.draw(6)  # type: ignore[union-attr]
     assert few.mode == "RGB" and many.height > few.height
-    from mxtrain.vision.pose.pose_picture import draw_points
+    from mxtrain.vision.pose.pose_figure import draw_points
 
-    picture = Image.new("RGB", (200, 200))
+    image = Image.new("RGB", (200, 200))
     point_J3 = np.array([[10.0, 10, 1], [40, 30, 1], [30, 45, 1]])
-    draw_points(picture, point_J3, np.array([True, True, False]), SIGNATURE, 4.0)
-    pixels = np.asarray(picture).astype(int).sum(axis=2)
+    draw_points(image, point_J3, np.array([True, True, False]), SIGNATURE, 4.0)
+    pixels = np.asarray(image).astype(int).sum(axis=2)
     assert pixels[40, 40] > 0 and pixels[120, 160] > 0 and pixels[180, 120] == 0  # the third is not sure enough
     assert pixels[80, 100] > 0  # on the line between the first two
 

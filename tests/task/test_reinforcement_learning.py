@@ -17,7 +17,7 @@ from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.dispatch import run
 from mxtrain.engine.backend import nd
 from mxtrain.logger.report import next_commands
-from mxtrain.reinforcement.episode_picture import CAPTION, COLUMNS, WIDTH, draw_episode, encode_animation
+from mxtrain.reinforcement.episode_figure import CAPTION, COLUMNS, WIDTH, draw_episode, encode_animation
 from mxtrain.reinforcement.episodes import Episodes
 from mxtrain.reinforcement.gymnasium import Gymnasium
 from mxtrain.reinforcement.policy_client import PolicyClient
@@ -49,11 +49,11 @@ class Pointing(gymnasium.Env):
         return self._show(), {}
 
     def _show(self) -> np.ndarray:
-        picture = self.np_random.integers(0, 100, (SIDE, SIDE, 1)).astype(np.uint8)
+        image = self.np_random.integers(0, 100, (SIDE, SIDE, 1)).astype(np.uint8)
         self._quarter = int(self.np_random.integers(4))
         row, column = (half * SIDE // 2 + int(self.np_random.integers(8)) for half in divmod(self._quarter, 2))
-        picture[row : row + 8, column : column + 8] = 255
-        return picture
+        image[row : row + 8, column : column + 8] = 255
+        return image
 
     def step(self, action: int) -> Any:
         reward, self._left = float(action == self._quarter), self._left - 1
@@ -110,8 +110,8 @@ def test_frames_are_of_the_episode_that_was_played(tmp_path: Path, train_run: An
     made, _ = train_run(*SMALL)
     samples = made.runner._data.samples
     assert samples is not None
-    (picture,) = samples.artifacts(made.runner._evaluator)
-    assert write_artifacts([picture], tmp_path) == ["episode.png"]
+    (image,) = samples.artifacts(made.runner._evaluator)
+    assert write_artifacts([image], tmp_path) == ["episode.png"]
     with Image.open(tmp_path / "episode.png") as sheet:
         assert sheet.size[0] == COLUMNS * WIDTH
 

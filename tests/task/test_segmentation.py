@@ -21,7 +21,7 @@ from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.types import Batch
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.segmentation.losses import PixelSoftmaxCrossEntropy
-from mxtrain.vision.segmentation.mask_picture import palette
+from mxtrain.vision.segmentation.mask_figure import palette
 from mxtrain.vision.segmentation.metrics import MeanIoU, PixelAccuracy
 from mxtrain.vision.segmentation.signature import MaskSignature
 from mxtrain.vision.segmentation.task import Segmentation
@@ -200,7 +200,7 @@ def test_no_digit_and_no_part_of_a_photograph_is_in_training_and_in_validation(d
 
 
 def test_eval_and_predict_agree_and_show(train_run: Any, tmp_path: Path, capsys: Any) -> None:
-    """Masks of a file each, of the pictures' own size, agree with what eval counted, and with the checkpoint alone."""
+    """Masks of a file each, of the images' own size, agree with what eval counted, and with the checkpoint alone."""
     made, _ = train_run(*SMALL, "trainer.max_epochs=1")
     run_dir, photos = tmp_path / "run", tmp_path / "photos"
     source = made.runner._data.val.source
@@ -305,11 +305,11 @@ def test_a_loss_of_the_users_is_given_all_outputs(describe_run: Any, tmp_path: P
 
 def test_shown_samples_are_an_image_in_tensorboard(train_run: Any, tmp_path: Path) -> None:
     made, _ = train_run(*SMALL, "trainer.max_epochs=1", "trainer.limit_train_batches=1")
-    (picture,) = made.runner._data.samples.artifacts(made.runner._evaluator)
-    assert picture.name == "samples"
-    drawn = np.asarray(picture.draw(4))
+    (image,) = made.runner._data.samples.artifacts(made.runner._evaluator)
+    assert image.name == "samples"
+    drawn = np.asarray(image.draw(4))
     assert drawn.ndim == 3 and len(np.unique(drawn.reshape(-1, 3), axis=0)) > 50
-    assert SimpleNamespace(size=picture.draw(1).size).size != picture.draw(4).size
+    assert SimpleNamespace(size=image.draw(1).size).size != image.draw(4).size
 
 
 def test_the_mean_score_of_the_largest_class_over_its_pixels_is_explained() -> None:

@@ -53,9 +53,9 @@ def test_what_is_predicted_can_be_read_as_masks_and_is_what_eval_measures(tmp_pa
         for row in map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines()):
             number = os.path.basename(row["file"]).partition(".")[0]
             true = np.asarray(Image.open(root / f"masks/val/{number}.png"))
-            picture = Image.open(row["mask"])
-            found = np.asarray(picture)
-            assert picture.mode == "P" and found.shape == true.shape == SIZES[int(number)]
+            image = Image.open(row["mask"])
+            found = np.asarray(image)
+            assert image.mode == "P" and found.shape == true.shape == SIZES[int(number)]
             assert set(np.unique(found)) <= set(VALUES.tolist())
             same += (found == true)[true != 255].sum()
             counted += (true != 255).sum()

@@ -19,7 +19,7 @@ from mxtrain.errors import ConfigError, DataError
 from mxtrain.speech.digit_lines import DigitLines
 from mxtrain.speech.speech_recognition import SpeechRecognition
 from mxtrain.speech.speech_report import SpeechReport
-from mxtrain.task.sample_picture import RIGHT, WRONG
+from mxtrain.task.sample_figure import RIGHT, WRONG
 from mxtrain.types import Batch
 from mxtrain.verification import verify
 
@@ -135,10 +135,10 @@ def test_samples_are_shown_as_a_table_and_as_strips() -> None:
     found = [lines.label_of(row) for row in range(3)]
     found[1] = found[1][:-1]
     names = Signature(((96, 24), ()), class_names=list("0123456789"))
-    table, picture = SpeechRecognition().show(names, lines, found, [])
+    table, image = SpeechRecognition().show(names, lines, found, [])
     assert [row[1] == row[2] for row in table.rows] == [True, False, True]  # type: ignore[union-attr]
-    drawn = picture.draw(2)  # type: ignore[union-attr]
-    assert drawn.size[0] == 660 and drawn.size[1] < picture.draw(3).size[1]  # type: ignore[union-attr]
+    drawn = image.draw(2)  # type: ignore[union-attr]
+    assert drawn.size[0] == 660 and drawn.size[1] < image.draw(3).size[1]  # type: ignore[union-attr]
     pixels = np.asarray(drawn).reshape(-1, 3).tolist()
     assert list(RIGHT) in pixels and list(WRONG) in pixels
 
@@ -206,8 +206,8 @@ def test_a_run_on_recordings_is_evaluated_and_predicts_files(train_run: Any, tmp
 def test_lines_are_read_from_images(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     train_run("task=speech_recognition", *LINES, *SMALL, run_dir=tmp_path / "run")
     lines: Any = DigitLines(num_train=4, num_val=4).open().val
-    picture = (np.clip(lines.draw(0), 0, 1) * 255).astype(np.uint8)
-    Image.fromarray(picture).save(tmp_path / "line.png")
+    image = (np.clip(lines.draw(0), 0, 1) * 255).astype(np.uint8)
+    Image.fromarray(image).save(tmp_path / "line.png")
     (tmp_path / "none.png").write_text("x")
     assert run(["predict", str(tmp_path / "run"), str(tmp_path / "line.png")]) == 0
     (row,) = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]

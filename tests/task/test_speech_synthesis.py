@@ -49,10 +49,10 @@ def test_predictions_are_frames_without_padding_in_logarithms_of_power() -> None
 def test_samples_are_shown_as_images_and_as_sounds(tmp_path: Path) -> None:
     val: Any = FormantDigits(num_train=2, num_val=3, features=FEATURES).open().val
     task, found = SpeechSynthesis(iterations=3, shown_sounds=1), [val.read(index) + 0.5 for index in range(3)]
-    picture, *sounds = task.show(signature(), val, found, [])
-    assert picture.draw(2).size[1] < picture.draw(3).size[1]  # type: ignore[union-attr]
+    image, *sounds = task.show(signature(), val, found, [])
+    assert image.draw(2).size[1] < image.draw(3).size[1]  # type: ignore[union-attr]
     assert [one.name for one in sounds] == ["predicted_0", "true_0"]
-    names = write_artifacts([picture, *sounds], tmp_path)
+    names = write_artifacts([image, *sounds], tmp_path)
     assert names == ["frames.png", "predicted_0.wav", "true_0.wav"]
     sound, rate = soundfile.read(tmp_path / "true_0.wav")
     assert rate == 4000 and len(sound) == 50 * val.frame_N[0] and np.abs(sound).max() > 0.01

@@ -19,7 +19,7 @@ from running import (
     checkpoints,
     has_steps,
     here,
-    picture,
+    image,
     rows,
     status,
     steps,
@@ -129,10 +129,10 @@ def test_budgets_end_with_75_and_continue_exactly(unbroken, tmp_path):
     run_dir = tmp_path / "run"
     here(run_dir, *FULL, "trainer.max_steps=16", exit_code=75)
     assert (status(run_dir)["step"], status(run_dir)["state"]) == (16, "interrupted")
-    before = picture(run_dir)
+    before = image(run_dir)
     again = here(run_dir, *FULL, "trainer.max_steps=16", exit_code=75)
     assert "nothing is left to do" in again
-    changed = {name for name, value in picture(run_dir).items() if before.get(name) != value}
+    changed = {name for name, value in image(run_dir).items() if before.get(name) != value}
     assert changed <= {
         "train.log",
         "meta.json",
@@ -203,18 +203,18 @@ def test_a_second_run_in_the_directory_is_refused_and_nothing_changes(tmp_path):
     try:
         first.wait_until(has_steps(run_dir, 1)).kill(signal.SIGSTOP)
         time.sleep(0.1)
-        before = picture(run_dir)
+        before = image(run_dir)
         second = Process(run_dir, *SMALL, "trainer.max_epochs=7").end(2)
-        assert picture(run_dir) == before
+        assert image(run_dir) == before
         assert f"in use by process {first.popen.pid}" in second.output and "Traceback" not in second.output
     finally:
         first.kill(signal.SIGCONT).kill(signal.SIGKILL).end(-signal.SIGKILL)
 
 
 def test_another_description_is_refused_and_nothing_changes(copy):
-    before = picture(copy)
+    before = image(copy)
     refused = here(copy, *SMALL, "trainer.max_epochs=2", "optimizer.lr=0.5", "dataset.augment.flip=true", exit_code=2)
-    assert picture(copy) == before
+    assert image(copy) == before
     assert "optimizer.lr: was 0.001, now 0.5" in refused
     assert "dataset.augment.flip: was false, now true" in refused
     assert "checkpoint.resume=never" in refused and "Traceback" not in refused
@@ -223,20 +223,20 @@ def test_another_description_is_refused_and_nothing_changes(copy):
 def test_starting_over_keeps_the_earlier_files(copy, small):
     here(copy, *SMALL, "trainer.max_epochs=1", "optimizer.lr=0.5", "checkpoint.resume=never")
     assert steps(copy) == list(range(1, 14))
-    kept = picture(copy / "previous" / "1")
-    assert {name: value for name, value in picture(small).items() if name != ".lock"} == kept
+    kept = image(copy / "previous" / "1")
+    assert {name: value for name, value in image(small).items() if name != ".lock"} == kept
     assert "lr: 0.5" in (copy / ".hydra" / "config.yaml").read_text()
     assert (small / "train.log").read_text() not in (copy / "train.log").read_text()
 
 
 def test_a_run_is_continued_from_another_directory(small, tmp_path):
     run_dir = tmp_path / "new"
-    before = picture(small)
+    before = image(small)
     options = (*SMALL, "trainer.max_epochs=4", f"checkpoint.resume={small}")
     here(run_dir, *options, "trainer.max_steps=30", exit_code=75)
     assert steps(run_dir) == [27, 28, 29, 30]
     here(run_dir, *options)  # what the directory holds wins over the path
-    assert steps(run_dir) == list(range(27, 53)) and picture(small) == before
+    assert steps(run_dir) == list(range(27, 53)) and image(small) == before
     refused = here(tmp_path / "none", *SMALL, f"checkpoint.resume={tmp_path / 'nowhere'}", exit_code=2)
     assert "nowhere" in refused and not (tmp_path / "none").exists()
 
@@ -277,9 +277,9 @@ def test_checkpoints_of_which_none_can_be_used_are_named_and_nothing_is_written(
     """Beginning at step 0 would take their place."""
     for name in checkpoints(copy):
         change_last_byte(copy / "checkpoints" / name / "state.json")
-    before = picture(copy)
+    before = image(copy)
     refused = here(copy, *SMALL, "trainer.max_epochs=3", exit_code=2)
-    assert picture(copy) == before and "Traceback" not in refused
+    assert image(copy) == before and "Traceback" not in refused
     assert all(name in refused for name in checkpoints(copy)) and "checkpoint.resume=never" in refused
     for which in ("last", "best"):
         with pytest.raises(CheckpointError, match="cannot be used: state.json has SHA-256"):

@@ -32,8 +32,8 @@ def test_the_table_has_a_row_for_each_pass_the_clean_one_first() -> None:
 )
 def test_the_image_has_a_plot_for_each_metric_and_a_line_for_each_corruption(names: Any) -> None:
     rows = [(corruption, severity, {"loss": 0.5, **{name: 0.5 for name in names}}) for corruption, severity, _ in ROWS]
-    _, picture = corruption_artifacts(rows, "val, step 3")
-    drawn = picture.draw(16)
+    _, image = corruption_artifacts(rows, "val, step 3")
+    drawn = image.draw(16)
     sizes = {0: (704, 418), 1: (704, 418), 2: (1210, 418), 4: (1716, 836)}  # a pixel more or less
     assert drawn.mode == "RGB" and np.abs(np.subtract(drawn.size, sizes[len(names)])).max() <= 1
     colours = {tuple(colour) for colour in np.asarray(drawn).reshape(-1, 3)}

@@ -1,1 +1,1 @@
-"""Checks of whole datasets before training: what is wrong, where it stands, and what to do."""
+"""Checks of whole datasets before training: problems, their source locations, and remedies."""

@@ -1,4 +1,4 @@
-"""Checks of samples: the protocol that sources implement, and what is done for those that do not.
+"""Checks of samples: the protocol that sources implement, and the default for other sources.
 
 Legend: N samples, B batch.
 """
@@ -23,9 +23,9 @@ class Checked:
     """One sample after it was read.
 
     Attributes:
-        problems: what is wrong with it.
+        problems: problems of the sample.
         digest: of its content, by which the same content is known again; empty = it is not compared.
-        classes: what it is counted under: its class, or those that occur in it.
+        classes: its class, or the classes that occur in it, for counting.
     """
 
     problems: Sequence[Problem] = ()
@@ -75,14 +75,14 @@ def digest_of(*contents: bytes) -> bytes:
 
 
 class SourceChecks:
-    """Base of the checks of a source: how many samples there are, and where each stands."""
+    """Base of the checks of a source: number of samples, and their source locations."""
 
     def __init__(self, source: Any, places: Optional[DataPlaces] = None) -> None:
         """Keep the source.
 
         Args:
             source: its length is the number of samples.
-            places: where they stand, where that is known.
+            places: source locations of the samples, if known.
         """
         self._source, self._places = source, places
 
@@ -149,5 +149,5 @@ def texts_of(checks: Checks, index: int) -> Sequence[str]:
 
 
 def checks_of(source: Any) -> Checks:
-    """The checks of a source: its own, or those that fetch each sample."""
+    """Returns the checks of a source: its own, or checks that fetch each sample."""
     return source.checks() if isinstance(source, HasChecks) else FetchedChecks(source)

@@ -1,7 +1,7 @@
-"""Reads everything of a dataset once, in several threads, and collects what is wrong.
+"""Reads a whole dataset once, in several threads, and collects its problems.
 
-Memory does not grow with the dataset beyond `checks.DIGEST_BYTES` for each sample, by which the same content is known
-again. The order of what is found does not depend on which thread was first.
+Memory grows by only `checks.DIGEST_BYTES` per sample, for the detection of duplicates. The order of the findings does
+not depend on the threads.
 
 Legend: N samples of all splits.
 """
@@ -95,7 +95,7 @@ class Census:
 
     Attributes:
         num_samples: of each split.
-        class_names: of what is predicted, where it has names.
+        class_names: names of the predicted classes, if they have names.
         class_counts: of each split: the samples of each class, or those in which each occurs.
     """
 
@@ -235,7 +235,7 @@ def _duplicates(checks: Mapping[str, Checks], digests: Mapping[str, np.ndarray])
         other, before = _sample_at(int(earlier), starts, splits, checks)
         fact = f"{place} ({split}) has the same content as {before} ({other})."
         if split != other:
-            yield Problem(DUPLICATE_ACROSS_SPLITS, place, fact, "What is trained on is not measured: remove one.")
+            yield Problem(DUPLICATE_ACROSS_SPLITS, place, fact, "Training samples must not be measured: remove one.")
         else:
             yield Problem(DUPLICATE, place, fact, "Remove one, or type ignore=duplicate where it counts twice on "
                           "purpose.")  # fmt: skip
@@ -249,6 +249,6 @@ def _starts(digests: Mapping[str, np.ndarray]) -> Tuple[np.ndarray, List[str]]:
 def _sample_at(
     number: int, starts: np.ndarray, splits: Sequence[str], checks: Mapping[str, Checks]
 ) -> Tuple[str, DataPlace]:  # fmt: skip
-    """The split of a sample among all, and where it stands."""
+    """Returns the split of a sample, and its source location."""
     part = int(np.searchsorted(starts, number, side="right")) - 1
     return splits[part], checks[splits[part]].place(number - int(starts[part]))

@@ -1,4 +1,4 @@
-"""Problems of data: their kinds, where each stands, and who takes them while a dataset is opened.
+"""Problems of data: their kinds, their source locations, and collectors of problems while a dataset is opened.
 
 A fact is a sentence that names the file, and the line or record in it: problems are read one by one, out of context.
 """
@@ -48,10 +48,10 @@ EMPTY_MASK = "empty_mask"
 SHORT_POLYGON = "short_polygon"
 MASK_OUTSIDE = "mask_outside"
 
-PICTURE_SIZE = "picture_size"
+SIZE_MISMATCH = "size_mismatch"
 """Kind of problem: an image's size differs from the one in its annotation."""
 NOTHING_TO_LEARN = "nothing_to_learn"
-"""A class whose annotations are all left out of training or of what is measured."""
+"""Kind of problem: all annotations of a class are left out of training or of evaluation."""
 EMPTY_BOX = "empty_box"
 INVERTED_BOX = "inverted_box"
 BOX_OUTSIDE = "box_outside"
@@ -73,7 +73,7 @@ KINDS = (
     CANNOT_OPEN, WRONG_CHECKSUM, UNREADABLE_FILE, UNREADABLE, DUPLICATE, DUPLICATE_ACROSS_SPLITS, LISTED_TWICE,
     MISSING_COUNTERPART, UNKNOWN_CLASS, EMPTY_CLASS, LABEL_RANGE, UNREADABLE_IMAGE, WRONG_FORMAT, IMAGE_TOO_LARGE,
     DAMAGED_RECORD, UNREADABLE_MASK, STRAY_MASK_VALUE, MASK_SIZE, EMPTY_MASK, SHORT_POLYGON, MASK_OUTSIDE,
-    PICTURE_SIZE, NOTHING_TO_LEARN, EMPTY_BOX, INVERTED_BOX, BOX_OUTSIDE,
+    SIZE_MISMATCH, NOTHING_TO_LEARN, EMPTY_BOX, INVERTED_BOX, BOX_OUTSIDE,
     EMPTY_TEXT, LONG_TEXT, LOST_TEXT, UNDECODABLE_TEXT,
     SHORT_ROW, LONG_ROW, UNREADABLE_ROW, NOT_A_NUMBER, UNREADABLE_AUDIO,
 )  # fmt: skip
@@ -113,7 +113,7 @@ class DataPlaces:
         Args:
             files: paths.
             number_N: the line of each sample from 1, or its record from 0.
-            file_N: which file each stands in; None = all in the first.
+            file_N: index of each sample's file; None = all are in the first.
             are_records: whether the numbers are records.
         """
         self._files, self._are_records = files, are_records
@@ -146,8 +146,8 @@ class Problem:
 
     Attributes:
         kind: one of `KINDS`, or of the dataset's own.
-        place: where it stands.
-        fact: what is wrong, a sentence that names the place.
+        place: source location, for messages.
+        fact: the problem in one sentence, including the place.
         remedy: what to do, in a sentence; empty where the fact says it.
     """
 
@@ -173,7 +173,7 @@ def problem_of(error: Exception, place: DataPlace, kind: str = UNREADABLE) -> Pr
 
     Args:
         error: what reading a sample raised; a `LoaderError` may say its kind itself.
-        place: where the sample stands.
+        place: source location, for messages.
         kind: where the error says none.
     """
     if isinstance(error, LoaderError):
@@ -187,9 +187,9 @@ class NothingLeft(DataError):
 
 
 class Findings:
-    """Takes what is found wrong while a dataset is opened to train: the first problem ends that.
+    """Receives the problems found while a dataset is opened for training: the first one raises.
 
-    `CollectedFindings` of `data check` overrides both methods, so that looking goes on without what is wrong.
+    `CollectedFindings` of `data check` overrides both methods to continue without the wrong samples.
     """
 
     def refuse(self, *problems: Problem, sentence: str = "") -> None:
@@ -252,7 +252,7 @@ def refuse_labels(
         findings: gets the problem of each.
         label_N: none is negative.
         num_classes: they must be below.
-        places: where each stands.
+        places: source location of each.
         sentence: where training is refused; `{label}` in it is the highest.
 
     Returns:

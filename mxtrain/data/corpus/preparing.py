@@ -41,12 +41,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Advance = Callable[[int], None]
 Write = Callable[[ShardWriter, Advance], "JsonObject"]
-"""Appends the records behind those that there are, commits now and then, calls the second argument with how much it has
-done, and returns the facts."""
+"""Function that appends the missing records, commits at intervals, reports progress to its second argument, and returns
+the facts."""
 
 
 def key_of(kind: str, made_of: Json, forms: Mapping[str, ArrayForm]) -> str:
-    """The name of what is made of something: a hash of all that decides its content."""
+    """Returns the name of prepared data: a hash of everything that determines its content."""
     text = json.dumps([FORMAT, kind, made_of, forms], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -68,7 +68,7 @@ def prepare(
         is_shown: whether progress is shown.
 
     Raises:
-        DataError: the disk is full or changes what is written, or what `write` says.
+        DataError: the disk is full or corrupts data, or an error of `write`.
     """
     key = key_of(kind, made_of, forms)
     root = _root()
@@ -85,13 +85,14 @@ def prepare(
         if error.errno in _FULL:
             raise DataError(
                 f"{root} is full: preparing {what} needs more room. Free some, or set {PLACE} to a folder on "
-                "another disk; what is prepared is kept, and the next start goes on with it."
+                "another disk; the prepared part is kept, and the next start continues it."
             ) from error
         raise
 
 
 def prepare_for_now(kind: str, forms: Mapping[str, ArrayForm], write: Write) -> Shards:
-    """Data that is not reused, e.g. of files that `data check` finds wrong; removed with what is returned."""
+    """Returns prepared data that is not reused, e.g. of files with problems; deleted together with the returned
+    object."""
     folder = Path(tempfile.mkdtemp(prefix="check-", dir=_root()))
     try:
         _write_into(folder, kind, forms, write, lambda count: None)
@@ -125,8 +126,8 @@ _temporary: Optional[Path] = None
 
 
 def _open(folder: Path, key: str, is_locked: bool = False) -> Optional[Shards]:
-    """Prepared data; None where there is none, or where it is damaged. Damaged data is removed only under the lock:
-    without it, another process may just have replaced the folder by a whole one."""
+    """Returns prepared data, or None if it is absent or damaged. Damaged data is removed only under the lock: without
+    it, another process may just have replaced the folder by a complete one."""
     try:
         found = open_shards(folder, key)
     except DamagedShards as error:
@@ -135,8 +136,8 @@ def _open(folder: Path, key: str, is_locked: bool = False) -> Optional[Shards]:
             remove_tree(folder)
         return None
     if found is not None:
-        with suppress(OSError):  # it can be used even where it cannot be written
-            os.utime(folder)  # so that what is not used any more can be found
+        with suppress(OSError):  # a read-only folder is usable too
+            os.utime(folder)  # the time of last use, by which unused data is found
     return found
 
 
@@ -191,7 +192,7 @@ def _just_made(folder: Path, key: str) -> Shards:
     except DamagedShards as error:
         remove_tree(folder)
         raise DataError(
-            f"{error}, although it was written just now: the disk, or another program, changes what is written. Set "
+            f"{error}, although it was written just now: the disk, or another program, corrupts files. Set "
             f"{PLACE} to a folder on another disk."
         ) from error
     assert found is not None

@@ -75,7 +75,7 @@ class Shards:
 
     Attributes:
         key: of what they were made of; the same key means the same content.
-        folder: where they are.
+        folder: folder of the shards.
         facts: plain values that belong to all of them, e.g. names of classes.
     """
 
@@ -242,7 +242,7 @@ class ShardWriter:
 
         Args:
             folder: only this process writes to it.
-            key: of what is written.
+            key: name of the prepared data.
             forms: of each array.
 
         Raises:
@@ -283,7 +283,7 @@ class ShardWriter:
 
         Args:
             count: how many.
-            values: of each array, one for each record; of a ragged one those of all these records.
+            values: for each array one value per record; for a ragged array the concatenated values of these records.
             lengths: of each ragged array: how many values each record has.
         """
         for name, form in self._forms.items():

@@ -1,4 +1,4 @@
-"""Work in threads whose results come back in order, so that what is written does not depend on their number."""
+"""Work in threads with results in input order, so that output files do not depend on the number of threads."""
 
 from __future__ import annotations
 

@@ -40,12 +40,12 @@ class FeatureColumn:
     Attributes:
         name: as the table's header has it.
         kind: category = each value of a vocabulary has an id; hashed = each bucket of a hash has one; number; indexed =
-            all that a row has, as ids and values, which stands alone.
+            all features of a row as ids and values; must be the only column.
         vocabulary: of a category, in the order of ids from `FIRST_VALUE` on.
         buckets: of a hashed column, whose ids are from `FIRST_BUCKET` on; of an indexed one the ids, from 0 on.
         mean, std: of a number, over the training rows that have one, after the logarithm; a missing number is the mean.
         log: whether a number x enters as log(1 + max(x, 0)), as counts do.
-        indicator: whether a number is followed by another one, which is 1 where it is missing, else 0.
+        indicator: True if a number is followed by a second one, which is 1 if the first is missing, else 0.
         length: of an indexed one: the ids that a row has at most.
     """
 
@@ -79,8 +79,8 @@ class FeatureColumn:
 
 @dataclass(frozen=True)
 class FeatureColumns:
-    """Columns in the order in which they enter a network: ids (F,) of those that have some, then numbers (N,) of the
-    others. An input that has no columns is left out.
+    """Columns in the order of the network's inputs: ids (F,) of categorical columns, then numbers (N,) of numeric
+    columns. An input without columns is left out.
 
     Attributes:
         columns: all that are read, in the table's order.
@@ -90,12 +90,12 @@ class FeatureColumns:
 
     @cached_property
     def fields(self) -> Tuple[FeatureColumn, ...]:
-        """Those that have ids."""
+        """Columns encoded as ids."""
         return tuple(column for column in self.columns if column.num_ids)
 
     @cached_property
     def numbers(self) -> Tuple[FeatureColumn, ...]:
-        """Those that are numbers."""
+        """Numeric columns."""
         return tuple(column for column in self.columns if not column.num_ids)
 
     @property
@@ -122,7 +122,7 @@ class FeatureColumns:
         return tuple((size,) for size in (len(self.fields), self.num_numbers) if size)
 
     def to_json(self) -> Json:
-        """Plain values, without those that are as by default."""
+        """Returns the plain values that differ from their defaults."""
         return [
             {
                 one.name: list(value) if isinstance(value, tuple) else value

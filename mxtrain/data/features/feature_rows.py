@@ -88,7 +88,7 @@ class FeatureChecks(SourceChecks):
         return store.places(row)[0]
 
     def check(self, index: int) -> Checked:
-        """See `Checks`; codes of other files stand for other values, and hashes and texts are compared."""
+        """See `Checks`. Codes differ between files, so hashes and texts are compared."""
         ((store, _, row),) = self._source.apart(np.array([index]))
         codes = store.code_RF[row[0]].tolist()
         values = [store.texts[name][code - 1] if code and name in store.texts else str(code)

@@ -103,7 +103,7 @@ class FeatureLayout(NamedTuple):
 
     Attributes:
         columns: features.
-        target: column of the target; None where it is not read.
+        target: column of the target; None if it is not read.
         classes: the two values of the target as they are written; the second one is 1.
         missing: cells that mean that there is no value.
         header: whether the first row of a TSV or CSV names its columns.
@@ -336,7 +336,7 @@ def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], si
 def open_inputs(
     paths: Sequence[str], open_one: Callable[[str], Store], skip_unreadable: bool, unreadable: Dict[int, str]
 ) -> Tuple[List[Store], List[str]]:
-    """Files to predict for, and where each of their rows stands, as `file:line`, or `file:record` of Parquet.
+    """Files to predict for, and the source location of each row, as `file:line`, or `file:record` of Parquet.
 
     Args:
         paths: of the files.

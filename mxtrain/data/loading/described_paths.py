@@ -55,7 +55,7 @@ def _each(value: Any) -> List[str]:
 
 def with_current_folder(fields: Mapping[str, FieldInfo], values: Any) -> Any:
     """The settings of a dataset whose files are named in its `root`, which means bundled data if it is null: where a
-    file is named and no root, the file's path is taken as it stands, and splits that are not named are held out.
+    file is named but no root, the file's path is used unchanged, and splits without a name are held out.
 
     Args:
         fields: `root`, `train`, `val` and `test` of the dataset's class, among others.

@@ -73,7 +73,7 @@ def find_given(
             found.append(path)
         else:
             is_pattern = any(sign in str(path) for sign in "*?[")
-            hint = " Shells fill in patterns: nothing matches this one, or it stands in quotes." if is_pattern else ""
+            hint = " The shell expands patterns: nothing matches this one, or it is quoted." if is_pattern else ""
             raise DataError(f"There is no {kind} file or folder '{path}'.{hint}")
         if nothing.facts and not skip_unreadable:
             fact = next(iter(nothing.facts.values()))

@@ -13,13 +13,13 @@ EXTRAS: Dict[str, Tuple[str, ...]] = {
     "dicom": ("pydicom>=2.4.4,<4",), "gymnasium": ("gymnasium>=0.29,<2", "pygame-ce>=2.1.3"),
     "parquet": ("pyarrow>=14.0.1,<19",), "sentencepiece": ("sentencepiece>=0.2.1,<0.2.2",),
 }  # fmt: skip
-"""The packages of pyproject.toml that only some data need: those of an extra, or dependencies that may be missing where
-somebody installed them by hand. They are named in messages one by one: mxtrain is not published, so pip would look for
-`mxtrain[...]` in vain, or find a stranger's package."""
+"""Packages of pyproject.toml that only some data need: extras, or dependencies that a manual installation may lack.
+Messages name them one by one, since mxtrain is not published: `pip install mxtrain[...]` would fail, or install an
+unrelated package."""
 
 
 def installing(*packages: str) -> str:
-    """The command that adds packages, or those of an extra, to this very environment."""
+    """Returns the command that installs packages, or an extra, into this environment."""
     wanted = [one for package in packages for one in EXTRAS.get(package, (package,))]
     return shlex.join([sys.executable, "-m", "pip", "install", *wanted])
 

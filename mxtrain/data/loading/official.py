@@ -11,7 +11,7 @@ from mxtrain.errors import DataError
 
 
 def refuse_missing(option: str, root: Path, missing: Sequence[str], home: str, remark: str) -> NoReturn:
-    """Raise a DataError that says which files are missing and where they are published.
+    """Raises a DataError that names the missing files and their download pages.
 
     Args:
         option: As in `dataset=...`.

@@ -1,4 +1,4 @@
-"""Opens encoded images with Pillow: those of known formats, and of a size that fits into memory."""
+"""Opens encoded images with Pillow, restricted to known formats and to sizes that fit into memory."""
 
 from __future__ import annotations
 

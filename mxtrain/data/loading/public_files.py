@@ -150,7 +150,7 @@ class PublicDataset(BaseDataset):
         return [self.published_as]
 
     def fetch(self) -> None:
-        """Downloads what is missing, if `download` says so.
+        """Downloads missing files if `download` is set.
 
         Raises:
             DataError: it cannot be downloaded; the message says how to put it there.

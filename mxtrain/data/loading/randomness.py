@@ -1,7 +1,7 @@
 """Random numbers as a function of (seed, epoch, sample index, draw), independent of process and order.
 
 No generator has a state here: a number is the hash of its coordinates, computed for a whole batch at once. So batches,
-workers, threads and resumes cannot change what is done to a sample.
+workers, threads and resumes do not change the augmentation of a sample.
 
 Source: the hash is SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014) read
 at position `index` of a stream whose start is hashed from the other coordinates, i.e. used as a counter-based generator
@@ -103,7 +103,7 @@ def permutation(seed: int, epoch: int, length: int) -> np.ndarray:
 
 
 def seed_of_repeat(seed: int, repeat: int) -> int:
-    """The seed of what is drawn for a sample that an epoch has had `repeat` times before: `seed` itself for the first.
+    """Returns the seed for the occurrence number `repeat` of a sample within an epoch: `seed` itself for the first.
 
     Each is a seed that a user could type, as sources of their own may give it to any generator.
     """

@@ -96,13 +96,13 @@ def open_regular(path: AnyPath) -> Iterator[Tuple[BinaryIO, int]]:
 
 
 def _why_irregular(path: AnyPath, status: os.stat_result) -> str:
-    """Why a file is not read; empty where it is."""
+    """Returns the reason why a file is not read; empty if it is read."""
     kind = regular_files.irregular_kind(status)
     return f"'{path}' is {kind}, and only regular files are read." if kind else ""
 
 
 def why_stream(path: AnyPath) -> str:
-    """Why a path that leads to a pipe, a device or the like is not read; empty where it leads to anything else."""
+    """Why a path that leads to a pipe, a device or the like is not read; empty if it leads to anything else."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -175,8 +175,8 @@ def as_posix(name: str) -> str:
 
 
 _SYSTEM_FOLDERS = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
-"""Names, in lower case, of folders that operating systems, archives of macOS and network drives add. Those of a network
-drive hold small copies of the images beside them."""
+"""Names, in lower case, of folders that operating systems, archives of macOS and network drives add. Network drives
+store thumbnails of the images in them."""
 
 
 def is_hidden(name: str) -> bool:
@@ -191,7 +191,7 @@ def composed(name: str) -> str:
 
 
 def files_in(folder: AnyPath) -> List[str]:
-    """The names of the files in a folder, sorted; none where it is no folder or cannot be read."""
+    """Returns the sorted names of the files in a folder; none if it is no folder or cannot be read."""
     try:
         return sorted(one.name for one in os.scandir(folder) if one.is_file())
     except OSError:
@@ -265,8 +265,8 @@ def refuse_shared(files: Mapping[str, Iterable[AnyPath]], findings: Findings = S
                 raise explain(path, error) from error
             if before[0] != owner:
                 fact = (
-                    f"'{before[1]}' ({before[0]}) and '{path}' ({owner}) are the same file: what is trained on is not "
-                    "measured."
+                    f"'{before[1]}' ({before[0]}) and '{path}' ({owner}) are the same file: training samples must not "
+                    "be measured."
                 )
                 findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Give each its own."))
 
@@ -275,14 +275,14 @@ def walk(
     folder: AnyPath, endings: Tuple[str, ...], excluded: Collection[FileId] = (),
     also: Optional[Callable[[str], bool]] = None, findings: Findings = STRICT,
 ) -> List[Tuple[Path, FileId]]:  # fmt: skip
-    """The files in a folder and below whose names end so, sorted by path; those of hidden names are left out.
+    """Returns the files in a folder and its subfolders with these extensions, sorted by path, without hidden files.
 
     Links are followed, but each real folder is visited once and each real file counts once, whatever its names: a link
     to a folder above would else lead round and round.
 
     Args:
         folder: where to begin.
-        endings: in lower case; those of files are compared without regard to case.
+        endings: extensions in lower case; files match in any case.
         excluded: real folders that are not visited, because they belong to something else.
         also: says of the path of a regular file without such an ending whether it counts all the same.
         findings: gets files that are none, and those with two names.
@@ -349,6 +349,7 @@ def _entries(
 
 def _lists_inodes(entries: Sequence[os.DirEntry], device: int) -> bool:
     """Returns True if a folder lists its files under the numbers that `stat` gives: sshfs lists one number for all of
-    them, and an overlay those of the file systems below, so that files would be taken for one another."""
+    them, and an overlay passes on the numbers of the file systems below, so that different files would be taken for the
+    same."""
     file = next((entry for entry in entries if entry.is_file(follow_symlinks=False)), None)
     return file is None or id_of(file.path) == (device, file.inode())

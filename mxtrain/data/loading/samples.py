@@ -50,7 +50,7 @@ class Labelled(Protocol):
 
 @runtime_checkable
 class Wrapper(Protocol):
-    """Samples that are those of another source."""
+    """Samples backed by another source."""
 
     source: Any
 
@@ -107,7 +107,7 @@ class Splits:
         val: Samples to choose by; disjoint from train.
         test: Samples to report on, or None where the dataset has none.
         class_names: One name per class; labels index it.
-        shape: Of one sample, such as the (C, H, W) of an image; empty where that is known later.
+        shape: shape of one sample, such as (C, H, W) of an image; empty if it is not known yet.
         mean: Per channel of images, in units where white is 1, or per column.
         std: Likewise.
     """
@@ -125,7 +125,7 @@ class Splits:
 
     @classmethod
     def of(cls, splits: Splits) -> Self:
-        """Splits as those of this class.
+        """Returns splits of this class.
 
         Raises:
             TypeError: they are splits of other samples.

@@ -28,7 +28,7 @@ class Sampler(Protocol):
 
     Attributes:
         takes_all: whether an epoch has each sample of the split once.
-        summary: what an epoch has, in a line; empty where it takes all.
+        summary: what an epoch has, in a line; empty if it takes all.
     """
 
     takes_all: bool

@@ -1,5 +1,5 @@
-"""Loads samples of different sizes (tokens, frames): those of like size come together, in batches of as many samples,
-or of as much as fits.
+"""Loads samples of different sizes (tokens, frames): batches group samples of similar size, with a fixed number of
+samples or a size budget.
 
 Legend: N samples, B batch.
 """
@@ -17,9 +17,9 @@ from mxtrain.data.loading.randomness import Draw, bits, permutation
 class SizedLoader(BatchLoader):
     """Base of loaders of samples that are padded to the largest of a batch.
 
-    With a budget, samples are sorted by size, in each epoch with those of the same size in another order, and cut into
-    batches of as many as fit. Where the cuts are follows from the sizes alone, so each epoch has as many batches; their
-    order is drawn anew. An epoch has each sample once.
+    With a budget, samples are sorted by size, with ties in random order, and cut into batches of as many as fit. The
+    cuts depend on the sizes alone, so each epoch has the same number of batches, in a new random order. An epoch has
+    each sample once.
 
     Args:
         size_N: of each sample.
@@ -43,7 +43,8 @@ class SizedLoader(BatchLoader):
 
     @property
     def num_samples(self) -> int:
-        """Samples per epoch; those of a part of its batches where these differ are those of the first epoch."""
+        """Samples per epoch. If the size of a part of its batches varies between epochs, the value is of the first
+        epoch."""
         if self._begin is None or not self.coverage:
             return super().num_samples if self._begin is None else self.total
         return sum(map(len, self._indices(0, 0)))
@@ -71,8 +72,8 @@ def order_by_length(
 ) -> np.ndarray:
     """The order of an epoch's samples, in which each batch of `batch_size` neighbours has texts of like length.
 
-    The epoch is shuffled and cut into pools; a pool is sorted by length and cut into batches; the whole batches are
-    shuffled. What is left over comes last. With one batch per pool this is a plain shuffle.
+    The epoch is shuffled and cut into pools; a pool is sorted by length and cut into batches; the full batches are
+    shuffled. The remainder comes last. With one batch per pool this is a plain shuffle.
 
     Returns:
         int64 indices.

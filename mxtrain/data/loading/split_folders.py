@@ -41,7 +41,7 @@ def parse_name(name: str) -> Optional[Tuple[str, str]]:
 
 
 def name_splits(names: Iterable[str], option: str, where: str) -> Dict[str, str]:
-    """Chooses the names that mean splits among those of all folders beside each other.
+    """Selects the folders whose names mean splits among sibling folders.
 
     Args:
         names: of the folders.

@@ -40,8 +40,8 @@ def count_held_out(count: int, val_fraction: float, test_fraction: float, room: 
 def split_indices(
     label_N: np.ndarray, val_fraction: float, test_fraction: float, seed: int
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Divide samples into three: each class in the same shares, the totals those of `count_held_out`, every class left
-    to train on.
+    """Divides samples into three splits: equal shares of each class, totals as in `count_held_out`, and at least one
+    training sample of every class.
 
     Args:
         label_N: Class indices.

@@ -77,7 +77,7 @@ class Staging:
 
 
 def copy_and_wait(array: np.ndarray, device: mx.Context) -> nd.NDArray:
-    """The array on the device, where it is when this returns."""
+    """Returns the array on the device; the copy is complete on return."""
     # Not nd.from_numpy: without a copy, MXNet calls back into Python to free the array, even at interpreter exit.
     # Not nd.array: it does the same as this, with twice the Python around it.
     result = nd.empty(array.shape, ctx=device, dtype=array.dtype)

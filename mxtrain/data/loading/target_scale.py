@@ -39,7 +39,7 @@ def require_same_scale(signature: Signature, before: Signature, source: str) -> 
     """Refuses to train on a network whose output has another scale now.
 
     Raises:
-        CheckpointError: the targets of the training samples are others than those of the checkpoint.
+        CheckpointError: the targets of the training samples differ from those of the checkpoint.
     """
     now, then = ((one.target_mean, one.target_std) for one in (signature, before))
     if all(math.isclose(a, b, rel_tol=_CLOSE, abs_tol=_CLOSE * now[1]) for a, b in zip(now, then)):

@@ -31,7 +31,7 @@ MISSING_CELLS = (
     "", "NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>", "#N/A", "#N/A N/A", "#NA",
     "1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN", "\\N", "?",
 )  # fmt: skip
-"""Cells without a value, unless a description names others: those of pandas, SQL's \\N and UCI's question mark."""
+"""Cells that mean a missing value by default: those of pandas, SQL's \\N and UCI's question mark."""
 MISSING_NUMBERS = ("-", "--", "\u2013", "\u2014", ".")
 """Further cells without a value, in columns of numbers alone."""
 
@@ -106,7 +106,7 @@ def number_of(text: str) -> float:
 
 
 def read_number(text: str, decimal: str = ".") -> Optional[WrittenNumber]:
-    """The number in a cell, plain or written; None where there is none."""
+    """The number in a cell, plain or written; None if there is none."""
     plain = parse_number(text, allow_special=True) if decimal == "." else None
     if plain is not None:
         return WrittenNumber(plain)
@@ -151,7 +151,7 @@ def read_numbers(texts: Sequence[str], missing: Collection[str], decimal: str = 
 
 
 def mixed_unit(units: Collection[str]) -> str:
-    """Why cells of these units do not belong into one column of numbers; empty where they do."""
+    """Why cells of these units do not belong into one column of numbers; empty if they do."""
     named = sorted(unit for unit in units if unit)
     if len(named) > 1:
         return f"its cells have the signs {' and '.join(named)}"

@@ -32,7 +32,7 @@ _FOR_ROW_NUMBERS = ("index", "level_0", "rownames", "row.names", "row_names", "r
 _PERHAPS_ROW_NUMBERS = ("X", "...1", "#")
 """Names of columns that R and spreadsheets write, which hold row numbers if these are complete."""
 _PLAIN, _WORDS = re.compile(r"[A-Za-z_][\w ./%+-]*(?<! )", re.ASCII), ("true", "false", "null", "nan", "inf")
-"""Names that Hydra's overrides take as keys, and words that mean something there. All else stands in a text."""
+"""Names that Hydra's overrides accept as keys, and words with a meaning there. Everything else is quoted."""
 Guess = Literal["number", "category", "hashed", "ignore"]
 _ROW_ID = re.compile(r"(?:.*[\W_])?(?i:id|uuid|guid)|.*[a-z](?:Id|ID)")
 """Names of columns that hold the id of a row where all of their cells differ."""

@@ -35,7 +35,7 @@ NamedRow = Tuple[int, List[str], Mapping[Column, Any]]
 """The line that a row ends in, the names of columns, and cells by name or number."""
 PARQUET = ".parquet"
 TABLES = (".tsv", ".csv", ".jsonl", PARQUET)
-"""File extensions; those of text formats may be followed by .gz."""
+"""File extensions; text formats may be followed by .gz."""
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _EXCEL = re.compile(r"sep=(.)\r?\n?")
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 class RowsOfText(NamedTuple):
-    """Rows of a table, and where each stands."""
+    """Rows of a table, and their source locations."""
 
     rows: List[Row]
     places: Optional[DataPlaces] = None
@@ -88,7 +88,7 @@ def stream_rows(
         columns: names, or numbers from 0 where the file is a TSV or CSV; `a.b` is the key b of an object in a.
         header: whether the first row of a TSV or CSV names its columns.
         skip_short: leave out rows that end before a column, as some published files have them.
-        findings: gets rows that cannot be used, and those of another length than the first.
+        findings: collects unusable rows, and rows of another length than the first.
         form: the ending that says what the file is: .tsv of a published format, in which quotes are characters.
         null: what a null of JSON or Parquet is read as; None = no text, so that its row cannot be used.
 
@@ -284,13 +284,13 @@ def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> 
         if length != width:
             place = DataPlace(path, line)
             fact = f"{place} has {length} columns, and the first row {width}."
-            remedy = "Complete or remove it." if length < width else "Quote or remove what is too much."
+            remedy = "Complete or remove it." if length < width else "Quote or remove the surplus cells."
             findings.remark(Problem(SHORT_ROW if length < width else LONG_ROW, place, fact, remedy))
         yield line, names, row
 
 
 def _no_text(value: object) -> str:
-    """Why a value is no text; empty where it is."""
+    """Returns the reason why a value is no text; empty if it is one."""
     if not isinstance(value, str):
         what = "null" if value is None else "a list or an object" if isinstance(value, (list, dict)) else "bytes"
         return f"is {what}, which is no text"
@@ -302,7 +302,7 @@ def _no_text(value: object) -> str:
 
 
 def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]) -> str:
-    """Says what is missing in a row of a table whose columns have these names, if anything."""
+    """Returns a message if columns are missing in a table with these column names."""
     cells = _num_cells(row)
     if cells and (column in names or not isinstance(column, str)):
         named = repr(column) if isinstance(column, str) else f"number {column}, counted from 0"
@@ -325,7 +325,7 @@ def require_column(setting: str, column: str, path: str, names: Sequence[str]) -
 
 
 def hint_at_separator(names: Sequence[str]) -> str:
-    """Says, as the end of a message, that a header seems to have other separators; empty where it has not."""
+    """Says, as the end of a message, that a header seems to have other separators; empty if it has not."""
     if len(names) != 1:
         return ""
     found = next((said for mark, said in SEPARATORS.items() if mark in names[0]), "")
@@ -368,7 +368,7 @@ def _add_inner(cells: Dict[Column, Any], row: Mapping[str, Any]) -> List[str]:
 
 
 def _as_written(value: object) -> object:
-    """Numbers and truth as texts; what is no text stays what it is. A NaN is null, as pandas means it."""
+    """Converts numbers and booleans to text; other values are unchanged. NaN is null, as in pandas."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and math.isnan(value):

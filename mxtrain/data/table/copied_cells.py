@@ -17,8 +17,8 @@ def copied_cells(
 
     Args:
         paths: of tables with a header.
-        named: the columns; None = those that are called like ids of rows and are in all files. Rows without such a
-            column are left out then, and nothing is copied if a file is no table.
+        named: the columns; None = columns with names of row ids that are in all files. Rows without such a column are
+            left out then, and nothing is copied if a file is no table.
         read: columns that a network reads; by default they are not copied.
 
     Raises:

@@ -19,8 +19,8 @@ _OUT_OF_RANGE = "<value out of range"
 
 
 def read_parquet(path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str], Mapping[Any, Any]]]:
-    """The number of each row from 0, the names of all columns, and the cells of those that are asked for and there;
-    `a.b` is the field b of structs in a, as Hugging Face's translation.en.
+    """Yields the number of each row from 0, the names of all columns, and the cells of the requested columns that
+    exist; `a.b` is the field b of structs in a, as Hugging Face's translation.en.
 
     Raises:
         DataError: pyarrow is not installed, or the file is no Parquet.

@@ -1,4 +1,4 @@
-"""Finds out whether cells of a table with tabs are quoted, as those of a CSV are.
+"""Detects whether cells of a tab-separated table are quoted, as in CSV.
 
 Some programs quote cells of such tables (pandas, R, Excel), others never do (Common Voice, WMT). Nothing in a file says
 which, so its first lines decide.

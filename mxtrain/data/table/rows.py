@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RowChecks(SourceChecks):
-    """Checks of `Rows`: what is no number was found when the table was read, so rows are only compared."""
+    """Checks of `Rows`. Cells that are no numbers were found when the table was read, so rows are only compared."""
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
@@ -34,8 +34,8 @@ class Rows:
 
     Args:
         value_NF: features; NaN where missing.
-        target_N: what is to be predicted; None where it is not known.
-        places: where each stands, for messages.
+        target_N: targets; None if unknown.
+        places: source location of each, for messages.
         have_ids: whether each has an id of its own, so that rows of the same numbers are different ones.
     """
 

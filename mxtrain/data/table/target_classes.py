@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 def find_classes(
     path: str, target: str, missing: Sequence[str], given: Optional[Tuple[str, str]] = None
 ) -> Tuple[str, str]:  # fmt: skip
-    """The classes of a target, the positive one last, by the first rows of a file; says so where they are not 0 and 1.
+    """Returns the classes of a target, the positive one last, from the first rows of a file; logs them if they are not
+    0 and 1.
 
     Args:
         path: of the file.
@@ -32,7 +33,7 @@ def find_classes(
         given: the classes, where the description names them.
 
     Raises:
-        DataError: the target has not two values, or none of those that are given.
+        DataError: the target does not have two values, or none of the given ones.
     """
     cells = (cell for _, (text,) in silent_rows(path, [target], missing) if (cell := text.strip()) not in missing)
     counts = Counter(islice(cells, GUESSED_ROWS))

@@ -49,12 +49,12 @@ def average(arguments: Mapping[str, Any]) -> Callable[[OperatorModule, Array], A
 
 
 def dropout(F: OperatorModule, x: Array, rate: float, axes: Tuple[int, ...] = ()) -> Array:
-    """Drops numbers at random, and scales up those that stay.
+    """Dropout: sets random elements to 0 and scales up the remaining ones.
 
     Args:
         F: `nd` or `sym`.
         x: any array.
-        rate: the share that becomes 0; where it is 0, `x` itself is given.
+        rate: probability of 0; with a rate of 0, `x` is returned unchanged.
         axes: along these one draw holds for all elements.
     """
     return F.Dropout(x, p=rate, axes=axes) if rate else x
@@ -123,7 +123,7 @@ WRONG: Dict[Callable[[str, Mapping[str, str]], bool], str] = {
     _leaves_lengths_out: "RNN with use_sequence_length, which MXNet does not look at on a CPU. Turn texts round with "
     "SequenceReverse for the way back, and take the states at their lengths",
 }
-"""Condition on an operator -> what is wrong with it, and what to use instead."""
+"""Condition on an operator -> its defect, and the replacement to use."""
 
 
 def refuse_wrong(called: Iterable[Called]) -> None:

@@ -24,7 +24,7 @@ def infer_shapes(network: gluon.Block, input_shape: Shapes, wanted: Optional[Seq
         wanted: of each array that it must return for one sample; None: whatever.
 
     Raises:
-        ConfigError: the network cannot take a sample of this shape, returns something else than what is wanted, or
+        ConfigError: the network cannot take a sample of this shape, returns other shapes than expected, or
             calls an operator whose gradient is wrong.
     """
     output_shapes: Sequence[Optional[Shape]]
@@ -64,7 +64,7 @@ def _run_once(network: gluon.Block, input_shape: Shapes) -> List[Shape]:
     network.initialize(mx.init.Zero(), ctx=mx.cpu(), force_reinit=True)
     inputs = [nd.zeros((1, *shape)) for shape in shapes_of(input_shape)]
     for one in inputs:
-        one.attach_grad()  # so that autograd records what is done with it
+        one.attach_grad()  # so that autograd records operations on it
     with recorded_calls(network) as recorder, autograd.record(train_mode=False):
         try:
             outputs = network(*inputs)

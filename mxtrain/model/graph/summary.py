@@ -32,7 +32,7 @@ class LayerRow:
     Attributes:
         name: structural name, "" for the network itself.
         type: the block's class.
-        output_shape: of a batch of one sample; None where it is not known.
+        output_shape: of a batch of one sample; None if unknown.
         parameters: numbers that are learned (or frozen); moving statistics are not counted.
         flops: for one sample, forward.
     """
@@ -56,7 +56,7 @@ class LayerRow:
 class Summary:
     """The layers of a network and its totals.
 
-    FLOPs are those of convolutions, dense layers and matrix products for one sample, forward; a multiply-add is 2.
+    FLOPs count convolutions, dense layers and matrix products for one sample, forward; a multiply-add is 2.
     Normalisation, pooling, bias and other elementwise work is not counted: it is a few percent. Published "MACs" are
     half of these.
 
@@ -65,7 +65,7 @@ class Summary:
         input_shape: of one sample.
         input_names: of several inputs; empty where the network does not name them.
         parameters: numbers that are learned or frozen.
-        trainable: those of them that are not frozen.
+        trainable: parameters that are not frozen.
         statistics: numbers that move without a gradient (BatchNorm's mean and variance).
         flops: of all layers; None where the network cannot be traced.
     """

@@ -38,7 +38,7 @@ class Node:
         layer: structural name of the block that called it, "" for the network itself.
         inputs: indices of the nodes that it reads.
         attrs: the operator's arguments as strings.
-        shape: shape of the first output, batch size first; None where it cannot be inferred.
+        shape: shape of the first output, batch size first; None if it cannot be inferred.
     """
 
     name: str
@@ -137,7 +137,7 @@ def recorded_calls(network: gluon.Block) -> Iterator[CallRecorder]:
 
 @contextlib.contextmanager
 def fresh_variables(network: gluon.Block) -> Iterator[None]:
-    """Parameters cache the symbol that stands for them; ours carry marks and must not stay behind."""
+    """Hides the cached symbols of parameters during a trace and restores them: symbols of our trace carry marks."""
     parameters = list(network.collect_params().values())
     kept = [parameter._var for parameter in parameters]
     for parameter in parameters:

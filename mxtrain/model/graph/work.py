@@ -30,7 +30,7 @@ class Work:
 
     Attributes:
         flops: multiplications and additions of matrix products and convolutions; 0 for all else.
-        moved: bytes of what is read and written.
+        moved: bytes read and written.
     """
 
     flops: float = 0.0

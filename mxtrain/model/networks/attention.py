@@ -1,7 +1,7 @@
 """Multi-head attention as Gluon blocks: causal, of padded texts, and of one text to another. Imports MXNet.
 
-Each has two forms: our own operator, which stores neither scores nor a mask, and MXNet's operators where it is not
-there.
+Each has two forms: our own operator, which stores neither scores nor a mask, and MXNet's operators if our library is
+    not available.
 
 Legend: B batch, T tokens, S tokens that are looked at, U units, N heads, D units of a head; of a search: A texts, R
 rows, K rows of a text. Time comes first, (T, B, U).
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Attention(gluon.HybridBlock):
-    """Base: heads, scores, and what is made of them with MXNet's operators.
+    """Base of attention blocks: heads, scores and weighted sums with MXNet's operators.
 
     Args:
         num_heads: N.
@@ -134,11 +134,11 @@ class CausalAttention(Attention):
         return self.weighted(F, F.broadcast_add(self.scores(F, query, key), mask_1TT), value)
 
     def step(self, F: OperatorModule, qkv_1RU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
-        """The same for one more token of each row, and its keys and values behind those of the tokens before it.
+        """Attention of one more token of each row; its keys and values are appended to those of earlier tokens.
 
         Args:
             qkv_1RU: (1, R, 3 * U).
-            memory: keys and values of the tokens before, (R, N, T, D) each; empty where there are none.
+            memory: keys and values of the tokens before, (R, N, T, D) each; empty if there are none.
         """
         if own_operators().path:
             context, *after = fused.attention_step(F, qkv_1RU, memory, self._num_heads)

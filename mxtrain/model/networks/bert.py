@@ -1,6 +1,6 @@
 """BERT as Gluon blocks. Imports MXNet: the description imports this module when it builds.
 
-The blocks are named so that structural parameter names are those of GluonNLP 0.10 (`encoder.transformer_cells.0.proj.
+The blocks are named so that structural parameter names equal those of GluonNLP 0.10 (`encoder.transformer_cells.0.proj.
 weight`): its `.params` files load as they are, and GluonNLP loads ours. Legend: B batch, T tokens, U units, N heads, M
 masked positions, V vocabulary, K classes. Inside the encoder time comes first, (T, B, U).
 
@@ -95,10 +95,10 @@ class DropoutSum(gluon.HybridBlock):
 class SelfAttention(gluon.HybridBlock):
     """Multi-head attention of a sequence to itself, without the last projection: (T, B, U) to (T, B, U).
 
-    The weights of queries, keys and values are parameters of their own, as in GluonNLP's files, and are joined for each
-    call to those of one dense layer, whose output our own operator takes. Without it they are interleaved head by head,
-    so that one dense layer has (N, 3, U / N) outputs and one transposition gives all three.
-    MXNet's interleaved attention operators read rows that lie 3 * B * U numbers apart, and take longer than that.
+    The weights of queries, keys and values are separate parameters, as in GluonNLP's files. Each call concatenates them
+    to the weights of one dense layer, whose output our own operator takes. Without it they are interleaved head by
+    head, so that one dense layer has (N, 3, U / N) outputs and one transposition gives all three. MXNet's interleaved
+    attention operators read rows that lie 3 * B * U numbers apart, and take longer than that.
     """
 
     drops = True

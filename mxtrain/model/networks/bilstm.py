@@ -1,8 +1,8 @@
 """Bidirectional LSTMs that score each token. Imports MXNet: the description imports this module when it builds.
 
-MXNet's fused recurrent operator ignores on CPU, without a word, lengths and the dropout between its layers, and has
-wrong gradients for several layers in float64. So an operator is one layer in one direction, `Dropout` stands between,
-and the backward direction reads texts that `SequenceReverse` has turned by their lengths.
+On CPU, MXNet's fused recurrent operator silently ignores lengths and the dropout between its layers, and has wrong
+gradients for several layers in float64. So each operator is one layer in one direction, followed by `Dropout`, and the
+backward direction reads texts that `SequenceReverse` has reversed within their lengths.
 
 Legend: B batch, T tokens, I width of what enters a layer, U units of a direction, K classes. Time is first: (T, B, U).
 """

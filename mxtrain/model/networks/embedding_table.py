@@ -43,8 +43,7 @@ class EmbeddingTable(gluon.HybridBlock):
         self.weight.grad_req = "null"
 
     def make_remote(self, device: mx.Context) -> None:
-        """Is left without its rows, instead of an initialisation: others hold the rows, here is one that stands for
-        them."""
+        """Replaces the initialisation if servers hold the rows: a placeholder of one row is allocated."""
         self.remote_rows = True
         exchange(self.weight, nd.zeros((1, self.units), ctx=device), "null")
         self.weight.whole_shape = (self.num_rows, self.units)

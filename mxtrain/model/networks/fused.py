@@ -93,10 +93,10 @@ def attention_step(F: OperatorModule, qkv_1RU: Array, memory: Sequence[Array], n
 
     Args:
         qkv_1RU: queries, keys and values of all heads, (1, R, 3 * U).
-        memory: keys and values of the tokens before, (R, N, T, D) each; empty where there are none.
+        memory: keys and values of the tokens before, (R, N, T, D) each; empty if there are none.
 
     Returns:
-        Contexts (1, R, U), and keys and values with those of the token behind, (R, N, T + 1, D).
+        Contexts (1, R, U), and keys and values including the new token, (R, N, T + 1, D).
     """
     options = {} if memory else {"first": 1}
     made = F._internal._mxtrain_attention_step(qkv_1RU, *memory, num_heads=num_heads, **options)

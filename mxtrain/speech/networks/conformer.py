@@ -1,7 +1,7 @@
 """A Conformer that scores characters along frames. Imports MXNet: the description imports this module when it builds.
 
-What it says of a sample does not depend on padding, see `networks.speech`: attention looks at no padding, convolutions
-over time see zeros there, and layer norms stand for the batch norm of the paper. Rotary positions stand for its
+Outputs of a sample do not depend on padding, see `networks.speech`: attention masks padding, convolutions over time see
+zeros there, and layer norms replace the batch norm of the paper. Rotary positions replace its
 relative ones: they need no scores of their own, so that attention stays the operator that stores none.
 
 Source: Gulati et al., "Conformer: Convolution-augmented Transformer for Speech Recognition" (2020),

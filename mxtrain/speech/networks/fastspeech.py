@@ -1,8 +1,7 @@
 """A network that speaks symbols with given durations: encoder, length regulator, decoder. Imports MXNet.
 
-What it says of a sample does not depend on padding, nor on what else is in its batch; see `networks.conformer`, whose
-blocks stand for the feed-forward Transformer blocks of the paper: theirs have convolutions, too, and these have rotary
-positions.
+Outputs of a sample depend neither on padding nor on other samples of the batch; see `networks.conformer`, whose blocks
+replace the feed-forward Transformer blocks of the paper: both have convolutions, and these have rotary positions.
 
 Source: Ren et al., "FastSpeech: Fast, Robust and Controllable Text to Speech" (2019), https://arxiv.org/abs/1905.09263,
 without the predictor of durations: they are given.
@@ -26,8 +25,8 @@ nn = gluon.nn
 
 
 class FastSpeechNetwork(gluon.HybridBlock):
-    """Symbols (B, L), their numbers (B,), of which symbol each frame is, (B, T), -1 behind the last, and where it is,
-    (B, T, P), to frames (B, T, F).
+    """Maps symbols (B, L), their lengths (B,), the symbol index of each frame (B, T), -1 = padding, and frame positions
+    (B, T, P) to frames (B, T, F).
 
     Args:
         num_mels: F.
@@ -68,8 +67,8 @@ class FastSpeechNetwork(gluon.HybridBlock):
 
 
 def regulate(F: OperatorModule, x_BLU: Array, index_BT: Array) -> Array:
-    """The length regulator: what is known of the symbol of each frame, (B, T, U); behind the last frame, anything."""
-    # Where each sample's symbols begin when those of all samples stand in one row.
+    """Length regulator: repeats the features of each frame's symbol, (B, T, U); padding frames are undefined."""
+    # First symbol of each sample in the concatenation of all samples.
     number_BL1 = F.contrib.arange_like(F.slice_axis(x_BLU, axis=2, begin=0, end=1))
     begin_B1 = F.BlockGrad(F.reshape(F.slice_axis(number_BL1, axis=1, begin=0, end=1), shape=(-1, 1)))
     row_BT = F.broadcast_add(F.relu(F.BlockGrad(index_BT)), begin_B1)

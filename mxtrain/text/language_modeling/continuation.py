@@ -35,7 +35,7 @@ class Sampling(NamedTuple):
         top_k: only so many of the likeliest are drawn from; 0 = all.
         top_p: only the likeliest are drawn from that together have this probability. Source: Holtzman et al.,
             https://arxiv.org/abs/1904.09751.
-        seed: what is drawn is a function of it, the number of the text and that of the token.
+        seed: draws are a function of the seed, the index of the text and the index of the token.
     """
 
     temperature: float = 1.0
@@ -105,8 +105,8 @@ class Continuing:
         self._count = count
         if self._longest is not None and count >= self._longest:
             raise ConfigError(
-                f"task.new_tokens={count}: the network sees at most {self._longest} tokens, including those that are "
-                f"continued. Type task.new_tokens={self._longest // 2}."
+                f"task.new_tokens={count}: the network sees at most {self._longest} tokens, including the ones "
+                f"that are continued. Type task.new_tokens={self._longest // 2}."
             )
 
     def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:

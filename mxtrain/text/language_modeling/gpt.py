@@ -37,7 +37,7 @@ class Gpt(TextModel):
     tasks: ClassVar[Tuple[str, ...]] = ("language_modeling",)
 
     size: Literal["small", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"] = "small"
-    """Sizes where they are not given below: small (2 layers, 128 units, 4 heads), gpt2 (12, 768, 12), gpt2-medium (24,
+    """Preset sizes of the fields below: small (2 layers, 128 units, 4 heads), gpt2 (12, 768, 12), gpt2-medium (24,
     1024, 16), gpt2-large (36, 1280, 20), gpt2-xl (48, 1600, 25)."""
     num_layers: Optional[Positive] = None
     """Transformer layers."""
@@ -49,8 +49,7 @@ class Gpt(TextModel):
     """Most tokens that are seen at a time: rows of the table of positions; by default 1024 of the published sizes, and
     dataset.max_length of small."""
     dropout: OpenFraction = 0.1
-    """Probability that something is dropped while training: embeddings, attention, and what is added to a layer's
-    input."""
+    """Dropout probability of embeddings, attention and the output of each sublayer."""
     gelu: Gelu = "erf"
     """Form of GELU: tanh, as GPT-2 has it, for published weights; or erf, the exact one. `model=gpt` chooses tanh; a
     description without it is of a version that had erf alone."""

@@ -19,12 +19,12 @@ from mxtrain.files.cache import read_cached, write_cached
 LEFT_OUT = ("test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__")
 """Folders whose files are not the documentation of Python: tests, and what was installed beside it."""
 _VERSION = 1
-"""Of what is made of the files; a higher one makes it anew."""
+"""Version of the prepared data; increase it to prepare the data again."""
 
 
 def documents() -> Dict[str, List[str]]:
-    """By source file: its docstrings in order; and each topic of `help()`. A text that stands in several files is only
-    where it comes first, so that no two files share one."""
+    """Returns source file -> docstrings in order, and each topic of `help()`. A text of several files is kept in the
+    first one only."""
     name = f"documentation-{_fingerprint()}.json"
     kept = read_cached("texts", name)
     if kept is not None:

@@ -1,4 +1,4 @@
-"""Report of `eval` for language models: metrics beside those of n-gram models on the same split."""
+"""Report of `eval` for language models: metrics of the network and of n-gram models on the same split."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 class LanguageModeling(Task):
     """-log p of the tokens (B, T) that follow, against these tokens, -1 where none counts, and the bytes of text that
-    they stand for, (B,). Predictions are the tokens that continue a text, (B, new_tokens)."""
+    they encode, (B,). Predictions are the tokens that continue a text, (B, new_tokens)."""
 
     name: ClassVar[str] = "language_modeling"
     dataset_options: ClassVar[Tuple[str, ...]] = ("plain_text",)

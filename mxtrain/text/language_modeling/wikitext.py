@@ -40,7 +40,8 @@ class WikiText(PublicDataset, PlainText):
     def _check_own_files(self) -> WikiText:
         if self.train or self.val or self.test:
             raise ValueError(
-                "train, val and test are those of root. Leave them out, or type dataset=plain_text for your own files"
+                "train, val and test are the files in root. Leave them out, or type dataset=plain_text for your own "
+                "files"
             )
         return self
 

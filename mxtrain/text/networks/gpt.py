@@ -51,7 +51,8 @@ class DecoderLayer(gluon.HybridBlock):
     def __init__(self, sizes: GptSizes, **kwargs: Any):
         super().__init__(**kwargs)
         units, self._gelu = sizes.units, sizes.gelu
-        # Source: the paper, section 2.3: what is added to the residual is drawn smaller, the more layers add.
+        # Source: the paper, section 2.3: initial weights of residual branches are scaled down with the number of
+        # layers.
         added = mx.init.Normal(INITIAL_STD * (2 * sizes.num_layers) ** -0.5)
         with self.name_scope():
             self.attention_norm = LayerNorm(units, epsilon=EPSILON, prefix="attention_norm_")
@@ -135,7 +136,7 @@ class GptNetwork(gluon.HybridBlock):
         return []
 
     def step(self, token_B: NDArray, place: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
-        """See `Stepwise`; what is remembered are keys and values of all layers."""
+        """See `Stepwise`; the state is keys and values of all layers."""
         return self._step(token_B, nd.full((1,), place, ctx=token_B.context), [], memory)
 
     def _trace_step(self, F, token_B, place_1, fixed, memory, beams):

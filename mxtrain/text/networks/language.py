@@ -98,7 +98,7 @@ class TokenScores(OutputLayer):
     """States (T, B, U) and the tokens that follow, (B, T), -1 where none counts, to -log p of each, (B, T), 0 where
     none counts.
 
-    Scores of a chunk of the window are made, used and forgotten before those of the next one.
+    Scores of a chunk of the window are computed, used and freed before the next chunk.
 
     Args:
         vocab_size: V.

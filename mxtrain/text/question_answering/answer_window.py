@@ -24,7 +24,7 @@ class WindowSettings(NamedTuple):
         doc_stride: tokens from the beginning of a window to that of the next.
         max_question: tokens of a question; longer ones are cut.
         max_answer: tokens of an answer that may be predicted.
-        marks_matches: whether words of the context that stand in the question have a token type of their own.
+        marks_matches: True if context words that occur in the question have a token type of their own.
         may_be_null: whether questions may have no answer.
         null_threshold: by how much the score of no answer must be above that of the best one.
     """
@@ -45,7 +45,7 @@ class Window:
         number: of the question in its split.
         question: with its right answers.
         context: the text.
-        span_C2: where each token of the window stands in it: its first character and the one behind its last.
+        span_C2: position of each token of the window in the text: [first character, end).
         begin: place of the window's first token in the sample.
         settings: how answers are read.
     """

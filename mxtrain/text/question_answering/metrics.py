@@ -33,7 +33,7 @@ class QuestionScores(NamedTuple):
 
 class CollectedAnswers(Collected):
     """Has for each window: the question, the score of its best answer, that answer's exact match and F1, the score of
-    no answer, what exact match and F1 would be then, by how much that must be above, and where the answer stands."""
+    no answer, what exact match and F1 would be then, by how much that must be above, and the position of the answer."""
 
     width: ClassVar[int] = 10
 

@@ -1,7 +1,7 @@
 """Questions about the documentation of NumPy and SciPy, which mxtrain needs anyway: what type has a parameter?
 
 The context is a part of a section "Parameters", on one line; the question is the name of a parameter, and the answer
-what stands behind its colon. What it holds differs between versions of both.
+the text after its colon. The content depends on the versions of both libraries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.text.question_answering.questions import Answer, Question, Questions
 
 VERSION = 1
-"""Of what is made; kept questions of another one are made again."""
+"""Version of the prepared data; questions kept by another version are prepared again."""
 PACKAGES = ("numpy", "scipy")
 MOST_WORDS = 110
 """Of a context."""
@@ -51,8 +51,8 @@ def numpydoc_questions(val_fraction: float, test_fraction: float, seed: int) -> 
 
 
 def pattern_answer(question: str, context: str) -> str:
-    """The answer of a fixed pattern, to compare a network with: what stands behind the name and a colon, up to what
-    looks like the beginning of a sentence."""
+    """Returns the answer of a fixed pattern, as a baseline: the text after the name and a colon, up to the likely
+    beginning of a sentence."""
     found = re.search(rf"(?<!\w){re.escape(question)} ?: ?(.+?)(?= [A-Z][a-z']*\s[a-z]| \w+ : |$)", context)
     return found.group(1) if found else ""
 

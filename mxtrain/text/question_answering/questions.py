@@ -14,7 +14,7 @@ from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
 
 ANSWER_OFFSET = "answer_offset"
-"""An answer that does not stand where it is said to."""
+"""Kind of problem: the answer is not at its given position."""
 NO_ANSWER = "no_answer"
 """A question without an answer that is not marked as such."""
 REPEATED_ID = "repeated_id"
@@ -25,7 +25,7 @@ class Answer(NamedTuple):
     """A part of a context.
 
     Attributes:
-        text: as it stands there.
+        text: text of the part.
         begin: its first character's number.
     """
 
@@ -42,7 +42,7 @@ class Question:
         text: the question itself.
         context: the number of its context.
         answers: right ones; empty: it has none in the context, or they are not known.
-        place: where it stands.
+        place: source location, for messages.
     """
 
     id: str
@@ -73,7 +73,7 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
 
     Args:
         path: of the file.
-        findings: gets answers that are not where they are said to be, and ids that are there twice.
+        findings: collects answers that are not at their given position, and duplicate ids.
         with_answers: whether there must be answers.
 
     Raises:
@@ -210,8 +210,8 @@ def _is_right(question: Question, context: str, is_impossible: bool, findings: F
         if begin < 0 or not text.strip() or context[begin : begin + len(text)] != text:
             there = context[max(begin, 0) : max(begin, 0) + max(len(text), 1)]
             elsewhere = context.find(text) if text.strip() else -1
-            hint = f"It stands at {elsewhere}." if elsewhere >= 0 else "It stands nowhere in the context."
-            fact = f"{named}: the answer '{text:.60}' is not at {begin}, where '{there:.60}' stands."
+            hint = f"It is at {elsewhere}." if elsewhere >= 0 else "The context does not contain it."
+            fact = f"{named}: the answer '{text:.60}' is not at {begin}; '{there:.60}' is there."
             findings.refuse(Problem(ANSWER_OFFSET, place, fact, hint))
             return False
     return True

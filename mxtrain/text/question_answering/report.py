@@ -1,4 +1,5 @@
-"""Report of `eval` for answers: exact match and F1, beside those of a fixed pattern if there is one, and errors."""
+"""Report of `eval` for answers: exact match and F1 of the network and of a fixed pattern, if there is one, and
+errors."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Squad(TextDataset):
     max_answer: Positive = 30
     """Tokens of a predicted answer at most."""
     exact_match: Union[Literal["auto"], bool] = "auto"
-    """Give words of the context that stand in the question a token type of their own; auto = where the model has one
+    """Give context words that occur in the question a token type of their own; auto = if the model supports it
     (bilstm)."""
     val_fraction: OpenFraction = 0.1
     """Share of the training contexts (of the documentation's files) held out for validation where there is no file of

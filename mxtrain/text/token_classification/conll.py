@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LIKE_ENTITY = re.compile(r"[bi][-_].+|[BI]_.+|.+[-_][BIbi]")
-"""Tags of entities in other writings than those that are read: b-per, B_PER, PER-B."""
+"""Tags of entities in unsupported notations: b-per, B_PER, PER-B."""
 COLUMNS = (".conll", ".iob", ".iob2", ".bio", ".bioes", ".conllu", ".conllup")
-"""Endings of files to predict for whose words stand in a column; in other files, all words of a line are a sentence."""
+"""Extensions of files to predict for with one word per line; in other files, each line is a sentence."""
 
 
 class Conll(TextDataset):

@@ -1,4 +1,4 @@
-"""Files of words and tags in columns, as those of CoNLL: a word a line, an empty line between sentences."""
+"""Files of words and tags in columns, in the format of CoNLL: one word per line, an empty line between sentences."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TaggedWords:
     Attributes:
         sentences: words.
         tags: of these words, as they are written.
-        lines: the line of each word, from 1; empty where they come from no file.
+        lines: the line of each word, from 1; empty if they come from no file.
         file: that they come from.
     """
 
@@ -120,7 +120,7 @@ def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[
             if not row:
                 if not follows_words:
                     place = DataPlace(path, number)
-                    fact = f"{place} ends an empty sentence: no words stand before it."
+                    fact = f"{place} ends an empty sentence: no words precede it."
                     findings.remark(Problem(EMPTY_TEXT, place, fact, "Leave one empty line between sentences."))
                 if rows:
                     yield rows
@@ -149,7 +149,7 @@ def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[
                 log.warning("%s: the quotes of the word %.40s are read as characters, for these files have no quoting. "
                             "In pandas, type quoting=csv.QUOTE_NONE.", DataPlace(path, number), word)  # fmt: skip
             if not rows and not least_is_enough(layout):
-                least = max(least, len(row))  # columns that count from the last are those of every line
+                least = max(least, len(row))  # negative column indices must be valid on every line
             rows.append((number, word, "" if layout.tag is None else row[layout.tag]))
     if rows:
         yield rows

@@ -57,7 +57,7 @@ class CollectedTags(WordTags):
 
 
 class Scores(NamedTuple):
-    """Precision, recall and F1, each 0 where it is not defined, as in seqeval."""
+    """Precision, recall and F1, each 0 if it is not defined, as in seqeval."""
 
     precision: float
     recall: float

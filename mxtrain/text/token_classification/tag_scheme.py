@@ -1,4 +1,4 @@
-"""Brings the tags of sentences into one scheme, and finds those that are none or cannot follow each other."""
+"""Converts the tags of sentences to one scheme, and finds unknown tags and impossible sequences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mxtrain.text.token_classification.tags import (
 )
 
 TAG_ORDER = "tag_order"
-"""A tag that cannot stand behind the one before."""
+"""Kind of problem: a tag that cannot follow the previous one."""
 
 
 def unified(

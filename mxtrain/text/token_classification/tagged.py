@@ -1,7 +1,7 @@
 """Sentences with a tag for each word: their samples, and the loader of these.
 
-A sample is a sentence, or a part of one that has more tokens than fit: as many whole words as fit. The tag of a word
-stands at its first token, -1 at all others.
+A sample is a sentence, or a part of one that has more tokens than fit: as many whole words as fit. The tag of a word is
+at its first token; all other tokens have -1.
 
 Legend: W words of all sentences, F tokens of all words, N samples, B batch, T tokens of a sample, K tags.
 """
@@ -76,7 +76,7 @@ class _SentenceChecks(SourceChecks):
         return [" ".join(self._source.words.sentences[index])]
 
     def check(self, index: int) -> Checked:
-        """See `Checks`. Short sentences may stand anywhere any number of times."""
+        """See `Checks`. Short sentences may occur any number of times."""
         words, tags = self._source.words.sentences[index], self._source.words.tags[index]
         texts = [text.encode("utf-8", "surrogatepass") for text in (*words, *tags)]
         digest = b"" if len(words) < MIN_WORDS else digest_of(*texts)
@@ -143,7 +143,7 @@ class EncodedTags:
 
 def encode_words(tokenizer: BaseTokenizer, words: Sequence[str], room: int) -> Tuple[np.ndarray, np.ndarray]:
     """The tokens (F,) of words, each by itself and cut to `room`, and how many each has (W,): at least one, which
-    stands for the word where the tokenizer leaves nothing of it."""
+    represents the word if the tokenizer removes all of it."""
     different = {word: number for number, word in enumerate(dict.fromkeys(words))}
     token_F, count_D = tokenizer.encode(list(different))
     begin_D = np.cumsum(count_D) - count_D

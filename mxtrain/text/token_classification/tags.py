@@ -165,8 +165,8 @@ def write_entities(entities: Entities, num_words: int, types: Sequence[str], sch
 
 
 def impossible_W(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> np.ndarray:
-    """Places of tags that cannot stand where they do in a scheme: I-X in BIO behind something else than B-X or I-X; in
-    BIOES also what follows or ends an entity that has no end."""
+    """Returns the positions of tags that are impossible in a scheme: I-X in BIO that follows neither B-X nor I-X; in
+    BIOES also tags that follow an entity without an end."""
     if not len(code_W):
         return np.zeros(0, np.int64)
     is_new_W = np.diff(sentence_W, prepend=-1) != 0
@@ -183,8 +183,8 @@ def impossible_W(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> np.
 
 
 def detect_scheme(tag_W: Sequence[str], code_W: np.ndarray, sentence_W: np.ndarray) -> str:
-    """The scheme that tags are in: bioes where an entity has an end, iob1 where no B-X stands but behind a word of the
-    same type and some entity begins with I-X, else bio.
+    """The scheme that tags are in: bioes where an entity has an end, iob1 if B-X occurs only after a word of the same
+    type and some entity begins with I-X, else bio.
 
     Args:
         tag_W: as they are written.
@@ -203,7 +203,7 @@ def detect_scheme(tag_W: Sequence[str], code_W: np.ndarray, sentence_W: np.ndarr
 def count_entities(
     true_W: np.ndarray, found_W: np.ndarray, sentence_W: np.ndarray
 ) -> Dict[int, Tuple[int, int, int]]:  # fmt: skip
-    """Entities by type: those that are both true and found, that are found, and that are true."""
+    """Counts entities by type: true positives, predicted ones and true ones."""
     true, found = find_entities(true_W, sentence_W), find_entities(found_W, sentence_W)
     count = len(true_W)
     is_hit_E = np.isin(found.keys(count), true.keys(count))

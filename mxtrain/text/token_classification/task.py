@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class TokenClassification(Task):
-    """Scores (B, T, K) against tags (B, T), which stand at the first token of each word; -1 at all others.
+    """Scores (B, T, K) against tags (B, T) at the first token of each word; -1 at all other tokens.
 
     Predictions are (B, T): the number of the likeliest tag where a word begins, -1 elsewhere. A sentence that is longer
     than `dataset.max_length` is several samples, one after the other.
@@ -97,7 +97,7 @@ class TokenClassification(Task):
         return {key: " ".join(row[key]) for key in ("words", "tags") if key in row}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """Columns as those of CoNLL: a word and its tag a line, an empty line behind each sentence."""
+        """CoNLL columns: a word and its tag per line, an empty line after each sentence."""
         for row in rows:
             yield "".join(f"{word} {tag}\n" for word, tag in zip(row["words"], row["tags"])) + "\n"
 

@@ -48,9 +48,9 @@ class SpecialTokens:
 
     Attributes:
         pad: fills batches.
-        unknown: stands for what the vocabulary does not have.
+        unknown: replaces text that the vocabulary does not contain.
         bos, eos: the beginning and the end of a text.
-        mask: stands where a token is hidden.
+        mask: replaces hidden tokens.
         cls, sep: BERT's first token, and the one behind each text.
     """
 
@@ -110,7 +110,7 @@ class BaseTokenizer:
 
     @property
     def lost_bytes(self) -> bytes:
-        """Bytes of UTF-8 that it leaves out of texts without a token that stands for them."""
+        """Returns the UTF-8 bytes that it drops from texts without an unknown token in their place."""
         return b""
 
     def lost(self, text: str) -> str:
@@ -134,8 +134,8 @@ class BaseTokenizer:
         raise NotImplementedError
 
     def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
-        """The tokens of one text, int32 (T,), and where each stands in it, int64 (T, 2): its first character and the
-        one behind its last."""
+        """Returns the tokens of one text, int32 (T,), and their positions in it, int64 (T, 2): [first character,
+        end)."""
         raise NotImplementedError
 
     def decode(self, tokens: Iterable[int], with_special: bool = False) -> str:
@@ -223,5 +223,5 @@ def flat_of(rows: Sequence[Sequence[int]]) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def require_tokenizers() -> Any:
-    """The library `tokenizers`; raises a DataError where it is not installed."""
+    """The library `tokenizers`; raises a DataError if it is not installed."""
     return require_library("tokenizers", "tokenizers", "Text")

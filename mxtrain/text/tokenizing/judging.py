@@ -80,7 +80,7 @@ def _require_model(model: JsonObject) -> None:
             raise DataError(f"its highest id is {max(ids):,}, and it has only {len(ids):,} tokens")
         unknown = model.get("unk_token", "[UNK]")
         if kind == "WordPiece" and unknown not in vocab:
-            raise DataError(f"its token for what is unknown, {unknown!r:.60}, is not in its vocabulary")
+            raise DataError(f"its unknown token, {unknown!r:.60}, is not in its vocabulary")
     longest = model.get("max_input_chars_per_word")
     if isinstance(longest, (int, float)) and longest > MOST_WORD:
         raise DataError(f"max_input_chars_per_word is {longest:,}; at most {MOST_WORD:,} are allowed")

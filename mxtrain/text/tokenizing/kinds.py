@@ -175,7 +175,7 @@ def train_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
 
 
 def _some_of(texts: TrainingTexts, most_bytes: int) -> List[str]:
-    """All texts, or of more than so many bytes those that come first in an order by hashes."""
+    """Returns all texts, or, above a limit of bytes, the first ones in the order of their hashes."""
     size_N = texts.num_bytes()
     if size_N.sum() <= most_bytes:
         return list(texts.texts())

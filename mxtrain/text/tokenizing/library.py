@@ -145,8 +145,8 @@ def _is_byte_level(pre_tokenizer: Any) -> bool:
 
 
 def byte_characters() -> List[str]:
-    """The character that stands for each byte in a byte-level vocabulary: itself where it can be seen, else one from
-    U+0100 on. Source: Radford et al., GPT-2, `bytes_to_unicode`."""
+    """Returns the character that represents each byte in a byte-level vocabulary: itself if it is printable, else one
+    from U+0100 on. Source: Radford et al., GPT-2, `bytes_to_unicode`."""
     seen = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = iter(range(256, 512))
     return [chr(byte) if byte in seen else chr(next(others)) for byte in range(256)]

@@ -162,7 +162,7 @@ class _PatternReader:
                 raise _MayBeEndless(f"({self._text[self._at : self._at + 3]} is not understood here")
             self._at = found.end()
             if found[0].endswith(")"):
-                # (?i) counts to the end of the group that it stands in, alternatives included.
+                # (?i) applies to the end of its group, alternatives included.
                 return self._nested(closes=False)
         return self._nested(closes=True)
 

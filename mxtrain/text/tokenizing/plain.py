@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
 _MOST_COUNTED = 1_000_000
-"""Different words that are counted at a time; of more, those that were seen once are forgotten."""
+"""Distinct words counted at a time; beyond that, words seen once are dropped."""
 
 
 class PlainTokenizer(ListedVocab):
@@ -94,7 +94,7 @@ def _lowered(text: str, lowercase: bool) -> str:
 
 
 def _most_frequent(parts: Iterable[Iterable[str]], size: int) -> Tuple[str, ...]:
-    """Special tokens, and the most frequent others; of those that are as frequent, the first by code points."""
+    """Returns special tokens and the most frequent words; ties are broken by code points."""
     counts: Counter = Counter()
     most = _MOST_COUNTED
     for some in parts:

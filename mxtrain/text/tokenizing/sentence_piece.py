@@ -98,7 +98,7 @@ class SentencePiece(BaseTokenizer):
 
 
 def require_sentencepiece() -> Any:
-    """The library; raises a DataError where it is not installed."""
+    """The library; raises a DataError if it is not installed."""
     return require_library("sentencepiece", "sentencepiece", "A tokenizer of sentencepiece")
 
 

@@ -106,8 +106,8 @@ class LengthLimits(NamedTuple):
 class BeamSearching:
     """Searches the likeliest sequences of a batch, with a network of its own that has the weights of the moment.
 
-    Predictions are an array (B, N, 1 + T) of float64, in which both scores and tokens are exact: of each sequence its
-    score and its tokens without <eos>, filled up with -1. `hypotheses_of` reads those of a sample.
+    Predictions are an array (B, N, 1 + T) of float64, in which both scores and tokens are exact: for each sequence its
+    score and its tokens without <eos>, padded with -1. `hypotheses_of` decodes a sample.
 
     Attributes:
         network: a `StepDecoder`.

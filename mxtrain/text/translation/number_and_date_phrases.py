@@ -16,12 +16,12 @@ from mxtrain.text.translation.translation import TranslationDataset
 from mxtrain.types import BatchSize, NonNegative, Positive
 
 Language = Literal["en", "de", "fr", "it", "nl", "sv", "da", "nb", "fi"]
-"""Those of `LANGUAGES`."""
+"""One of the languages in `phrases.LANGUAGES`."""
 
 
 class NumberAndDatePhrases(TranslationDataset):
     """Phrases that are true translations, from CLDR (Babel) and num2words. No source and no target of validation or
-    test stands in the training pairs."""
+    test occurs in the training pairs."""
 
     source: Language = "en"
     """Language that is translated."""

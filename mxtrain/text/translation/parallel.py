@@ -43,7 +43,7 @@ class ParallelTokens:
         bytes_N: of each target's text in UTF-8; of one that is cut, the share of its tokens that is left.
 
     Args:
-        sides: tokens of sources, and of targets where these are known.
+        sides: tokens of sources, and of targets if known.
         bytes_N: of each target's text in UTF-8.
         configs: of both.
         row_N: which row of the sides each pair is; None = all of them in order.
@@ -74,8 +74,8 @@ class ParallelTokens:
         return token_BS, count_B + 1
 
     def target(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray]:
-        """Tokens (B, T) int32, padded, and those that follow (B, T) float32, -1 where none does; where targets are not
-        known, a <bos> and -1."""
+        """Returns tokens (B, T) int32, padded, and the next tokens (B, T) float32, -1 = none; if targets are unknown, a
+        <bos> and -1."""
         special = self._configs[1].tokenizer.special
         if len(self._sides) == 1:
             return np.full((len(index_B), 1), special.bos, np.int32), np.full((len(index_B), 1), NOTHING, np.float32)
@@ -137,7 +137,7 @@ class StoredParallel(StoredTexts):
         shards: a store of two columns.
         what: they are of, for people.
         row_N: which record each pair is; None = all in order.
-        record_places: where each record of the store stands.
+        record_places: source location of each record of the store.
         tokenizers: makes what `data check` counts tokens by; None = it counts none.
         max_length: of a text in tokens.
     """

@@ -148,7 +148,7 @@ class ParallelText(TranslationDataset):
         return found
 
     def _read(self, groups: Sequence[Sequence[Path]], findings: Findings) -> StoredParallel:
-        """The pairs of files in order, prepared once, without those of which a side is empty."""
+        """Returns the pairs of files in order, prepared once, without pairs with an empty side."""
 
         def records() -> Iterator[TextRecord]:
             for number, files in enumerate(groups):

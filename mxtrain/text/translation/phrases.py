@@ -21,7 +21,7 @@ from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.text.draws import TextDraw
 
 LANGUAGES = ("en", "de", "fr", "it", "nl", "sv", "da", "nb", "fi")
-"""Those that both libraries have, and in which of a number in words before a noun only a one is bent."""
+"""Languages of both libraries in which only the number one is inflected before a noun."""
 WORDS = {"nb": "no"}
 """num2words' codes where they differ."""
 UNITS = (
@@ -39,7 +39,7 @@ SHARES = {"date": 0.3, "number": 0.25, "unit": 0.25, "money": 0.13, "relative": 
 """Number of phrases of each kind."""
 WHAT = "dataset=number_and_date_phrases"
 _VERSION = 1
-"""Of what is made; a higher one makes it anew."""
+"""Version of the prepared data; increase it to prepare the data again."""
 
 
 class Phrase(NamedTuple):
@@ -102,7 +102,7 @@ def _numbers(seed: int, kind: int, count: int) -> Iterator[List[int]]:
 
 
 Make = Callable[[List[int]], str]
-"""Random numbers to a phrase, the same numbers to the same in each language; empty where it has two meanings."""
+"""Random numbers to a phrase, the same numbers to the same in each language; empty if it has two meanings."""
 
 
 def _babel(module: str) -> Any:

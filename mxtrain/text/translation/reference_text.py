@@ -49,7 +49,7 @@ def paragraphs() -> Dict[str, List[str]]:
 
 
 def by_chapter() -> List[Tuple[str, str]]:
-    """(paragraph, chapter), each paragraph once; those that stand in several chapters are left out."""
+    """Yields (paragraph, chapter), each paragraph once; paragraphs of several chapters are left out."""
     chapter_of = {topic: chapter for chapter, names in CHAPTERS.items() for topic in names.split()}
     seen: Dict[str, set] = {}
     for topic, texts in paragraphs().items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -58,8 +58,8 @@ def translating_model(description: Description) -> TranslatingModel:
 
 class Translation(BeamSearchTask):
     """-log p of the tokens (B, T) of the target and the mean of -log p over the vocabulary (B, T), against these
-    tokens, -1 where none counts, and the bytes of text that they stand for, (B,). Predictions are what a beam search
-    finds, see `BeamSearching`."""
+    tokens, -1 = padding, and the bytes of text that they encode, (B,). Predictions are results of a beam search, see
+    `BeamSearching`."""
 
     name: ClassVar[str] = "translation"
     formats: ClassVar[Tuple[str, ...]] = ("text",)
@@ -204,8 +204,6 @@ class Translation(BeamSearchTask):
         return [Table("translations", ("source", "reference", "translation"), rows)]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
-        from mxtrain.text.translation.report import TranslationReport
-
         return TranslationReport(source)  # type: ignore[arg-type]  # of pairs
 
 
@@ -240,3 +238,48 @@ class RightTranslation:
     def read(self, prediction: np.ndarray) -> str:
         """The likeliest translation that was found."""
         return self.task.texts(self.signature, prediction)[0][0]
+
+
+MAX_SHOWN = 20
+
+
+class TranslationReport(Report):
+    """Number of translations equal to the reference, and the first that differ.
+
+    Args:
+        source: of the pairs that are measured.
+    """
+
+    def __init__(self, source: AnyPairs):
+        self._pairs = source.pairs
+        self._decode: Optional[Decode] = None
+        self._count = 0
+        self._others: List[Tuple[int, str]] = []
+
+    def decode_by(self, decode: Decode) -> None:
+        """See `Report`."""
+        self._decode = decode
+
+    def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
+        """See `Report`. Each token is asked for on the host, so nothing is under way anyhow."""
+        from mxtrain.engine.predictions import to_host
+
+        if self._decode is None:
+            return
+        assert batch.index_B is not None and batch.meta is not None
+        predictions = to_host(self._decode(outputs, batch))
+        for index, prediction, reference in zip(batch.index_B.tolist(), predictions, batch.meta):
+            found = reference.read(prediction)
+            if found != reference.text:
+                self._others.append((index, found))
+        self._count += batch.size
+
+    def artifacts(self, title: str) -> List[Artifact]:
+        """See `Report`."""
+        rows: List[Any] = [(*self._pairs[index], found) for index, found in sorted(self._others)[:MAX_SHOWN]]
+        exact = self._count - len(self._others)
+        counts = [("the reference, character by character", exact), ("another text", len(self._others))]
+        return [
+            Table("translations", ("translation is", "count"), counts),
+            Table("others", ("source", "reference", "translation"), rows),
+        ]

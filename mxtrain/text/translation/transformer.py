@@ -23,12 +23,11 @@ SIZES: Dict[str, Dict[str, Any]] = {
         "num_layers": 6, "units": 1024, "hidden_size": 4096, "num_heads": 16, "dropout": 0.3, "norm_first": False,
     },
 }  # fmt: skip
-"""`base` and `big` are those of table 3 of the paper."""
+"""`base` and `big` are the models of table 3 of the paper."""
 
 
 class Transformer(TranslatingModel):
-    """Transformer layers with sinusoids of places, ReLU, and dropout of embeddings and of what is added to a layer's
-    input.
+    """Transformer layers with sinusoidal positions, ReLU, and dropout of embeddings and of the output of each sublayer.
 
     Embeddings are drawn from a normal distribution of variance 1 / units, other weights as `init` says.
 
@@ -36,7 +35,7 @@ class Transformer(TranslatingModel):
     """
 
     size: Literal["small", "base", "big"] = "small"
-    """Sizes where they are not given below: small (2 + 2 layers, 128 units, 4 heads, pre-norm, no dropout), base (6 +
+    """Preset sizes of the fields below: small (2 + 2 layers, 128 units, 4 heads, pre-norm, no dropout), base (6 +
     6, 512, 8), big (6 + 6, 1024, 16)."""
     num_layers: Optional[Positive] = None
     """Layers of the encoder, and as many of the decoder."""
@@ -49,8 +48,8 @@ class Transformer(TranslatingModel):
     dropout: Optional[OpenFraction] = None
     """Probability that something is dropped while training; 0 of small, 0.1 of base, 0.3 of big."""
     norm_first: Optional[bool] = None
-    """True if layer norms stand before each part (pre-norm, small) or behind its sum (post-norm: base and big, as in
-    the paper)."""
+    """True for layer norms before each part (pre-norm: small), False after its sum (post-norm: base and big, as in the
+    paper)."""
 
     @pydantic.model_validator(mode="after")
     def _check_heads(self) -> Transformer:

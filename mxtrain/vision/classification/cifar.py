@@ -99,7 +99,7 @@ class _Cifar(PublicDataset, Dataset):
         return image_NCHW, label_N, DataPlaces(paths, np.concatenate(kept), file_N, are_records=True)
 
     def _read_table(self, path: Path, checksum: str, findings: Findings) -> np.ndarray:
-        """The bytes of a file, a row for each image; those of its whole images where it is cut off."""
+        """Returns the bytes of a file, a row for each image; of a truncated file the complete images."""
         row = self.num_labels + _PIXELS
         with open_regular(path) as (file, size):
             if not size or size % row or size > MAX_BYTES:

@@ -90,7 +90,7 @@ class GluonCVModel(Model):
 class GluonCV(GluonCVModel):
     """A network of GluonCV's model zoo; its parameter names are GluonCV's, so weights can be exchanged.
 
-    `weights=pretrained` starts from those that GluonCV publishes.
+    `weights=pretrained` starts from the weights that GluonCV publishes.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("classification", "regression")

@@ -39,9 +39,10 @@ class ImageList(BoxedFiles):
 
     root: PathText = "data/image_list"
     train_list: str = "auto"
-    """The file in `root` of what is trained on, .lst or .rec; auto = train.rec or train.lst."""
+    """File of the training images in `root`, .lst or .rec; auto = train.rec or train.lst."""
     val_list: Optional[str] = "auto"
-    """That of validation; auto = val.rec or val.lst where it is there; None = `val_fraction` of the training images.
+    """File of the validation images; auto = val.rec or val.lst if it exists; None = `val_fraction` of the training
+    images.
     """
     test_list: Optional[str] = "auto"
     """That of a test split; auto likewise, None = there is none."""
@@ -80,7 +81,7 @@ class ImageList(BoxedFiles):
         return self.make_splits(found_splits, names, range(len(names)), findings)
 
     def _path(self, root: Path, split: str, given: Optional[str]) -> Optional[Path]:
-        """The list of a split; None where there is none."""
+        """The list of a split; None if there is none."""
         if given is None:
             return None
         if given != "auto":
@@ -117,7 +118,7 @@ class ImageList(BoxedFiles):
         area_R = (kept_R6[:, 3:5] - kept_R6[:, 1:3]).prod(axis=1)
         row_RD = np.column_stack([kept_R6[:, 1:5], kept_R6[:, 0], kept_R6[:, 5], area_R])
         table = BoxTable.grouped(
-            listed.picture_R[stays_R], row_RD, len(listed.encoded), is_normalized=is_normalized
+            listed.image_R[stays_R], row_RD, len(listed.encoded), is_normalized=is_normalized
         )  # fmt: skip
         return BoxedSplit(listed.encoded, listed.ids, table) if len(listed.encoded) else None
 

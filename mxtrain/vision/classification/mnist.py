@@ -200,7 +200,7 @@ def _shape_and_size(head: bytes, num_dims: int) -> Tuple[Tuple[int, ...], int]:
 
 
 def _read_content(path: Path, magic: int, what: str) -> bytes:
-    """The unpacked file, or as much of it as shows what is wrong: no more than its header and its size allow.
+    """Returns the unpacked file. Reads no more than its header and its size allow, so that a wrong file stops early.
 
     Raises:
         DataError: it cannot be read or unpacked, or what its header says cannot be in it.

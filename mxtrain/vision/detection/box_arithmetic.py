@@ -65,7 +65,7 @@ class Matches(NamedTuple):
     in_crowd_BN: Array
 
 
-def is_thing(F: OperatorModule, box_BMD: Array) -> Array:
+def is_object(F: OperatorModule, box_BMD: Array) -> Array:
     """1 for rows that are boxes of single objects and have an area, else 0, (B, M)."""
     flags, kind = (columns_of(F, box_BMD, at, at + 1) for at in (Column.FLAGS, Column.CLASS))
     sides = columns_of(F, box_BMD, 2, 4) - columns_of(F, box_BMD, 0, 2)
@@ -83,8 +83,8 @@ def match_boxes(F: OperatorModule, edge_BN4: Array, box_BMD: Array) -> Matches:
     common_BNM = common_areas(F, edge_BN4, edge_BM4)
     area_BN1, area_B1M = F.expand_dims(areas(F, edge_BN4), axis=2), F.expand_dims(areas(F, edge_BM4), axis=1)
     union_BNM = F.broadcast_sub(F.broadcast_add(area_BN1, area_B1M), common_BNM)
-    thing_B1M = F.expand_dims(is_thing(F, box_BMD), axis=1)
-    iou_BNM = F.broadcast_mul(common_BNM / at_least_tiny(F, union_BNM), thing_B1M)
+    object_B1M = F.expand_dims(is_object(F, box_BMD), axis=1)
+    iou_BNM = F.broadcast_mul(common_BNM / at_least_tiny(F, union_BNM), object_B1M)
     crowd_B1M = F.transpose(columns_of(F, box_BMD, Column.FLAGS, Column.FLAGS + 1) >= Flag.CROWD, axes=(0, 2, 1))
     covered_BNM = F.broadcast_div(F.broadcast_mul(common_BNM, crowd_B1M), at_least_tiny(F, area_BN1))
     return Matches(F.max(iou_BNM, axis=2), F.argmax(iou_BNM, axis=2), F.max(covered_BNM, axis=2) > INSIDE_CROWD)
@@ -108,8 +108,7 @@ def take_rows(F: OperatorModule, array_BNC: Array, place_BK: Array) -> Array:
 
 
 def near(F: OperatorModule, edge: Array) -> Array:
-    """Edges of boxes without those of a diverged network, which are 0: ROIAlign reads memory that is none at a place
-    that is not a number."""
+    """Replaces NaN edges of a diverged network by 0: ROIAlign reads out of bounds at positions that are NaN."""
     # A comparison with NaN is false.
     return F.where(F.abs(edge) < _FARTHEST, edge, F.zeros_like(edge))
 

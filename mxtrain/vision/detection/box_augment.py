@@ -67,7 +67,7 @@ class Mosaic(DatasetTransform):
         return {"mosaic": self.share, "mosaic_scale": self.scale, "mix_epochs": self.epochs}
 
 
-class BlendPictures(DatasetTransform):
+class BlendImages(DatasetTransform):
     """Blends each image with another one; boxes of both count by their shares."""
 
     alpha: PositiveFloat = 1.5
@@ -116,7 +116,7 @@ class BoxAugment(AugmentSettings):
     }  # fmt: skip
     kept: ClassVar[Tuple[str, ...]] = ("min_visible",)
     own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {
-        "mosaic": Mosaic, "mixup": BlendPictures, "expand": Expand, "box_crop": BoxCrop,
+        "mosaic": Mosaic, "mixup": BlendImages, "expand": Expand, "box_crop": BoxCrop,
     }  # fmt: skip
 
     expand: Annotated[float, pydantic.Field(ge=1, le=16)] = 4.0
@@ -158,7 +158,7 @@ class BoxAugment(AugmentSettings):
         """The largest number of images whose boxes one sample has."""
         return 4 if self.mosaic else 2 if self.mixup else 1
 
-    def mixes_pictures(self, epoch: int) -> bool:
+    def mixes_images(self, epoch: int) -> bool:
         """Returns True if samples of an epoch, from 0, may be of several images."""
         return self.mix_epochs is None or epoch < self.mix_epochs
 
@@ -250,7 +250,7 @@ class BoxAugment(AugmentSettings):
         return recoloured(image_CHW, colour_34)
 
     def _colours(self, share: np.ndarray) -> Optional[np.ndarray]:
-        """Three rows of four: what of red, green, blue and of 1 is in each; None where nothing is changed."""
+        """Three rows of four: what of red, green, blue and of 1 is in each; None if nothing is changed."""
         amounts = {
             at: (2 * share[at + 1] - 1) * most for at, most in (
                 (AugmentStream.BRIGHTNESS, self.brightness), (AugmentStream.CONTRAST, self.contrast),

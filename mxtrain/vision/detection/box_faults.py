@@ -144,7 +144,7 @@ def refuse_wrong_boxes(
         size_R2: width and height of each one's image; NaN = unknown.
         notes: of them.
         findings: gets each that is wrong.
-        mends: whether those that reach beyond their image stay, and the others are left out in silence.
+        mends: True to keep boxes that reach beyond their image, and to drop other wrong boxes silently.
         tolerance: see `find_faults`.
 
     Returns:
@@ -177,7 +177,7 @@ def refuse_all(findings: Findings, problems: List[Problem], what: str) -> None:
 
 
 def cut(row_MD: np.ndarray, width: float, height: float) -> np.ndarray:
-    """Boxes cut off at the edges of their image, without those of which nothing is left."""
+    """Returns the boxes clipped to their image, without empty ones."""
     row_MD = row_MD.copy()
     row_MD[:, :4] = np.clip(row_MD[:, :4], 0, [width, height, width, height])
     return row_MD[has_area(row_MD)]
@@ -197,7 +197,7 @@ def refuse_useless_boxes(
         place: of the split, for messages.
         option: chooses the dataset, for messages.
         crowd_remedy: what to type where crowd regions are objects.
-        findings: gets what is wrong.
+        findings: collects the problems.
 
     Raises:
         WrongData: nothing can be learned.

@@ -34,29 +34,29 @@ class BoxTable:
 
     @classmethod
     def grouped(
-        cls, picture_R: np.ndarray, row_RD: np.ndarray, num_pictures: int, size_P2: Optional[np.ndarray] = None,
+        cls, image_R: np.ndarray, row_RD: np.ndarray, num_images: int, size_P2: Optional[np.ndarray] = None,
         is_normalized: bool = False,
     ) -> BoxTable:  # fmt: skip
-        """The table of boxes in any order; those of an image keep theirs.
+        """Groups boxes by image; boxes of an image keep their order.
 
         Args:
-            picture_R: the image of each, from 0.
+            image_R: the image of each, from 0.
             row_RD: as `Column` says.
-            num_pictures: P.
+            num_images: P.
             size_P2: see `BoxTable`.
             is_normalized: see `BoxTable`.
         """
-        order_R = np.argsort(picture_R, kind="stable")
-        begin_P1 = np.zeros(num_pictures + 1, np.int64)
-        np.cumsum(np.bincount(picture_R, minlength=num_pictures), out=begin_P1[1:])
-        sizes = np.full((num_pictures, 2), np.nan) if size_P2 is None else size_P2
+        order_R = np.argsort(image_R, kind="stable")
+        begin_P1 = np.zeros(num_images + 1, np.int64)
+        np.cumsum(np.bincount(image_R, minlength=num_images), out=begin_P1[1:])
+        sizes = np.full((num_images, 2), np.nan) if size_P2 is None else size_P2
         kept_RD = np.clip(row_RD[order_R], -_LARGEST, _LARGEST).astype(np.float32).reshape(-1, NUM_COLUMNS)
         return cls(kept_RD, begin_P1, sizes, is_normalized)
 
     @classmethod
-    def empty(cls, num_pictures: int) -> BoxTable:
+    def empty(cls, num_images: int) -> BoxTable:
         """The table of images without boxes."""
-        return cls.grouped(np.zeros(0, np.int64), np.zeros((0, NUM_COLUMNS)), num_pictures)
+        return cls.grouped(np.zeros(0, np.int64), np.zeros((0, NUM_COLUMNS)), num_images)
 
     def __len__(self) -> int:
         return len(self.begin_P1) - 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Literal
 from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.signature import Signature
 from mxtrain.errors import ConfigError
-from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+from mxtrain.vision.detection.boxed_images import BoxedImages
 from mxtrain.vision.detection.boxes import BoxAnnotations
 from mxtrain.vision.detection.signature import BoxSignature, BoxSplits
 from mxtrain.vision.images.dataset import Dataset
@@ -77,7 +77,7 @@ class BoxedDataset(Dataset):
     ) -> Tuple[Samples, Sequence[str]]:
         decoding = ImageSignature.of(signature).decoding
 
-        def open_source(files: List[str]) -> BoxedPictures:
-            return BoxedPictures(ImageFiles(files), None, decoding, signature.mean)
+        def open_source(files: List[str]) -> BoxedImages:
+            return BoxedImages(ImageFiles(files), None, decoding, signature.mean)
 
         return open_inputs(names, open_source, skip_unreadable, unreadable)

@@ -28,7 +28,7 @@ ClassNames = Annotated[Names, pydantic.AfterValidator(_distinct)]
 
 
 def first_twice(names: Sequence[str]) -> Optional[str]:
-    """The first name that came before; None where each is another."""
+    """Returns the first duplicate name; None if all differ."""
     seen = set()
     return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
 
@@ -62,6 +62,6 @@ class ClassIndex:
         self._number.update({name: number for number, name in enumerate(names)})
 
     def find(self, name: str) -> Optional[int]:
-        """The number of a class; None where there is no such one."""
+        """The number of a class; None if there is no such one."""
         number = self._number.get(name)
         return self._number.get(name.casefold()) if number is None else number

@@ -23,15 +23,15 @@ from mxtrain.vision.detection.box_augment import BoxAugment
 from mxtrain.vision.detection.box_faults import refuse_useless_boxes
 from mxtrain.vision.detection.box_table import BoxTable
 from mxtrain.vision.detection.boxed import BoxedDataset
-from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+from mxtrain.vision.detection.boxed_images import BoxedImages
 from mxtrain.vision.detection.signature import BoxSplits
+from mxtrain.vision.images.annotated_images import AnnotatedImages
 from mxtrain.vision.images.decoding import EncodedImages, known_statistics
 from mxtrain.vision.images.files import EXTENSIONS
-from mxtrain.vision.images.picture_files import PictureFiles
 from mxtrain.vision.images.settings import Decoding, as_window, window_setting
 from mxtrain.vision.images.sizes import ImageSize, refuse_large_batch
 from mxtrain.vision.images.transforms.chain import Annotations
-from mxtrain.vision.segmentation.mask_pairs import refuse_shared_pictures
+from mxtrain.vision.segmentation.mask_pairs import refuse_shared_images
 
 if TYPE_CHECKING:
     from mxtrain.model.base import Model
@@ -59,7 +59,7 @@ class BoxedSplit:
     table: BoxTable
 
     @property
-    def pictures(self) -> Sequence[str]:
+    def images(self) -> Sequence[str]:
         """The file of each; empty for records."""
         return [self.encoded.place(index).file for index in range(len(self.ids))]
 
@@ -68,14 +68,14 @@ class BoxedSplit:
 
     def open(
         self, decoding: Decoding, mean: Sequence[float], augment: BoxAugment, mends: bool, class_names: Sequence[str]
-    ) -> BoxedPictures:
-        """Returns the source of the split; arguments as in `BoxedPictures`."""
-        return BoxedPictures(
+    ) -> BoxedImages:
+        """Returns the source of the split; arguments as in `BoxedImages`."""
+        return BoxedImages(
             self.encoded, self.table, decoding, mean, augment, mends=mends, class_names=class_names
         )  # fmt: skip
 
 
-class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are read
+class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples are read
     """Base of datasets of files: images of any size, and the boxes in them.
 
     In training a network sees random parts of them, brought to `image_size`. To be measured, and for predictions, whole
@@ -136,7 +136,7 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
         if not self.image_sizes:
             return ()
         channels = shapes_of(signature.shape)[0][0]
-        assert isinstance(source, BoxedPictures)
+        assert isinstance(source, BoxedImages)
         return [(source.brought_to(size), replace(signature, shape=(channels, *size))) for size in self.image_sizes]
 
     def annotations(self, signature: Signature) -> Annotations:
@@ -173,7 +173,7 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
                 rows = split.table.row_RD
                 refuse_useless_boxes(name, rows, class_names, place, self.option, self.crowd_remedy(), findings)
         parts, (mean, std) = self.hold_out(train, val, test, findings)
-        sources: List[Optional[BoxedPictures]] = [
+        sources: List[Optional[BoxedImages]] = [
             None if split is None else split.open(self.decoding(), mean, self.augment, self.mends, class_names)
             for split in (train, val, test)
         ]
@@ -198,7 +198,7 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
         Raises:
             DataError: splits share an image, or one has an image twice.
         """
-        refuse_shared_pictures({"train": train, "val": val, "test": test}, self.remedy_if_shared, findings)
+        refuse_shared_images({"train": train, "val": val, "test": test}, self.remedy_if_shared, findings)
         for split in (train, val, test):
             refuse_twice(split, findings)
         fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
@@ -208,12 +208,12 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
         return parts, self._statistics(train, parts[0])
 
     def _statistics(self, train: BoxedSplit, in_train: np.ndarray) -> Tuple[Sequence[float], Sequence[float]]:
-        source = BoxedPictures(train.encoded, None, self.decoding(), self.known_mean())
+        source = BoxedImages(train.encoded, None, self.decoding(), self.known_mean())
         return self.measure_statistics(source, in_train)
 
 
 def find_named(folder: Path, names: Sequence[str]) -> Tuple[List[str], List[Optional[FileId]]]:
-    """The path and the identity of each file that is named, None where there is none. A folder is listed once, and not
+    """The path and the identity of each file that is named, None if there is none. A folder is listed once, and not
     asked for each file. Accented letters may be composed in one and not in the other."""
     known = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
     path_of = {composed(path): path for path in known if not path.isascii()}
@@ -231,5 +231,5 @@ def refuse_twice(split: Optional[BoxedSplit], findings: Findings) -> None:
             assert split is not None
             place, other = split.encoded.place(index), split.encoded.place(before)
             same = f"{place} is there twice" if str(place) == str(other) else f"{place} and {other} are the same file"
-            fact = f"{same}, with boxes of its own each time: half of what is to be found would count as a mistake."
+            fact = f"{same}, with different boxes each time: half of the objects would count as mistakes."
             findings.refuse(Problem(LISTED_TWICE, place, fact, "Put all boxes of an image together."))

@@ -1,8 +1,7 @@
 """Boxes of objects in images: their rows, and how they move with an image.
 
 A box is an exact interval, [left, top, right, bottom] in pixels: pixel i reaches from i to i + 1, so a box of one pixel
-is 1 wide. Formats that count otherwise (VOC's, whose first pixel is 1 and whose last is inside) are converted where
-they are read.
+is 1 wide. Formats with other conventions (VOC: the first pixel is 1, the last is inside) are converted on reading.
 
 Legend: B batch, M boxes of an image, D columns of `Column`: 7, or 8 where boxes have weights.
 """
@@ -34,7 +33,7 @@ class Column(NamedInt):
     FLAGS = 5
     """A sum of `Flag`."""
     AREA = 6
-    """Pixels of the object in the image as it is: those of its mask where there is one, else of its box."""
+    """Area of the object in pixels of the original image: of its mask if there is one, else of its box."""
     WEIGHT = 7
     """Weight in training. Rows have it only if images are mixed; see `weights`."""
 
@@ -112,7 +111,7 @@ def weighted(box_MD: np.ndarray, weight: float) -> np.ndarray:
 
 
 def padded(rows: Sequence[np.ndarray], capacity: int) -> np.ndarray:
-    """Rows of some images, (M, D) each, as one array (B, capacity, D), float32; what is left is -1."""
+    """Stacks the rows of some images, (M, D) each, into one array (B, capacity, D), float32, padded with -1."""
     width = max((row_MD.shape[1] for row_MD in rows), default=NUM_COLUMNS)
     array_BMD = np.full((len(rows), capacity, width), -1, np.float32)
     for place, row_MD in enumerate(rows):

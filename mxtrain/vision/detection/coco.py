@@ -31,12 +31,12 @@ from mxtrain.vision.detection.box_table import BoxTable
 from mxtrain.vision.detection.boxed_classes import ClassIndex, ClassNames
 from mxtrain.vision.detection.boxed_files import BoxedFiles, BoxedSplit, find_named
 from mxtrain.vision.detection.boxes import BoxAnnotations, Flag
-from mxtrain.vision.detection.coco_file import CocoContents, read_coco, read_picture_ids
+from mxtrain.vision.detection.coco_file import CocoContents, read_coco, read_image_ids
 from mxtrain.vision.detection.voc_layout import find_years
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.json_elements import JsonFile
 from mxtrain.vision.instance_segmentation.coco_masks import CocoOutlines, find_mask_problems
-from mxtrain.vision.instance_segmentation.instance_pictures import InstanceSplit
+from mxtrain.vision.instance_segmentation.instance_images import InstanceSplit
 from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
 from mxtrain.vision.segmentation.mask_pairs import refuse_alone
 
@@ -55,7 +55,7 @@ class Coco(PublicDataset, BoxedFiles):
 
     root: PathText = "data/coco"
     train_annotations: str = "annotations/instances_train2017.json"
-    """The file of what is trained on, in `root`."""
+    """Annotation file of the training images, in `root`."""
     train_images: str = "train2017"
     """The folder in `root` that its file names begin in."""
     val_annotations: Optional[str] = "annotations/instances_val2017.json"
@@ -129,7 +129,7 @@ class Coco(PublicDataset, BoxedFiles):
             contents = replace(contents, is_crowd_R=np.zeros_like(contents.is_crowd_R))
         if self.box_format == "xyxy":
             contents = replace(contents, edge_R4=as_corners(contents.edge_R4))
-        elif self.box_format == "auto" and are_corners(contents.edge_R4, contents.size_P2[contents.picture_R]):
+        elif self.box_format == "auto" and are_corners(contents.edge_R4, contents.size_P2[contents.image_R]):
             raise DataError(
                 f"'{contents.path}': the boxes seem to be [left, top, right, bottom]: so read, all of them lie in "
                 "their images, and read as COCO's [left, top, width, height], many do not. Type "
@@ -144,8 +144,8 @@ class Coco(PublicDataset, BoxedFiles):
             box_area_R = (contents.edge_R4[:, 2:] - contents.edge_R4[:, :2]).prod(axis=1)
         return replace(contents, area_R=np.where(np.isnan(contents.area_R), box_area_R, contents.area_R))
 
-    def picture_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
-        """See `BaseDataset.picture_ids`: ids in the annotations that are there, of the image in their folder, or else
+    def sample_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
+        """See `BaseDataset.sample_ids`: ids in the annotations that are there, of the image in their folder, or else
         of the one that is called so."""
         root = Path(self.root)
         parts = ((self.val_annotations, self.val_images), (self.test_annotations, self.test_images),
@@ -156,7 +156,7 @@ class Coco(PublicDataset, BoxedFiles):
             if file is None or not exists(root / file):
                 continue
             folder = os.path.realpath(root / images)
-            for number, name in read_picture_ids(root / file):
+            for number, name in read_image_ids(root / file):
                 of_path.setdefault(composed(os.path.normpath(os.path.join(folder, name))), number)
                 of_name.setdefault(composed(os.path.basename(name)), set()).add(number)
         found: Dict[str, Union[int, str]] = {}
@@ -201,21 +201,21 @@ class Coco(PublicDataset, BoxedFiles):
         there = [number for number, one in enumerate(ids) if one is not None]
         new_P = np.full(len(paths), -1)
         new_P[there] = np.arange(len(there))
-        stays_R &= new_P[contents.picture_R] >= 0
+        stays_R &= new_P[contents.image_R] >= 0
         class_of = self._class_of(contents, names)
         class_R = np.array([class_of.get(number, -1) for number in contents.category_R[stays_R].tolist()], np.int64)
         row_RD = np.column_stack([
             contents.edge_R4[stays_R], class_R, Flag.CROWD * contents.is_crowd_R[stays_R], contents.area_R[stays_R],
         ])  # fmt: skip
         table = BoxTable.grouped(
-            new_P[contents.picture_R[stays_R]], row_RD, len(there), contents.size_P2[there].reshape(-1, 2)
+            new_P[contents.image_R[stays_R]], row_RD, len(there), contents.size_P2[there].reshape(-1, 2)
         )  # fmt: skip
         if not there:
             return None
         kept_ids = [one for one in ids if one is not None]
         split = BoxedSplit(ImageFiles([paths[number] for number in there]), kept_ids, table)
         kept_R = np.flatnonzero(stays_R)
-        return self.completed(split, contents, kept_R[np.argsort(new_P[contents.picture_R[kept_R]], kind="stable")])
+        return self.completed(split, contents, kept_R[np.argsort(new_P[contents.image_R[kept_R]], kind="stable")])
 
     def completed(self, split: BoxedSplit, contents: CocoContents, number_R: np.ndarray) -> BoxedSplit:
         """A split with what else is wanted of its annotations. Here that is nothing.
@@ -248,7 +248,7 @@ class Coco(PublicDataset, BoxedFiles):
             fact = f"{place}: the annotation is of the category {number}{named} which is none of the training split."
             problems.append(Problem(UNKNOWN_CLASS, place, fact, "Add the category, or remove the annotation."))
         refuse_all(findings, problems, "annotations")
-        size_R2 = contents.size_P2[contents.picture_R].reshape(-1, 2)
+        size_R2 = contents.size_P2[contents.image_R].reshape(-1, 2)
         right_R = refuse_wrong_boxes(contents.edge_R4, size_R2, contents, findings, self.mends)
         return stays_R & right_R
 
@@ -286,6 +286,6 @@ def _read(path: Path, root: Path, setting: str, findings: Findings) -> CocoConte
         is_voc = " It has the folders of VOC: type dataset=voc." if find_years(root) else ""
         hint = f"{did_you_mean(path.name, there)}{listed if there else is_voc or f' {_LAYOUT}'}"
         if setting.startswith("dataset.val_annotations"):
-            hint += " Or type dataset.val_annotations=null to hold out dataset.val_fraction of what is trained on."
+            hint += " Or type dataset.val_annotations=null to hold out dataset.val_fraction of the training data."
         raise DataError(f"{setting}: there is no file '{path}'.{hint}")
     return read_coco(path, findings)

@@ -68,33 +68,33 @@ class CocoResult:
         return float(part.mean()) if part.size else math.nan
 
 
-def evaluate_boxes(picture_P: np.ndarray, true_G8: np.ndarray, found_N8: np.ndarray) -> CocoResult:
+def evaluate_boxes(image_P: np.ndarray, true_G8: np.ndarray, found_N8: np.ndarray) -> CocoResult:
     """Runs COCOeval.
 
     Args:
-        picture_P: the numbers of all images, those without boxes too.
+        image_P: the numbers of all images, those without boxes too.
         true_G8: image, class, flags, left, top, right, bottom, area.
         found_N8: image, class, score, left, top, right, bottom, area.
     """
     classes = sorted({int(row[1]) for rows in (true_G8, found_N8) for row in rows})
-    return _evaluate("bbox", _images(picture_P), classes, _true(true_G8), _found(found_N8), AREA_NAMES)
+    return _evaluate("bbox", _images(image_P), classes, _true(true_G8), _found(found_N8), AREA_NAMES)
 
 
 def evaluate_masks(
-    picture_P: np.ndarray, size_P2: np.ndarray, true_G8: np.ndarray, found_N8: np.ndarray,
+    image_P: np.ndarray, size_P2: np.ndarray, true_G8: np.ndarray, found_N8: np.ndarray,
     true_codes: Sequence[bytes], found_codes: Sequence[bytes],
 ) -> CocoResult:  # fmt: skip
     """Runs COCOeval on masks.
 
     Args:
-        picture_P, true_G8, found_N8: see `evaluate_boxes`.
+        image_P, true_G8, found_N8: see `evaluate_boxes`.
         size_P2: height and width of each image.
         true_codes: the mask of each true box as COCO's code.
         found_codes: likewise of each detection, whose area is its mask's.
     """
     from pycocotools import mask as coco_mask
 
-    sizes = {int(picture): [int(side) for side in size_2] for picture, size_2 in zip(picture_P, size_P2)}
+    sizes = {int(image): [int(side) for side in size_2] for image, size_2 in zip(image_P, size_P2)}
     classes = sorted({int(row[1]) for rows in (true_G8, found_N8) for row in rows})
     true, found = _true(true_G8), _found(found_N8)
     for these, codes in ((true, true_codes), (found, found_codes)):
@@ -102,25 +102,25 @@ def evaluate_masks(
             one["segmentation"] = {"size": sizes[one["image_id"]], "counts": code}
     for one in found:
         one["area"] = float(coco_mask.area(one["segmentation"]))
-    images = [{"id": picture, "height": height, "width": width} for picture, (height, width) in sizes.items()]
+    images = [{"id": image, "height": height, "width": width} for image, (height, width) in sizes.items()]
     return _evaluate("segm", images, classes, true, found, AREA_NAMES)
 
 
 def evaluate_key_points(
-    picture_P: np.ndarray, true: Annotations, found: Annotations, sigma_J: np.ndarray
+    image_P: np.ndarray, true: Annotations, found: Annotations, sigma_J: np.ndarray
 ) -> CocoResult:  # fmt: skip
     """Runs COCOeval on objects of one class.
 
     Args:
-        picture_P: the numbers of all images.
+        image_P: the numbers of all images.
         true, found: as COCO has annotations and results, with an `id` from 1.
         sigma_J: of the key points.
     """
-    return _evaluate("keypoints", _images(picture_P), [1], true, found, POINT_AREA_NAMES, sigma_J)
+    return _evaluate("keypoints", _images(image_P), [1], true, found, POINT_AREA_NAMES, sigma_J)
 
 
-def _images(picture_P: np.ndarray) -> Annotations:
-    return [{"id": int(picture)} for picture in picture_P]
+def _images(image_P: np.ndarray) -> Annotations:
+    return [{"id": int(image)} for image in image_P]
 
 
 def _evaluate(

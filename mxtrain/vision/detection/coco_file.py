@@ -31,7 +31,7 @@ from mxtrain.vision.images.json_elements import Element, JsonFile
 
 _PARTS = ("images", "annotations", "categories")
 _FIRST_OF_TEXTS = 1 << 62
-"""The first number that stands for an image id which is a text. Ids that are numbers are smaller."""
+"""First number that represents an image id that is a text. Numeric ids are smaller."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class CocoContents:
         path: of the file.
         image_id_P: of each image.
         names: file names of the images, P.
-        size_P2: width and height, NaN where they are not said.
+        size_P2: width and height, NaN if unknown.
         record_P: the place of each image among all.
         categories: names by id, in the order of ids.
         points: what the file says of the key points of each category that has some, by id: their names, and the pairs
             that a line joins, counted from 1.
-        picture_R: the image of each annotation.
+        image_R: the image of each annotation.
         category_R: id of its category.
         edge_R4: left, top, right, bottom.
         area_R: as the file says; NaN where it does not.
@@ -65,7 +65,7 @@ class CocoContents:
     record_P: np.ndarray
     categories: Dict[int, str]
     points: Dict[int, Tuple[Any, Any]]
-    picture_R: np.ndarray
+    image_R: np.ndarray
     category_R: np.ndarray
     edge_R4: np.ndarray
     area_R: np.ndarray
@@ -106,8 +106,8 @@ def read_coco(path: Path, findings: Findings) -> CocoContents:
     return _CocoReader(path).read(findings)
 
 
-def read_picture_ids(path: Path) -> Iterator[Tuple[Union[int, str], str]]:
-    """The id and the name of each image that a file names; what is not one of these is passed over.
+def read_image_ids(path: Path) -> Iterator[Tuple[Union[int, str], str]]:
+    """Yields the id and the name of each image in a file; other content is skipped.
 
     Raises:
         DataError: it cannot be read, or is no JSON.
@@ -128,7 +128,7 @@ def _side(value: object) -> float:
 
 
 def _require_small(image_id: object) -> None:
-    """Raises: OverflowError: the id of an image is in the range of the numbers that stand for texts."""
+    """Raises: OverflowError: the id of an image is in the range of numbers that represent texts."""
     if isinstance(image_id, int) and not -_FIRST_OF_TEXTS < image_id < _FIRST_OF_TEXTS:
         raise OverflowError
 
@@ -251,16 +251,16 @@ class _CocoReader:
         """The number of an annotation's image. That of a text is negative until all images are known."""
         if not isinstance(given, str):
             _require_small(given)
-            return given  # type: ignore[return-value]  # the array refuses what is no whole number
+            return given  # type: ignore[return-value]  # the array rejects values that are no integers
         return -1 - _FIRST_OF_TEXTS - self._text_ids.setdefault(given, len(self._text_ids))
 
-    def _known_images(self, image_R: np.ndarray) -> np.ndarray:
-        """Numbers of images, those of texts looked up; of an image that there is none of, a number that none has."""
+    def _known_images(self, image_id_R: np.ndarray) -> np.ndarray:
+        """Returns the numbers of images, with text ids looked up; an unknown image gets a number that no image has."""
         if not self._text_ids:
-            return image_R
+            return image_id_R
         known = np.array([self._numbers_of.get(text, -1) for text in self._text_ids], np.int64)
-        is_text_R = image_R < -_FIRST_OF_TEXTS
-        return np.where(is_text_R, known[np.where(is_text_R, -1 - _FIRST_OF_TEXTS - image_R, 0)], image_R)
+        is_text_R = image_id_R < -_FIRST_OF_TEXTS
+        return np.where(is_text_R, known[np.where(is_text_R, -1 - _FIRST_OF_TEXTS - image_id_R, 0)], image_id_R)
 
     def _contents(self) -> CocoContents:
         ids = sorted(self._images)
@@ -268,9 +268,9 @@ class _CocoReader:
         images = [self._images[number] for number in ids]
         whole_R7 = np.frombuffer(self._wholes, np.int64).reshape(-1, 7) if self._wholes else np.zeros((0, 7), np.int64)
         number_R5 = np.frombuffer(self._numbers).reshape(-1, 5) if self._numbers else np.zeros((0, 5))
-        image_R = self._known_images(whole_R7[:, 0])
-        place_R = np.searchsorted(image_id_P, image_R).clip(max=len(ids) - 1)
-        is_known_R = image_id_P[place_R] == image_R
+        image_id_R = self._known_images(whole_R7[:, 0])
+        place_R = np.searchsorted(image_id_P, image_id_R).clip(max=len(ids) - 1)
+        is_known_R = image_id_P[place_R] == image_id_R
         texts = list(self._text_ids)
         for number, record in whole_R7[~is_known_R][:, [0, 4]].tolist():
             place = DataPlace(str(self._path), record=record)

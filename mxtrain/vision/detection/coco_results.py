@@ -21,14 +21,14 @@ def coco_id(place: str) -> Union[int, str]:
 
 
 def coco_ids(places: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int, str]]:
-    """Returns the image ids for COCO results, by file: those of the dataset's annotations, otherwise from `coco_id`.
+    """Returns the image ids for COCO results, by file: from the dataset's annotations, otherwise from `coco_id`.
     Warns if annotations contain only some of the files.
 
     Raises:
         ConfigError: two files would be one image; names the first two.
         DataError: the dataset's annotations cannot be read.
     """
-    known = dataset.picture_ids(places)
+    known = dataset.sample_ids(places)
     found: Dict[str, Union[int, str]] = {place: known[place] if place in known else coco_id(place) for place in places}
     files: Dict[Union[int, str], str] = {}
     for place, name in found.items():

@@ -1,9 +1,9 @@
 """Losses of networks that find objects in images, as Gluon blocks. Imports MXNet.
 
-Each returns the sum over a sample, (B,), and, where it is divided by objects and not by samples, how many it is a loss
-of, (B,). `least_weight` is what the objects in a global batch count at least: images without any are learned from,
-too. Where images are mixed, the last of what they take is how much each object counts: what is said of it is
-multiplied by that, and so is its part of what is divided by.
+Each returns the sum over a sample, (B,), and, if the loss is normalised by objects instead of samples, the number of
+objects, (B,). `least_weight` is the least normaliser of a global batch, so that images without objects are learned
+from, too. With mixed images, the last input is the weight of each object, which multiplies its loss and its part of the
+normaliser.
 
 Legend: B batch, M boxes of an image, K classes, N boxes that a network gives, h, w cells of a map.
 """
@@ -54,21 +54,21 @@ class PrototypeMaskLoss(gluon.HybridBlock):
 
     def hybrid_forward(
         self, F, logit_BKhw, size_B4hw, coefficient_BPhw, prototype_BPHW, row_BMR, score_BKhw, true_size_B4hw,
-        is_centre_B1hw, thing_BM5,
+        is_centre_B1hw, object_BM5,
     ):  # fmt: skip
         loss_B, weight_B = _of_centres(
             F, self._size_weight, self._offset_weight, logit_BKhw, size_B4hw, score_BKhw, true_size_B4hw, is_centre_B1hw
         )  # fmt: skip
-        cell_BM1, edge_BM4 = (F.slice_axis(thing_BM5, axis=2, begin=begin, end=end) for begin, end in ((0, 1), (1, 5)))
-        is_thing_BM1 = cell_BM1 >= 0
-        picture_BM1 = F.broadcast_like(F.contrib.arange_like(thing_BM5, axis=0).reshape((-1, 1, 1)), cell_BM1)
+        cell_BM1, edge_BM4 = (F.slice_axis(object_BM5, axis=2, begin=begin, end=end) for begin, end in ((0, 1), (1, 5)))
+        is_object_BM1 = cell_BM1 >= 0
+        image_BM1 = F.broadcast_like(F.contrib.arange_like(object_BM5, axis=0).reshape((-1, 1, 1)), cell_BM1)
         # -1, no object, becomes cell 0, whose loss is multiplied by 0 below. Its mask is that of a small box: where a
         # image is -1, ROIAlign writes into the mask of another object, and leaves its own as it was in memory.
-        place = F.transpose(F.concat(picture_BM1, F.relu(cell_BM1), dim=2), axes=(2, 0, 1))
+        place = F.transpose(F.concat(image_BM1, F.relu(cell_BM1), dim=2), axes=(2, 0, 1))
         table_BCP = F.transpose(F.reshape(coefficient_BPhw, (0, 0, -1)), axes=(0, 2, 1))
         coefficient = F.expand_dims(F.reshape(F.gather_nd(table_BCP, place), (-3, -2)), axis=1)
         part = F.contrib.ROIAlign(
-            prototype_BPHW, F.reshape(F.concat(picture_BM1, edge_BM4, dim=2), (-1, 5)),
+            prototype_BPHW, F.reshape(F.concat(image_BM1, edge_BM4, dim=2), (-1, 5)),
             pooled_size=(FOUND_SIDE, FOUND_SIDE), spatial_scale=1.0, sample_ratio=TRUE_SIDE // FOUND_SIDE, aligned=True,
         )  # fmt: skip
         logit_TS = F.reshape(F.batch_dot(coefficient, F.reshape(part, (0, 0, -1))), (-1, FOUND_SIDE**2))
@@ -80,7 +80,7 @@ class PrototypeMaskLoss(gluon.HybridBlock):
             p_TS = F.sigmoid(logit_TS)
             common_T, size_T = F.sum(p_TS * share_TS, axis=1), F.sum(F.square(p_TS) + F.square(share_TS), axis=1)
             loss_T = loss_T + self._dice_weight * (1 - (2 * common_T + 1) / (size_T + 1))
-        loss_BM = F.reshape_like(loss_T, F.squeeze(cell_BM1, axis=2)) * F.squeeze(is_thing_BM1, axis=2)
+        loss_BM = F.reshape_like(loss_T, F.squeeze(cell_BM1, axis=2)) * F.squeeze(is_object_BM1, axis=2)
         return loss_B + F.sum(loss_BM, axis=1), weight_B
 
 
@@ -106,21 +106,21 @@ class MultiBoxLoss(gluon.HybridBlock):
     def hybrid_forward(self, F, logit_BNK, offset_BN4, class_BN, true_offset_BN4, weight_BN=None):
         # -1, neither an object nor background, becomes class 0; its loss is multiplied by 0 below.
         loss_BN = -F.pick(F.log_softmax(logit_BNK, axis=-1), F.relu(class_BN), axis=-1)
-        is_thing_BN, is_background_BN = class_BN > 0, class_BN == 0
-        thing_B, background_BN = F.sum(is_thing_BN, axis=1), loss_BN * is_background_BN
+        is_object_BN, is_background_BN = class_BN > 0, class_BN == 0
+        num_objects_B, background_BN = F.sum(is_object_BN, axis=1), loss_BN * is_background_BN
         # The place of each box in the order of losses of background, the most wrong first.
         order_BN = F.argsort(F.BlockGrad(background_BN), axis=1, is_ascend=False, dtype="int32")
         rank_BN = F.argsort(order_BN, axis=1, dtype="int32")
-        most_B1 = F.expand_dims(F.clip(thing_B * self._mining_ratio, self._least_negatives, 2.0**24), axis=1)
+        most_B1 = F.expand_dims(F.clip(num_objects_B * self._mining_ratio, self._least_negatives, 2.0**24), axis=1)
         is_hard_BN = F.broadcast_lesser(rank_BN, F.cast(F.ceil(most_B1), "int32"))
         # In whatever precision losses are, these are of whole numbers.
         hard_BN = F.where(is_hard_BN, background_BN, F.zeros_like(background_BN))
         if weight_BN is not None:
-            is_thing_BN = is_thing_BN * weight_BN
-            thing_B = F.sum(is_thing_BN, axis=1)
+            is_object_BN = is_object_BN * weight_BN
+            num_objects_B = F.sum(is_object_BN, axis=1)
         huber_BN4 = huber(F, offset_BN4 - true_offset_BN4, self._rho)
-        box_B = F.sum(F.broadcast_mul(huber_BN4, F.expand_dims(is_thing_BN, axis=2)), axis=(1, 2))
-        return F.sum(loss_BN * is_thing_BN + hard_BN, axis=1) + self._box_weight * box_B, thing_B
+        box_B = F.sum(F.broadcast_mul(huber_BN4, F.expand_dims(is_object_BN, axis=2)), axis=(1, 2))
+        return F.sum(loss_BN * is_object_BN + hard_BN, axis=1) + self._box_weight * box_B, num_objects_B
 
 
 class YOLO3Loss(gluon.HybridBlock):
@@ -134,26 +134,26 @@ class YOLO3Loss(gluon.HybridBlock):
         super().__init__()
         self._num_classes, self._ignore_iou = num_classes, ignore_iou
 
-    def hybrid_forward(self, F, raw_BNP, edge_BN4, box_BMD, is_thing_BN, row_BM8, weight_BN=None, weight_BM=None):
+    def hybrid_forward(self, F, raw_BNP, edge_BN4, box_BMD, is_object_BN, row_BM8, weight_BN=None, weight_BM=None):
         covered_BN = F.max(self._ious(F, F.BlockGrad(edge_BN4), box_BMD, row_BM8), axis=2)
-        counts_BN = F.broadcast_logical_or(is_thing_BN, covered_BN <= self._ignore_iou)
+        counts_BN = F.broadcast_logical_or(is_object_BN, covered_BN <= self._ignore_iou)
         is_there_BN = F.squeeze(F.slice_axis(raw_BNP, axis=2, begin=4, end=5), axis=2)
-        loss_BN = binary_cross_entropy(F, is_there_BN, is_thing_BN)
-        loss_BM = self._of_things(F, raw_BNP, row_BM8)
+        loss_BN = binary_cross_entropy(F, is_there_BN, is_object_BN)
+        loss_BM = self._object_loss(F, raw_BNP, row_BM8)
         if weight_BN is not None:
             loss_BN, loss_BM = loss_BN * weight_BN, loss_BM * weight_BM
         loss_B = F.sum(F.where(counts_BN, loss_BN, F.zeros_like(loss_BN)), axis=1)
         return loss_B + F.sum(loss_BM, axis=1)
 
-    def _of_things(self, F, raw_BNP, row_BM8):
+    def _object_loss(self, F, raw_BNP, row_BM8):
         """(B, M): where, how large and of which class the boxes with objects are."""
         number_BM1, centre_BM2, size_BM2, weight_BM1, class_BM1 = (
             F.slice_axis(row_BM8, axis=2, begin=begin, end=end)
             for begin, end in ((0, 1), (1, 3), (3, 5), (5, 6), (6, 7))
         )
         # -1, no box, becomes box 0, whose loss is multiplied by 0 below.
-        picture_BM1 = F.broadcast_like(F.contrib.arange_like(row_BM8, axis=0).reshape((-1, 1, 1)), number_BM1)
-        place = F.transpose(F.concat(picture_BM1, F.relu(number_BM1), dim=2), axes=(2, 0, 1))
+        image_BM1 = F.broadcast_like(F.contrib.arange_like(row_BM8, axis=0).reshape((-1, 1, 1)), number_BM1)
+        place = F.transpose(F.concat(image_BM1, F.relu(number_BM1), dim=2), axes=(2, 0, 1))
         raw_BMP = F.gather_nd(raw_BNP, place)
         of_centre_BM2 = binary_cross_entropy(F, F.slice_axis(raw_BMP, axis=2, begin=0, end=2), centre_BM2)
         of_size_BM2 = F.abs(F.slice_axis(raw_BMP, axis=2, begin=2, end=4) - size_BM2)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, 
 import numpy as np
 
 from mxtrain.task.collecting_report import CollectingReport
-from mxtrain.types import Artifact, Picture, Table
+from mxtrain.types import Artifact, Figure, Table
 from mxtrain.vision.detection.metrics import CollectedBoxes, Overlap, VocAP, box_overlap, voc_matches
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mxtrain.data.base import Samples
     from mxtrain.data.signature import Signature
     from mxtrain.engine.predictions import Decode
-    from mxtrain.vision.detection.box_picture import BoxedSample
+    from mxtrain.vision.detection.box_figure import BoxedSample
     from mxtrain.vision.detection.coco_ap import CocoResult
     from mxtrain.vision.detection.task import Detection
 
@@ -40,7 +40,7 @@ class DetectionReport(CollectingReport):
     """Average precision of each class, and the wrong detections with the highest scores.
 
     Args:
-        task: says what is shown.
+        task: decides the content of the report.
         decode: predictions from outputs.
         signature: names the classes.
         source: of the samples.
@@ -59,11 +59,11 @@ class DetectionReport(CollectingReport):
         by_class = VocAP().by_class(true_G8, found_N8)
         mistakes = self._mistakes(true_G8, found_N8)
         return [
-            Table("classes", ["class", "AP50 (VOC)", "AP (COCO)", "AR (COCO)", "things", "found"],
+            Table("classes", ["class", "AP50 (VOC)", "AP (COCO)", "AR (COCO)", "objects", "found"],
                   self._rows(true_G8, found_N8, by_class)),
             Table("coco", ["figure", "value"], self._figures()),
-            Picture("curves", lambda most: draw_curves(by_class, self._names, title)),
-            *([Picture("mistakes", mistakes)] if mistakes is not None else []),
+            Figure("curves", lambda most: draw_curves(by_class, self._names, title)),
+            *([Figure("mistakes", mistakes)] if mistakes is not None else []),
         ]  # fmt: skip
 
     def _rows(
@@ -96,14 +96,14 @@ class DetectionReport(CollectingReport):
             found_N8: all detections.
             numbers: which.
         """
-        from mxtrain.vision.detection.box_picture import boxed_samples
+        from mxtrain.vision.detection.box_figure import boxed_samples
 
         shown = found_N8[list(numbers)]
         return boxed_samples(self._source, [int(row[0]) for row in shown], [row[None, 1:7] for row in shown])
 
     def _mistakes(self, true_G8: np.ndarray, found_N8: np.ndarray) -> Any:
         """Draws the highest-scoring false positives; None if there are none."""
-        from mxtrain.vision.detection.box_picture import captions_of, draw_mistakes
+        from mxtrain.vision.detection.box_figure import captions_of, draw_mistakes
 
         overlap = self.overlap(true_G8, found_N8)
         wrong = missed(true_G8, found_N8, overlap)[:MAX_SHOWN]

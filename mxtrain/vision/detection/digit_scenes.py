@@ -1,9 +1,9 @@
 """Scenes of real handwritten digits on photographs, both of which come with scikit-learn: a mask of each scene, or the
 boxes of its digits, or both, whatever the task needs.
 
-Training shows new scenes in each epoch. Digits and photographs of training are not those of validation: of 1,797 digits
-`val_fraction` are held out, and of both photographs the right halves. With `test_fraction` there are as many scenes
-to test with, of digits that neither of both shows.
+Training shows new scenes in each epoch. Digits and photographs of training and validation differ: `val_fraction` of the
+1,797 digits and the right halves of both photographs are held out. With `test_fraction` there is a test split of the
+same size, with digits of neither split.
 
 Legend: N digits, B batch, D digits in a scene, H height, W width, G = 8 height and width of a digit,
 R = 7 columns of a box.
@@ -105,7 +105,7 @@ class DigitScenes(MaskedDataset):
     def make_splits(
         self, train: Scenes, val: Scenes, test: Optional[Scenes], mean: Sequence[float], std: Sequence[float]
     ) -> Splits:
-        """The splits with the names of what is in them."""
+        """Returns the splits with the class names."""
         shape, names = (3, *self.image_size), ["background", *map(str, range(10))]
         decoding = Decoding(shape, frame=(shape[1], shape[2]))
         return MaskSplits(train, val, test, names, shape, mean, std, decoding, mask_values=range(11))
@@ -168,5 +168,5 @@ def read_photos() -> List[np.ndarray]:
     folder = sklearn_datasets("digit_scenes") / "images"
     if not folder.is_dir():
         raise DataError(f"dataset=digit_scenes reads photographs of scikit-learn, and there is no folder '{folder}'.")
-    pictures = [ImageReader((folder / name).read_bytes()) for name in ("china.jpg", "flower.jpg")]
-    return [picture.resized((0, 0, *picture.size), picture.size, 3) for picture in pictures]
+    images = [ImageReader((folder / name).read_bytes()) for name in ("china.jpg", "flower.jpg")]
+    return [image.resized((0, 0, *image.size), image.size, 3) for image in images]

@@ -134,8 +134,8 @@ class TwoStage(DetectionLoss):
 
 
 class MaskTwoStage(TwoStage):
-    """Loss of regions, and for those that hold an object the cross entropy of the mask of its class: the mean over a
-    image's.
+    """Loss of regions, and the cross entropy of the mask of the object's class for regions with an object: the mean
+    over an image's.
 
     Source: He et al., "Mask R-CNN" (2017), section 3.
     """

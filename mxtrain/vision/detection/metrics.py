@@ -21,7 +21,7 @@ from mxtrain.vision.detection.coco_ap import evaluate_boxes
 if TYPE_CHECKING:
     from mxtrain.vision.detection.coco_ap import CocoResult
 
-PICTURE, TRUE, FOUND = 0, 1, 2
+IMAGE, TRUE, FOUND = 0, 1, 2
 """Kinds of rows: each image has one of the first kind, so that it counts without any box."""
 AREAS = {"all": (0.0, 1e10), "small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
 """Sizes of objects by their area in pixels, as COCO has them."""
@@ -52,9 +52,9 @@ class CollectedBoxes(Collected):
         assert meta_B is not None
         for index, found_N6, true_MD, meta in zip(index_B, prediction_B, target_B, meta_B):
             # Where objects have masks, these follow.
-            self.add_picture(int(index), true_boxes(true_MD, meta), found_N6[found_N6[:, 0] >= 0, :6])
+            self.add_image(int(index), true_boxes(true_MD, meta), found_N6[found_N6[:, 0] >= 0, :6])
 
-    def add_picture(self, index: int, true_GD: np.ndarray, found_N6: np.ndarray) -> None:
+    def add_image(self, index: int, true_GD: np.ndarray, found_N6: np.ndarray) -> None:
         """Notes an image.
 
         Args:
@@ -65,7 +65,7 @@ class CollectedBoxes(Collected):
         self.add(index, self.rows_of(true_GD, found_N6))
 
     def rows_of(self, true_GD: np.ndarray, found_N6: np.ndarray) -> np.ndarray:
-        """The rows of an image, see `add_picture`."""
+        """The rows of an image, see `add_image`."""
         true_GW = np.column_stack([np.full(len(true_GD), TRUE), true_GD[:, 4:6], true_GD[:, :4], true_GD[:, 6]])
         area_N = (found_N6[:, 4:] - found_N6[:, 2:4]).prod(axis=1)
         found_NW = np.column_stack([np.full(len(found_N6), FOUND), found_N6, area_N])
@@ -79,9 +79,9 @@ class CollectedBoxes(Collected):
         """Indices of images; true boxes (G, 8): image, class, flags, edges, area; detections (N, 8): image,
         class, score, edges, area."""
         rows = self.samples()
-        picture_R, kind_R = rows[:, 0], rows[:, 2]
-        of_pictures = np.concatenate([picture_R[:, None], rows[:, 3:]], axis=1)
-        return picture_R[kind_R == PICTURE].astype(np.int64), of_pictures[kind_R == TRUE], of_pictures[kind_R == FOUND]
+        image_R, kind_R = rows[:, 0], rows[:, 2]
+        of_images = np.concatenate([image_R[:, None], rows[:, 3:]], axis=1)
+        return image_R[kind_R == IMAGE].astype(np.int64), of_images[kind_R == TRUE], of_images[kind_R == FOUND]
 
     def coco(self) -> CocoResult:
         """Returns the result of COCO's evaluation; computed once for all metrics."""
@@ -91,7 +91,7 @@ class CollectedBoxes(Collected):
 
 
 def true_boxes(true_MD: np.ndarray, meta: np.ndarray) -> np.ndarray:
-    """The boxes of a sample in pixels of its image, (G, D), as `boxes.Column` says; what is behind them is left out.
+    """The boxes of a sample in pixels of its image, (G, D), with the columns of `boxes.Column`, without padding.
 
     Args:
         true_MD: in pixels of what enters the network.
@@ -183,11 +183,11 @@ def voc_matches(
     found_N8 = found_N8[order_N]
     is_hit_N, counts_N = np.zeros(len(found_N8), bool), np.ones(len(found_N8), bool)
     taken_G = np.zeros(len(true_G8), bool)
-    of_picture: Dict[float, np.ndarray] = {
-        picture: np.flatnonzero(true_G8[:, 0] == picture) for picture in np.unique(true_G8[:, 0])
+    of_image: Dict[float, np.ndarray] = {
+        image: np.flatnonzero(true_G8[:, 0] == image) for image in np.unique(true_G8[:, 0])
     }
     for place, detection in enumerate(found_N8):
-        candidates = of_picture.get(detection[0])
+        candidates = of_image.get(detection[0])
         if candidates is None:
             continue
         iou_g = overlap(int(order_N[place]), candidates)

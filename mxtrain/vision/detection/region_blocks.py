@@ -63,7 +63,7 @@ class TwoStageLoss(gluon.HybridBlock):
         key_BN = sampling_keys(
             F, label_BN > 0, F.relu(1 - F.abs(label_BN)), noise_BN, self._num_samples, POSITIVE_FRACTION
         )  # fmt: skip
-        # Positives beyond their quota do not stand in for background.
+        # Positives beyond their quota do not count as background.
         key_BN = key_BN * (key_BN >= 2)
         place_BA = F.topk(key_BN, k=self._num_samples, ret_typ="indices", axis=1, dtype="int32")
         row_BN6 = F.concat(*(F.expand_dims(one, axis=2) for one in (key_BN, label_BN)), true_BN4, dim=2)
@@ -144,5 +144,5 @@ class MaskedTwoStageLoss(TwoStageLoss):
 
 
 def _mean(F: OperatorModule, loss_BR: Array, counts_BR: Array) -> Array:
-    """The mean over those that count, (B,); 0 where none does."""
+    """Returns the mean over counted elements, (B,); 0 if there are none."""
     return F.sum(loss_BR * counts_BR, axis=1) / F.clip(F.sum(counts_BR, axis=1), 1, 2.0**24)

@@ -17,7 +17,7 @@ from mxtrain.vision.instance_segmentation.mask_rows import TRUE_COLUMNS, TRUE_SI
 from mxtrain.vision.instance_segmentation.outlines import Bitmap
 
 BACKGROUND = 0.6
-"""Photographs are darkened to this, so that digits stand out."""
+"""Brightness of photographs, low so that digits are visible."""
 INK_THRESHOLD = 0.4
 """A pixel is part of a digit where its ink is more."""
 OPACITY = 1.6
@@ -77,7 +77,7 @@ class Scenes:
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `Source.fetch`; masks are (B, H, W) int16, and sizes (B, 4) all those of a scene."""
+        """See `Source.fetch`; masks are (B, H, W) int16, and sizes (B, 4) are constant."""
         made = self._make(index_B, seed=seed, epoch=epoch, train=train)
         return made.image_BCHW, made.mask_BHW, np.tile([self._height, self._width] * 2, (len(index_B), 1))
 
@@ -151,7 +151,7 @@ class BoxedScenes(Scenes):
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `Source.fetch`; boxes are (B, D, R) float32, and rows of `ResizeTransform` (B, 4) those of a scene."""
+        """See `Source.fetch`; boxes are (B, D, R) float32, and rows of `ResizeTransform` (B, 4) are constant."""
         made = self._make(index_B, seed=seed, epoch=epoch, train=train)
         return made.image_BCHW, made.box_BDR, np.tile([self._height, self._width] * 2, (len(index_B), 1))
 

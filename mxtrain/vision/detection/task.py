@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapp
 from mxtrain.data.loading.randomness import uniform_rows
 from mxtrain.errors import ConfigError
 from mxtrain.task.base import Report, Task
-from mxtrain.types import Artifact, Fraction, Picture, shapes_of
+from mxtrain.types import Artifact, Figure, Fraction, shapes_of
 from mxtrain.vision.detection.boxed_files import BoxedFiles
 from mxtrain.vision.detection.boxes import NUM_COLUMNS
 from mxtrain.vision.detection.coco_results import as_list, coco_ids
@@ -59,7 +59,7 @@ class Detection(Task):
     metric_option: ClassVar[str] = "voc_ap"
 
     score_threshold: Fraction = 0.3
-    """The lowest score of what is shown and predicted; metrics take all."""
+    """Least score of detections in figures and predictions; metrics use all detections."""
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -211,8 +211,7 @@ class Detection(Task):
         return {"count": len(row["found"]), "class": first["class"], "score": first["score"], **edges}
 
     def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """Image ids in COCO's results: those of the dataset's own files, else the number that a file is called, or
-        its name."""
+        """Image ids in COCO results: from the dataset's annotations, else the number in the file name, or the name."""
         return coco_ids(places, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
@@ -236,8 +235,8 @@ class Detection(Task):
         return {"bbox": [left, top, round(right - left, 2), round(bottom - top, 2)]}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """The image with what is found in it."""
-        from mxtrain.vision.detection.box_picture import boxed_samples, draw_boxes
+        """Returns the image with its detections."""
+        from mxtrain.vision.detection.box_figure import boxed_samples, draw_boxes
 
         (sample,) = boxed_samples(source, [index], [self.shown(prediction)])
         content = io.BytesIO()
@@ -277,10 +276,10 @@ class Detection(Task):
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
-        from mxtrain.vision.detection.box_picture import boxed_samples, draw_gallery
+        from mxtrain.vision.detection.box_figure import boxed_samples, draw_gallery
 
         samples = boxed_samples(source, range(len(source)), [self.shown(found) for found in predictions])
-        return [Picture("samples", lambda most: draw_gallery(samples[:most], signature.class_names))]
+        return [Figure("samples", lambda most: draw_gallery(samples[:most], signature.class_names))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.vision.detection.detection_report import DetectionReport

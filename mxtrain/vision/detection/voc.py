@@ -41,9 +41,9 @@ from mxtrain.vision.detection.voc_annotation import EDGES, BadAnnotation, VocObj
 from mxtrain.vision.detection.voc_layout import find_years, read_names
 from mxtrain.vision.images.class_lists import VOC_CLASSES
 from mxtrain.vision.images.files import ImageFiles
-from mxtrain.vision.instance_segmentation.instance_pictures import InstanceSplit
+from mxtrain.vision.instance_segmentation.instance_images import InstanceSplit
 from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
-from mxtrain.vision.segmentation.mask_pairs import Files, list_pictures, refuse_alone
+from mxtrain.vision.segmentation.mask_pairs import Files, list_images, refuse_alone
 from mxtrain.vision.segmentation.voc_masks import VocFound, VocOutlines
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Voc(PublicDataset, BoxedFiles):
     Or images with their annotations beside them (`a.jpg`, `a.xml`), as Roboflow and LabelImg write them: in `train/`,
     `valid/` and `test/`, or in the root alone. Images without an annotation are left out; settings of lists are unused.
 
-    Coordinates count from 1 in the files, and the last pixel is part of a box: xmin - 1 up to xmax is what is learned.
+    Coordinates in the files count from 1, and the last pixel is part of a box: the network learns xmin - 1 to xmax.
     """
 
     option: ClassVar[str] = "dataset=voc"
@@ -75,18 +75,18 @@ class Voc(PublicDataset, BoxedFiles):
     lists_folder: ClassVar[str] = "Main"
     """The folder in ImageSets of the lists of splits."""
     remedy_if_shared: ClassVar[str] = (
-        "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of what is trained "
-        "on."
+        "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of the training "
+        "images."
     )
 
     root: PathText = "data/voc"
     train_split: SplitNames = "train"
-    """Names of files in ImageSets/Main of what is trained on, e.g. trainval; of several years
-    [2007/trainval,2012/trainval]; None = all images that have an annotation."""
+    """Lists in ImageSets/Main of training images, e.g. trainval, or [2007/trainval,2012/trainval] for several years;
+    None = all images with an annotation."""
     val_split: SplitNames = "val"
-    """Those of validation; None = `val_fraction` of the training images."""
+    """Lists of validation images; None = `val_fraction` of the training images."""
     test_split: SplitNames = None
-    """Those of a test split whose annotations are there; None = there is none."""
+    """Lists of a test split with annotations; None = no test split."""
     classes: ClassNames = []
     """Names in the order of their numbers; empty = the lines of `root/classes.txt`, or VOC's twenty."""
     other_classes: Literal["refuse", "leave_out"] = "refuse"
@@ -112,7 +112,7 @@ class Voc(PublicDataset, BoxedFiles):
         Args:
             split: images and boxes.
             found: where these come from.
-            findings: gets what is missing.
+            findings: collects the problems.
         """
         return split
 
@@ -186,13 +186,13 @@ class _SplitReader:
     def __init__(self, dataset: Voc, names: Sequence[str], findings: Findings) -> None:
         self._dataset, self._findings = dataset, findings
         self._classes = ClassIndex(names)
-        self._pictures: Dict[Path, Files] = {}
+        self._images: Dict[Path, Files] = {}
 
     def read(self, years: Sequence[Path], setting: str, given: SplitNames) -> Optional[BoxedSplit]:
-        """The images of a split with their boxes; None where nothing is left of it.
+        """The images of a split with their boxes; None if nothing is left of it.
 
         Raises:
-            DataError: it names what is not there.
+            DataError: an image or annotation is missing.
         """
         wanted = [given] if given is None or isinstance(given, str) else given
         found: Dict[str, Tuple[Path, FileId, Path]] = {}
@@ -209,26 +209,26 @@ class _SplitReader:
 
     def read_mixed(self, folder: Path) -> Optional[BoxedSplit]:
         """The images of a folder that have an annotation beside them, with their boxes."""
-        pictures = list_pictures(folder, findings=self._findings)
+        images = list_images(folder, findings=self._findings)
         start = len(str(folder)) + 1
         there = {
             composed(str(path)[start:-4]): path for path, _ in walk(folder, (".xml",), findings=self._findings)
         }  # fmt: skip
-        alone = [name for name in there if name not in pictures]
+        alone = [name for name in there if name not in images]
         refuse_alone(
             [DataPlace(str(there[name])) for name in alone],
             [f"'{there[name]}' is the annotation of no image: there is none of that name beside it" for name in alone],
             f"({len(alone):,} of {len(there):,} are alone)", "Add the images, or remove these annotations.",
             self._findings,
         )  # fmt: skip
-        without = len(pictures) - (len(there) - len(alone))
+        without = len(images) - (len(there) - len(alone))
         if without:
             log.info("%s: %d of %d images in '%s' have no annotation and are left out", self._dataset.option, without,
-                     len(pictures), folder)  # fmt: skip
-        return self._boxed([(*pictures[name], there[name]) for name in sorted(pictures) if name in there])
+                     len(images), folder)  # fmt: skip
+        return self._boxed([(*images[name], there[name]) for name in sorted(images) if name in there])
 
     def _boxed(self, entries: Sequence[Tuple[Path, FileId, Path]]) -> Optional[BoxedSplit]:
-        """Images with their identity and annotation -> a split; None where there are none."""
+        """Images with their identity and annotation -> a split; None if there are none."""
         boxes = _VocBoxes(self._dataset, self._classes, self._findings)
         for index, (_, _, annotation) in enumerate(entries):
             boxes.add(index, annotation)
@@ -241,10 +241,10 @@ class _SplitReader:
 
     def _list(self, folder: Path, part: Optional[str], shown: str) -> List[Tuple[Path, FileId, Path]]:
         """Image, its identity, and annotation of each name in a list, or of each annotation."""
-        if folder not in self._pictures:
-            self._pictures[folder] = list_pictures(folder / "JPEGImages", findings=self._findings)
-        pictures, annotations = self._pictures[folder], folder / "Annotations"
-        there, others = _find_annotations(annotations, pictures, self._findings)
+        if folder not in self._images:
+            self._images[folder] = list_images(folder / "JPEGImages", findings=self._findings)
+        images, annotations = self._images[folder], folder / "Annotations"
+        there, others = _find_annotations(annotations, images, self._findings)
         lists = folder / "ImageSets" / self._dataset.lists_folder
         if part is None:
             there = {**there, **others}
@@ -252,9 +252,9 @@ class _SplitReader:
             if not names:
                 raise DataError(f"{shown}: '{annotations}' holds no annotations: no file there ends in .xml.")
         else:
-            read = functools.partial(self._names, lists, part, shown, {*pictures, *there})
+            read = functools.partial(self._names, lists, part, shown, {*images, *there})
             names = attempt(self._findings, DataPlace(str(lists)), read) or {}
-        for what, known, where in (("image", pictures, folder / "JPEGImages"), ("annotation", there, annotations)):
+        for what, known, where in (("image", images, folder / "JPEGImages"), ("annotation", there, annotations)):
             missing = [name for name in names if name not in known]
             places = [DataPlace(str(lists / f"{part}.txt"), names[name]) if part else
                       DataPlace(str(there[name])) for name in missing]  # fmt: skip
@@ -264,11 +264,11 @@ class _SplitReader:
             refuse_alone(
                 places, facts, f"({len(missing):,} of {len(names):,} are missing)", remedy, self._findings
             )  # fmt: skip
-        return [(*pictures[name], there[name]) for name in names if name in pictures and name in there]
+        return [(*images[name], there[name]) for name in names if name in images and name in there]
 
     def _names(self, lists: Path, part: str, shown: str, known: Collection[str]) -> Dict[str, int]:
         setting = shown.partition("=")[0]
-        whole, held_out = "all images that have an annotation", "dataset.val_fraction of what is trained on"
+        whole, held_out = "all images that have an annotation", "dataset.val_fraction of the training data"
         instead = {"dataset.train_split": f": {whole}", "dataset.val_split": f": {held_out}"}.get(setting, "")
         return read_names(lists, part, shown, self._findings, f"Without lists, type {setting}=null{instead}.",
                           known)  # fmt: skip
@@ -282,7 +282,7 @@ class _VocBoxes:
         self._rows: List[Tuple[float, ...]] = []
         self._sizes: Dict[int, Tuple[float, float]] = {}
         self._counts: Dict[int, int] = {}
-        self._stands: List[Tuple[str, int]] = []
+        self._locations: List[Tuple[str, int]] = []
         self._refused: List[Problem] = []
         self._unknown_names: Set[str] = set()
 
@@ -305,7 +305,7 @@ class _VocBoxes:
         for one in objects:
             self._add_object(index, path, one, one.number)
 
-    def _add_object(self, index: int, path: Path, one: VocObject, of_picture: int) -> None:
+    def _add_object(self, index: int, path: Path, one: VocObject, of_image: int) -> None:
         place, texts = DataPlace(str(path), one.line), one.texts
         number = self._classes.find(texts.get("name", ""))
         if number is None:
@@ -325,8 +325,8 @@ class _VocBoxes:
             self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Write 0 or 1."))
             return
         flags = Flag.DIFFICULT * is_difficult
-        self._rows.append((index, left - 1, top - 1, right, bottom, number, flags, of_picture))
-        self._stands.append((str(path), one.line))
+        self._rows.append((index, left - 1, top - 1, right, bottom, number, flags, of_image))
+        self._locations.append((str(path), one.line))
 
     def _unknown(self, place: DataPlace, name: str) -> Problem:
         names = self._classes.names
@@ -341,12 +341,12 @@ class _VocBoxes:
         )
         return Problem(UNKNOWN_CLASS, place, fact, f"{near} {remedy}".strip())
 
-    def counts(self, num_pictures: int) -> np.ndarray:
+    def counts(self, num_images: int) -> np.ndarray:
         """The objects in the annotation of each image, (P,)."""
-        return np.array([self._counts.get(index, 0) for index in range(num_pictures)], np.int64)
+        return np.array([self._counts.get(index, 0) for index in range(num_images)], np.int64)
 
-    def table(self, num_pictures: int) -> Tuple[BoxTable, np.ndarray]:
-        """All boxes, those that are wrong refused; and the number of each in its annotation, (R,)."""
+    def table(self, num_images: int) -> Tuple[BoxTable, np.ndarray]:
+        """Returns all valid boxes, and the index of each in its annotation, (R,)."""
         names = self._unknown_names
         if names and not self._rows and len(names) <= MOST_TYPED:  # not one object is of a class that was expected
             remedy = f"Type {typed_list('dataset.classes', sorted(names))}, which are all names in the annotations."
@@ -356,34 +356,34 @@ class _VocBoxes:
             ]
         refuse_all(self._findings, self._refused, "problems of annotations")
         array_R8 = np.array(self._rows, np.float64).reshape(-1, 8)
-        size_P2 = np.full((num_pictures, 2), np.nan)
+        size_P2 = np.full((num_images, 2), np.nan)
         for index, size in self._sizes.items():
             size_P2[index] = size
-        picture_R, edge_R4 = array_R8[:, 0].astype(np.int64), array_R8[:, 1:5]
+        image_R, edge_R4 = array_R8[:, 0].astype(np.int64), array_R8[:, 1:5]
         if are_shares(edge_R4 + [1, 1, 0, 0]):
             raise DataError(
-                f"{DataPlace(*self._stands[0])}: the boxes of this file and of all others seem to be shares of width "
-                "and height: their numbers lie between 0 and 1. VOC's are pixels. Multiply them by the width and the "
-                "height of their images."
+                f"{DataPlace(*self._locations[0])}: the boxes of this file and of all others seem to be shares of "
+                "width and height: their numbers lie between 0 and 1. VOC's are pixels. Multiply them by the width and "
+                "the height of their images."
             )
-        stays_R = refuse_wrong_boxes(edge_R4, size_P2[picture_R], _VocNotes(self._stands, edge_R4), self._findings,
+        stays_R = refuse_wrong_boxes(edge_R4, size_P2[image_R], _VocNotes(self._locations, edge_R4), self._findings,
                                      self._dataset.mends)  # fmt: skip
         area_R = (edge_R4[:, 2:] - edge_R4[:, :2])[stays_R].prod(axis=1)
         row_RD = np.column_stack([array_R8[stays_R, 1:7], area_R])
         # Images were read in their order, so that boxes are grouped already.
-        table = BoxTable.grouped(picture_R[stays_R], row_RD, num_pictures, size_P2)
+        table = BoxTable.grouped(image_R[stays_R], row_RD, num_images, size_P2)
         return table, array_R8[stays_R, 7].astype(np.int64)
 
 
 class _VocNotes:
     """Places of boxes, for messages."""
 
-    def __init__(self, stands: Sequence[Tuple[str, int]], edge_R4: np.ndarray) -> None:
-        self._stands, self._edge_R4 = stands, edge_R4
+    def __init__(self, locations: Sequence[Tuple[str, int]], edge_R4: np.ndarray) -> None:
+        self._locations, self._edge_R4 = locations, edge_R4
 
     def place(self, index: int) -> DataPlace:
         """See `BoxNotes`."""
-        return DataPlace(*self._stands[index])
+        return DataPlace(*self._locations[index])
 
     def shown(self, index: int) -> str:
         """See `BoxNotes`."""
@@ -392,7 +392,7 @@ class _VocNotes:
 
 
 def _find_annotations(
-    folder: Path, pictures: Collection[str], findings: Findings
+    folder: Path, images: Collection[str], findings: Findings
 ) -> Tuple[Dict[str, Path], Dict[str, Path]]:  # fmt: skip
     """The annotation of each image by the image's name, and the other annotations by their own.
 
@@ -402,14 +402,14 @@ def _find_annotations(
     start = len(str(folder)) + 1
     found = walk(folder, (".xml",), findings=findings) if folder.is_dir() else []
     all_there = {composed(str(path)[start:-4]): path for path, _ in found}
-    there = {name: path for name, path in all_there.items() if name in pictures}
+    there = {name: path for name, path in all_there.items() if name in images}
     others = {name: path for name, path in all_there.items() if name not in there}
-    count_of = Counter(name.rpartition("/")[2] for name in (*pictures, *others))
+    count_of = Counter(name.rpartition("/")[2] for name in (*images, *others))
     alone = {stem: name for name in others if count_of[(stem := name.rpartition("/")[2])] == 2}
-    for picture in pictures:
-        name = alone.get(picture.rpartition("/")[2])
-        if name is not None and picture not in there:
-            there[picture] = others.pop(name)
+    for image in images:
+        name = alone.get(image.rpartition("/")[2])
+        if name is not None and image not in there:
+            there[image] = others.pop(name)
     return there, others
 
 

@@ -3,8 +3,8 @@
 XML of a stranger's can grow without end by entities, or name other files. So a document type, in which both are
 declared, is refused. An encoding that expat does not know is decoded by Python first.
 
-Parts of objects (a person's head) have names and boxes in the same form inside an object: what an element means depends
-on where it stands.
+Parts of objects (a person's head) have names and boxes in the same form inside an object: the meaning of an element
+depends on its parents.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class VocObject:
         line: on which it begins.
         number: of the `<object>` in the file, from 0. One with several boxes is read as several objects of the same
             number.
-        texts: of the elements in it, by name, those of its box included.
+        texts: texts of its elements, by name, including the box.
     """
 
     line: int
@@ -60,7 +60,7 @@ class BadAnnotation(DataError):
 
     Args:
         line: on which.
-        fact: what is wrong, the end of a sentence.
+        fact: the problem, as the end of a sentence.
     """
 
     def __init__(self, line: int, fact: str) -> None:
@@ -72,7 +72,7 @@ def decode_declared(content: bytes) -> Tuple[bytes, Optional[str]]:
     """Recodes a document whose encoding expat does not know.
 
     Returns:
-        The document, and the encoding that the parser is to assume instead of the declared one; None where it reads the
+        The document, and the encoding that the parser is to assume instead of the declared one; None if it reads the
         declaration itself.
 
     Raises:
@@ -119,7 +119,7 @@ class _AnnotationReader:
         self._size: Dict[str, str] = {}
         self._objects: List[VocObject] = []
         self._boxes: List[Dict[str, str]] = []
-        """Those of the object that is being read."""
+        """Texts of the object that is being read."""
 
     def read(self, content: bytes) -> Tuple[Optional[Tuple[float, float]], List[VocObject]]:
         decoded, encoding = decode_declared(content)

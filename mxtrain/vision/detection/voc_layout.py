@@ -61,8 +61,8 @@ def read_names(
 
 
 def _name_in(line: str, known: Collection[str]) -> str:
-    """The name in a line of a list: all of it, what is in quotes (as CVAT writes names with spaces), or what stands
-    before numbers and paths, such as `a -1` and `/JPEGImages/a.jpg /SegmentationClass/a.png`."""
+    """Returns the name in a line of a list: the whole line, the quoted part (CVAT quotes names with spaces), or the
+    part before numbers and paths, as in `a -1` and `/JPEGImages/a.jpg /SegmentationClass/a.png`."""
     if line.startswith('"') and '"' in line[1:]:
         return _name_of(line[1:].partition('"')[0], known)
     name = ""

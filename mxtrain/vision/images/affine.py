@@ -1,6 +1,6 @@
 """Affine maps of the plane, and images drawn through them.
 
-A map is the 2 x 3 matrix that takes (x, y) of the image as it was to (x, y) of what is made of it. Positions are exact:
+A map is the 2 x 3 matrix from (x, y) of the original image to (x, y) of the transformed one. Positions are exact:
 pixel i reaches from i to i + 1, so its middle is i + 0.5.
 
 Legend: C channels, H height, W width, J places.

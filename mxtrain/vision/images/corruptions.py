@@ -1,7 +1,7 @@
-"""Common corruptions of images, at severities 1 to 5, which leave everything where it is.
+"""Common corruptions of images, at severities 1 to 5, without geometric changes.
 
 Source: D. Hendrycks, T. Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
-ICLR 2019, for what is corrupted, and how that is measured. The strengths are mxtrain's own (`STRENGTHS`), so results do
+ICLR 2019, for the kinds of corruption and their measure. The strengths are mxtrain's own (`STRENGTHS`), so results do
 not compare with those on ImageNet-C. Lengths in pixels are for an image whose shorter side is 224 pixels; they grow
 with the square root of the side, so that an image of 8 pixels is not wiped out and one of 500 is changed.
 
@@ -31,7 +31,7 @@ STRENGTHS: Mapping[str, Tuple[float, ...]] = {
     "motion_blur": (6, 10, 15, 22, 30),  # length of a line in a random direction, in pixels
     "fog": (0.2, 0.35, 0.5, 0.65, 0.8),  # share of the light that comes from the fog where it is thickest
     "brightness": (0.1, 0.2, 0.3, 0.4, 0.5),  # added to every value
-    "contrast": (0.6, 0.45, 0.3, 0.2, 0.1),  # what is left of the difference from the image's mean
+    "contrast": (0.6, 0.45, 0.3, 0.2, 0.1),  # remaining share of the difference from the image's mean
     "pixelate": (0.6, 0.5, 0.4, 0.3, 0.2),  # of the pixels of each side
     "jpeg": (30, 20, 15, 10, 5),  # quality
 }
@@ -69,7 +69,7 @@ class Corrupted:
         image_BCHW, *others = self._source.fetch(index_B, seed=seed, epoch=epoch, train=train)
         key_B = bits(seed, 0, index_B, self._draw)
         for row, (image_CHW, key) in enumerate(zip(image_BCHW, key_B)):
-            # Beside an image in a frame stand its own height and width, and those that it has there.
+            # An image in a frame comes with its original height and width, and its size in the frame.
             height, width = map(int, others[1][row, 2:4]) if len(others) > 1 else image_CHW.shape[1:]
             image_BCHW[row, :, :height, :width] = self._corrupted(image_CHW[:, :height, :width], int(key))
         return (image_BCHW, *others)

@@ -5,6 +5,7 @@ Shapes are suffixes: C channels, H height, W width.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Mapping, Sequence, Tuple, Type, Union
 
 import pydantic
@@ -13,14 +14,15 @@ from typing_extensions import Annotated, Literal
 from mxtrain.config.specs import shown
 from mxtrain.data.base import BaseDataset
 from mxtrain.data.loading.samples import Samples, Source, Splits
-from mxtrain.errors import CheckpointError
+from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.types import Positive, Shape, shapes_of
-from mxtrain.vision.images.settings import Augment, Decoding
-from mxtrain.vision.images.signature import ImageSignature
+from mxtrain.vision.images.settings import Augment, Decoding, as_window
+from mxtrain.vision.images.signature import ImageSignature, ImageSplits
 from mxtrain.vision.images.sizes import ChannelMean, ChannelStd, ImageSize, refuse_large_batch, square
 from mxtrain.vision.images.transforms.chain import Annotations, TransformChain
 
 if TYPE_CHECKING:
+    from mxtrain.data.base import Splits
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.data.signature import Signature
     from mxtrain.model.base import Model
@@ -78,16 +80,12 @@ class Dataset(BaseDataset):
         return self
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        from mxtrain.vision.images.inputs import restored_signature
-
         found = restored_signature(self, ImageSignature.of(given), typed, source)
         # As trained: nothing is measured anew on samples that may have changed, or are not there.
         statistics = {"mean": list(found.mean), "std": list(found.std)}
         return self.decoded_as(found.decoding).model_copy(update=statistics), found
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
-        from mxtrain.vision.images.inputs import sign_images
-
         return sign_images(self, splits, model)
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
@@ -166,3 +164,45 @@ class Dataset(BaseDataset):
         channels = native[0] if self.channels == "auto" else self.channels
         height, width = native[1:] if self.image_size == "auto" else self.image_size
         return (channels, height, width)
+
+
+def sign_images(dataset: Dataset, splits: Splits, model: Model) -> ImageSignature:
+    """The dataset's own size and channels, unless the model or the user wants others."""
+    channels, height, width = model.input_shape(dataset.input_shape(splits.shape))
+    if dataset.channels != "auto":
+        channels = dataset.channels
+    if dataset.image_size != "auto":
+        height, width = dataset.image_size
+    decoding = splits.decoding if isinstance(splits, ImageSplits) else Decoding(tuple(splits.shape))
+    return ImageSignature(
+        (channels, height, width), list(splits.mean), list(splits.std), list(splits.class_names), decoding=decoding
+    )
+
+
+def restored_signature(
+    dataset: Dataset, given: ImageSignature, typed: Collection[str], source: str
+) -> ImageSignature:  # fmt: skip
+    """Returns the signature for a command: image settings of the run's checkpoint, with another `dataset.central_crop`
+    or `dataset.window` only if typed.
+
+    Raises:
+        ConfigError: something else of what enters the network was to be changed.
+    """
+    channels, *size = given.shape
+    kept = {
+        "dataset.image_size": list(size), "dataset.channels": channels, "dataset.mean": list(given.mean),
+        "dataset.std": list(given.std),
+    }  # fmt: skip
+    for key, value in kept.items():
+        wanted = getattr(dataset, key.partition(".")[2], value)
+        if key in typed and wanted not in (value, "auto"):
+            raise ConfigError(
+                f"{key}={wanted}: what enters the network is part of what was trained, and {source} says "
+                f"{key}={value}. Leave it out."
+            )
+    decoding = given.decoding
+    if "dataset.central_crop" in typed:
+        decoding = replace(decoding, central_crop=dataset.central_crop)  # type: ignore[attr-defined]
+    if "dataset.window" in typed:
+        decoding = replace(decoding, window=as_window(dataset.window))  # type: ignore[attr-defined]
+    return replace(given, decoding=decoding)

@@ -132,8 +132,8 @@ class DecodedDataset(Dataset):
         self, encoded: EncodedImages, in_train: np.ndarray
     ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
         source = DecodedSource(encoded, self.decoding())
-        pictures = (source.fetch(np.array([i]), seed=0, epoch=0, train=False)[0] for i in spread(in_train))
-        return choose_statistics(self.mean, self.std, self.decoding(), lambda: encoded.read(in_train[0])[0], pictures)
+        images = (source.fetch(np.array([i]), seed=0, epoch=0, train=False)[0] for i in spread(in_train))
+        return choose_statistics(self.mean, self.std, self.decoding(), lambda: encoded.read(in_train[0])[0], images)
 
     def _make_source(self, encoded: EncodedImages) -> Source:
         return DecodedSource(encoded, self.decoding(), crop_scale=self.augment.crop_scale)

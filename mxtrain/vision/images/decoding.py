@@ -32,7 +32,7 @@ _MEASURED = 64
 
 
 class EncodedImages(Protocol):
-    """EncodedImages images by index; must be safe to call from several threads."""
+    """Encoded images by index. Methods must be safe to call from several threads."""
 
     def __len__(self) -> int:
         """The number of images."""
@@ -56,17 +56,17 @@ def known_statistics(channels: int) -> Tuple[Sequence[float], Sequence[float]]:
 
 def choose_statistics(
     mean: Union[str, Sequence[float]], std: Union[str, Sequence[float]], decoding: Decoding,
-    read_first: Callable[[], bytes], pictures: Iterable[np.ndarray],
+    read_first: Callable[[], bytes], images: Iterable[np.ndarray],
 ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
-    """Mean and standard deviation that a description gives. Where it says auto: ImageNet's; but those of grey in a
-    window, which resembles no photograph, are measured.
+    """Returns the configured mean and standard deviation. auto means ImageNet's; statistics of grey images in a window,
+    which resemble no photograph, are measured.
 
     Args:
         mean: of the description.
         std: likewise.
         decoding: how files are read.
         read_first: gives the content of a training file.
-        pictures: some training images, (C, H, W), white is 255; decoded only where they are measured.
+        images: some training images, (C, H, W), white is 255; decoded only if they are measured.
 
     Raises:
         DataError: one of them cannot be read.
@@ -76,17 +76,17 @@ def choose_statistics(
     if decoding.shape[0] == 1 and any(isinstance(each, str) for each in given):
         try:
             if decoding.window != "auto" or is_dicom(read_first()):
-                chosen = measure(pictures)
+                chosen = measure(images)
         except LoaderError as error:
             raise DataError(str(error)) from error
     mean, std = (auto if isinstance(each, str) else each for each, auto in zip(given, chosen))
     return mean, std
 
 
-def measure(pictures: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[float]]:
+def measure(images: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[float]]:
     """Mean and standard deviation of grey images, white is 1. Four digits, so that all machines agree."""
     count, total, square = 0, 0.0, 0.0
-    for image in pictures:
+    for image in images:
         share = image.astype(np.float64) / 255.0
         count, total, square = count + share.size, total + share.sum(), square + np.square(share).sum()
     mean = total / count
@@ -178,8 +178,8 @@ class DecodedSource:
         """
         channels, height, width = self.shape
         try:
-            picture = ImageReader(content, self.decoding.window)
-            return picture.resized(self._choose_box(picture.size, draws_4), (width, height), channels)
+            image = ImageReader(content, self.decoding.window)
+            return image.resized(self._choose_box(image.size, draws_4), (width, height), channels)
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
             raise unreadable(self.encoded.name(index), error) from error
 

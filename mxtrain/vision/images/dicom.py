@@ -137,7 +137,7 @@ class DicomReader:
         return lambda pixels_HW: scale_full(pixels_HW * slope + intercept, low, high)
 
     def _own_window(self) -> Optional[Tuple[str, float, float]]:
-        """Function, centre and width that the file names first; None where it names none."""
+        """Function, centre and width that the file names first; None if it names none."""
         centre, width = self._number(_CENTRE, None), self._number(_WIDTH, None)
         if centre is None or width is None:
             return None
@@ -260,7 +260,7 @@ def _is_at_pixels(tag: int, vr: Optional[str], length: int) -> bool:
 
 
 def _quieten() -> None:
-    """Warnings of pydicom may repeat what a file says, and would stand in the terminal and in the run's log."""
+    """Silences pydicom: its warnings may repeat private content of a file in the terminal and in the run's log."""
     pattern = r"pydicom\b"
     if not any(entry[0] == "ignore" and getattr(entry[3], "pattern", "") == pattern for entry in warnings.filters):
         warnings.filterwarnings("ignore", module=pattern)

@@ -77,7 +77,7 @@ class PixelLayout:
 def require_read(syntax: str) -> None:
     """Raises: ValueError: a transfer syntax is not read, whatever is installed."""
     if syntax not in _READ:
-        # What is no UID is not repeated.
+        # Do not repeat untrusted text that is no UID.
         named = _named(syntax) if re.fullmatch(r"[0-9.]{1,64}", syntax) else "no UID"
         raise ValueError(f"its transfer syntax is {named}, which is not read: convert it, e.g. gdcmconv --raw OLD NEW")
 
@@ -91,7 +91,7 @@ def read_pixels(content: bytes, place: Tuple[int, int], layout: PixelLayout) -> 
 
     Args:
         content: of the file.
-        place: where the pixels begin and how many bytes they take; -1 where they are compressed and delimited.
+        place: offset and number of bytes of the pixels; -1 if they are compressed and delimited.
         layout: how they lie there.
 
     Returns:

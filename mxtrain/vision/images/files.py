@@ -10,7 +10,7 @@ import numpy as np
 
 from mxtrain.data.checking.problems import STRICT, UNREADABLE_IMAGE, DataPlace, Findings, Problem
 from mxtrain.data.loading.input_files import find_given
-from mxtrain.data.loading.opening import EXTENSIONS as PICTURE_EXTENSIONS
+from mxtrain.data.loading.opening import EXTENSIONS as IMAGE_EXTENSIONS
 from mxtrain.data.loading.regular_files import FileId, open_regular, read_bytes, walk
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.vision.images.decoding import DecodedSource
@@ -19,12 +19,12 @@ from mxtrain.vision.images.settings import Decoding
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.samples import Samples
-    from mxtrain.vision.detection.boxed_pictures import BoxedPictures
-    from mxtrain.vision.pose.key_point_pictures import KeyPointPictures
-    from mxtrain.vision.segmentation.masked_pictures import MaskedPictures
+    from mxtrain.vision.detection.boxed_images import BoxedImages
+    from mxtrain.vision.pose.key_point_images import KeyPointImages
+    from mxtrain.vision.segmentation.masked_images import MaskedImages
 
 _DICOM_EXTENSIONS = (".dcm", ".dicom")
-EXTENSIONS = (*PICTURE_EXTENSIONS, *_DICOM_EXTENSIONS)
+EXTENSIONS = (*IMAGE_EXTENSIONS, *_DICOM_EXTENSIONS)
 _UNREAD_EXTENSIONS = (
     ".heic", ".heif", ".avif", ".jp2", ".j2k", ".jxl", ".psd", ".tga", ".exr", ".dng", ".cr2", ".nef", ".arw",
 )  # fmt: skip
@@ -69,8 +69,8 @@ class ImageFiles:
 def find_images(
     folder: Union[str, Path], excluded: Collection[FileId] = (), findings: Findings = STRICT
 ) -> List[Tuple[Path, FileId]]:  # fmt: skip
-    """Image files in a folder and below, sorted by path: those that have an image's ending, and DICOM files that have
-    none, as archives name them.
+    """Returns the image files in a folder and below, sorted by path: files with an image extension, and DICOM files
+    without an extension, as archives name them.
 
     Args:
         folder: where to look, as `walk` does.
@@ -88,7 +88,7 @@ def find_images(
         return _is_nameless_dicom(path)
 
     found = walk(folder, EXTENSIONS, excluded, is_nameless_dicom, findings)
-    _require_pydicom(path for path, _ in found if path.suffix.lower() not in PICTURE_EXTENSIONS)
+    _require_pydicom(path for path, _ in found if path.suffix.lower() not in IMAGE_EXTENSIONS)
     if unread:
         endings = sorted({Path(path).suffix.lower() for path in unread})
         fact = f"'{folder}' holds {len(unread):,} files ending in {', '.join(endings)}, such as '{min(unread)}', which "
@@ -186,13 +186,13 @@ class Readable:
     """A source that goes on where an image cannot be read: its place is blank."""
 
     def __init__(
-        self, source: Union[DecodedSource, MaskedPictures, BoxedPictures, KeyPointPictures], unreadable: Dict[int, str]
+        self, source: Union[DecodedSource, MaskedImages, BoxedImages, KeyPointImages], unreadable: Dict[int, str]
     ) -> None:  # fmt: skip
         """Wrap.
 
         Args:
-            source: Of the files; its `blank()` stands for one that cannot be read.
-            unreadable: Gets what is wrong with an image, by index, when it is fetched.
+            source: source of the files; its `blank()` replaces an unreadable image.
+            unreadable: collects errors of images by index when they are fetched.
         """
         self.source = source
         self.shape = source.shape

@@ -10,7 +10,7 @@ import numpy as np
 from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
 from mxtrain.data.checking.problems import (
     BOX_OUTSIDE,
-    PICTURE_SIZE,
+    SIZE_MISMATCH,
     UNREADABLE_IMAGE,
     WRONG_FORMAT,
     DataPlace,
@@ -24,9 +24,9 @@ from mxtrain.vision.detection.boxes import Column
 from mxtrain.vision.images.dicom import is_dicom
 
 if TYPE_CHECKING:
-    from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+    from mxtrain.vision.detection.boxed_images import BoxedImages
     from mxtrain.vision.images.decoding import DecodedSource
-    from mxtrain.vision.segmentation.masked_pictures import MaskedPictures
+    from mxtrain.vision.segmentation.masked_images import MaskedImages
 
 _FORMATS = {
     ".jpg": ("JPEG", "MPO"), ".jpeg": ("JPEG", "MPO"), ".jfif": ("JPEG", "MPO"), ".jpe": ("JPEG", "MPO"),
@@ -62,23 +62,23 @@ class ImageChecks(SourceChecks):
         return Checked(() if problem is None else (problem,), digest_of(content), (label,))
 
 
-class PictureChecks(SourceChecks):
-    """Base of checks of images with something else."""
+class AnnotatedImageChecks(SourceChecks):
+    """Base of checks of images with annotations."""
 
-    _source: Union[MaskedPictures, BoxedPictures]
+    _source: Union[MaskedImages, BoxedImages]
 
     def place(self, index: int) -> DataPlace:
         """See `Checks`."""
         return self._source.place(index)
 
-    def _check_picture(self, index: int, problems: List[Problem]) -> Tuple[bytes, Optional[Tuple[int, int]]]:
-        """The digest of an image that can be read, and its (width, height) where that is known."""
+    def _check_image(self, index: int, problems: List[Problem]) -> Tuple[bytes, Optional[Tuple[int, int]]]:
+        """Returns the digest of an image, empty if it is unreadable, and its (width, height), if known."""
         place, digest, size = self.place(index), b"", None
         try:
             content = self._source.read(index)
-            picture = self._source.decode(index, content)
-            size = picture.size
-            self._source.resize(index, picture, (0.0, 0.0, *size), (1, 1))  # decodes all of it
+            image = self._source.decode(index, content)
+            size = image.size
+            self._source.resize(index, image, (0.0, 0.0, *size), (1, 1))  # decodes all of it
             problem, digest = wrong_format(place, content), digest_of(content)
         except MxtrainError as error:
             problem = problem_of(error, place, UNREADABLE_IMAGE)
@@ -86,37 +86,37 @@ class PictureChecks(SourceChecks):
         return digest, size
 
 
-class BoxedChecks(PictureChecks):
-    """Checks of images and the boxes in them, of which what a file says by itself was checked when it was opened."""
+class BoxedChecks(AnnotatedImageChecks):
+    """Checks of images and their boxes. Errors of the annotation file alone were found when it was opened."""
 
-    _source: BoxedPictures
+    _source: BoxedImages
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
         problems: List[Problem] = []
         source = self._source
-        digest, size = self._check_picture(index, problems)
+        digest, size = self._check_image(index, problems)
         if size is None:
             return Checked(problems, digest)
         place, said_2 = self.place(index), source.said_size(index)
         fact = size_fact(place, size, said_2)
         if fact:
-            problems.append(Problem(PICTURE_SIZE, place, fact, SIZE_REMEDY))
+            problems.append(Problem(SIZE_MISMATCH, place, fact, SIZE_REMEDY))
         row_MD = source.rows(index, size)
         for row_D in row_MD[source.is_outside(row_MD, size)]:
             problems.append(Problem(BOX_OUTSIDE, place, source.outside_fact(index, row_D, size), REMEDY))
         return Checked(problems, digest, np.unique(row_MD[:, Column.CLASS]).astype(int).tolist())
 
 
-class MaskedChecks(PictureChecks):
+class MaskedChecks(AnnotatedImageChecks):
     """Checks of images and their masks. Images are compared: several may share a mask."""
 
-    _source: MaskedPictures
+    _source: MaskedImages
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
         problems: List[Problem] = []
-        digest, size = self._check_picture(index, problems)
+        digest, size = self._check_image(index, problems)
         classes = self._check_mask(index, size, problems)
         return Checked(problems, digest, classes)
 

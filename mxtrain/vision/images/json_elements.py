@@ -31,7 +31,7 @@ class Element(NamedTuple):
         key: in the object.
         record: in the array, from 0; -1 where the value is no array.
         value: what it is.
-        begin, end: where it stands in the file, in bytes.
+        begin, end: its position in the file, in bytes.
     """
 
     key: str
@@ -71,7 +71,7 @@ class JsonFile:
         raise DataError(f"'{self.path}' {wrong}. Copy or write it again.") from error
 
     def element(self, begin: int, end: int) -> Any:
-        """The element that stands between two positions."""
+        """Returns the element between two positions."""
         return next(self.elements_at([(begin, end)]))
 
     def elements_at(self, spans: Iterable[Sequence[int]]) -> Iterator[Any]:
@@ -95,7 +95,7 @@ def number_array(given: Any) -> np.ndarray:
 
 
 def _members(text: str) -> Iterator[Element]:
-    decode = json.JSONDecoder(**decoder_options(text, allow_nan=True)).raw_decode  # NaN is refused where it is used
+    decode = json.JSONDecoder(**decoder_options(text, allow_nan=True)).raw_decode  # users of a value reject NaN
     keys: Set[str] = set()
     at = _skip(text, len(_BOM) if text.startswith(_BOM) else 0)
     if text[at : at + 1] == "[":

@@ -73,15 +73,15 @@ class ListedBoxes:
         path: of the list.
         encoded: the images.
         ids: of their files; empty for records.
-        picture_R: the image of each box.
+        image_R: the image of each box.
         object_R6: class, left, top, right, bottom, flags.
-        place_R: where each stands.
+        place_R: source location of each.
     """
 
     path: Path
     encoded: EncodedImages
     ids: Sequence[FileId]
-    picture_R: np.ndarray
+    image_R: np.ndarray
     object_R6: np.ndarray
     place_R: Sequence[DataPlace]
 
@@ -131,7 +131,7 @@ class ListedBoxes:
 class _ListCollector:
     def __init__(self) -> None:
         self.problems: List[Problem] = []
-        self._pictures: List[int] = []
+        self._images: List[int] = []
         self._objects: List[np.ndarray] = []
         self._places: List[DataPlace] = []
         self._odd: List[Tuple[DataPlace, float]] = []
@@ -146,12 +146,12 @@ class _ListCollector:
             f"{place}: the sixth number of an object is {number:g} ({len(self._odd):,} such objects), and only 1 = "
             "difficult and 0 are known: these are not taken for difficult."
         )
-        problem = Problem(LABEL_RANGE, place, fact, "Write 0 or 1 where it is meant to say that.")
+        problem = Problem(LABEL_RANGE, place, fact, "Write 0 or 1 if it is this flag.")
         findings.remark(problem)
         if not findings.keeps_going:
             log.warning("%s", problem.sentence)
 
-    def add(self, picture: int, label_N: np.ndarray, place: DataPlace) -> bool:
+    def add(self, image: int, label_N: np.ndarray, place: DataPlace) -> bool:
         """Takes the label of an image; says whether it is one of boxes."""
         wrong = _what_is_wrong(label_N)
         if wrong:
@@ -164,17 +164,17 @@ class _ListCollector:
         is_difficult_M = sixth_M == 1
         self._odd += [(place, float(number)) for number in sixth_M[~np.isin(sixth_M, (0, 1))].tolist()]
         self._objects.append(np.column_stack([object_MB[:, :_DIFFICULT], Flag.DIFFICULT * is_difficult_M]))
-        self._pictures += [picture] * len(object_MB)
+        self._images += [image] * len(object_MB)
         self._places += [place] * len(object_MB)
         return True
 
     def listed(self, path: Path, encoded: EncodedImages, ids: Sequence[FileId]) -> ListedBoxes:
         object_R6 = np.concatenate(self._objects) if self._objects else np.zeros((0, 6))
-        return ListedBoxes(path, encoded, ids, np.array(self._pictures, np.int64), object_R6, self._places)
+        return ListedBoxes(path, encoded, ids, np.array(self._images, np.int64), object_R6, self._places)
 
 
 def _what_is_wrong(label_N: np.ndarray) -> str:
-    """Why a label is none of boxes, as the end of a sentence; empty where it is."""
+    """Returns the reason why a label holds no boxes, as the end of a sentence; empty if it does."""
     if len(label_N) < _LEAST_HEADER:
         return f"its label has {len(label_N)} number, as of a single class, and no boxes"
     header, width = label_N[:2]
@@ -214,7 +214,7 @@ def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
     Args:
         path: of the list.
         folder: in which the paths of images begin.
-        findings: gets what is wrong.
+        findings: collects the problems.
 
     Raises:
         DataError: it cannot be read, or names no image.

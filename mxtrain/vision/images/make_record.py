@@ -63,7 +63,7 @@ def make_record(
     parts = {name: source for name, source in parts.items() if source is not None}
     target = Path(prefix)
     names = [f"{target.name}_classes.txt"]
-    for part in ("test", "val", "train"):  # train.rec comes last: where it stands, everything does
+    for part in ("test", "val", "train"):  # train.rec comes last: its existence means that all files are complete
         names += [f"{target.name}_{part}.idx", f"{target.name}_{part}.rec"]
     for name in names:
         if (target.parent / name).exists():
@@ -99,7 +99,7 @@ def _write_part(mx: Any, path: Path, source: Source, size: int, quality: int) ->
 
 
 def _files_of(source: Any) -> Tuple[ImageFiles, np.ndarray]:
-    """The image files behind a split of `ImageFolder`, and the indices of those that belong to it."""
+    """Returns the image files of a split of `ImageFolder`, and the indices of its samples among them."""
     if isinstance(source, Subset):
         return _files_of(source.source)[0], source.index_N
     return source.encoded, np.arange(len(source))
@@ -110,11 +110,11 @@ def _encode(path: str, size: int, quality: int) -> bytes:
 
     try:
         content = read_bytes(path, MAX_BYTES)
-        picture = ImageReader(content)
-        width, height = picture.size
+        image = ImageReader(content)
+        width, height = image.size
         scale = min(size / min(width, height), 1.0) if size else 1.0
-        target = (max(size, round(width * scale)), max(size, round(height * scale))) if scale < 1 else picture.size
-        image_CHW = picture.resized((0, 0, width, height), target, 3, bicubic=True)
+        target = (max(size, round(width * scale)), max(size, round(height * scale))) if scale < 1 else image.size
+        image_CHW = image.resized((0, 0, width, height), target, 3, bicubic=True)
         if not size:
             return content  # it was decoded only to know that it can be
         result = io.BytesIO()

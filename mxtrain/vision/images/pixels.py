@@ -3,7 +3,7 @@ depth.
 
 White is 255 in what comes out. Up to 8 bits a channel stay uint8. More become float32, scaled by their type: integers
 by their largest value (65,535 of 16 bits), floats lie between 0 and 1 already; a window says otherwise. Transparency is
-dropped: what is under it shows. Of several images in a file, the first is read. Importing this module imports no
+dropped without blending. If a file has several images, the first is read. Importing this module imports no
 Pillow.
 """
 
@@ -30,7 +30,7 @@ REPLACE = "Replace or remove it, and run the same command again."
 _ORIENTATION, _PHOTOMETRIC = 0x0112, 0x0106
 _LUMA = (0.299, 0.587, 0.114)
 """Grey of red, green and blue: ITU-R 601, as Pillow has it."""
-_UNLESS = ", unless dataset.window=[CENTRE,WIDTH] says what is black and white"
+_UNLESS = ", unless dataset.window=[CENTRE,WIDTH] defines black and white"
 _DEEP_COLOUR = ("RGB", "RGBA", "RGBX", "LA", "L")
 
 
@@ -47,7 +47,7 @@ class ImageReader:
 
         Args:
             content: of the file.
-            window: what is black and white, as `Decoding.window` says.
+            window: grey values of black and white, as in `Decoding.window`.
         """
         self._window = window
         self._dicom = DicomReader(content) if is_dicom(content) else None
@@ -169,7 +169,7 @@ def _deep_planes(image: Image.Image, content: bytes) -> Optional[List[Image.Imag
 
 
 def _windowed(image: Image.Image, centre: float, width: float) -> Image.Image:
-    """A grey image in a window, as an image of floats from 0 to 255; its values are those that its file holds."""
+    """Maps a grey image with the values of its file through a window to floats from 0 to 255."""
     from PIL import Image
 
     _, bits, flags, _ = _depth(image)

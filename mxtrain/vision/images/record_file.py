@@ -43,7 +43,7 @@ class RecordFile:
         Args:
             path: The .rec file.
             num_classes: Labels must be below it; 0 = not checked.
-            findings: Gets what is wrong behind records that can be read.
+            findings: collects problems after the last readable record.
 
         Raises:
             DataError: The file or its index is damaged.
@@ -146,7 +146,7 @@ class RecordFile:
         try:
             pairs = [line.split("\t") for line in split_lines(read_text(index_path)) if line.strip()]
             offset_N = np.array([parse_integer(offset) for _, offset in pairs], np.int64)
-        except (ValueError, TypeError) as error:  # of lines of other columns, and of what is no integer
+        except (ValueError, TypeError) as error:  # lines with other columns, or no integers
             raise DataError(
                 f"'{index_path}' is not an index of records (a number, a tab and a byte position on each line). Remove "
                 "it to have it made up from the .rec file."

@@ -47,7 +47,7 @@ class SampleReader:
             encode: What the task makes of labels; None = they are the only target.
             augment: What to change in images.
             chain: Transforms of what came out of that.
-            fill_C: The colour of what is not part of an image, for these.
+            fill_C: their colour outside of the image.
             num_classes: The width of mixed labels.
             seed: Of the run.
             train: Whether anything may be random.

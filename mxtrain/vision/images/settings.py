@@ -117,11 +117,11 @@ class Decoding:
         shape: (C, H, W) that images are decoded to; C is 1 or 3. A network's own channels and size may be others.
         central_crop: the largest central part with the aspect of `shape`, times this, is taken.
         frame: (H, W) that whole images are fitted into instead, where something is predicted for each pixel: a larger
-            one is made smaller, and what is left of the frame is padded at the right and at the bottom.
-        window: which values of grey files become black and white: (centre, width) in a file's own units, those of a
-            DICOM file after its rescale; "full" = all that its bits can hold; "auto" = the window that a DICOM file
-            names, else full.
-        fit: how a whole image is brought to `shape` instead, where objects are located in it; "" where it is not.
+            one is scaled down, and the rest of the frame is padded at the right and at the bottom.
+        window: which values of grey files become black and white: (centre, width) in a file's own units, for DICOM
+            after the rescale; "full" = all that its bits can hold; "auto" = the window that a DICOM file names, else
+            full.
+        fit: method that brings a whole image to `shape` if objects are located in it; otherwise "".
             It excludes `frame`.
     """
 

@@ -1,4 +1,4 @@
-"""Types of settings that say how large images are and how they are scaled, and what is refused of them."""
+"""Types of settings of image sizes and scaling, with their validation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_BATCH_GIB = 64
 
 
 def square(size: object, field: pydantic.ValidationInfo) -> object:
-    """Makes one number a square, and refuses what is neither a number nor a pair in one sentence."""
+    """Expands one number to a square, and rejects everything but a number or a pair."""
     if isinstance(size, int) and not isinstance(size, bool):
         size = [size, size]
     if size != "auto" and not (isinstance(size, list) and len(size) == 2):

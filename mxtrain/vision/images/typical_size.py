@@ -24,7 +24,7 @@ def typical_side(encoded: EncodedImages, largest: int, side_of: Callable[[Shape]
     """The median side of some images, from the first to the last, rounded up to a multiple of `MULTIPLE`.
 
     Args:
-        encoded: the training images. Those that cannot be read are left out: reading them says why.
+        encoded: the training images. Unreadable ones are skipped here; reading them later raises the error.
         largest: result at most; also the result where none can be read.
         side_of: (height, width) -> the side that counts: `min` or `max`.
 

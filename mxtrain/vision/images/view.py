@@ -33,8 +33,8 @@ class View:
     """A part of an image and where it goes.
 
     Attributes:
-        source: what is seen of the image, inside of it.
-        place: where that is drawn.
+        source: visible rectangle inside of the image.
+        place: rectangle of the input that it fills.
         is_flipped: mirrored left-right, within `place`.
     """
 
@@ -105,7 +105,7 @@ class View:
         return np.concatenate([(one - place_2) / np.array(self.scale) + low_2 for one in (begin_M2, end_M2)], axis=1)
 
     def put(self, part_CHW: np.ndarray, image_CHW: np.ndarray) -> None:
-        """Draws what is seen, already as large as `place`, into what enters the network."""
+        """Draws the visible part, already resized to `place`, into the network's input."""
         rows = slice(self.place.top, self.place.top + self.place.height)
         columns = slice(self.place.left, self.place.left + self.place.width)
         image_CHW[:, rows, columns] = part_CHW[..., ::-1] if self.is_flipped else part_CHW

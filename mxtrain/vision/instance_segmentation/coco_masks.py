@@ -50,7 +50,7 @@ class BadMask(ValueError):
 
 
 class Runs:
-    """A mask as lengths of runs, column by column, the first of which is of what is not the object."""
+    """A mask as lengths of runs, column by column, beginning with background."""
 
     def __init__(self, lengths: np.ndarray, size: Tuple[int, int]) -> None:
         """Args: lengths: whose sum is that of all pixels. size: (height, width)."""
@@ -60,8 +60,8 @@ class Runs:
         """See `Polygons.extent`."""
         height = self._size[0]
         end_R = np.cumsum(self._lengths)
-        is_thing_R = (np.arange(len(end_R)) % 2 == 1) & (self._lengths > 0)
-        first_R, last_R = (end_R - self._lengths)[is_thing_R], end_R[is_thing_R] - 1
+        is_object_R = (np.arange(len(end_R)) % 2 == 1) & (self._lengths > 0)
+        first_R, last_R = (end_R - self._lengths)[is_object_R], end_R[is_object_R] - 1
         left, right = int(first_R[0]) // height, int(last_R[-1]) // height + 1
         if (first_R // height < last_R // height).any():  # one goes on in the next column
             return left, 0, right, height
@@ -69,16 +69,16 @@ class Runs:
 
     def seen(self, window: Window, side: int) -> np.ndarray:
         """See `Outline`."""
-        return Bitmap(self.in_picture(self._size)).seen(window, side)
+        return Bitmap(self.in_image(self._size)).seen(window, side)
 
-    def in_picture(self, size: Tuple[int, int]) -> np.ndarray:
+    def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """See `Outline`."""
         value_R = np.arange(len(self._lengths), dtype=np.uint8) & 1
         return np.repeat(value_R, self._lengths).reshape(self._size[::-1]).T
 
 
 def read_mask(given: Any, size: Optional[Tuple[int, int]]) -> Tuple[Union[Runs, Polygons], List[BadMask]]:
-    """The mask of an annotation, and what is wrong with it but can be done without.
+    """Returns the mask of an annotation, and tolerable problems of it.
 
     Args:
         given: its `segmentation`.
@@ -144,7 +144,7 @@ def _read_runs(given: Any, size: Optional[Tuple[int, int]]) -> Runs:
         lengths = np.array([np.nan])
     is_whole = lengths.ndim == 1 and bool((lengths == np.floor(lengths)).all() and (lengths >= 0).all())
     if not is_whole or lengths.sum() != height * width:
-        fact = f"has lengths of runs that are not those of a mask of {width} x {height} pixels"
+        fact = f"has lengths of runs that do not add up to a mask of {width} x {height} pixels"
         raise BadMask(UNREADABLE_MASK, fact)
     if lengths[1::2].sum() == 0:
         raise BadMask(EMPTY_MASK, "has a mask without any pixel")
@@ -209,7 +209,7 @@ def find_mask_problems(
     remarks: List[Problem] = []
     size_P2 = contents.size_P2.reshape(-1, 2)
     for at, (number, one) in enumerate(zip(numbers.tolist(), contents.annotations(numbers))):
-        width, height = size_P2[contents.picture_R[number]]
+        width, height = size_P2[contents.image_R[number]]
         size = (int(height), int(width)) if math.isfinite(width + height) else None
         try:
             outline, faults = read_mask(one.get("segmentation"), size)
@@ -229,10 +229,10 @@ class CocoOutlines:
     """The masks of a split, read anew from its file whenever they are needed: COCO's polygons would take a gigabyte.
 
     Attributes:
-        file: where they stand.
+        file: annotation file.
         span_R2: where each begins and ends, in the order of the table of boxes.
         record_R: which annotation each is.
-        begin_P1: where those of each image begin, and where the last end.
+        begin_P1: first index of each image, and the end of the last.
     """
 
     file: JsonFile
@@ -245,9 +245,9 @@ class CocoOutlines:
         """See `Outlines`: files say them."""
         return True
 
-    def read(self, picture: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
+    def read(self, image: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
         """See `Outlines`."""
-        place_M = self.begin_P1[picture] + np.asarray(number_M, np.int64)
+        place_M = self.begin_P1[image] + np.asarray(number_M, np.int64)
         found: List[Outline] = []
         try:
             for row, one in zip(place_M.tolist(), self.file.elements_at(self.span_R2[place_M].tolist())):
@@ -262,6 +262,6 @@ class CocoOutlines:
             ) from error  # fmt: skip
         return found
 
-    def problems(self, picture: int, count: int, size: Tuple[int, int]) -> List[Problem]:
+    def problems(self, image: int, count: int, size: Tuple[int, int]) -> List[Problem]:
         """See `Outlines`: all that a file says by itself was looked at when it was opened."""
         return []

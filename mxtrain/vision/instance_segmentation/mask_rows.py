@@ -1,4 +1,4 @@
-"""Masks of objects as small images of what is inside their boxes, and in their images.
+"""Masks of objects as small images of the inside of their boxes, and as masks of whole images.
 
 A true mask is `TRUE_SIDE` squares high and wide, whatever the size of the box: a row of `boxes.Column` with these
 squares behind it. A network's are `FOUND_SIDE` squares high and wide, or as many as it has.
@@ -23,8 +23,8 @@ TRUE_COLUMNS = NUM_COLUMNS + TRUE_SIDE**2
 FOUND_COLUMNS = 8
 """Of a prediction, before its mask: class, score, left, top, right, bottom, height and width of the image."""
 FACTS = 5
-"""Of `Batch.meta`: those of `boxes.ResizeTransform`, and the masks of the sample's objects as COCO's run-length codes;
-none in training."""
+"""Facts in `Batch.meta`: rows of `boxes.ResizeTransform`, and the masks of the sample's objects as COCO's run-length
+codes; none in training."""
 
 
 def with_masks(box_MD: np.ndarray, mask_MSS: np.ndarray) -> np.ndarray:
@@ -85,7 +85,7 @@ def facts(fitted_B4: np.ndarray, codes_B: Sequence[Sequence[bytes]]) -> np.ndarr
     return fact_BF
 
 
-def in_picture(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -> List[np.ndarray]:
+def in_image(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -> List[np.ndarray]:
     """The masks of objects of an image, (h, w) each, 0 or 1, by linear interpolation between the middles of squares.
 
     Args:
@@ -129,7 +129,7 @@ def found_masks(found_NR: np.ndarray) -> List[np.ndarray]:
         return []
     side = round((found_NR.shape[1] - FOUND_COLUMNS) ** 0.5)
     mask_NSS = found_NR[:, FOUND_COLUMNS:].reshape(-1, side, side)
-    return in_picture(mask_NSS, found_NR[:, 2:6], (int(found_NR[0, 6]), int(found_NR[0, 7])))
+    return in_image(mask_NSS, found_NR[:, 2:6], (int(found_NR[0, 6]), int(found_NR[0, 7])))
 
 
 def codes_of(masks: Sequence[np.ndarray]) -> List[bytes]:

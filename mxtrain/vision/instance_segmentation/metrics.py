@@ -11,11 +11,11 @@ import numpy as np
 
 from mxtrain.metric.host import Collected, HostPredictions
 from mxtrain.vision.detection.coco_ap import CocoResult, evaluate_masks
-from mxtrain.vision.detection.metrics import PICTURE, TRUE, CocoAP, CocoAR, CollectedBoxes, Overlap, true_boxes
+from mxtrain.vision.detection.metrics import IMAGE, TRUE, CocoAP, CocoAR, CollectedBoxes, Overlap, true_boxes
 from mxtrain.vision.instance_segmentation.mask_rows import codes_of, found_masks
 
 CODES = 3
-"""The kind of rows that hold the masks of an image, after all others of it: true ones, then those of detections."""
+"""Kind of the rows with the masks of an image, after all its other rows: true masks, then masks of detections."""
 _BYTES = 6
 """In a number: a float64 holds whole numbers of 53 bits exactly."""
 _BETWEEN = b" "
@@ -59,14 +59,14 @@ class CollectedMasks(CollectedBoxes):
     def sizes(self) -> np.ndarray:
         """Height and width of each image, (P, 2), in the order of `boxes`."""
         rows = self.samples()
-        return rows[rows[:, 2] == PICTURE, 3:5].astype(np.int64)
+        return rows[rows[:, 2] == IMAGE, 3:5].astype(np.int64)
 
     def codes(self) -> Tuple[List[bytes], List[bytes]]:
         """The masks of true boxes and of detections, in the order of `boxes`."""
         rows = self.samples()
         true: List[bytes] = []
         found: List[bytes] = []
-        begins = np.flatnonzero(rows[:, 2] == PICTURE)
+        begins = np.flatnonzero(rows[:, 2] == IMAGE)
         for begin, end in zip(begins, [*begins[1:], len(rows)]):
             kind_R = rows[begin:end, 2]
             codes = _unpacked(rows[begin:end][kind_R == CODES, 3:])
@@ -79,8 +79,8 @@ class CollectedMasks(CollectedBoxes):
         """Intersection over union of masks, by the numbers of detections and objects in `boxes`."""
         from pycocotools import mask as coco_mask
 
-        picture_P, true_G8, found_N8 = self.boxes()
-        sizes = dict(zip(picture_P.tolist(), self.sizes().tolist()))
+        image_P, true_G8, found_N8 = self.boxes()
+        sizes = dict(zip(image_P.tolist(), self.sizes().tolist()))
         true, found = (
             [{"size": sizes[int(row[0])], "counts": code} for row, code in zip(rows, codes)]
             for rows, codes in zip((true_G8, found_N8), self.codes())
@@ -92,8 +92,8 @@ class CollectedMasks(CollectedBoxes):
     def mask_coco(self) -> CocoResult:
         """Returns the result of COCO's evaluation of masks; computed once for all metrics."""
         if "masks" not in self._known:
-            picture_P, true_G8, found_N8 = self.boxes()
-            self._known["masks"] = evaluate_masks(picture_P, self.sizes(), true_G8, found_N8, *self.codes())
+            image_P, true_G8, found_N8 = self.boxes()
+            self._known["masks"] = evaluate_masks(image_P, self.sizes(), true_G8, found_N8, *self.codes())
         return self._known["masks"]  # type: ignore[return-value]
 
 

@@ -54,8 +54,8 @@ class MaskHead(gluon.HybridBlock):
 
 
 class MaskedTwoStageNetwork(TwoStageNetwork):
-    """Images (B, 3, H, W) to the outputs of `MaskedRegionCoding`: masks are those of what is detected, of which the
-    regions are looked at once more, and in training of those in the sample that hold an object.
+    """Maps images (B, 3, H, W) to the outputs of `MaskedRegionCoding`: in prediction, masks of detections, whose
+    regions are pooled again; in training, masks of the sampled regions with an object.
 
     Args:
         masks: the layers of its further head.

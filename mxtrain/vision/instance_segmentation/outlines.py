@@ -28,7 +28,7 @@ class Outline(Protocol):
             side: S.
         """
 
-    def in_picture(self, size: Tuple[int, int]) -> np.ndarray:
+    def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """The mask as large as its image, (h, w), 0 or 1.
 
         Args:
@@ -58,12 +58,12 @@ class Polygons:
             found_SS |= _filled((point_K2 - begin_2) * scale_2, side)
         return found_SS
 
-    def in_picture(self, size: Tuple[int, int]) -> np.ndarray:
+    def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """See `Outline`; as COCO's own tool draws it."""
         from pycocotools import mask as coco_mask
 
         height, width = size
-        # It walks along every edge: those that lead far away from the image are cut off.
+        # OpenCV walks along every edge: clip edges that lead far away from the image.
         near = [point_K2.clip(-_MARGIN, [width + _MARGIN, height + _MARGIN]) for point_K2 in self._points]
         codes = coco_mask.frPyObjects([point_K2.ravel().tolist() for point_K2 in near], height, width)
         return coco_mask.decode(coco_mask.merge(codes))
@@ -73,12 +73,11 @@ class Bitmap:
     """One value for each pixel of the image."""
 
     def __init__(self, mask_hw: np.ndarray) -> None:
-        """Args: mask_hw: what is not 0 is the object."""
+        """Args: mask_hw: non-zero pixels belong to the object."""
         self._mask_hw = mask_hw
 
     def seen(self, window: Window, side: int) -> np.ndarray:
-        """See `Outline`: a square is the object's where half of what is seen in it is, or the pixel around its
-        middle."""
+        """See `Outline`: a cell belongs to the object if half of its visible pixels do, or the pixel at its centre."""
         from PIL import Image
 
         height, width = self._mask_hw.shape
@@ -89,7 +88,7 @@ class Bitmap:
         seen = image.resize((side, side), Image.Resampling.BOX, box=(left, top, right, bottom))
         return np.asarray(seen) >= 128
 
-    def in_picture(self, size: Tuple[int, int]) -> np.ndarray:
+    def in_image(self, size: Tuple[int, int]) -> np.ndarray:
         """See `Outline`."""
         return (self._mask_hw != 0).astype(np.uint8)
 

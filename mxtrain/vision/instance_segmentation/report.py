@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Sequence, Tuple, Ty
 
 import numpy as np
 
-from mxtrain.types import Artifact, Picture, Table
+from mxtrain.types import Artifact, Figure, Table
 from mxtrain.vision.detection.coco_ap import AREA_NAMES, CocoResult
 from mxtrain.vision.detection.detection_report import FIGURE_NAMES, DetectionReport, coco_figures, draw_curves
 from mxtrain.vision.detection.metrics import CollectedBoxes, Overlap
@@ -18,7 +18,7 @@ from mxtrain.vision.instance_segmentation.mask_rows import mask_of
 from mxtrain.vision.instance_segmentation.metrics import CollectedMasks
 
 if TYPE_CHECKING:
-    from mxtrain.vision.detection.box_picture import BoxedSample
+    from mxtrain.vision.detection.box_figure import BoxedSample
 
 RECALLS = np.linspace(0, 1, 101)
 """At which COCO's tool says how precise detections are."""
@@ -39,11 +39,11 @@ class InstanceReport(DetectionReport):
         figures = [list(row) for row in zip(FIGURE_NAMES, coco_figures(masks), coco_figures(boxes))]
         curves = curves_of(masks)
         return [
-            Table("classes", ["class", "mask AP50", "mask AP", "mask AR", "box AP", "things", "found"],
+            Table("classes", ["class", "mask AP50", "mask AP", "mask AR", "box AP", "objects", "found"],
                   self._mask_rows(true_G8, found_N8, masks, boxes)),
             Table("coco", ["figure", "masks", "boxes"], figures),
-            Picture("curves", lambda most: draw_curves(curves, self._names, title)),
-            *([Picture("mistakes", mistakes)] if mistakes is not None else []),
+            Figure("curves", lambda most: draw_curves(curves, self._names, title)),
+            *([Figure("mistakes", mistakes)] if mistakes is not None else []),
         ]  # fmt: skip
 
     def _mask_rows(

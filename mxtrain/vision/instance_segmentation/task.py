@@ -76,7 +76,7 @@ class InstanceSegmentation(Detection):
         return decode
 
     def cut_off(self, found_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
-        """See `Detection.cut_off`: of a mask there stays what is in the box that stays."""
+        """See `Detection.cut_off`: masks are cropped to the remaining box."""
         from mxtrain.engine.backend import nd
 
         mask_BNS = found_BNR.slice_axis(axis=2, begin=6, end=None)

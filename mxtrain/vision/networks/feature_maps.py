@@ -19,7 +19,7 @@ NUMBERS = {2: "two", 3: "three", 4: "four"}
 
 
 def take_initializers(part: gluon.Block, network: gluon.Block) -> None:
-    """Lets the parameters of a part, which is known by its graph alone, begin as those of the network.
+    """Gives the parameters of a part of the graph the initial values of the network's parameters.
 
     Args:
         part: of the network, with further layers behind it.
@@ -29,7 +29,7 @@ def take_initializers(part: gluon.Block, network: gluon.Block) -> None:
     for name, parameter in part.collect_params().items():
         if name in known:
             parameter.init, parameter.grad_req = known[name].init, known[name].grad_req
-        # Those of layers that only the symbol knows have none, and would be drawn at random.
+        # Parameters of layers that exist only in the symbol have no initialiser, and would be drawn at random.
         if parameter.init is None and name.endswith(("_gamma", "_var")):
             parameter.init = mx.init.One()
         elif parameter.init is None and name.endswith(("_beta", "_mean", "_bias")):

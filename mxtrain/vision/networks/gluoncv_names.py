@@ -72,7 +72,7 @@ def sizes_of(name: str) -> InputSizes:
 
 def gluoncv_name(word: str) -> str:
     """GluonCV's name of a classification network, also where only its family and depth are given: `resnet50` is
-    `resnet50_v1b`; an empty string where it has none."""
+    `resnet50_v1b`; an empty string if it has none."""
     word = word.lower().replace("-", "")
     if word in CLASSIFICATION_NAMES:
         return word

@@ -1,8 +1,8 @@
 """Networks that compute another graph in training than in prediction, over the same parameters. Imports MXNet.
 
-GluonCV's own ask autograd whether gradients are recorded, and a hybridized block keeps the graph of whichever came
-first. Here the number of inputs says which is meant: those of a sample alone ask for a prediction; what is only known
-in training, such as what is true, makes it the training form. So a form is traced, cut and computed like any network.
+GluonCV's blocks ask autograd whether gradients are recorded, and a hybridized block keeps the graph of the first call.
+Here the number of inputs selects the form: sample inputs alone for prediction; additional inputs known only in
+training, such as targets, for training. So each form is traced, cut and computed like any network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class TrainPredictBlock(gluon.HybridBlock):
     """Base of such networks. `network(x)` predicts; `network(x, *known)` is what training computes.
 
-    Both forms return the same arrays, of which those of training may have other lengths.
+    Both forms return the same arrays, whose lengths may differ.
     """
 
     def __init__(self, **kwargs):
@@ -56,7 +56,7 @@ class _PredictionForm(gluon.HybridBlock):
     def __init__(self, owner: TrainPredictBlock):
         super().__init__(prefix=owner.prefix)
         object.__setattr__(self, "_owner", owner)
-        self._children = owner._children  # the same, also those that are added later
+        self._children = owner._children  # shared, so that later children are included
 
     def hybrid_forward(self, F, x):
         return self._owner.predict_forward(F, x)

@@ -36,7 +36,7 @@ from mxtrain.vision.images.json_elements import number_array
 from mxtrain.vision.images.settings import Decoding, as_window, window_setting
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
 from mxtrain.vision.pose.key_point_dataset import KeyPointDataset
-from mxtrain.vision.pose.key_point_pictures import KeyPointPictures, Things
+from mxtrain.vision.pose.key_point_images import KeyPointImages, PosedObjects
 from mxtrain.vision.pose.key_points import PERSON_NAMES, PERSON_SIGMAS, KeyPointSet, left_right_pairs
 from mxtrain.vision.pose.signature import KeyPointSplits
 
@@ -47,9 +47,9 @@ OTHER_SIGMA = 0.05
 
 @dataclass(frozen=True)
 class KeyPointSplit(BoxedSplit):
-    """The objects of a split as they were found; `things` are in the images."""
+    """The objects of a split; `objects` are in the images."""
 
-    things: Things
+    objects: PosedObjects
     points: KeyPointSet
     names: Sequence[str]
 
@@ -114,7 +114,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
         if len(chosen) > 1 or len(self.classes) > 1:
             these = ", ".join(names[number] for number in chosen)
             raise DataError(
-                f"{self.option}: '{contents.path}' has key points of {these}, and a network learns those of one. Type "
+                f"{self.option}: '{contents.path}' has key points of {these}, and a network learns one class. Type "
                 f"dataset.classes=[{names[chosen[0]]}]."
             )
         return [names[chosen[0]]], [ids[chosen[0]]]
@@ -128,27 +128,27 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
         if category not in contents.points:
             raise DataError(f"{self.option}: '{contents.path}' names no key points of '{names[0]}'.")
         point_names, skeleton = read_names(contents, category)
-        pictures = found.pictures if found is not None else ()
-        number_of = {composed(path): number for number, path in enumerate(pictures)}
+        images = found.images if found is not None else ()
+        number_of = {composed(path): number for number, path in enumerate(images)}
         of_P = [number_of.get(composed(str(folder / name)), -1) for name in contents.names]
-        picture_R, size_R2 = np.array(of_P)[contents.picture_R], contents.size_P2[contents.picture_R]
+        image_R, size_R2 = np.array(of_P)[contents.image_R], contents.size_P2[contents.image_R]
         edge_R4 = np.clip(contents.edge_R4, 0, np.tile(np.where(np.isfinite(size_R2), size_R2, np.inf), (1, 2)))
-        is_thing_R = (contents.category_R == category) & ~contents.is_crowd_R & (picture_R >= 0)
-        is_thing_R &= (edge_R4[:, 2:] > edge_R4[:, :2]).all(axis=1)  # of others nothing is in the image
-        kept, points = self._read_points(contents, np.flatnonzero(is_thing_R), len(point_names), findings)
+        is_object_R = (contents.category_R == category) & ~contents.is_crowd_R & (image_R >= 0)
+        is_object_R &= (edge_R4[:, 2:] > edge_R4[:, :2]).all(axis=1)  # all other boxes are empty
+        kept, points = self._read_points(contents, np.flatnonzero(is_object_R), len(point_names), findings)
         if found is None or not len(kept):
             is_crowd_R = contents.is_crowd_R[contents.category_R == category]
             are_crowds = len(is_crowd_R) > 0 and is_crowd_R.all()
             why = f" All annotations have iscrowd=1. {self.crowd_remedy()}" if are_crowds else ""
             raise NothingLeft(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.{why}")
         _warn_of_unmarked(contents, point_names, points, findings)
-        things = Things(
-            picture_R[kept], edge_R4[kept], points, contents.area_R[kept], np.ones(len(kept)), found.table.size_P2
+        objects = PosedObjects(
+            image_R[kept], edge_R4[kept], points, contents.area_R[kept], np.ones(len(kept)), found.table.size_P2
         )
         is_person = tuple(point_names) == PERSON_NAMES
         sigmas = PERSON_SIGMAS if is_person else (OTHER_SIGMA,) * len(point_names)
         key_points = KeyPointSet(left_right_pairs(point_names), skeleton, sigmas, list(names))
-        return KeyPointSplit(found.encoded, found.ids, found.table, things, key_points, point_names)
+        return KeyPointSplit(found.encoded, found.ids, found.table, objects, key_points, point_names)
 
     def _read_points(
         self, contents: CocoContents, numbers: np.ndarray, count: int, findings: Findings
@@ -173,7 +173,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
                 continue
             marked.append(point_J3[point_J3[:, 2] > 0, :2].copy())
             point_J3[:, :2] += 0.5  # COCO's name pixels
-            outside_J = _are_outside(point_J3, contents.size_P2[contents.picture_R[number]])
+            outside_J = _are_outside(point_J3, contents.size_P2[contents.image_R[number]])
             if outside_J.any() and not self.mends:
                 place = contents.place(number)
                 x, y = point_J3[outside_J][0, :2] - 0.5
@@ -207,16 +207,16 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
                     f"the ones of the training data ({', '.join(train.names)}). Name the right file."
                 )
         parts, (mean, std) = self.hold_out(train, val, test, findings)
-        sources: Dict[str, Optional[KeyPointPictures]] = {
-            name: None if split is None else KeyPointPictures(
-                split.encoded, split.things, len(split.names), split.points, self.decoding(), mean, self.augment
+        sources: Dict[str, Optional[KeyPointImages]] = {
+            name: None if split is None else KeyPointImages(
+                split.encoded, split.objects, len(split.names), split.points, self.decoding(), mean, self.augment
             ) for name, split in (("train", train), ("val", val), ("test", test))
         }  # fmt: skip
         train_source, val_source, test_source = sources["train"], sources["val"], sources["test"]
         assert train_source is not None
         if val_source is None:
             held_out = [
-                Subset(train_source, np.flatnonzero(np.isin(train.things.picture_N, part))) for part in parts
+                Subset(train_source, np.flatnonzero(np.isin(train.objects.image_N, part))) for part in parts
             ]  # fmt: skip
             train_source, val_source = held_out[:2]  # type: ignore[assignment]
             test_source = test_source or (held_out[2] if len(held_out[2]) else None)  # type: ignore[assignment]

@@ -22,7 +22,7 @@ from mxtrain.data.signature import Signature
 from mxtrain.types import BatchSize, OpenFraction, Positive
 from mxtrain.vision.detection.digit_scenes import DigitScenes
 from mxtrain.vision.detection.scenes import Scenes
-from mxtrain.vision.images.encoded_pictures import fill_of
+from mxtrain.vision.images.encoded_image_source import fill_of
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.sizes import ImageSize, square
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
@@ -34,7 +34,7 @@ NAMES = ("top", "bottom", "left", "right", "centre")
 OUTER = 0.25
 """Share of a digit's height or width in which the ink belongs to an outer key point."""
 SIGMA = 0.05
-"""Of each key point, for OKS: between those of a person's eyes and shoulders."""
+"""Tolerance of each key point in OKS: between COCO's values for eyes and shoulders."""
 
 
 class DigitKeyPoints(KeyPointDataset, DigitScenes):  # type: ignore[misc]  # the first says how samples are read
@@ -44,7 +44,7 @@ class DigitKeyPoints(KeyPointDataset, DigitScenes):  # type: ignore[misc]  # the
 
     # A digit that is turned reaches furthest elsewhere.
     augment: KeyPointAugment = KeyPointAugment(rotate=0.0, rotate_share=0.0)
-    # The first base's would be those of all datasets.
+    # The first base would list the settings of all datasets.
     image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
     """[height, width] of a scene in pixels, and of the part around a digit that enters the network."""
     batch_size: BatchSize = 16
@@ -109,18 +109,18 @@ class KeyPointScenes(Scenes):
         for index, image_CHW, is_ink_HW in zip(index_B.tolist(), image_BCHW, is_ink_BHW):
             box_4, point_J3 = ink_box(is_ink_HW), ink_points(is_ink_HW)
             crop = self._augment.crop(box_4, size, seed, epoch, index) if train else Crop.around(box_4, size)
-            picture = Image.fromarray(np.ascontiguousarray(image_CHW.transpose(1, 2, 0)))
-            cut_CHW = crop.draw(functools.partial(_resized, picture), picture.size, self.fill_C)
+            image = Image.fromarray(np.ascontiguousarray(image_CHW.transpose(1, 2, 0)))
+            cut_CHW = crop.draw(functools.partial(_resized, image), image.size, self.fill_C)
             points_J3 = crop.points(point_J3, self._order_J)
             found.append((
                 cut_CHW, points_J3.astype(np.float32),
-                facts(crop, picture.size, box_4, float(is_ink_HW.sum()), index, 1.0, KEY_POINTS.sigmas),
+                facts(crop, image.size, box_4, float(is_ink_HW.sum()), index, 1.0, KEY_POINTS.sigmas),
             ))  # fmt: skip
         return tuple(map(np.stack, zip(*found)))  # type: ignore[return-value]
 
 
-def _resized(picture: Image.Image, box: Tuple[float, float, float, float], size: Tuple[int, int]) -> np.ndarray:
-    return np.asarray(picture.resize(size, Image.Resampling.BILINEAR, box=box)).transpose(2, 0, 1)
+def _resized(image: Image.Image, box: Tuple[float, float, float, float], size: Tuple[int, int]) -> np.ndarray:
+    return np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=box)).transpose(2, 0, 1)
 
 
 def ink_box(is_ink_HW: np.ndarray) -> Tuple[float, float, float, float]:

@@ -37,7 +37,7 @@ class CutOut(DatasetTransform):
 
 
 class KeyPointAugment(AugmentSettings):
-    """Random changes of what is trained on; every draw is a function of (seed, epoch, sample index).
+    """Random augmentation in training; every draw is a function of (seed, epoch, sample index).
 
     Source: Xiao et al., "Simple Baselines for Human Pose Estimation and Tracking" (2018), section 3, and their code.
     """

@@ -19,7 +19,7 @@ from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.images.transforms.chain import Annotations
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
-from mxtrain.vision.pose.key_point_pictures import KeyPointPictures, Things
+from mxtrain.vision.pose.key_point_images import KeyPointImages, PosedObjects
 from mxtrain.vision.pose.key_points import KeyPointAnnotations
 from mxtrain.vision.pose.signature import KeyPointSignature, KeyPointSplits
 
@@ -73,30 +73,30 @@ class KeyPointDataset(Dataset):
                 "of both at a time."
             )
         if detections:
-            files, things = read_detections(detections, signature.key_points.thing_names)
+            files, objects = read_detections(detections, signature.key_points.object_names)
         else:
             files = [str(file) for file in find_files(names)]
-            things = Things.whole(len(files))
+            objects = PosedObjects.whole(len(files))
         count = len(signature.class_names)
-        source = KeyPointPictures(
-            ImageFiles(files), things, count, signature.key_points, signature.decoding, signature.mean
+        source = KeyPointImages(
+            ImageFiles(files), objects, count, signature.key_points, signature.decoding, signature.mean
         )  # fmt: skip
-        places = [files[number] for number in things.picture_N]
+        places = [files[number] for number in objects.image_N]
         return Readable(source, unreadable) if skip_unreadable else source, places
 
 
-def read_detections(names: Sequence[str], thing_names: Sequence[str]) -> Tuple[List[str], Things]:
+def read_detections(names: Sequence[str], object_names: Sequence[str]) -> Tuple[List[str], PosedObjects]:
     """The images that were searched for objects, and the boxes that were found in them.
 
     Args:
         names: files that `predict` of task=detection wrote.
-        thing_names: classes that count; empty: all.
+        object_names: classes that count; empty: all.
 
     Raises:
         DataError: a line is none of these, or nothing was found.
     """
     number_of: Dict[str, int] = {}
-    pictures: List[int] = []
+    images: List[int] = []
     boxes: List[List[float]] = []
     scores: List[float] = []
     for name in names:
@@ -104,15 +104,15 @@ def read_detections(names: Sequence[str], thing_names: Sequence[str]) -> Tuple[L
             if not line.strip():
                 continue
             file, found = _parse(line, f"'{name}', line {number}")
-            for thing in found:
-                if not thing_names or thing["class"] in thing_names:
-                    pictures.append(number_of.setdefault(file, len(number_of)))
-                    boxes.append([float(edge) for edge in thing["box"]])
-                    scores.append(float(thing["score"]))
+            for item in found:
+                if not object_names or item["class"] in object_names:
+                    images.append(number_of.setdefault(file, len(number_of)))
+                    boxes.append([float(edge) for edge in item["box"]])
+                    scores.append(float(item["score"]))
     if not boxes:
-        of_what = f" of {' or '.join(thing_names)}" if thing_names else ""
+        of_what = f" of {' or '.join(object_names)}" if object_names else ""
         raise DataError(f"{', '.join(names)}: no box{of_what} was found in any image, so there is nothing to do.")
-    return list(number_of), Things.found(pictures, np.array(boxes), scores)
+    return list(number_of), PosedObjects.found(images, np.array(boxes), scores)
 
 
 def _parse(line: str, place: str) -> Tuple[str, List[Dict[str, Any]]]:
@@ -120,17 +120,17 @@ def _parse(line: str, place: str) -> Tuple[str, List[Dict[str, Any]]]:
     try:
         row = parse_json(line)
         file, found = row["file"], row["found"]
-        for thing in found:
-            left, top, right, bottom = thing["box"]
-            if not isinstance(thing["class"], str) or not (-1e9 < left < right < 1e9 and -1e9 < top < bottom < 1e9):
+        for item in found:
+            left, top, right, bottom = item["box"]
+            if not isinstance(item["class"], str) or not (-1e9 < left < right < 1e9 and -1e9 < top < bottom < 1e9):
                 raise ValueError
-            if not 0 <= thing["score"] <= 1:
+            if not 0 <= item["score"] <= 1:
                 raise ValueError
         if not isinstance(file, str):
             raise TypeError
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(
-            f"{place}: this is no row of what `predict` of task=detection writes: an object with a file and what is "
-            'found in it, e.g. {"file": "a.jpg", "found": [{"class": "person", "score": 0.9, "box": [1, 2, 30, 40]}]}.'
+            f"{place}: this is no output row of `predict` of task=detection: an object with a file and its "
+            'detections, e.g. {"file": "a.jpg", "found": [{"class": "person", "score": 0.9, "box": [1, 2, 30, 40]}]}.'
         ) from error
     return file, found

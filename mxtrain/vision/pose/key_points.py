@@ -1,7 +1,7 @@
 """Key points of objects in images: their names, the relations between them, and the crop of an object.
 
 Positions are exact, as edges of boxes are: pixel i reaches from i to i + 1, so its middle is i + 0.5. Formats that name
-pixels (COCO's) are converted where they are read and written.
+pixels (COCO's) are converted on reading and writing.
 
 Legend: B batch, J key points, H height, W width, C channels.
 """
@@ -51,7 +51,7 @@ class KeypointMeta(NamedInt):
     """And three more: its box in the image."""
     AREA = 14
     """Pixels of the object in the image."""
-    PICTURE = 15
+    IMAGE = 15
     """The number of the image."""
     SCORE = 16
     """Of its box, 1 if it was not detected."""
@@ -65,15 +65,15 @@ class KeyPointSet:
 
     Attributes:
         flip_pairs: left and right ones, which change places in a mirrored image.
-        skeleton: those that a line joins in drawings.
+        skeleton: pairs that a line joins in figures.
         sigmas: how far apart people mark each, as a share of the root of the object's area: what OKS measures in.
-        thing_names: classes of the objects that have them; empty: any.
+        object_names: classes of the objects that have them; empty: any.
     """
 
     flip_pairs: Sequence[Tuple[int, int]] = ()
     skeleton: Sequence[Tuple[int, int]] = ()
     sigmas: Sequence[float] = ()
-    thing_names: Sequence[str] = ()
+    object_names: Sequence[str] = ()
 
     def order(self, count: int) -> np.ndarray:
         """Returns the index of each key point before mirroring, (J,)."""
@@ -86,7 +86,7 @@ class KeyPointSet:
         """The plain values that a checkpoint holds."""
         return {
             "flip_pairs": [list(pair) for pair in self.flip_pairs], "skeleton": [list(pair) for pair in self.skeleton],
-            "sigmas": list(self.sigmas), "thing_names": list(self.thing_names),
+            "sigmas": list(self.sigmas), "thing_names": list(self.object_names),
         }  # fmt: skip
 
     @classmethod
@@ -174,37 +174,37 @@ class Crop:
 
         Args:
             point_J3: x, y, visibility.
-            order_J: see `KeyPointSet.order`, for where it is mirrored.
+            order_J: see `KeyPointSet.order`, for mirrored crops.
         """
         return moved_points(point_J3, self.matrix_23, order_J if self.is_flipped else None)
 
-    def draw(self, resize: Resize, picture_size: Tuple[int, int], fill_C: np.ndarray) -> np.ndarray:
+    def draw(self, resize: Resize, image_size: Tuple[int, int], fill_C: np.ndarray) -> np.ndarray:
         """Returns the network's input, (C, H, W).
 
         Args:
             resize: of the image.
-            picture_size: its (width, height).
+            image_size: its (width, height).
             fill_C: where the image ends.
         """
         height, width = self.size
         if not self.degrees:
-            image_CHW = self._upright(resize, picture_size, (width, height), fill_C)
+            image_CHW = self._upright(resize, image_size, (width, height), fill_C)
             return image_CHW[..., ::-1] if self.is_flipped else image_CHW
-        # An upright part that holds the turned one, in the final size: what is resized is smoothed as it has to be.
+        # Resize an upright part that contains the rotated one, so that downsampling is smoothed.
         cos, sin = abs(math.cos(math.radians(self.degrees))), abs(math.sin(math.radians(self.degrees)))
         size = (math.ceil(width * cos + height * sin) + 2, math.ceil(width * sin + height * cos) + 2)
-        part_CHW = self._upright(resize, picture_size, size, fill_C)
+        part_CHW = self._upright(resize, image_size, size, fill_C)
         turn_23 = Crop((size[0] / 2, size[1] / 2), 1.0, self.size, self.degrees, self.is_flipped).matrix_23
         return warp(part_CHW, turn_23, (height, width), fill_C)
 
     def _upright(
-        self, resize: Resize, picture_size: Tuple[int, int], size: Tuple[int, int], fill_C: np.ndarray
+        self, resize: Resize, image_size: Tuple[int, int], size: Tuple[int, int], fill_C: np.ndarray
     ) -> np.ndarray:
         """A part of that (width, height) with the centre in its middle, resized only."""
         begins, ends, windows = [], [], []
-        for middle, length, wanted in zip(self.centre, picture_size, size):
+        for middle, length, wanted in zip(self.centre, image_size, size):
             start = middle - wanted / 2 / self.scale  # where the part begins, in the image
-            # Whole pixels inside of the image: what is resized lies exactly where the matrix says.
+            # Whole pixels inside of the image, so that the resized part lies exactly where the matrix maps it.
             first = max(0, math.ceil(-start * self.scale - 1e-9))
             last = min(wanted, math.floor((length - start) * self.scale + 1e-9))
             begins.append(first)
@@ -247,20 +247,20 @@ class KeyPointAnnotations(Annotations):
 
 
 def facts(
-    crop: Crop, picture_size: Tuple[int, int], box_4: Sequence[float], area: float, picture: int, score: float,
+    crop: Crop, image_size: Tuple[int, int], box_4: Sequence[float], area: float, image: int, score: float,
     sigma_J: Union[Sequence[float], np.ndarray],
 ) -> np.ndarray:  # fmt: skip
     """A row of `Batch.meta`, as `Fact` says.
 
     Args:
         crop: how the object was cut out.
-        picture_size: (width, height) of the image.
+        image_size: (width, height) of the image.
         box_4, area, score: of the object.
-        picture: its number.
+        image: its number.
         sigma_J: of the key points.
     """
-    sizes = (*picture_size[::-1], *crop.size)
-    return np.concatenate([sizes, crop.back_23.ravel(), box_4, [area, picture, score], sigma_J])
+    sizes = (*image_size[::-1], *crop.size)
+    return np.concatenate([sizes, crop.back_23.ravel(), box_4, [area, image, score], sigma_J])
 
 
 PERSON_NAMES = (
@@ -290,5 +290,5 @@ def _words(name: str) -> Tuple[str, ...]:
 
 
 def _mirrored(words: Sequence[str]) -> Tuple[str, ...]:
-    """The words of a left key point as those of the right one."""
+    """Translates the words of a left key point to the right one."""
     return tuple("r" if word == "l" else word.replace("left", "right") for word in words)

@@ -17,8 +17,8 @@ from mxtrain.vision.detection.metrics import Threshold, or_zero
 from mxtrain.vision.images.affine import moved
 from mxtrain.vision.pose.key_points import KeypointMeta, Visibility
 
-THING_ROWS = 2
-"""Rows of a prediction after those of key points: left, top and score; right, bottom and nothing."""
+OBJECT_ROWS = 2
+"""Rows of a prediction after the key points: (left, top, score) and (right, bottom, 0)."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Pose:
     @classmethod
     def of(cls, prediction: np.ndarray) -> Pose:
         """The pose of a prediction (J + 2, 3), as the task decodes it."""
-        (left, top, score), (right, bottom, _) = prediction[-THING_ROWS:].tolist()
-        return cls(prediction[:-THING_ROWS], np.array([left, top, right, bottom]), score)
+        (left, top, score), (right, bottom, _) = prediction[-OBJECT_ROWS:].tolist()
+        return cls(prediction[:-OBJECT_ROWS], np.array([left, top, right, bottom]), score)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Poses:
 
     Attributes:
         index_N: of the samples.
-        picture_N: the number of each object's image.
+        image_N: the number of each object's image.
         box_N4: left, top, right, bottom.
         area_N: pixels of each.
         true_NJ3: x, y, visibility.
@@ -58,7 +58,7 @@ class Poses:
     """
 
     index_N: np.ndarray
-    picture_N: np.ndarray
+    image_N: np.ndarray
     box_N4: np.ndarray
     area_N: np.ndarray
     true_NJ3: np.ndarray
@@ -96,27 +96,27 @@ class CollectedPoses(Collected):
         for index, prediction, point_J3, fact in zip(index_B, prediction_B, target_B, meta_B):
             back_23 = fact[KeypointMeta.MATRIX : KeypointMeta.LEFT].reshape(2, 3)
             true_J3 = np.column_stack([moved(point_J3[:, :2].astype(np.float64), back_23), point_J3[:, 2]])
-            self.add_thing(
-                int(index), int(fact[KeypointMeta.PICTURE]), fact[KeypointMeta.LEFT : KeypointMeta.AREA],
+            self.add_object(
+                int(index), int(fact[KeypointMeta.IMAGE]), fact[KeypointMeta.LEFT : KeypointMeta.AREA],
                 fact[KeypointMeta.AREA], true_J3, Pose.of(prediction), fact[KeypointMeta.SIGMA :],
             )  # fmt: skip
 
-    def add_thing(
-        self, index: int, picture: int, box_4: Sequence[float], area: float, true_J3: np.ndarray, pose: Pose,
+    def add_object(
+        self, index: int, image: int, box_4: Sequence[float], area: float, true_J3: np.ndarray, pose: Pose,
         sigma_J: Sequence[float],
     ) -> None:  # fmt: skip
         """Notes an object.
 
         Args:
             index: of the sample in its split.
-            picture: the number of its image.
+            image: the number of its image.
             box_4, area: of it.
             true_J3: x, y, visibility.
             pose: what was predicted.
             sigma_J: of the key points.
         """
-        thing_W = np.array([[picture, *box_4, area, pose.score]])
-        self.add(index, np.concatenate([thing_W, np.column_stack([true_J3, pose.point_J3, sigma_J])]))
+        object_W = np.array([[image, *box_4, area, pose.score]])
+        self.add(index, np.concatenate([object_W, np.column_stack([true_J3, pose.point_J3, sigma_J])]))
 
     def merge(self, rows: np.ndarray) -> None:
         super().merge(rows)
@@ -126,12 +126,12 @@ class CollectedPoses(Collected):
         """All objects in the order of the samples."""
         rows = self.samples()
         is_first = rows[:, 1] == 0
-        thing_NW, count = rows[is_first], int(is_first.sum())
+        object_NW, count = rows[is_first], int(is_first.sum())
         point_NJW = rows[~is_first, 2:].reshape(count, -1, self.width) if count else np.zeros((0, 0, self.width))
         sigma_J = point_NJW[0, :, 6] if count else np.zeros(0)
         return Poses(
-            thing_NW[:, 0].astype(np.int64), thing_NW[:, 2].astype(np.int64), thing_NW[:, 3:7], thing_NW[:, 7],
-            point_NJW[..., :3], point_NJW[..., 3:6], thing_NW[:, 8], sigma_J,
+            object_NW[:, 0].astype(np.int64), object_NW[:, 2].astype(np.int64), object_NW[:, 3:7], object_NW[:, 7],
+            point_NJW[..., :3], point_NJW[..., 3:6], object_NW[:, 8], sigma_J,
         )  # fmt: skip
 
     def coco(self, sigmas: Sequence[float] = ()) -> Optional[CocoResult]:
@@ -150,31 +150,31 @@ class CollectedPoses(Collected):
                 return None
             sigma_J = np.broadcast_to(np.asarray(sigmas, float), poses.sigma_J.shape) if len(sigmas) else poses.sigma_J
             self._known[key] = evaluate_key_points(
-                np.unique(poses.picture_N), _true(poses), _found(poses), np.array(sigma_J)
+                np.unique(poses.image_N), _true(poses), _found(poses), np.array(sigma_J)
             )
         return self._known[key]
 
 
 def _true(poses: Poses) -> List[Dict[str, Any]]:
-    edges = zip(poses.box_N4.tolist(), poses.area_N.tolist(), poses.picture_N.tolist(), poses.true_NJ3)
+    edges = zip(poses.box_N4.tolist(), poses.area_N.tolist(), poses.image_N.tolist(), poses.true_NJ3)
     return [
         {
-            "id": number, "image_id": picture, "category_id": 1, "iscrowd": 0, "area": area,
+            "id": number, "image_id": image, "category_id": 1, "iscrowd": 0, "area": area,
             "bbox": [left, top, right - left, bottom - top], "keypoints": point_J3.ravel().tolist(),
             "num_keypoints": int((point_J3[:, 2] > Visibility.UNKNOWN).sum()),
         }
-        for number, ((left, top, right, bottom), area, picture, point_J3) in enumerate(edges, start=1)
+        for number, ((left, top, right, bottom), area, image, point_J3) in enumerate(edges, start=1)
     ]  # fmt: skip
 
 
 def _found(poses: Poses) -> List[Dict[str, Any]]:
     found = []
-    rows = zip(poses.picture_N.tolist(), poses.found_NJ3, poses.score_N.tolist())
-    for number, (picture, point_J3, score) in enumerate(rows, start=1):
+    rows = zip(poses.image_N.tolist(), poses.found_NJ3, poses.score_N.tolist())
+    for number, (image, point_J3, score) in enumerate(rows, start=1):
         # As pycocotools makes them of results without boxes.
         (left, top), (right, bottom) = point_J3[:, :2].min(axis=0).tolist(), point_J3[:, :2].max(axis=0).tolist()
         found.append({
-            "id": number, "image_id": picture, "category_id": 1, "score": score,
+            "id": number, "image_id": image, "category_id": 1, "score": score,
             "area": (right - left) * (bottom - top),
             "bbox": [left, top, right - left, bottom - top], "keypoints": point_J3.ravel().tolist(),
         })  # fmt: skip
@@ -197,8 +197,7 @@ class OksAP(PoseMetric):
     area: Literal["all", "medium", "large"] = "all"
     """Of which objects: medium ones have 32^2 to 96^2 pixels, large ones more."""
     sigmas: List[PositiveFloat] = []
-    """Tolerances of key points: one number for all, or one for each; empty: those of the dataset, for persons COCO's
-    17."""
+    """Tolerances of key points: one number for all, or one for each; empty: the dataset's, for persons COCO's 17."""
 
     @property
     def signature(self) -> str:

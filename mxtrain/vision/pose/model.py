@@ -9,7 +9,7 @@ from mxtrain.types import Shape
 
 
 class PoseNetwork(Model):
-    """A network of (B, C, H, W) to a heat map for each key point, (B, J, h, w), highest where it is."""
+    """A network from (B, C, H, W) to a heat map for each key point, (B, J, h, w), highest at the key point."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, List, Sequence
 import numpy as np
 
 from mxtrain.task.collecting_report import CollectingReport
-from mxtrain.types import Artifact, Picture, Table
+from mxtrain.types import Artifact, Figure, Table
 from mxtrain.vision.detection.coco_ap import MAX_POSES
 from mxtrain.vision.pose.metrics import PCK, CollectedPoses, OksAP, Poses
 
@@ -37,7 +37,7 @@ class PoseReport(CollectingReport):
     """Errors of each key point, and the objects with the largest errors.
 
     Args:
-        task: says what is shown.
+        task: decides the content of the report.
         decode: predictions from outputs.
         description: holds the metrics, whose fraction and sigmas count here, too.
         signature: names the key points.
@@ -87,8 +87,8 @@ class PoseReport(CollectingReport):
         return [[name, "" if math.isnan(value) else value] for name, value in found]  # of nothing: no number
 
     def _worst(self, poses: Poses) -> List[Artifact]:
-        """The objects whose key points are furthest from their places, in the mean over those that are known."""
-        from mxtrain.vision.pose.pose_picture import draw_gallery, posed_samples
+        """Returns the objects with the largest mean distance of known key points from their true positions."""
+        from mxtrain.vision.pose.pose_figure import draw_gallery, posed_samples
 
         counts_N = poses.known_NJ.sum(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -106,4 +106,4 @@ class PoseReport(CollectingReport):
             captions = [f"mean error {error_N[number]:.2f} of the longer side" for number in shown]
             return draw_gallery(samples, self._signature, self._task.score_threshold, captions)
 
-        return [Picture("worst", draw)]
+        return [Figure("worst", draw)]

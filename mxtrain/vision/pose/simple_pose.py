@@ -33,7 +33,7 @@ NUM_DECONV_LAYERS = 3
 class SimplePose(GluonCVModel, PoseNetwork):
     """A residual network with deconvolutions; its parameter names are GluonCV's, so weights can be exchanged.
 
-    `weights=pretrained` starts from those that GluonCV publishes.
+    `weights=pretrained` starts from the weights that GluonCV publishes.
 
     Source: Xiao et al., "Simple Baselines for Human Pose Estimation and Tracking" (2018).
     """

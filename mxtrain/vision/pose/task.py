@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapp
 
 from mxtrain.errors import ConfigError
 from mxtrain.task.base import Report, Task
-from mxtrain.types import Artifact, Fraction, Picture, PositiveFloat, shapes_of
+from mxtrain.types import Artifact, Figure, Fraction, PositiveFloat, shapes_of
 from mxtrain.vision.detection.coco_results import as_list, coco_ids
 from mxtrain.vision.detection.signature import BoxSignature
 from mxtrain.vision.pose.heat_maps import HeatMaps
@@ -127,8 +127,8 @@ class PoseEstimation(Task):
                 score_B1 = score_B1 * placed(batch.meta[:, KeypointMeta.SCORE, None])
                 back_B6 = placed(batch.meta[:, KeypointMeta.MATRIX : KeypointMeta.LEFT])
                 point_BJ3 = _moved_back(point_BJ3, back_B6)
-            thing_B6 = nd.concat(box_B4[:, :2], score_B1, box_B4[:, 2:], nd.zeros_like(score_B1), dim=1)
-            return nd.concat(point_BJ3, thing_B6.reshape((count, 2, 3)), dim=1)
+            object_B6 = nd.concat(box_B4[:, :2], score_B1, box_B4[:, 2:], nd.zeros_like(score_B1), dim=1)
+            return nd.concat(point_BJ3, object_B6.reshape((count, 2, 3)), dim=1)
 
         return decode
 
@@ -152,8 +152,7 @@ class PoseEstimation(Task):
         return cells
 
     def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """Image ids in COCO's results: those of the dataset's own files, else the number that a file is called, or
-        its name."""
+        """Image ids in COCO results: from the dataset's annotations, else the number in the file name, or the name."""
         return coco_ids(places, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
@@ -171,10 +170,10 @@ class PoseEstimation(Task):
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
         """The image with the key points of one object."""
-        from mxtrain.vision.pose.pose_picture import draw_on_picture
+        from mxtrain.vision.pose.pose_figure import draw_on_image
 
         content = io.BytesIO()
-        draw_on_picture(source, index, Pose.of(prediction), signature, self.score_threshold).save(content, "PNG")
+        draw_on_image(source, index, Pose.of(prediction), signature, self.score_threshold).save(content, "PNG")
         return content.getvalue()
 
     def can_show(self, description: Description) -> bool:
@@ -183,10 +182,10 @@ class PoseEstimation(Task):
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
-        from mxtrain.vision.pose.pose_picture import draw_gallery, posed_samples
+        from mxtrain.vision.pose.pose_figure import draw_gallery, posed_samples
 
         samples = posed_samples(source, range(len(source)), [Pose.of(one).point_J3 for one in predictions])
-        return [Picture("samples", lambda most: draw_gallery(samples[:most], signature, self.score_threshold))]
+        return [Figure("samples", lambda most: draw_gallery(samples[:most], signature, self.score_threshold))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.vision.pose.report import PoseReport

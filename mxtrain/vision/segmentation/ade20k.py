@@ -12,9 +12,9 @@ from mxtrain.data.loading.regular_files import exists, read_text
 from mxtrain.errors import DataError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.types import PathText
-from mxtrain.vision.segmentation.mask_pairs import list_masks, list_pictures, pair
+from mxtrain.vision.segmentation.mask_pairs import list_images, list_masks, pair
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
-from mxtrain.vision.segmentation.masked_pictures import MaskCoding
+from mxtrain.vision.segmentation.masked_images import MaskCoding
 
 _CLASSES = 150
 _FOLDER = "ADEChallengeData2016"
@@ -44,7 +44,7 @@ class Ade20k(PublicDataset, MaskedFiles):
         if not (root / "images").is_dir() or not (root / "annotations").is_dir():
             raise DataError(f"{self.option}: '{root}' holds no images/ and annotations/. {_LAYOUT}")
         train, val = (
-            pair(list_pictures(root / "images" / part, findings=findings),
+            pair(list_images(root / "images" / part, findings=findings),
                  list_masks(root / "annotations" / part, findings=findings), root / "annotations" / part,
                  findings=findings)
             for part in ("training", "validation")

@@ -11,9 +11,9 @@ from mxtrain.data.loading.regular_files import read_bytes, walk
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.segmentation.mask_file import read_mask, values_in
-from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_masks, list_pictures, pair, with_ending
+from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_images, list_masks, pair, with_ending
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
-from mxtrain.vision.segmentation.masked_pictures import MaskCoding
+from mxtrain.vision.segmentation.masked_images import MaskCoding
 
 LABELS = {
     7: "road", 8: "sidewalk", 11: "building", 12: "wall", 13: "fence", 17: "pole", 19: "traffic light",
@@ -23,7 +23,7 @@ LABELS = {
 """Value in *_labelIds.png -> class. Source: the benchmark, cityscapesscripts/helpers/labels.py."""
 IGNORED = sorted(set(range(34)) - set(LABELS))
 """Values of labels that are not learned. Others, such as 255 of *_labelTrainIds.png, are mistakes."""
-_PICTURE, _MASK = "_leftImg8bit.png", "_gtFine_labelIds.png"
+_IMAGE, _MASK = "_leftImg8bit.png", "_gtFine_labelIds.png"
 _LAYOUT = (
     "It must hold leftImg8bit/{train,val}/CITY/*_leftImg8bit.png and gtFine/{train,val}/CITY/*_gtFine_labelIds.png."
 )
@@ -58,9 +58,9 @@ class Cityscapes(MaskedFiles):
 
 
 def _pair(root: Path, split: str, findings: Findings) -> MaskPairs:
-    pictures = list_pictures(root / "leftImg8bit" / split, with_ending(_PICTURE), f"*{_PICTURE}", findings)
+    images = list_images(root / "leftImg8bit" / split, with_ending(_IMAGE), f"*{_IMAGE}", findings)
     folder = root / "gtFine" / split
-    return pair(pictures, list_masks(folder, with_ending(_MASK), f"*{_MASK}", findings), folder, _MASK, findings)
+    return pair(images, list_masks(folder, with_ending(_MASK), f"*{_MASK}", findings), folder, _MASK, findings)
 
 
 def _pair_test(root: Path, findings: Findings) -> Optional[MaskPairs]:
@@ -72,6 +72,6 @@ def _pair_test(root: Path, findings: Findings) -> Optional[MaskPairs]:
     pairs = _pair(root, "test", findings)
     try:
         values = values_in(read_mask(read_bytes(pairs.masks[0])))
-    except Exception:  # what is wrong with it is said where the first mask of each split is looked at
+    except Exception:  # the check of the first mask of each split reports the error
         return pairs
     return pairs if set(LABELS) & set(values.tolist()) else None

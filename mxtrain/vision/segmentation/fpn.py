@@ -1,4 +1,4 @@
-"""A small feature pyramid network that scores every pixel, and what it has in common with those of other tasks."""
+"""A small feature pyramid network that scores every pixel, and its base, which other tasks share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class PyramidModel(Model):
     """Base: stages of 3x3 convolutions, each of which halves height and width, and a way back up that adds them
-    together, to one map at a quarter of the image's height and width. Subclasses say what is made of it."""
+    together, to one map at a quarter of the image's height and width. Subclasses add the head."""
 
     option: ClassVar[str] = ""
     """The name in conf/model/."""
@@ -48,7 +48,7 @@ class PyramidModel(Model):
         """The network for images that are large enough.
 
         Args:
-            num_classes: of what is found.
+            num_classes: number of classes.
         """
         raise NotImplementedError
 

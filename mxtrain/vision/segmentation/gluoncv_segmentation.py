@@ -38,8 +38,8 @@ OPTIONS: Mapping[str, Tuple[str, ...]] = {
     "lr_mult": ("icnet",),
     "dilated": ("deeplab_plus",),
 }
-"""Arguments of GluonCV's classes -> how the names begin of those that take it. The others overlook what they don't
-know, a wrong spelling, too."""
+"""Argument of GluonCV's networks -> prefixes of the names that accept it. Other networks silently ignore unknown
+arguments, including misspelt ones."""
 
 LISTING = {"detection": "ssd", "instance_segmentation": "mask_rcnn"}
 """Option of conf/task/ -> that of conf/model/ whose message lists the names."""
@@ -50,7 +50,7 @@ SIZE = "the network takes images of any size, which the dataset gives"
 class GluonCVSegmentation(GluonCVModel):
     """A segmentation network of GluonCV's; its parameter names are GluonCV's, so weights can be exchanged.
 
-    `weights=pretrained` starts from those that GluonCV publishes.
+    `weights=pretrained` starts from the weights that GluonCV publishes.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("segmentation",)

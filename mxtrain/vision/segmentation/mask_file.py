@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SPREAD = {"L;2": 85, "L;4": 17}
 """Pillow spreads grey values of 2 and 4 bits over 0 to 255."""
 LARGEST_VALUE = 2**16 - 1
-"""Of a mask: those of 8 and of 16 bits are read."""
+"""Bit depths of masks: 8 and 16."""
 
 
 def read_mask(content: bytes) -> Image.Image:
@@ -32,7 +32,7 @@ def read_mask(content: bytes) -> Image.Image:
     image = open_image(content)
     if image.format in ("JPEG", "MPO"):
         raise ValueError("JPEG changes values: save masks as PNG")
-    if _has_several_pictures(image):
+    if _has_several_images(image):
         raise ValueError("it holds several images: a mask is one, in which a pixel has the number of its class")
     if image.mode in ("RGB", "RGBA", "LA", "PA"):
         if ";16" in _raw_mode(image):  # Pillow keeps the upper 8 of them: 0 of every small value
@@ -75,7 +75,7 @@ def _grey(image: Image.Image) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(value_HWC[..., 0]))
 
 
-def _has_several_pictures(image: Image.Image) -> bool:
+def _has_several_images(image: Image.Image) -> bool:
     """Returns True if a file holds further images as large as the first. The smaller ones of a GeoTIFF are its
     overviews."""
     if getattr(image, "n_frames", 1) == 1:

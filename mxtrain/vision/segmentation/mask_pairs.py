@@ -27,21 +27,21 @@ class MaskPairs:
     """Images and their masks, in the same order.
 
     Attributes:
-        pictures: files of images.
+        images: files of images.
         masks: the mask of each.
-        ids: device and inode of each image, by which the same file is known under another name.
+        ids: device and inode of each image, which identify a file under another name.
     """
 
-    pictures: Sequence[str]
+    images: Sequence[str]
     masks: Sequence[str]
     ids: Sequence[FileId]
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
 
 Files = Dict[str, Tuple[Path, FileId]]
-"""By what an image and its mask have in common in their names: where a file stands, and its identity."""
+"""Common part of the names of an image and its mask -> path and identity of a file."""
 
 
 def same_stem(name: str) -> Optional[str]:
@@ -55,7 +55,7 @@ def with_ending(ending: str) -> Callable[[str], Optional[str]]:
     return lambda name: name[: -len(ending)] if name.endswith(ending) else None
 
 
-def list_pictures(
+def list_images(
     folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
 ) -> Files:
     """The images in a folder and below.
@@ -81,7 +81,7 @@ def list_pictures(
 def list_masks(
     folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
 ) -> Files:
-    """The masks in a folder and below; arguments as those of `list_pictures`.
+    """The masks in a folder and below; arguments as in `list_images`.
 
     Raises:
         DataError: there is no such folder, or none are in it.
@@ -116,12 +116,12 @@ def _listed(
 
 
 def pair(
-    pictures: Files, masks: Files, mask_folder: Path, ending: str = ".png", findings: Findings = STRICT
+    images: Files, masks: Files, mask_folder: Path, ending: str = ".png", findings: Findings = STRICT
 ) -> MaskPairs:  # fmt: skip
     """Every image with its mask.
 
     Args:
-        pictures: as `list_pictures` gave them.
+        images: as `list_images` gave them.
         masks: as `list_masks` gave them.
         mask_folder: where they lie.
         ending: of a mask's name after what it shares with its image's.
@@ -131,23 +131,23 @@ def pair(
         DataError: an image has no mask, or a mask no image; names the first and says how many.
     """
     # Two names of one real file are listed once, but images may share a mask, e.g. one in which nothing is.
-    masks = {**masks, **{name: (path, (0, 0)) for name in pictures if name not in masks
+    masks = {**masks, **{name: (path, (0, 0)) for name in images if name not in masks
                          if exists(path := mask_folder / f"{name}{ending}")}}  # fmt: skip
-    alone = [name for name in pictures if name not in masks]
+    alone = [name for name in images if name not in masks]
     refuse_alone(
-        [DataPlace(str(pictures[name][0])) for name in alone],
-        [f"'{pictures[name][0]}' has no mask: there is no '{mask_folder / name}{ending}'" for name in alone],
-        f"({len(alone):,} of {len(pictures):,} images without)",
+        [DataPlace(str(images[name][0])) for name in alone],
+        [f"'{images[name][0]}' has no mask: there is no '{mask_folder / name}{ending}'" for name in alone],
+        f"({len(alone):,} of {len(images):,} images without)",
         "Add the masks, or move these images elsewhere.", findings,
     )  # fmt: skip
-    without = [name for name in masks if name not in pictures]
+    without = [name for name in masks if name not in images]
     refuse_alone(
         [DataPlace(str(masks[name][0])) for name in without],
         [f"'{masks[name][0]}' is the mask of no image" for name in without],
         f"({len(without):,} of {len(masks):,} masks without)",
         "Add the images, or move these masks elsewhere.", findings,
     )  # fmt: skip
-    return chosen([name for name in pictures if name in masks], pictures, masks)
+    return chosen([name for name in images if name in masks], images, masks)
 
 
 def refuse_alone(
@@ -156,8 +156,8 @@ def refuse_alone(
     """Refuses what has no counterpart.
 
     Args:
-        places: where each stands.
-        facts: what is missing, without a full stop.
+        places: source location of each.
+        facts: the missing file in a sentence without a full stop.
         count: of how many, where training is refused.
         remedy: what to do, in a sentence.
         findings: gets each.
@@ -166,19 +166,19 @@ def refuse_alone(
     findings.refuse(*problems, sentence=f"{facts[0]} {count}. {remedy}" if facts else "")
 
 
-def chosen(names: Sequence[str], pictures: Files, masks: Files) -> MaskPairs:
+def chosen(names: Sequence[str], images: Files, masks: Files) -> MaskPairs:
     """Images and masks of these names, all of which there are."""
     return MaskPairs(
-        [str(pictures[name][0]) for name in names], [str(masks[name][0]) for name in names],
-        [pictures[name][1] for name in names],
+        [str(images[name][0]) for name in names], [str(masks[name][0]) for name in names],
+        [images[name][1] for name in names],
     )  # fmt: skip
 
 
-class ListedPictures(Protocol):
+class ListedImages(Protocol):
     """The images of a split."""
 
     @property
-    def pictures(self) -> Sequence[str]:
+    def images(self) -> Sequence[str]:
         """Files."""
 
     @property
@@ -186,10 +186,10 @@ class ListedPictures(Protocol):
         """Device and inode of each."""
 
 
-def refuse_shared_pictures(
-    splits: Mapping[str, Optional[ListedPictures]], remedy: str, findings: Findings = STRICT
+def refuse_shared_images(
+    splits: Mapping[str, Optional[ListedImages]], remedy: str, findings: Findings = STRICT
 ) -> None:  # fmt: skip
-    """Raises: DataError: an image is both trained on and measured.
+    """Raises: DataError: an image belongs to the training split and to another one.
 
     Args:
         splits: by name.
@@ -199,15 +199,15 @@ def refuse_shared_pictures(
     owner: Dict[FileId, Tuple[str, str]] = {}
     shared: List[Problem] = []
     for split, pairs in splits.items():
-        for path, number in zip(pairs.pictures, pairs.ids) if pairs else ():
+        for path, number in zip(pairs.images, pairs.ids) if pairs else ():
             before = owner.setdefault(number, (split, path))
             if before[0] != split:
                 first, other = before
                 is_one = path == other
                 named = f"'{other}' belongs" if is_one else f"'{other}' and '{path}' are the same file, which belongs"
-                fact = f"{named} to {first} and to {split}: what is trained on is not measured."
+                fact = f"{named} to {first} and to {split}: training samples must not be measured."
                 shared.append(Problem(LISTED_TWICE, DataPlace(path), fact, remedy))
     if shared:
         more = f" ({len(shared):,} images)" if len(shared) > 1 else ""
-        fact, _, rest = shared[0].sentence.partition(": what is trained on")
-        findings.refuse(*shared, sentence=f"{fact}{more}: what is trained on{rest}")
+        fact, _, rest = shared[0].sentence.partition(": training samples")
+        findings.refuse(*shared, sentence=f"{fact}{more}: training samples{rest}")

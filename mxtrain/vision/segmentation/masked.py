@@ -11,7 +11,7 @@ from mxtrain.vision.images.files import open_inputs
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.images.transforms.chain import Annotations, AugmentSettings
-from mxtrain.vision.segmentation.masked_pictures import MaskAnnotations, MaskCoding, MaskedPictures
+from mxtrain.vision.segmentation.masked_images import MaskAnnotations, MaskCoding, MaskedImages
 from mxtrain.vision.segmentation.signature import MaskSignature, MaskSplits
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class MaskedDataset(Dataset):
         signature = MaskSignature.of(signature)
         decoding, coding = signature.decoding, MaskCoding(signature.mask_values)
 
-        def open_source(files: List[str]) -> MaskedPictures:
-            return MaskedPictures(files, None, coding, decoding, signature.mean)
+        def open_source(files: List[str]) -> MaskedImages:
+            return MaskedImages(files, None, coding, decoding, signature.mean)
 
         return open_inputs(names, open_source, skip_unreadable, unreadable)

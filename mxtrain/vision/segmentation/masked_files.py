@@ -17,15 +17,15 @@ from mxtrain.data.loading.splitting import refuse_empty, split_indices
 from mxtrain.data.signature import Signature
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.types import BatchSize, Positive
+from mxtrain.vision.images.annotated_images import AnnotatedImages
 from mxtrain.vision.images.decoding import known_statistics
 from mxtrain.vision.images.files import ImageFiles
-from mxtrain.vision.images.picture_files import PictureFiles
 from mxtrain.vision.images.settings import Decoding, as_window, window_setting
 from mxtrain.vision.images.signature import ImageSignature
 from mxtrain.vision.images.sizes import MAX_BATCH_GIB, ImageSize, square
-from mxtrain.vision.segmentation.mask_pairs import MaskPairs, refuse_shared_pictures
+from mxtrain.vision.segmentation.mask_pairs import MaskPairs, refuse_shared_images
 from mxtrain.vision.segmentation.masked import MaskedDataset
-from mxtrain.vision.segmentation.masked_pictures import JointAugment, MaskCoding, MaskedPictures
+from mxtrain.vision.segmentation.masked_images import JointAugment, MaskCoding, MaskedImages
 from mxtrain.vision.segmentation.signature import MaskSplits
 
 MOST_MASKS = 16
@@ -33,7 +33,7 @@ MOST_MASKS = 16
 Size = Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)]
 
 
-class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples are read
+class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples are read
     """Base of datasets of files: images of any size, and a mask for each."""
 
     largest_side: ClassVar[int] = 480
@@ -90,7 +90,7 @@ class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples ar
         """Sources of what was found; a validation split that is missing is held out of the training samples.
 
         Args:
-            train: What is trained on.
+            train: training images.
             val: Validation images or None.
             test: Test images or None.
             class_names: One per class.
@@ -102,9 +102,9 @@ class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples ar
             DataError: a split is empty, shares an image with another, or its first mask cannot be used.
         """
         if self.image_size == "auto":
-            sized = self.sized_for(ImageFiles(train.pictures))
+            sized = self.sized_for(ImageFiles(train.images))
             return sized.make_splits(train, val, test, class_names, coding, remedy, findings)
-        refuse_shared_pictures({"train": train, "val": val, "test": test}, remedy, findings)
+        refuse_shared_images({"train": train, "val": val, "test": test}, remedy, findings)
         shape, decoding = self.cut_shape(), self.decoding()
         fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
         parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
@@ -112,7 +112,7 @@ class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples ar
         if not findings.keeps_going:  # else images are read later, and one that cannot be does not end all
             mean, std = self._choose_statistics(train, parts[0], coding, decoding)
         sources: Any = [
-            pairs and MaskedPictures(pairs.pictures, pairs.masks, coding, decoding, mean, self.augment)
+            pairs and MaskedImages(pairs.images, pairs.masks, coding, decoding, mean, self.augment)
             for pairs in (train, val, test)
         ]
         first_masks = [None if findings.keeps_going else read_first_mask(source) for source in sources]
@@ -134,12 +134,12 @@ class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples ar
     def _choose_statistics(
         self, train: MaskPairs, in_train: np.ndarray, coding: MaskCoding, decoding: Decoding
     ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
-        source = MaskedPictures(train.pictures, train.masks, coding, decoding, self.known_mean())
+        source = MaskedImages(train.images, train.masks, coding, decoding, self.known_mean())
         return self.measure_statistics(source, in_train)
 
 
 def refuse_ignored_class(
-    source: MaskedPictures, first_mask_HW: Optional[np.ndarray], class_names: Sequence[str], remedy: str,
+    source: MaskedImages, first_mask_HW: Optional[np.ndarray], class_names: Sequence[str], remedy: str,
     findings: Findings,
 ) -> None:  # fmt: skip
     """Looks at a few training masks for a class whose pixels have the ignored value, such as masks of 0 and 255 with
@@ -189,7 +189,7 @@ def refuse_ignored_class(
         findings.warn(problem)
 
 
-def read_first_mask(source: Optional[MaskedPictures]) -> Optional[np.ndarray]:
+def read_first_mask(source: Optional[MaskedImages]) -> Optional[np.ndarray]:
     """Reads the first mask of a split; None if there is none.
 
     A fault that all masks have, such as colours, is thus reported before training. The others are read during training.

@@ -36,7 +36,7 @@ class PixelAccuracy(PixelMetric):
 
 
 class MeanIoU(PixelMetric):
-    """Mean over classes of the intersection over the union of what is of a class and what is predicted as it.
+    """Mean over classes of the intersection over union of the true and the predicted pixels.
 
     Source: Everingham et al., "The Pascal Visual Object Classes Challenge: A Retrospective" (2015), section 4.1.4.
     """

@@ -1,8 +1,8 @@
 """Builds GluonCV's segmentation networks, made to return maps of the input's size. Imports MXNet and GluonCV.
 
 GluonCV's compile the size of the training crop into the graph: images of another size come out at the crop's. Here
-the blocks that resize are given `hybrid_forward`s which resize like what is there. Blocks and parameters stay
-GluonCV's, and so do their names.
+`hybrid_forward` of the blocks that resize is replaced by a version that resizes to the size of its inputs. Blocks and
+parameters stay GluonCV's, and so do their names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 from mxtrain.engine.backend import gluon
 from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.vision.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
-from mxtrain.vision.networks.resizing import fill_like, resize_like
 
 from gluoncv.model_zoo import danet, deeplabv3, deeplabv3_plus, deeplabv3b_plus, fastscnn, fcn, icnet, pspnet  # isort: skip
 
@@ -189,10 +188,10 @@ FORWARDS: Dict[Type[gluon.Block], Callable[..., object]] = {
     deeplabv3_plus._DeepLabHead: _plus_head,
     deeplabv3b_plus._DeepLabHead: _wide_head,
 }
-"""Blocks of GluonCV's that resize, and those that return what they need not -> (block, F, *inputs) -> outputs."""
+"""GluonCV blocks that resize or return unneeded outputs -> replacement of their hybrid_forward."""
 
 
-# What is left of a network where auxiliary outputs are off, and in which order.
+# Children of a network without auxiliary outputs, in order of execution.
 
 
 def _fit_icnet(network: gluon.HybridBlock) -> None:
@@ -215,3 +214,36 @@ def _remove(block: gluon.HybridBlock, child: str) -> None:
 
 
 REMAINING = {icnet.ICNet: _fit_icnet, danet.DANet: _fit_danet}
+
+
+def resize_like(F: OperatorModule, maps: Array, like: Array) -> Array:
+    """Bilinear interpolation, in which the corners' centres fall onto each other, as BilinearResize2D's.
+
+    Args:
+        F: mxnet.ndarray or mxnet.symbol.
+        maps: (B, C, h, w).
+        like: (B, ?, H, W): only its size is read.
+
+    Returns:
+        (B, C, H, W).
+    """
+    rows_Hh, columns_Ww = _weights(F, maps, like, 2), _weights(F, maps, like, 3)
+    # `dot` sums over the first axis of its right operand, so rows are resized first; the larger result needs no
+    # transpose.
+    tall = F.transpose(F.dot(rows_Hh, F.transpose(maps, axes=(2, 0, 1, 3))), axes=(1, 2, 0, 3))
+    return F.dot(tall, columns_Ww, transpose_b=True)
+
+
+def fill_like(F: OperatorModule, maps: Array, like: Array) -> Array:
+    """The same as `resize_like` for maps of one pixel: (B, C, 1, 1) to (B, C, H, W)."""
+    return F.broadcast_like(maps, like, lhs_axes=(2, 3), rhs_axes=(2, 3))
+
+
+def _weights(F: OperatorModule, maps: Array, like: Array, axis: int) -> Array:
+    """The weight of each old position along `axis` in each new one: (new, old)."""
+    new, old = F.contrib.arange_like(like, axis=axis), F.contrib.arange_like(maps, axis=axis)
+    last_new, last_old = F.max(new), F.max(old)
+    step = F.broadcast_div(last_old, F.broadcast_maximum(last_new, F.ones_like(last_new)))
+    position = F.expand_dims(F.broadcast_mul(new, step), axis=1)
+    distance = F.abs(F.broadcast_sub(position, F.expand_dims(old, axis=0)))
+    return F.BlockGrad(F.relu(1 - distance))  # without: a product as large as the maps' own, for a gradient of nothing

@@ -18,9 +18,9 @@ from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
 from mxtrain.types import Names, PathText
 from mxtrain.vision.segmentation.mask_file import LARGEST_VALUE
-from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_masks, list_pictures, pair, same_stem, with_ending
+from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_images, list_masks, pair, same_stem, with_ending
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
-from mxtrain.vision.segmentation.masked_pictures import MaskCoding
+from mxtrain.vision.segmentation.masked_images import MaskCoding
 
 MaskValue = Annotated[int, pydantic.Field(ge=0, le=LARGEST_VALUE)]
 IMAGES = ("images", "image", "imgs", "img")
@@ -148,7 +148,7 @@ def read_roboflow_names(path: Path) -> List[str]:
 
 
 def _unquoted(cell: str) -> str:
-    """A cell of a table without the quotes around it, such as those of a name with a comma."""
+    """Removes the quotes around a cell of a table, as around a name with a comma."""
     is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
     return cell[1:-1].replace('""', '"') if is_quoted else cell
 
@@ -163,9 +163,9 @@ def _pair_mixed(folder: Path, findings: Findings) -> MaskPairs:
     def known_by(name: str) -> Optional[str]:
         return None if name.endswith(MASK_ENDING) else same_stem(name)
 
-    pictures = list_pictures(folder, known_by, findings=findings)
+    images = list_images(folder, known_by, findings=findings)
     masks = list_masks(folder, with_ending(MASK_ENDING), f"NAME{MASK_ENDING}", findings)
-    return pair(pictures, masks, folder, MASK_ENDING, findings)
+    return pair(images, masks, folder, MASK_ENDING, findings)
 
 
 def _find_folders(root: Path) -> Dict[str, Tuple[Path, Path]]:
@@ -180,16 +180,16 @@ def _find_folders(root: Path) -> Dict[str, Tuple[Path, Path]]:
     found = {split: pair for split, pair in pairs.items() if any(os.path.lexists(folder) for folder in pair)}
     if "train" in found:
         return found
-    pictures, masks = _kind_in(root, IMAGES), _kind_in(root, MASKS)
-    for folder in (pictures, masks):
+    images, masks = _kind_in(root, IMAGES), _kind_in(root, MASKS)
+    for folder in (images, masks):
         if not folder.is_dir():
             raise DataError(f"{option}: there is no folder '{folder}'. '{root}' is read. {_LAYOUT}")
-    of_pictures, of_masks = find_splits(pictures, option), find_splits(masks, option)
-    if not of_pictures and not of_masks:
-        return {"train": (pictures, masks)}
+    of_images, of_masks = find_splits(images, option), find_splits(masks, option)
+    if not of_images and not of_masks:
+        return {"train": (images, masks)}
     return {
-        split: (of_pictures.get(split, pictures / split), of_masks.get(split, masks / split))
-        for split in ("train", "val", "test") if split in of_pictures or split in of_masks
+        split: (of_images.get(split, images / split), of_masks.get(split, masks / split))
+        for split in ("train", "val", "test") if split in of_images or split in of_masks
     }  # fmt: skip
 
 
@@ -209,6 +209,6 @@ def _kind_in(folder: Path, names: Sequence[str]) -> Path:
     return folder / (found[0] if found else names[0])
 
 
-def _pair(pictures: Path, masks: Path, findings: Findings) -> MaskPairs:
-    found = list_pictures(pictures, findings=findings), list_masks(masks, findings=findings)
+def _pair(images: Path, masks: Path, findings: Findings) -> MaskPairs:
+    found = list_images(images, findings=findings), list_masks(masks, findings=findings)
     return pair(*found, masks, findings=findings)

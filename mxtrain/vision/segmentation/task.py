@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Seque
 
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.base import Report, Task
-from mxtrain.types import Artifact, Picture, Table
+from mxtrain.types import Artifact, Figure, Table
 from mxtrain.vision.segmentation.losses import PixelSoftmaxCrossEntropy
 from mxtrain.vision.segmentation.masked import MaskedDataset
 from mxtrain.vision.segmentation.signature import MaskSignature
@@ -109,11 +109,12 @@ class Segmentation(Task):
         return {**plain, "largest_class": name, "share": share}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """A mask like those of the dataset: each pixel has the value that its class has there, shown in colour."""
+        """Returns a mask in the format of the dataset: pixels have the dataset's values of classes, with a colour
+        palette."""
         import numpy as np
         from PIL import Image
 
-        from mxtrain.vision.segmentation.mask_picture import palette
+        from mxtrain.vision.segmentation.mask_figure import palette
 
         values_K = np.asarray(MaskSignature.of(signature).mask_values or range(len(signature.class_names)), np.int64)
         value_hw = values_K[prediction.astype(np.int64)]
@@ -132,10 +133,10 @@ class Segmentation(Task):
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
-        from mxtrain.vision.segmentation.mask_picture import draw_masks, masked_samples
+        from mxtrain.vision.segmentation.mask_figure import draw_masks, masked_samples
 
         samples = masked_samples(source, range(len(source)), predictions)
-        return [Picture("samples", lambda most: draw_masks(samples[:most], signature.class_names))]
+        return [Figure("samples", lambda most: draw_masks(samples[:most], signature.class_names))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         return MaskReport(self, signature, source)
@@ -181,7 +182,7 @@ class Segmentation(Task):
 
 
 def largest_class(mask: np.ndarray, names: Sequence[str]) -> int:
-    """The class of most pixels; what is called "background" only where there is no other; -1 where all are ignored."""
+    """Returns the most frequent class, except "background" if any other occurs; -1 if all pixels are ignored."""
     import numpy as np
 
     count_K = np.bincount(mask[mask >= 0])
@@ -220,7 +221,7 @@ class MaskReport(Report):
         import numpy as np
 
         from mxtrain.engine.predictions import to_host
-        from mxtrain.vision.segmentation.mask_picture import own_mask
+        from mxtrain.vision.segmentation.mask_figure import own_mask
 
         num_classes = len(self._confusion_KK)
         assert batch.index_B is not None and batch.meta is not None
@@ -258,7 +259,7 @@ class MaskReport(Report):
     def artifacts(self, title: str) -> List[Artifact]:
         import numpy as np
 
-        from mxtrain.vision.segmentation.mask_picture import draw_masks, masked_samples
+        from mxtrain.vision.segmentation.mask_figure import draw_masks, masked_samples
         from mxtrain.vision.segmentation.metrics import intersection_over_union
 
         self._finish()
@@ -280,5 +281,5 @@ class MaskReport(Report):
                 "confusion", ["", *names], [[name, *map(int, row)] for name, row in zip(names, self._confusion_KK)],
                 is_shown=False,
             ),
-            Picture("worst", lambda most: draw_masks(samples[:most], names)),
+            Figure("worst", lambda most: draw_masks(samples[:most], names)),
         ]  # fmt: skip

@@ -34,7 +34,7 @@ class VocFound(NamedTuple):
 
     Attributes:
         annotations: the file of each image.
-        count_P: the objects of each, those of classes that are not learned, too.
+        count_P: number of objects in each image, including objects of classes that are not learned.
         object_R: for each box of the table, the number of its object in its image's file, from 0.
     """
 
@@ -63,16 +63,16 @@ class VocOutlines:
         """See `Outlines`: annotations have boxes only."""
         return False
 
-    def read(self, picture: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
+    def read(self, image: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
         """See `Outlines`."""
         if not len(number_M):
             return []
-        value_hw = self._values(picture, size)
-        object_M = self.object_R[self.begin_P1[picture] + np.asarray(number_M, np.int64)]
+        value_hw = self._values(image, size)
+        object_M = self.object_R[self.begin_P1[image] + np.asarray(number_M, np.int64)]
         return [Bitmap(value_hw == number + 1) for number in object_M.tolist()]
 
-    def _values(self, picture: int, size: Tuple[int, int]) -> np.ndarray:
-        path = self.masks[picture]
+    def _values(self, image: int, size: Tuple[int, int]) -> np.ndarray:
+        path = self.masks[image]
         try:
             value_hw = np.asarray(read_mask(read_bytes(path)))
         except DataError as error:
@@ -87,20 +87,20 @@ class VocOutlines:
             raise LoaderError(fact, "Make the mask as large as its image.", MASK_SIZE)
         return value_hw
 
-    def problems(self, picture: int, count: int, size: Tuple[int, int]) -> List[Problem]:
+    def problems(self, image: int, count: int, size: Tuple[int, int]) -> List[Problem]:
         """See `Outlines`."""
-        place = DataPlace(self.masks[picture])
+        place = DataPlace(self.masks[image])
         try:
-            found = set(np.unique(self._values(picture, size)).tolist())
+            found = set(np.unique(self._values(image, size)).tolist())
         except LoaderError as error:
             return [problem_of(error, place)]
-        known = int(self.count_P[picture])
+        known = int(self.count_P[image])
         problems = [
             Problem(STRAY_MASK_VALUE, place, f"{place} holds the value {value}; its annotation has {known} objects.",
                     _REMEDY)
             for value in sorted(found - {0, _IGNORED}) if value > known
         ]  # fmt: skip
-        begin = int(self.begin_P1[picture])
+        begin = int(self.begin_P1[image])
         for number in self.object_R[begin : begin + count].tolist():
             if number + 1 not in found:
                 fact = f"{place} has no pixel of object {number + 1} of its annotation."

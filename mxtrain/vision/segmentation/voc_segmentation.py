@@ -12,9 +12,9 @@ from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.detection.voc_layout import find_years, read_names
 from mxtrain.vision.images.class_lists import VOC_CLASSES
-from mxtrain.vision.segmentation.mask_pairs import Files, MaskPairs, chosen, list_masks, list_pictures, refuse_alone
+from mxtrain.vision.segmentation.mask_pairs import Files, MaskPairs, chosen, list_images, list_masks, refuse_alone
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
-from mxtrain.vision.segmentation.masked_pictures import MaskCoding
+from mxtrain.vision.segmentation.masked_images import MaskCoding
 
 VOC_NAMES = ("background", *VOC_CLASSES)
 _IGNORED = 255  # the white outlines of objects
@@ -33,7 +33,7 @@ class VocSegmentation(PublicDataset, MaskedFiles):
 
     root: PathText = "data/voc_segmentation"
     train_split: str = "train"
-    """The file in ImageSets/Segmentation of what is trained on, e.g. train or train_aug."""
+    """List in ImageSets/Segmentation of the training images, e.g. train or train_aug."""
     val_split: Optional[str] = "val"
     """That of validation; None = `val_fraction` of the training images."""
     test_split: Optional[str] = None
@@ -49,18 +49,18 @@ class VocSegmentation(PublicDataset, MaskedFiles):
         """See `BaseDataset.examine`."""
         self.fetch()
         root = _find_devkit(self.require_root(_LAYOUT))
-        pictures = list_pictures(root / "JPEGImages", findings=findings)
+        images = list_images(root / "JPEGImages", findings=findings)
         masks = list_masks(root / self.mask_folder, findings=findings)
         lists = root / "ImageSets" / "Segmentation"
 
         def read(name: Optional[str], split: str) -> Optional[MaskPairs]:
-            return read_split(lists, name, split, pictures, masks, findings) if name else None
+            return read_split(lists, name, split, images, masks, findings) if name else None
 
         return self.make_splits(
-            read_split(lists, self.train_split, "train", pictures, masks, findings), read(self.val_split, "val"),
+            read_split(lists, self.train_split, "train", images, masks, findings), read(self.val_split, "val"),
             read(self.test_split, "test"), list(VOC_NAMES), MaskCoding(range(len(VOC_NAMES)), [_IGNORED]),
-            "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of what is "
-            "trained on.", findings,
+            "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of the "
+            "training images.", findings,
         )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def _find_devkit(root: Path) -> Path:
 
 
 def read_split(
-    folder: Path, name: str, split: str, pictures: Files, masks: Files, findings: Findings = STRICT
+    folder: Path, name: str, split: str, images: Files, masks: Files, findings: Findings = STRICT
 ) -> MaskPairs:  # fmt: skip
     """The images that a split's file names, with their masks. See `read_names`.
 
@@ -86,9 +86,9 @@ def read_split(
         DataError: there is no such file, it names none, or one whose image or mask is missing.
     """
     path, setting = folder / f"{name}.txt", f"dataset.{split}_split={name}"
-    line_of = read_names(folder, name, setting, findings, known={*pictures, *masks})
+    line_of = read_names(folder, name, setting, findings, known={*images, *masks})
     stems = list(line_of)
-    for kind, files in (("image", pictures), ("mask", masks)):
+    for kind, files in (("image", images), ("mask", masks)):
         missing = [stem for stem in stems if stem not in files]
         where = folder.parents[1] / "JPEGImages" if kind == "image" else next(iter(masks.values()))[0].parent
         refuse_alone(
@@ -97,4 +97,4 @@ def read_split(
              for stem in missing],
             f"({len(missing):,} of {len(stems):,} are missing)", "Add them, or remove these lines.", findings,
         )  # fmt: skip
-    return chosen([stem for stem in stems if stem in pictures and stem in masks], pictures, masks)
+    return chosen([stem for stem in stems if stem in images and stem in masks], images, masks)

@@ -4,7 +4,7 @@ from mxtrain.vision.images.augment import augment_batch, mix_batch
 from mxtrain.vision.images.settings import Augment
 
 
-def pictures(count=64, channels=3, side=12):
+def images(count=64, channels=3, side=12):
     return np.random.RandomState(0).randint(1, 256, (count, channels, side, side), dtype=np.uint8)
 
 
@@ -14,7 +14,7 @@ def run(augment, image, index=None, seed=0, epoch=0):
 
 
 def test_crop_gives_a_window_of_the_padded_image():
-    image = pictures()
+    image = images()
     cropped = run(Augment(crop_padding=2), image)
     padded = np.pad(image, ((0, 0), (0, 0), (2, 2), (2, 2)))
     seen = set()
@@ -26,7 +26,7 @@ def test_crop_gives_a_window_of_the_padded_image():
 
 
 def test_flip_mirrors_about_half():
-    image = pictures(400)
+    image = images(400)
     flipped = run(Augment(flip=True), image)
     mirrored = [np.array_equal(after, before[..., ::-1]) for before, after in zip(image, flipped)]
     kept = [np.array_equal(after, before) for before, after in zip(image, flipped)]
@@ -35,7 +35,7 @@ def test_flip_mirrors_about_half():
 
 
 def test_cutout_makes_a_square_black():
-    cut = run(Augment(cutout=4), pictures(200))
+    cut = run(Augment(cutout=4), images(200))
     black = (cut == 0).all(axis=1)
     assert black.sum(axis=(1, 2)).max() == 16
     assert black.sum(axis=(1, 2)).min() >= 4  # a corner at least stays inside
@@ -43,7 +43,7 @@ def test_cutout_makes_a_square_black():
 
 
 def test_a_sample_does_not_depend_on_its_batch():
-    image = pictures()
+    image = images()
     augment = Augment(crop_padding=2, flip=True, cutout=3)
     whole = run(augment, image)
     assert np.array_equal(run(augment, image, index=np.array([40, 2, 9])), whole[[40, 2, 9]])
@@ -64,7 +64,7 @@ def mix(augment, image, label, index):
 
 
 def test_mixup_blends_images_as_labels():
-    image, label = pictures(50), np.arange(50, dtype=np.int32)
+    image, label = images(50), np.arange(50, dtype=np.int32)
     mixed, probability = mix(Augment(mixup=1.0), image, label, np.arange(50))
     assert mixed.dtype == probability.dtype == np.float32
     np.testing.assert_allclose(probability.sum(1), 1, rtol=1e-6)
@@ -83,7 +83,7 @@ def test_cutmix_pastes_the_share_that_labels_say():
 
 
 def test_mixing_does_not_depend_on_the_batch():
-    image, label = pictures(50), np.arange(50, dtype=np.int32)
+    image, label = images(50), np.arange(50, dtype=np.int32)
     augment = Augment(mixup=0.4, cutmix=1.0)
     mixed, probability = mix(augment, image, label, np.arange(50))
     part, part_probability = mix(augment, image, label, np.array([33, 5]))

@@ -6,7 +6,7 @@ import pytest
 from mxtrain.vision.detection.box_arithmetic import (
     REGION_VARIANCES,
     apply_offsets,
-    is_thing,
+    is_object,
     match_boxes,
     offsets_to,
     sampling_keys,
@@ -22,14 +22,14 @@ def nd():
 
 
 def true_boxes():
-    """A object, a difficult one, a crowd, one without an area; and a row that is none."""
+    """An object, a difficult one, a crowd, one without an area; and a row that is none."""
     rows = rows_of([[0, 0, 10, 10], [20, 0, 30, 10], [40, 0, 60, 20], [5, 5, 5, 9]], [0, 1, 2, 0])
     rows[1, Column.FLAGS], rows[2, Column.FLAGS] = Flag.DIFFICULT, Flag.CROWD
     return padded([rows], 5)
 
 
 def test_objects_are_neither_crowds_nor_without_an_area(nd):
-    assert is_thing(nd, nd.array(true_boxes())).asnumpy().tolist() == [[1, 1, 0, 0, 0]]
+    assert is_object(nd, nd.array(true_boxes())).asnumpy().tolist() == [[1, 1, 0, 0, 0]]
 
 
 def test_a_match_is_the_object_that_is_covered_best(nd):

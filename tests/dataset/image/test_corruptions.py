@@ -53,11 +53,11 @@ def test_what_is_drawn_depends_on_seed_and_sample_alone(name: str) -> None:
     image_NCHW = patches()
     whole = corrupted(name, 3, image_NCHW)
     np.testing.assert_array_equal(corrupted(name, 3, image_NCHW, np.array([4, 1]), epoch=7), whole[[4, 1]])
-    same_picture = np.repeat(image_NCHW[:1], 2, axis=0)
-    first, second = corrupted(name, 3, same_picture)
+    same_image = np.repeat(image_NCHW[:1], 2, axis=0)
+    first, second = corrupted(name, 3, same_image)
     draws = name in ("noise", "shot_noise", "impulse_noise", "motion_blur", "fog")
     assert draws != np.array_equal(first, second)
-    assert draws != np.array_equal(first, corrupted(name, 3, same_picture, seed=1)[0])
+    assert draws != np.array_equal(first, corrupted(name, 3, same_image, seed=1)[0])
 
 
 def test_a_sample_gets_the_same_noise_at_each_severity() -> None:

@@ -21,7 +21,7 @@ from mxtrain.vision.images.files import ImageFiles, find_files, find_images, ope
 from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.signature import ImageSignature
-from mxtrain.vision.segmentation.mask_pairs import list_masks, list_pictures, pair
+from mxtrain.vision.segmentation.mask_pairs import list_images, list_masks, pair
 from mxtrain.vision.segmentation.segmentation_folder import SegmentationFolder
 
 pytest.importorskip("pydicom", reason="pydicom is not installed: pip install 'mxtrain[dicom]'")
@@ -42,8 +42,8 @@ def draw(kind="int16", low=None, high=None, shape=(HEIGHT, WIDTH), seed=3):
 
 
 def read(content, window="auto", channels=1):
-    picture = ImageReader(content, window)
-    return picture.resized((0, 0, *picture.size), picture.size, channels)
+    image = ImageReader(content, window)
+    return image.resized((0, 0, *image.size), image.size, channels)
 
 
 def ramp(value, low, high):
@@ -186,11 +186,11 @@ def start_of_frame(width, height, samples=1, precision=16, marker=0xC3):
 def test_what_no_decoder_reads_has_a_size_all_the_same(syntax, name, monkeypatch):
     monkeypatch.setattr("mxtrain.vision.images.dicom_pixels._PLUGINS", ("no_such_plugin",))
     content = compressed(draw("uint16"), syntax, start_of_frame(WIDTH, HEIGHT, precision=12))
-    picture = ImageReader(content)
-    assert picture.size == (WIDTH, HEIGHT)
+    image = ImageReader(content)
+    assert image.size == (WIDTH, HEIGHT)
     said = rf"{name}.* \({syntax}\), for which no decoder is installed: pip install pylibjpeg"
     with pytest.raises(ValueError, match=said):
-        picture.resized((0, 0, 4, 4), (4, 4), 1)
+        image.resized((0, 0, 4, 4), (4, 4), 1)
 
 
 def test_a_plugin_decodes_what_is_left_to_it():
@@ -358,8 +358,8 @@ def test_masks_belong_to_images_without_an_ending(tmp_path):
     for name in ("IM0001", "1.2.840.113619.2", "a.dcm"):
         (tmp_path / "images" / name).write_bytes(dicom(GREY))
         Image.fromarray(draw("uint8", 0, 1)).save(tmp_path / "masks" / f"{name.replace('.dcm', '')}.png")
-    pairs = pair(list_pictures(tmp_path / "images"), list_masks(tmp_path / "masks"), tmp_path / "masks")
-    named = [(os.path.basename(a), os.path.basename(b)) for a, b in zip(pairs.pictures, pairs.masks)]
+    pairs = pair(list_images(tmp_path / "images"), list_masks(tmp_path / "masks"), tmp_path / "masks")
+    named = [(os.path.basename(a), os.path.basename(b)) for a, b in zip(pairs.images, pairs.masks)]
     assert named == [("1.2.840.113619.2", "1.2.840.113619.2.png"), ("IM0001", "IM0001.png"), ("a.dcm", "a.png")]
 
 

@@ -33,15 +33,15 @@ CROPS = [
 ]  # fmt: skip
 
 
-def resize_of(picture: Image.Image) -> functools.partial:
-    def resize(picture: Image.Image, box: Tuple[float, ...], size: Tuple[int, int]) -> np.ndarray:
-        return np.asarray(picture.resize(size, Image.Resampling.BILINEAR, box=box)).transpose(2, 0, 1)
+def resize_of(image: Image.Image) -> functools.partial:
+    def resize(image: Image.Image, box: Tuple[float, ...], size: Tuple[int, int]) -> np.ndarray:
+        return np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=box)).transpose(2, 0, 1)
 
-    return functools.partial(resize, picture)
+    return functools.partial(resize, image)
 
 
 def spots() -> Tuple[Image.Image, np.ndarray]:
-    """A image with three round spots, each in a channel of its own, and their middles."""
+    """An image with three round spots, each in a channel of its own, and their middles."""
     place_J2 = np.array([[52.5, 47.0], [77.0, 88.5], [60.0, 70.0]])
     y_HW, x_HW = np.mgrid[:140, :160] + 0.5
     spots_HWC = np.stack([255 * np.exp(-((x_HW - x) ** 2 + (y_HW - y) ** 2) / 18) for x, y in place_J2], axis=2)
@@ -50,8 +50,8 @@ def spots() -> Tuple[Image.Image, np.ndarray]:
 
 @pytest.mark.parametrize("crop", CROPS[:4])
 def test_pixels_and_key_points_move_alike(crop: Crop) -> None:
-    picture, place_J2 = spots()
-    image_CHW = crop.draw(resize_of(picture), picture.size, np.zeros(3, np.uint8))
+    image, place_J2 = spots()
+    image_CHW = crop.draw(resize_of(image), image.size, np.zeros(3, np.uint8))
     assert image_CHW.shape == (3, *SIZE)
     point_J3 = crop.points(np.column_stack([place_J2, [2, 1, 2]]), np.arange(3))
     y_HW, x_HW = np.mgrid[: SIZE[0], : SIZE[1]] + 0.5

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
 
-from mxtrain.vision.instance_segmentation.mask_rows import codes_of, in_picture, mask_of
+from mxtrain.vision.instance_segmentation.mask_rows import codes_of, in_image, mask_of
 from mxtrain.vision.instance_segmentation.outlines import Bitmap, Polygons
 
 STAR = np.array([[10, 2], [13, 18], [1, 7], [19, 7], [7, 18.3]], float)
@@ -39,9 +39,9 @@ def test_a_corner_on_a_line_of_middles_is_crossed_once():
 def test_a_whole_polygon_is_what_cocos_own_tool_draws():
     given = [STAR.ravel().tolist(), SQUARE.ravel().tolist()]
     wanted = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(given, 33, 40)))
-    np.testing.assert_array_equal(Polygons([STAR, SQUARE]).in_picture((33, 40)), wanted)
+    np.testing.assert_array_equal(Polygons([STAR, SQUARE]).in_image((33, 40)), wanted)
     far = Polygons([SQUARE * [1e9, 1]])
-    assert far.in_picture((33, 40)).shape == (33, 40)  # and no memory is filled with its edges
+    assert far.in_image((33, 40)).shape == (33, 40)  # and no memory is filled with its edges
 
 
 def test_what_is_seen_of_a_bitmap_is_that_part_of_it():
@@ -65,14 +65,14 @@ def test_a_mask_in_its_box_becomes_the_same_mask_in_its_image():
         mask_hw[top : top + 28, left : left + 28] = rng.rand(28, 28) > 0.5
         edges = (left, top, left + 28, top + 28)
         seen_SS = Bitmap(mask_hw).seen(edges, 28)
-        (found_hw,) = in_picture(seen_SS[None].astype(float), np.array([edges], float), (50, 60))
+        (found_hw,) = in_image(seen_SS[None].astype(float), np.array([edges], float), (50, 60))
         np.testing.assert_array_equal(found_hw, mask_hw)
 
 
 def test_a_mask_ends_where_its_box_and_its_image_do():
     whole = np.ones((3, 28, 28))
     edge_N4 = np.array([[2.4, 3.5, 9.6, 8.0], [-5.0, -5, 400, 7], [30.0, 30, 40, 40]])
-    first, second, third = in_picture(whole, edge_N4, (13, 17))
+    first, second, third = in_image(whole, edge_N4, (13, 17))
     assert np.argwhere(first).min(axis=0).tolist() == [3, 2] and np.argwhere(first).max(axis=0).tolist() == [7, 9]
     assert first.sum() == 5 * 8 and second[:7].all() and not second[7:].any() and not third.any()
 

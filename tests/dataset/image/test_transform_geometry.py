@@ -16,7 +16,7 @@ from mxtrain.vision.images.transforms.policies import AutoAugment, RandAugment
 from mxtrain.vision.instance_segmentation.mask_rows import TRUE_SIDE, InstanceAnnotations, with_masks
 from mxtrain.vision.instance_segmentation.outlines import Bitmap
 from mxtrain.vision.pose.key_points import KeyPointAnnotations
-from mxtrain.vision.segmentation.masked_pictures import IGNORED, MaskAnnotations
+from mxtrain.vision.segmentation.masked_images import IGNORED, MaskAnnotations
 
 HEIGHT, WIDTH = 96, 128
 FILL = np.zeros(3, np.uint8)

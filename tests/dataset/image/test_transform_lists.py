@@ -15,7 +15,7 @@ from mxtrain.vision.images.transforms.base import Transform
 from mxtrain.vision.images.transforms.chain import TransformChain
 from mxtrain.vision.images.transforms.geometry import Flip, ResizedCrop, Rotation
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
-from mxtrain.vision.segmentation.masked_pictures import JointAugment
+from mxtrain.vision.segmentation.masked_images import JointAugment
 
 
 class Inverted(Transform):

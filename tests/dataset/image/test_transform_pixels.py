@@ -31,7 +31,7 @@ class Fixed:
         return deviation * self.shares.pop(0)
 
 
-def picture(channels=3, seed=0):
+def random_image(channels=3, seed=0):
     """Smooth colours with some noise; not all values occur."""
     random = np.random.RandomState(seed)
     small = random.randint(20, 230, (6, 8, 3)).astype(np.uint8)
@@ -59,7 +59,7 @@ OFF = {"brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0}
      ("saturation", 2, ImageEnhance.Color)],
 )  # fmt: skip
 def test_color_jitter_is_pillows(name, place, enhance, share):
-    array = picture()
+    array = random_image()
     shares = [0.5, 0.5, 0.5, 0.5]
     shares[place] = share
     found = run(ColorJitter(**{**OFF, name: 0.6}), array, *shares)
@@ -67,7 +67,7 @@ def test_color_jitter_is_pillows(name, place, enhance, share):
 
 
 def test_color_jitter_of_all_three_is_one_after_the_other():
-    array = picture().clip(90, 150)  # nothing is cut off between
+    array = random_image().clip(90, 150)  # nothing is cut off between
     found = run(ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.0), array, 1.0, 0.0, 1.0, 0.5)
     image = Image.fromarray(array)
     for enhance, factor in ((ImageEnhance.Brightness, 1.2), (ImageEnhance.Contrast, 0.8), (ImageEnhance.Color, 1.2)):
@@ -76,7 +76,7 @@ def test_color_jitter_of_all_three_is_one_after_the_other():
 
 
 def test_hue_turns_the_two_axes_of_colour():
-    array = picture().clip(100, 160)
+    array = random_image().clip(100, 160)
     found = run(ColorJitter(**{**OFF, "hue": 0.25}), array, 0.5, 0.5, 0.5, 1.0)
     for y, x in ((0, 0), (7, 30), (39, 47)):
         luma, i, q = colorsys.rgb_to_yiq(*(array[y, x] / 255))
@@ -86,14 +86,14 @@ def test_hue_turns_the_two_axes_of_colour():
 
 
 def test_hue_and_saturation_leave_grey_images_alone():
-    array = picture(channels=1)
+    array = random_image(channels=1)
     found = run(ColorJitter(brightness=0.0, contrast=0.0), array, 0.5, 0.5, 0.9, 0.9)
     np.testing.assert_array_equal(found, array)
     np.testing.assert_array_equal(run(Grayscale(), array), array)
 
 
 def test_grayscale_is_pillows():
-    array = picture()
+    array = random_image()
     grey = np.asarray(Image.fromarray(array).convert("L"))
     assert_close(run(Grayscale(), array), np.repeat(grey[..., None], 3, axis=2), 1)
 
@@ -101,7 +101,7 @@ def test_grayscale_is_pillows():
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 2.5])
 def test_blur_is_a_gaussian(sigma, channels):
-    array = picture(channels)
+    array = random_image(channels)
     reach = int(np.ceil(3 * sigma))
     weight = np.exp(-((np.arange(-reach, reach + 1) / sigma) ** 2) / 2)
     weight /= weight.sum()
@@ -112,7 +112,7 @@ def test_blur_is_a_gaussian(sigma, channels):
 
 
 def test_lighting_adds_the_main_colours():
-    array = picture().clip(80, 170)
+    array = random_image().clip(80, 170)
     values = [0.2175, 0.0188, 0.0045]
     vectors = [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
     added = [255 * sum(v * a * 0.1 * e for v, a, e in zip(row, (1.5, -2.0, 0.5), values)) for row in vectors]
@@ -122,7 +122,7 @@ def test_lighting_adds_the_main_colours():
 
 
 def test_erasing_fills_one_rectangle():
-    array = picture()
+    array = random_image()
     found = run(Erasing(scale=[0.2, 0.2], aspect=[2.0, 2.0]), array, 0.5, 0.5, 0.999, 0.0)
     height, width = round(np.sqrt(0.2 * 40 * 48 / 2)), round(np.sqrt(0.2 * 40 * 48 * 2))
     expected = array.copy()
@@ -152,7 +152,7 @@ def pillow_of(name, strength, array):
      ("color", 2), ("contrast", 2), ("sharpness", 2)],
 )  # fmt: skip
 def test_operations_are_pillows(name, atol, strength):
-    array = picture()
+    array = random_image()
     image = LazyImage(np.ascontiguousarray(array.transpose(2, 0, 1)), FILL)
     found = OPERATIONS[name](image, strength).pixels.transpose(1, 2, 0)
     assert_close(found, np.asarray(pillow_of(name, strength, array)), atol)
@@ -167,10 +167,10 @@ def test_images_of_one_value_stay(name, value):
 
 @pytest.mark.parametrize("name", sorted(TRANSFORMS))
 def test_images_with_more_than_8_bits_stay_so(name):
-    array_HWC = picture().astype(np.float32) + 0.25
+    array_HWC = random_image().astype(np.float32) + 0.25
     transform = TRANSFORMS[name](**({"size": [20, 24]} if name == "resize" else {}))
     deep = LazyImage(array_HWC.transpose(2, 0, 1), FILL)
-    plain = LazyImage(picture().transpose(2, 0, 1), FILL)
+    plain = LazyImage(random_image().transpose(2, 0, 1), FILL)
     for key in (3, 77, 2**40, 2**63):
         found = transform(deep, RandomStream(key)).pixels
         assert found.dtype == np.float32 and found.min() >= 0 and found.max() <= 255

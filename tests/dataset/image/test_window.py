@@ -63,8 +63,8 @@ def ramp(value, low, high):
 
 
 def windowed(write, pixels, window, *options):
-    picture = ImageReader(getattr(image_bytes, write)(pixels, *options), window)
-    return picture.resized((0, 0, *picture.size), picture.size, 1)[0]
+    image = ImageReader(getattr(image_bytes, write)(pixels, *options), window)
+    return image.resized((0, 0, *image.size), image.size, 1)[0]
 
 
 @pytest.mark.parametrize("write, kind", [("png", "uint16"), ("png", "uint8"), ("tiff", "uint16"), ("tiff", "int16"),

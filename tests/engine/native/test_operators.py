@@ -463,8 +463,8 @@ def regions(dtype):
 
 def plain_roi_align(row_Q5, number, one_map):
     """MXNet's, of all regions from one map."""
-    picture_Q1 = nd.array(np.repeat([[0], [1]], COUNT, axis=0), dtype=row_Q5.dtype)
-    row_Q5 = nd.concat(picture_Q1, row_Q5[:, 1:], dim=1)
+    image_Q1 = nd.array(np.repeat([[0], [1]], COUNT, axis=0), dtype=row_Q5.dtype)
+    row_Q5 = nd.concat(image_Q1, row_Q5[:, 1:], dim=1)
     options = {"pooled_size": (SIDE, SIDE), "spatial_scale": 1 / STRIDES[number], "sample_ratio": 2}
     return nd.contrib.ROIAlign(one_map, row_Q5, **options)
 

@@ -43,33 +43,33 @@ def theirs(box_BMD, num_classes=4):
 def test_targets_are_gluoncvs():
     draw = np.random.RandomState(0)
     box_BMD = padded([random_boxes(draw, 1 + number % 12) for number in range(50)], 12)
-    is_thing_BN, row_BM8 = coding().encode(box_BMD)
+    is_object_BN, row_BM8 = coding().encode(box_BMD)
     there_BN1, centre_BN2, size_BN2, weight_BN2, class_BNK = theirs(box_BMD)
-    np.testing.assert_array_equal(is_thing_BN, there_BN1[..., 0])
-    picture_P, true_P = np.nonzero(row_BM8[..., 0] >= 0)
-    assert len(picture_P) == is_thing_BN.sum() > 250
-    number_P, row_P8 = row_BM8[picture_P, true_P, 0].astype(int), row_BM8[picture_P, true_P]
-    np.testing.assert_allclose(row_P8[:, 1:3], centre_BN2[picture_P, number_P], atol=1e-5)
-    np.testing.assert_allclose(row_P8[:, 3:5], size_BN2[picture_P, number_P], atol=1e-5)
-    np.testing.assert_allclose(row_P8[:, 5], weight_BN2[picture_P, number_P, 0], atol=1e-5)
-    np.testing.assert_array_equal(row_P8[:, 6], class_BNK[picture_P, number_P].argmax(axis=1))
+    np.testing.assert_array_equal(is_object_BN, there_BN1[..., 0])
+    image_P, true_P = np.nonzero(row_BM8[..., 0] >= 0)
+    assert len(image_P) == is_object_BN.sum() > 250
+    number_P, row_P8 = row_BM8[image_P, true_P, 0].astype(int), row_BM8[image_P, true_P]
+    np.testing.assert_allclose(row_P8[:, 1:3], centre_BN2[image_P, number_P], atol=1e-5)
+    np.testing.assert_allclose(row_P8[:, 3:5], size_BN2[image_P, number_P], atol=1e-5)
+    np.testing.assert_allclose(row_P8[:, 5], weight_BN2[image_P, number_P, 0], atol=1e-5)
+    np.testing.assert_array_equal(row_P8[:, 6], class_BNK[image_P, number_P].argmax(axis=1))
     assert (row_BM8[..., 7] == 0).all()
 
 
 def test_of_two_objects_in_one_box_the_last_one_counts():
     box_BMD = padded([rows_of([[30, 30, 50, 60], [31, 30, 51, 60]], [0, 3])], 3)
-    is_thing_BN, row_BM8 = coding().encode(box_BMD)
-    assert is_thing_BN.sum() == 1 and row_BM8[0, :, 0].tolist()[::2] == [-1, -1] and row_BM8[0, 1, 0] >= 0
+    is_object_BN, row_BM8 = coding().encode(box_BMD)
+    assert is_object_BN.sum() == 1 and row_BM8[0, :, 0].tolist()[::2] == [-1, -1] and row_BM8[0, 1, 0] >= 0
     assert theirs(box_BMD)[4][0, int(row_BM8[0, 1, 0])].tolist() == [0, 0, 0, 1]
 
 
 def test_crowds_and_boxes_without_area_have_no_box_and_the_image_ends_at_its_edge():
     crowd, flat, edge = rows_of([[10, 10, 60, 60], [5, 5, 5, 9], [WIDTH, HEIGHT, WIDTH + 20, HEIGHT + 20]], [0, 1, 2])
     crowd[5] = Flag.CROWD
-    is_thing_BN, row_BM8 = coding().encode(padded([np.stack([crowd, flat, edge]), np.zeros((0, 7))], 3))
-    assert is_thing_BN[0].sum() == 1 and row_BM8[0, :2, 0].tolist() == [-1, -1]
+    is_object_BN, row_BM8 = coding().encode(padded([np.stack([crowd, flat, edge]), np.zeros((0, 7))], 3))
+    assert is_object_BN[0].sum() == 1 and row_BM8[0, :2, 0].tolist() == [-1, -1]
     assert row_BM8[0, :, 7].tolist() == [1, 0, 0]
-    assert not is_thing_BN[1].any() and (row_BM8[1, :, 0] == -1).all()
+    assert not is_object_BN[1].any() and (row_BM8[1, :, 0] == -1).all()
 
 
 def test_scores_rise_with_those_of_detections_and_have_gradients():

@@ -95,9 +95,9 @@ def test_true_boxes_that_are_best_covered_by_the_same_box_both_get_one():
 
 def test_difficult_objects_are_trained_on_and_crowds_are_neither_object_nor_background():
     coding = small_coding()
-    thing, crowd = rows_of([[4, 4, 20, 20]], [2])[0], rows_of([[40, 40, 96, 96]], [1])[0]
-    thing[5], crowd[5] = Flag.DIFFICULT, Flag.CROWD
-    (class_N,), _ = coding.encode(padded([np.stack([thing, crowd])], 4))
+    object, crowd = rows_of([[4, 4, 20, 20]], [2])[0], rows_of([[40, 40, 96, 96]], [1])[0]
+    object[5], crowd[5] = Flag.DIFFICULT, Flag.CROWD
+    (class_N,), _ = coding.encode(padded([np.stack([object, crowd])], 4))
     centre_N2, size_N2 = coding.anchor_N4[:, :2], coding.anchor_N4[:, 2:]
     assert set(class_N.tolist()) == {-1, 0, 3}
     inside_N = (centre_N2 - size_N2 / 2 >= 40).all(axis=1)

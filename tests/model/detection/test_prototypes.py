@@ -19,13 +19,13 @@ SHAPE = (3, 32, 40)
 CODING = PrototypeCoding(3, SHAPE, prototypes=4, mask_stride=2, max_detections=20)
 
 
-def things() -> np.ndarray:
+def objects() -> np.ndarray:
     """Four images: two objects; one that is cut off, and one so thin that it has hardly an area; a crowd; none."""
     rng = np.random.RandomState(0)
     row_BMR = np.full((4, 2, TRUE_COLUMNS), -1, np.float32)
-    for picture, edges in ((0, [[2, 3, 13, 12], [20, 8, 34, 30]]), (1, [[36, 0, 40, 7], [8, 8, 8.0001, 16]])):
+    for image, edges in ((0, [[2, 3, 13, 12], [20, 8, 34, 30]]), (1, [[36, 0, 40, 7], [8, 8, 8.0001, 16]])):
         masks = rng.rand(2, TRUE_SIDE, TRUE_SIDE) > 0.4
-        row_BMR[picture] = with_masks(rows_of(edges, [0, 2]), masks)
+        row_BMR[image] = with_masks(rows_of(edges, [0, 2]), masks)
     crowd = rows_of([[0, 0, 30, 30]], [1])
     crowd[0, 5] = float(Flag.CROWD)
     row_BMR[2, :1] = with_masks(crowd, np.zeros((1, TRUE_SIDE, TRUE_SIDE)))
@@ -59,19 +59,19 @@ def mask_loss(outputs: List[np.ndarray], row_BMR: np.ndarray) -> np.ndarray:
     """What masks add to the loss of each image, in float64."""
     _, _, coefficient_BPhw, prototype_BPHW = outputs
     loss_B = np.zeros(len(row_BMR))
-    for picture, row_MR in enumerate(row_BMR):
+    for image, row_MR in enumerate(row_BMR):
         for row in row_MR:
             if row[4] < 0 or row[5]:
                 continue
             edges = row[:4] / 2
             edges[2:] = np.maximum(edges[2:], edges[:2] + np.float32(0.01))
             column, line = int((row[0] + row[2]) / 8), int((row[1] + row[3]) / 8)
-            part = sampled(prototype_BPHW[picture], edges, 2, FOUND_SIDE)
-            logit = np.tensordot(coefficient_BPhw[picture, :, line, column].astype(np.float64), part, 1)
+            part = sampled(prototype_BPHW[image], edges, 2, FOUND_SIDE)
+            logit = np.tensordot(coefficient_BPhw[image, :, line, column].astype(np.float64), part, 1)
             share = row[NUM_COLUMNS:].reshape(FOUND_SIDE, 2, FOUND_SIDE, 2).mean(axis=(1, 3))
             p = 1 / (1 + np.exp(-logit))
-            loss_B[picture] += 2 * -(share * np.log(p) + (1 - share) * np.log(1 - p)).mean()
-            loss_B[picture] += 1 - (2 * (p * share).sum() + 1) / ((p**2).sum() + (share**2).sum() + 1)
+            loss_B[image] += 2 * -(share * np.log(p) + (1 - share) * np.log(1 - p)).mean()
+            loss_B[image] += 1 - (2 * (p * share).sum() + 1) / ((p**2).sum() + (share**2).sum() + 1)
     return loss_B
 
 
@@ -93,16 +93,16 @@ def computed(values: List[np.ndarray], row_BMR: np.ndarray, head: Any = None) ->
 
 
 def test_targets_are_those_of_centres_and_where_each_mask_is() -> None:
-    encoded = CODING.encode(things())
-    for mine, plain in zip(encoded, HeatmapCoding(3, SHAPE).encode(things()[..., :NUM_COLUMNS])):
+    encoded = CODING.encode(objects())
+    for mine, plain in zip(encoded, HeatmapCoding(3, SHAPE).encode(objects()[..., :NUM_COLUMNS])):
         np.testing.assert_array_equal(mine, plain)
     assert encoded[3][..., 0].tolist() == [[1 * 10 + 1, 4 * 10 + 6], [0 * 10 + 9, 3 * 10 + 2], [-1, -1], [-1, -1]]
-    np.testing.assert_array_equal(encoded[3][0, :, 1:], things()[0, :, :4] / 2)
+    np.testing.assert_array_equal(encoded[3][0, :, 1:], objects()[0, :, :4] / 2)
     assert (encoded[3][1, 1, 3:] - encoded[3][1, 1, 1:3] >= 0.0099).all()  # ROIAlign ends the process else
 
 
 def test_loss_and_gradients_are_those_of_numpy() -> None:
-    values, row_BMR, head = outputs(), things(), np.array([1.0, 2.0, 1.0, 3.0])
+    values, row_BMR, head = outputs(), objects(), np.array([1.0, 2.0, 1.0, 3.0])
     loss_B, gradients = computed(values, row_BMR, head)
     plain_B, _ = HeatmapFocal().build_detection(3)(
         *map(nd.array, (*values[:2], row_BMR, *HeatmapCoding(3, SHAPE).encode(row_BMR[..., :NUM_COLUMNS])))
@@ -138,19 +138,19 @@ def test_images_without_objects_are_learned_from() -> None:
 
 
 def test_masks_are_put_together_of_prototypes_inside_their_boxes() -> None:
-    row_BMR = things()
+    row_BMR = objects()
     score, size, _, _ = CODING.encode(row_BMR)
     values = [np.where(score >= 1, 5.0, -9.0), size, *outputs()[2:]]
     found_BNR = CODING.decode(tuple(map(nd.array, values))).asnumpy()
     plain_BN6 = HeatmapCoding(3, SHAPE, max_detections=20).decode(tuple(map(nd.array, values[:2]))).asnumpy()
     np.testing.assert_array_equal(found_BNR[..., :6], plain_BN6)
     assert found_BNR.shape == (4, 20, 6 + FOUND_SIDE**2)
-    sure = [(picture, row) for picture in (0, 1) for row in found_BNR[picture] if row[1] > 0.9 and row[4] - row[2] > 1]
+    sure = [(image, row) for image in (0, 1) for row in found_BNR[image] if row[1] > 0.9 and row[4] - row[2] > 1]
     assert len(sure) == 3
-    for picture, row in sure:
+    for image, row in sure:
         column, line = int((row[2] + row[4]) / 8), int((row[3] + row[5]) / 8)
-        part = sampled(values[3][picture], row[2:6] / 2, 1, FOUND_SIDE)
-        logit = np.tensordot(values[2][picture, :, line, column], part, 1)
+        part = sampled(values[3][image], row[2:6] / 2, 1, FOUND_SIDE)
+        logit = np.tensordot(values[2][image, :, line, column], part, 1)
         np.testing.assert_allclose(row[6:].reshape(FOUND_SIDE, -1), 1 / (1 + np.exp(-logit)), atol=1e-4)
     assert not found_BNR[found_BNR[..., 0] < 0][:, 6:].any()
 
@@ -172,7 +172,7 @@ def test_a_network_returns_what_its_coding_says_for_any_size(stride: int, size: 
 
 def test_rows_that_are_no_objects_change_nothing() -> None:
     """Not even a single number of others, as they do where ROIAlign is given -1 for their image."""
-    values, row_BMR = outputs(), things()
+    values, row_BMR = outputs(), objects()
     wider_BMR = np.full((4, 40, TRUE_COLUMNS), -1, np.float32)
     wider_BMR[:, [7, 30]] = row_BMR
     (loss_B, gradients), (same_B, others) = computed(values, row_BMR), computed(values, wider_BMR)

@@ -1,6 +1,6 @@
 """Beam search over networks that give the next token's probabilities, for all sentences of a batch at once.
 
-Legend: S sentences of a batch, A those that are still searched, K beams, N candidates or results, R rows of the network
+Legend: S sentences of a batch, A active sentences, K beams, N candidates or results, R rows of the network
 (sentences x beams), V vocabulary, G groups of tokens, M anything, T tokens.
 
 Source: the length penalty is that of Wu et al., "Google's Neural Machine Translation System",
@@ -162,14 +162,14 @@ class _Search:
         self._done_length = np.zeros((num, slots), np.int64)
         self._done_score = np.full((num, slots), -np.inf)
         self._done_count_S = np.zeros(num, np.int64)
-        # Of those that go on: before the first step each sentence has one row.
+        # Rows of active sentences: before the first step each sentence has one row.
         self._sentence_A = np.arange(num)
         self._score_AK = np.zeros((num, 1))
         self._token_AKT = np.full((num, 1, longest), beam.eos, np.int32)
         self._length = 0
 
     def advance(self, log_p_RV: np.ndarray) -> np.ndarray:
-        """Takes a step; the row of what goes on, of those that were asked. Overwrites `log_p_RV`."""
+        """Takes a step; returns the previous row of each continued beam. Overwrites `log_p_RV`."""
         (num, beams), width = self._score_AK.shape, self._beam.size
         log_p_AKV = log_p_RV.reshape(num, beams, -1)
         self._forbid(log_p_AKV)

@@ -154,7 +154,7 @@ class GnmtNetwork(gluon.HybridBlock):
         return F.Embedding(F.transpose(token_BT), table, self._sizes_V[which], self._sizes.units)
 
     def _encode(self, F, source_BS, length_B, source_table):
-        """Keys and values of the source, (B, S, H) each. Nothing before a text's end reads what stands behind it."""
+        """Keys and values of the source, (B, S, H) each. Positions of a text never read padding."""
         x_SBH = self.dropout(self._embed(F, source_BS, source_table, 0))
         turned = F.SequenceReverse(x_SBH, length_B, use_sequence_length=True)
         backward = F.SequenceReverse(self.backward_layer(turned), length_B, use_sequence_length=True)
@@ -168,8 +168,8 @@ class GnmtNetwork(gluon.HybridBlock):
     # One token after the other.
 
     def initial_state(self, *inputs: NDArray) -> Tuple[List[NDArray], List[NDArray]]:
-        """See `StepDecoder`: what is fixed are keys, values and lengths of the source; what moves are state and cell of
-        each layer."""
+        """See `StepDecoder`: constants are keys, values and lengths of the source; the state is state and cell of each
+        layer."""
         source_BS, length_B = inputs[:2]
         keys, values = self._encode(nd, source_BS, length_B, self.source_table.data(source_BS.context))
         shape = (len(source_BS), self._sizes.units)

@@ -37,7 +37,7 @@ class TransformerSizes(NamedTuple):
     """The sizes of a network.
 
     Attributes:
-        norm_first: whether layer norms stand before each part, or behind its sum.
+        norm_first: True for layer norms before each part (pre-norm), False after its sum (post-norm).
     """
 
     num_layers: int
@@ -202,7 +202,7 @@ class TransformerNetwork(gluon.HybridBlock):
         return self.encoder_norm(x_SBU) if self._sizes.norm_first else x_SBU, table_VU
 
     def _embed_target(self, F, token_BT, table_VU):
-        """Embeddings of the target, and the table of the output layer where it is that of the embeddings."""
+        """Embeddings of the target, and the output layer if it shares their table."""
         token_TB = F.transpose(token_BT)
         if self._tied == "all":
             return F.Embedding(token_TB, table_VU, self._target_size, self._sizes.units), table_VU
@@ -226,8 +226,8 @@ class TransformerNetwork(gluon.HybridBlock):
     # One token after the other.
 
     def initial_state(self, *inputs: NDArray) -> Tuple[List[NDArray], List[NDArray]]:
-        """See `StepDecoder`: what is fixed are the lengths of the source, and its keys and values of each layer; what
-        moves are those of the target."""
+        """See `StepDecoder`: constants are the lengths of the source, and its keys and values of each layer; the state
+        is keys and values of the target."""
         source_BS, length_B = inputs[:2]
         x_SBU, _ = self._encode(nd, source_BS, length_B)
         return [length_B, *(one for layer in self.decoder for one in layer.initial_state(x_SBU))], []

@@ -15,7 +15,7 @@ class TargetScores(OutputLayer):
     -log p over all tokens of the vocabulary, which label smoothing needs: (B, T) both, 0 where none counts.
 
     Batches have different lengths, so chunks are made while it computes: chunk c has the places c, c + C, ... of C
-    chunks, and is as long as the others. Scores of a chunk are made, used and forgotten before those of the next one.
+    chunks, and is as long as the others. Scores of a chunk are computed, used and freed before the next chunk.
 
     Args:
         vocab_size: V.

@@ -84,12 +84,12 @@ def anchor_maps(
         steps: pixels from one place of each map to the next; empty: spread evenly.
         lite: as `SSDParts.lite`.
     """
-    picture_height, picture_width = input_shape[1:]
-    as_given = picture_height == picture_width == base_size and len(steps) == len(map_sizes)
-    scale = 1.0 if as_given else math.sqrt(picture_height * picture_width) / base_size
+    image_height, image_width = input_shape[1:]
+    as_given = image_height == image_width == base_size and len(steps) == len(map_sizes)
+    scale = 1.0 if as_given else math.sqrt(image_height * image_width) / base_size
     found = []
     for number, (height, width) in enumerate(map_sizes):
-        step = (steps[number],) * 2 if as_given else (picture_height / height, picture_width / width)
+        step = (steps[number],) * 2 if as_given else (image_height / height, image_width / width)
         pair = (sizes[number] * scale, sizes[number + 1] * scale)
         shapes = shapes_of_map(*pair, ratios[number], lite, number == 0)
         found.append(AnchorMap(height, width, *step, shapes))

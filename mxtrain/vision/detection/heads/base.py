@@ -36,7 +36,7 @@ class BoxCoding(Protocol):
 
     def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
         """A number for each class at each place, (B, P), as before a sigmoid or softmax: it rises with the score of
-        what is detected there, and gradients can be taken of it."""
+        the detection there, and it is differentiable."""
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
         """Detections (B, N, 6), best first: class, score from 0 to 1, left, top, right, bottom; rows of class -1
@@ -44,7 +44,7 @@ class BoxCoding(Protocol):
 
         Args:
             outputs: of the network.
-            F: MXNet's operators; by default those of arrays. Those of a graph keep constants, see `operators.constant`.
+            F: MXNet's operators, by default of arrays; operators of a graph keep constants, see `operators.constant`.
         """
 
 
@@ -90,7 +90,7 @@ class Detector(Model):
             input_shape: (C, H, W) of what enters the network.
 
         Returns:
-            None where nothing is sampled.
+            None if nothing is sampled.
         """
         return None
 
@@ -138,7 +138,7 @@ class InstanceDetector(Detector):
     """Base of the descriptions of networks that find objects and their masks.
 
     Their coding is given boxes with masks, as `mask_rows` says, and its detections have a mask each, too: (B, N,
-    6 + S * S), from 0 to 1, of what is inside the box, `mask_rows.FOUND_SIDE` squares high and wide as a rule.
+    6 + S * S), from 0 to 1, inside the box; S is usually `mask_rows.FOUND_SIDE`.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)

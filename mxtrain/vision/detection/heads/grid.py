@@ -64,27 +64,27 @@ class GridCoding:
         Where true boxes have weights: these, of each box (B, N) and of each true box (B, M).
         """
         count, most = box_BMD.shape[:2]
-        is_thing_BN = np.zeros((count, self._num_boxes), np.float32)
+        is_object_BN = np.zeros((count, self._num_boxes), np.float32)
         row_BM8 = np.zeros((count, most, 8), np.float32)
         row_BM8[..., 0] = -1
         row_BM8[..., 7] = is_crowd(box_BMD)
-        picture_P, true_P = np.nonzero(is_trained_on(box_BMD) & has_area(box_BMD))
-        if len(picture_P):
-            number_P, values_P6 = self._places(box_BMD[picture_P, true_P].astype(np.float64))
+        image_P, true_P = np.nonzero(is_trained_on(box_BMD) & has_area(box_BMD))
+        if len(image_P):
+            number_P, values_P6 = self._places(box_BMD[image_P, true_P].astype(np.float64))
             # Of those with the same number in an image the last one counts.
-            key_P = (picture_P * self._num_boxes + number_P)[::-1]
+            key_P = (image_P * self._num_boxes + number_P)[::-1]
             _, first_U = np.unique(key_P, return_index=True)
             kept_U = len(key_P) - 1 - first_U
-            is_thing_BN[picture_P[kept_U], number_P[kept_U]] = 1
-            row_BM8[picture_P[kept_U], true_P[kept_U], 0] = number_P[kept_U]
-            row_BM8[picture_P[kept_U], true_P[kept_U], 1:7] = values_P6[kept_U]
+            is_object_BN[image_P[kept_U], number_P[kept_U]] = 1
+            row_BM8[image_P[kept_U], true_P[kept_U], 0] = number_P[kept_U]
+            row_BM8[image_P[kept_U], true_P[kept_U], 1:7] = values_P6[kept_U]
         weight_BM = weights(box_BMD)
         if weight_BM is None:
-            return is_thing_BN, row_BM8
-        weight_BN = np.ones_like(is_thing_BN)
+            return is_object_BN, row_BM8
+        weight_BN = np.ones_like(is_object_BN)
         found_BM = row_BM8[..., 0] >= 0
         weight_BN[np.nonzero(found_BM)[0], row_BM8[found_BM][:, 0].astype(np.int64)] = weight_BM[found_BM]
-        return is_thing_BN, row_BM8, weight_BN, np.where(found_BM, weight_BM, 0).astype(np.float32)
+        return is_object_BN, row_BM8, weight_BN, np.where(found_BM, weight_BM, 0).astype(np.float32)
 
     def _places(self, box_PD: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """The number of the box that each true box should be found by, and the values of `encode`."""

@@ -82,8 +82,8 @@ class MultiBoxCoding:
     def match(self, edge_M4: np.ndarray) -> np.ndarray:
         """The place among the true boxes of the one that each anchor finds, (N,), -1 for none.
 
-        Each true box, the best covered first, gets the anchor that covers it best and is still free; then the anchors
-        that cover it equally well, if they cover no other better; then those that cover it by `LEAST_IOU`.
+        Each true box, in decreasing order of its best IoU, gets the free anchor with the highest IoU; then anchors with
+        the same IoU, unless their IoU with another box is higher; then anchors with an IoU of at least `LEAST_IOU`.
 
         Args:
             edge_M4: edges of the true boxes of one image.

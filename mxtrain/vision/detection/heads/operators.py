@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def operators(given: Optional[OperatorModule]) -> OperatorModule:
-    """The operators that were given; by default those of arrays."""
+    """Returns the given operators; by default the operators of arrays."""
     from mxtrain.engine.backend import nd
 
     return nd if given is None else given
@@ -21,7 +21,7 @@ def constant(F: OperatorModule, value: np.ndarray, like: Array) -> Array:
     """An array, on the device of `like`, or a symbol for it.
 
     Args:
-        F: operators of arrays, or those of a graph that is exported, which keep constants.
+        F: operators of arrays, or of an exported graph, which keep constants.
         value: float32.
         like: an array, if F is of arrays.
     """

@@ -30,7 +30,7 @@ any, or with a NaN."""
 
 
 class PrototypeCoding(HeatmapCoding):
-    """Outputs: those of `HeatmapCoding`; the weight of each prototype in the mask of the object at a cell (B, P, h, w);
+    """Outputs: those of `HeatmapCoding`; the weights of prototypes in the mask of the object at a cell (B, P, h, w);
     and the prototypes (B, P, height, width).
 
     Args:
@@ -54,15 +54,15 @@ class PrototypeCoding(HeatmapCoding):
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
         """Returns the result of `HeatmapCoding`; and for each box the cell of its centre and its edges in pixels of a
         prototype (B, M, 5). The cell is -1 for boxes that are not trained on; their edges are arbitrary."""
-        cell_BM, is_thing_BM = np.full(box_BMD.shape[:2], -1.0), is_trained_on(box_BMD)
-        for row, number in zip(*np.nonzero(is_thing_BM)):
+        cell_BM, is_object_BM = np.full(box_BMD.shape[:2], -1.0), is_trained_on(box_BMD)
+        for row, number in zip(*np.nonzero(is_object_BM)):
             line, column = self.cell_of(box_BMD[row, number])
             cell_BM[row, number] = line * self._width + column
         edge_BM4 = box_BMD[..., :4] / self._mask_stride
         edge_BM4[cell_BM < 0] = 0
         edge_BM4[..., 2:] = np.maximum(edge_BM4[..., 2:], edge_BM4[..., :2] + _LEAST)
-        thing_BM5 = np.concatenate([cell_BM[..., None], edge_BM4], axis=2)
-        return (*super().encode(box_BMD[..., :NUM_COLUMNS]), thing_BM5.astype(np.float32))
+        object_BM5 = np.concatenate([cell_BM[..., None], edge_BM4], axis=2)
+        return (*super().encode(box_BMD[..., :NUM_COLUMNS]), object_BM5.astype(np.float32))
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
         """Detections (B, N, 6 + S * S), see `InstanceDetector`; of arrays only."""
@@ -75,10 +75,10 @@ class PrototypeCoding(HeatmapCoding):
         count, number, channels = coefficient_BNP.shape
         # Of rows that are no detection, too: where an image is -1, ROIAlign writes into the mask of another row.
         first_B1 = nd.arange(count, ctx=score_BN.context).reshape((-1, 1))
-        picture_BN1 = nd.broadcast_like(first_B1, score_BN).expand_dims(2)
+        image_BN1 = nd.broadcast_like(first_B1, score_BN).expand_dims(2)
         edge_BN4 = _bounded(found_BN6.slice_axis(axis=2, begin=2, end=6) / self._mask_stride)
         part = nd.contrib.ROIAlign(
-            prototype_BPHW, nd.concat(picture_BN1, edge_BN4, dim=2).reshape((-1, 5)),
+            prototype_BPHW, nd.concat(image_BN1, edge_BN4, dim=2).reshape((-1, 5)),
             pooled_size=(FOUND_SIDE, FOUND_SIDE), spatial_scale=1.0, sample_ratio=1, aligned=True,
         )  # fmt: skip
         logit = nd.batch_dot(coefficient_BNP.reshape((-1, 1, channels)), part.reshape((0, 0, -1)))

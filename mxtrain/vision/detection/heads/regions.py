@@ -86,7 +86,7 @@ class ProposalSettings:
 class RegionAnchors:
     """The anchors of one map of a two-stage detector.
 
-    Those of an SSD (`anchors.AnchorMap`) are centres and sizes; these are edges, rounded as GluonCV rounds them.
+    Anchors of an SSD (`anchors.AnchorMap`) are centres and sizes; these are edges, rounded as in GluonCV.
 
     Attributes:
         height, width: places of the map.
@@ -128,7 +128,7 @@ class RegionCoding:
     """Outputs of the network:
 
     - of each anchor whether it holds an object, before the sigmoid (B, N), and offsets to it (B, N, 4);
-    - the edges of regions, with 1 for those that count and 0 for padding (B, R, 5);
+    - the edges of regions, followed by 1, or 0 for padding (B, R, 5);
     - of each region scores of background and classes before the softmax (B, R, 1 + K), and offsets of each class
       (B, R, 4 K).
 

@@ -20,7 +20,7 @@ BY_NAME = {"ssd_": "ssd", "yolo": "yolo3", "center": "gluoncv_centernet", "faste
 class GluonCVDetector(Detector, GluonCVModel):
     """Base of the descriptions of GluonCV's detectors. Parameter names are GluonCV's, so weights can be exchanged.
 
-    `weights=pretrained` starts from those that GluonCV publishes.
+    `weights=pretrained` starts from the weights that GluonCV publishes.
     """
 
     weighs_boxes: ClassVar[bool] = True
@@ -35,9 +35,9 @@ class GluonCVDetector(Detector, GluonCVModel):
     name: str
     """GluonCV's name; what it appends for a dataset, as in ssd_512_resnet50_v1_voc, may follow."""
     weights_classes: Union[None, Literal["voc", "coco"], List[str]] = None
-    """The classes of the file in `weights`, in the order of its scores: voc or coco are those of GluonCV's files. What
-    was learned of classes that the dataset has, too, is taken over by their names. None: as the name of published
-    weights ends; of other files by their order, where there are as many; else classes are learned anew."""
+    """Classes of the file in `weights`, in the order of its scores; voc or coco: the classes of GluonCV's files.
+    Weights of classes with the same name in the dataset are kept. None: from the suffix of published weights; for other
+    files by order, if the numbers of classes agree; else classes are learned from scratch."""
     options: Dict[str, Any] = {}
     """Further arguments of GluonCV's function of the backbone, e.g. {norm_kwargs: {momentum: 0.99}}."""
 

@@ -1,8 +1,8 @@
 """Faster R-CNN as a Gluon block, on one map or on a feature pyramid. Imports MXNet.
 
-GluonCV's own takes one size of batch, draws from the device's generator, and adds up memory that nothing wrote where
-regions are of another map or fewer than it expects. Blocks and parameters here have the names of GluonCV's, so files
-can be exchanged; what is computed between them is ours.
+GluonCV's network is bound to one batch size, draws from the device's generator, and sums uninitialised memory if
+regions belong to another map or are fewer than expected. Blocks and parameters have GluonCV's names, so files can be
+exchanged; the computation between them is ours.
 
 Legend: B batch, M true boxes of an image, N anchors of an image, A anchors of a place, P proposals, R regions,
 C = P + M candidates of the sample of regions (after B only; else channels), Q = B R regions of the batch, K classes,
@@ -20,7 +20,7 @@ from mxtrain.vision.detection.box_arithmetic import (
     REGION_IOU,
     apply_offsets,
     columns_of,
-    is_thing,
+    is_object,
     match_boxes,
     sampling_keys,
     take_rows,
@@ -46,7 +46,7 @@ class TwoStageBlocks:
         features: from images to one map, or to several.
         region_features: from the regions as RoIAlign reads them (B R, C, side, side) to what all branches share (a mask
             branch reads it, too); None: that is what was read.
-        box_features: from what is shared to features (B R, units) of classes and boxes; None: the mean over places.
+        box_features: shared features to features (B R, units) of classes and boxes; None: the spatial mean.
         region_side: cells along each side that RoIAlign divides a region into.
         channels: of the hidden layer of the region proposal network.
         backbone_names: full name of a parameter of the backbone -> its name in a file of the backbone alone.
@@ -159,18 +159,18 @@ class TwoStageNetwork(TrainPredictBlock):
     Args:
         parts: its blocks.
         num_classes: K.
-        picture: height and width of images in pixels.
+        image: height and width of images in pixels.
         maps: the anchors of each map, the finest first.
         settings: which proposals become regions.
         alloc: see `AnchorGrid`.
     """
 
     def __init__(
-        self, parts: TwoStageBlocks, num_classes: int, picture: Tuple[int, int], maps: Sequence[RegionAnchors],
+        self, parts: TwoStageBlocks, num_classes: int, image: Tuple[int, int], maps: Sequence[RegionAnchors],
         settings: ProposalSettings, alloc: int, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
-        self._settings, self._picture, self._num_classes = settings, picture, num_classes
+        self._settings, self._image, self._num_classes = settings, image, num_classes
         self._region_side, self._strides = parts.region_side, [one.stride for one in maps]
         self._places = list(maps)
         self._num_anchors = sum(one.height * one.width * one.num_shapes for one in maps)
@@ -245,7 +245,7 @@ class TwoStageNetwork(TrainPredictBlock):
             pre_nms: proposals that enter the suppression.
             post_nms: proposals that are kept.
         """
-        settings, (height, width) = self._settings, self._picture
+        settings, (height, width) = self._settings, self._image
         score_BN, offset_BN4 = F.BlockGrad(score_BN), F.BlockGrad(offset_BN4)
         edge_BN4 = F.relu(
             apply_offsets(F, F.BlockGrad(anchor_1N4), offset_BN4, PROPOSAL_VARIANCES, settings.max_log_scale)
@@ -268,11 +268,11 @@ class TwoStageNetwork(TrainPredictBlock):
         return F.BlockGrad(F.concat(F.relu(left), F.relu(top), right, bottom, is_found_BR1, dim=2))
 
     def _sample(self, F: OperatorModule, proposal_BP5: Array, box_BMD: Array, noise_BC: Array) -> Array:
-        """Regions that are trained on, a sample of proposals and true boxes: edges, and 1 for those that count,
-        (B, R, 5). Those with an object come first, at most `self._max_positives` of them."""
+        """Samples training regions from proposals and true boxes: edges, then 1, or 0 for padding, (B, R, 5). Regions
+        with an object come first, at most `self._max_positives` of them."""
         settings = self._settings
-        thing_BM1 = F.expand_dims(is_thing(F, box_BMD), axis=2)
-        region_BC5 = F.concat(proposal_BP5, F.concat(columns_of(F, box_BMD, 0, 4), thing_BM1, dim=2), dim=1)
+        object_BM1 = F.expand_dims(is_object(F, box_BMD), axis=2)
+        region_BC5 = F.concat(proposal_BP5, F.concat(columns_of(F, box_BMD, 0, 4), object_BM1, dim=2), dim=1)
         found = match_boxes(F, columns_of(F, region_BC5, 0, 4), box_BMD)
         counts_BC = F.squeeze(columns_of(F, region_BC5, 4, 5), axis=2)
         holds_BC = found.iou_BN >= REGION_IOU

@@ -79,8 +79,8 @@ class FeaturePyramid(Pyramid):
 
 
 class CentrePyramid(Pyramid):
-    """Images (B, C, H, W) to scores of centres (B, K, h, w), before the sigmoid, and the size and offset of what is
-    there (B, 4, h, w)."""
+    """Maps images (B, C, H, W) to scores of centres (B, K, h, w), before the sigmoid, and sizes and offsets of objects
+    (B, 4, h, w)."""
 
     def add_heads(self, num_classes: int) -> None:
         # Nearly all cells hold no centre: at first each is one with a probability of a tenth. Source: Lin et al.,
@@ -97,8 +97,8 @@ class CentrePyramid(Pyramid):
 
 
 class PrototypePyramid(CentrePyramid):
-    """Images (B, C, H, W) to what `CentrePyramid` gives, how much of each prototype is in the mask of what is at each
-    cell (B, P, h, w), and the prototypes (B, P, height, width), before the sigmoid.
+    """Maps images (B, C, H, W) to the outputs of `CentrePyramid`, the weights of prototypes in the mask of the object
+    at each cell (B, P, h, w), and the prototypes (B, P, height, width), before the sigmoid.
 
     Args:
         num_classes, channels, width: as of `Pyramid`.

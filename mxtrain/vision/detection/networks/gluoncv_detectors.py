@@ -134,7 +134,7 @@ class MaskParts:
 
     Attributes:
         channels: of each layer.
-        convs: convolutions before a mask gets twice as fine as what is seen of its region.
+        convs: convolutions before a mask is upsampled to twice the size of its region's features.
         is_fine: of one with a pyramid, whether regions are read in twice as many cells along each side, of which
             what looks for classes and boxes takes means.
     """

@@ -81,9 +81,9 @@ def _read_each(
     Args:
         level_Q: place in `maps` of the map of each region.
     """
-    picture_B1 = F.reshape(F.contrib.arange_like(edge_BR4, axis=0), shape=(-1, 1, 1))
-    picture_BR1 = F.broadcast_like(picture_B1, columns_of(F, edge_BR4, 0, 1), lhs_axes=(1,), rhs_axes=(1,))
-    row_BR5 = F.concat(picture_BR1, edge_BR4, dim=2)
+    image_B1 = F.reshape(F.contrib.arange_like(edge_BR4, axis=0), shape=(-1, 1, 1))
+    image_BR1 = F.broadcast_like(image_B1, columns_of(F, edge_BR4, 0, 1), lhs_axes=(1,), rhs_axes=(1,))
+    row_BR5 = F.concat(image_BR1, edge_BR4, dim=2)
     row_Q5 = F.reshape(row_BR5, shape=(-3, 0))
 
     def read(number: int, row_Q5: Array) -> Array:

@@ -36,14 +36,14 @@ MADE_FOR_DETECTION = {
 LEAST_KEPT = 16
 """GluonCV keeps the boxes of at least so many places along each side of a map in its files."""
 LAST_TWO = ("auto", "auto")
-"""Stands for the names of the last map of each of the two smallest sizes, which differ from network to network."""
+"""Placeholder for the last map of each of the two smallest sizes, whose names differ between networks."""
 NUM_CLASSES_OF_BACKBONE = 2
-"""Of what is cut off again."""
+"""Classes of the network from which the backbone is taken; its output layers are cut off."""
 
 
 class Anchors(gluon.HybridBlock):
     """The boxes of a map, as an array that GluonCV's files have. Nothing reads it here: it is a parameter by its
-    structural name alone, which files have, and not among those that MXNet looks for in a graph.
+    structural name alone, which files have, and not among the names that MXNet looks up in a graph.
 
     Args:
         number: of the map.
@@ -110,12 +110,12 @@ def build_features(
     backbone: str, base_size: int, features: Sequence[str], filters: Sequence[int], lite: bool,
     options: Mapping[str, Any],
 ) -> gluon.HybridBlock:  # fmt: skip
-    """The block that makes several maps of images; its parts are named for where they are called.
+    """Block that computes several feature maps of images; its parts are named after the place of their call.
 
     Args:
         backbone: GluonCV's name of it.
         base_size: of backbones that are made for detection.
-        features: outputs of the backbone, or `LAST_TWO`; empty where it is made for detection.
+        features: outputs of the backbone, or `LAST_TWO`; empty if the backbone is made for detection.
         filters: channels of each convolution that halves the last of them further.
         lite: whether those are narrower.
         options: further arguments of GluonCV's function of the backbone.

@@ -27,7 +27,7 @@ TRANSFORMS: Mapping[str, Type[Transform]] = {
     "affine": Affine, "color_jitter": ColorJitter, "grayscale": Grayscale, "lighting": Lighting, "blur": Blur,
     "erasing": Erasing, "rand_augment": RandAugment, "auto_augment": AutoAugment,
 }  # fmt: skip
-"""Those of all datasets of images, by the names that users type."""
+"""Transforms of all image datasets, by the names that users type."""
 Entry = Union[Transform, DatasetTransform]
 
 
@@ -35,7 +35,7 @@ class AugmentSettings(Spec):
     """Base of `dataset.augment`: fixed settings, or a list of transforms in their place."""
 
     off: ClassVar[Mapping[str, object]] = {}
-    """The fixed settings that change nothing, where these are not the defaults."""
+    """Values of the fixed settings that change nothing, if they differ from the defaults."""
     kept: ClassVar[Tuple[str, ...]] = ()
     """Settings that count beside a list, too."""
     own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {}
@@ -48,7 +48,7 @@ class AugmentSettings(Spec):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _replace_settings(cls, values: Any) -> Any:
-        """If a list is given, replaces the fixed settings by those that it implies."""
+        """If a list is given, replaces the fixed settings by the settings that it implies."""
         given = values.get("transforms") if isinstance(values, Mapping) else None
         if given is None:
             return values
@@ -77,7 +77,7 @@ def read_list(given: object, own: Mapping[str, Type[DatasetTransform]]) -> List[
         own: names that the dataset adds.
 
     Raises:
-        ConfigError: one is not understood, or stands where it cannot be carried out.
+        ConfigError: a transform is invalid, or cannot be applied at its position.
     """
     if not isinstance(given, (list, tuple)):
         raise ConfigError(f"{PATH}={shown(given)}: this is a list, e.g. [flip,{{rotation:{{degrees:10}}}}].")
@@ -197,7 +197,7 @@ class TransformChain:
             image_BCHW: uint8, or float32 from 0 to 255.
             label_B: (B, ...), of any kind that the annotations know.
             index_B: of the samples.
-            fill_C: colour of what is not part of an image.
+            fill_C: colour outside of the image.
             seed: of the run.
             epoch: counts from 0.
         """

@@ -1,4 +1,4 @@
-"""Transforms of the colours of an image. Annotations stay where they are.
+"""Transforms of the colours of an image. Annotations are unchanged.
 
 Legend: C channels, H height, W width.
 """

@@ -122,7 +122,7 @@ def rotation(degrees: float) -> np.ndarray:
 
 
 def around_middle(image: LazyImage, linear_22: np.ndarray, shift_2: Sequence[float] = (0.0, 0.0)) -> np.ndarray:
-    """The map that leaves the middle of an image where it is, but for a shift."""
+    """Returns the map that keeps the centre of an image fixed, except for a shift."""
     middle_2 = np.array([image.width, image.height]) / 2
     return np.column_stack([linear_22, middle_2 - linear_22 @ middle_2 + shift_2])
 

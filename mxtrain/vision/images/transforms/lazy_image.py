@@ -39,7 +39,7 @@ class LazyImage:
     """An image that is drawn when its pixels are asked for. Its methods return a new one.
 
     Attributes:
-        fill_C: the colour of what is not part of the image, white is 255.
+        fill_C: colour outside of the image, white is 255.
         steps: the maps that were drawn so far.
     """
 
@@ -96,7 +96,7 @@ class LazyImage:
         return made
 
     def with_pixels(self, image_CHW: np.ndarray) -> LazyImage:
-        """The image in other colours; annotations stay where they are.
+        """Returns the image in other colours; annotations are unchanged.
 
         Args:
             image_CHW: from 0 to 255, as large as this image. It is cut off at black and white, and gets its type.

@@ -202,7 +202,7 @@ _PAIRS = {
         shear_y .8 4, invert .8; shear_x .7 9, translate_y .8 3; shear_y .8 5, auto_contrast .7
         shear_x .7 2, invert .1""",
 }
-"""Operation, probability and strength from 0 to 9 (of those that have one)."""
+"""Operation, probability and strength from 0 to 9 (for operations with a strength)."""
 
 
 def _read_pairs(text: str) -> List[List[Tuple[str, float, int]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxtrain.speech.frame_picture import SpokenFrames, as_grey
+from mxtrain.speech.frame_figure import SpokenFrames, as_grey
 
 
 @pytest.mark.parametrize("is_sound", [True, False])

@@ -12,26 +12,26 @@ from typing import Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.vision.images.decoding import EncodedImages
-from mxtrain.vision.images.encoded_pictures import EncodedPictures, batch_of
+from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch_of
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
 from mxtrain.vision.pose.key_points import Crop, KeyPointSet, facts
 
 
 @dataclass(frozen=True)
-class Things:
-    """Objects in images, in pixels of these.
+class PosedObjects:
+    """Objects in images; coordinates in pixels of the images.
 
     Attributes:
-        picture_N: the number of the image that each is in.
+        image_N: index of each object's image.
         box_N4: left, top, right, bottom; None = whole images.
         point_NJ3: x, y and visibility of each key point; None = unknown.
-        area_N: pixels of each.
-        score_N: of each box, 1 if it was not detected.
-        size_P2: width and height that each image is said to have, NaN if unknown; None = of none.
+        area_N: area of each in pixels.
+        score_N: score of each box, 1 for annotated boxes.
+        size_P2: annotated width and height of each image, NaN if unknown; None = unknown for all.
     """
 
-    picture_N: np.ndarray
+    image_N: np.ndarray
     box_N4: Optional[np.ndarray]
     point_NJ3: Optional[np.ndarray]
     area_N: np.ndarray
@@ -39,17 +39,17 @@ class Things:
     size_P2: Optional[np.ndarray] = None
 
     @classmethod
-    def whole(cls, num_pictures: int) -> Things:
-        """One in each image, which fills it."""
-        return cls(np.arange(num_pictures), None, None, np.zeros(num_pictures), np.ones(num_pictures))
+    def whole(cls, num_images: int) -> PosedObjects:
+        """Returns one object per image, which fills the image."""
+        return cls(np.arange(num_images), None, None, np.zeros(num_images), np.ones(num_images))
 
     @classmethod
-    def found(cls, picture_N: Sequence[int], box_N4: np.ndarray, score_N: Sequence[float]) -> Things:
-        """The objects that were detected in images."""
-        return cls(np.asarray(picture_N), box_N4, None, np.zeros(len(box_N4)), np.asarray(score_N, float))
+    def found(cls, image_N: Sequence[int], box_N4: np.ndarray, score_N: Sequence[float]) -> PosedObjects:
+        """Returns objects for detected boxes."""
+        return cls(np.asarray(image_N), box_N4, None, np.zeros(len(box_N4)), np.asarray(score_N, float))
 
 
-class KeyPointPictures(EncodedPictures):
+class KeyPointImages(EncodedImageSource):
     """Objects in encoded images, as `Source`: the part of an image around each, in one size.
 
     Beside images and key points (B, J, 3) in pixels of what enters the network, a batch has a row of `Fact` for each.
@@ -58,31 +58,31 @@ class KeyPointPictures(EncodedPictures):
     samples_per_task = 4
 
     def __init__(
-        self, encoded: EncodedImages, things: Things, num_points: int, key_points: KeyPointSet, decoding: Decoding,
-        mean: Sequence[float], augment: Optional[KeyPointAugment] = None,
+        self, encoded: EncodedImages, objects: PosedObjects, num_points: int, key_points: KeyPointSet,
+        decoding: Decoding, mean: Sequence[float], augment: Optional[KeyPointAugment] = None,
     ) -> None:  # fmt: skip
-        """Describe what comes out; nothing is read yet.
+        """Stores the settings; no image is read yet.
 
         Args:
             encoded: The images.
-            things: What is in them.
+            objects: Objects in the images.
             num_points: J.
-            key_points: What they have to do with each other.
-            decoding: Has the size.
-            mean: Per channel, white is 1: what is left is filled up with it.
+            key_points: relations of the key points.
+            decoding: output size.
+            mean: per channel, white is 1; the padding colour.
             augment: Random changes in training.
         """
         super().__init__(encoded, decoding, mean)
-        self.things, self.num_points = things, num_points
+        self.objects, self.num_points = objects, num_points
         self._order_J, self._augment = key_points.order(num_points), augment
         self._sigma_J = np.asarray(key_points.sigmas or np.zeros(num_points))
 
     def __len__(self) -> int:
-        return len(self.things.picture_N)
+        return len(self.objects.image_N)
 
     def number(self, index: int) -> int:
-        """See `EncodedPictures.number`: an image may show several objects."""
-        return int(self.things.picture_N[index])
+        """See `EncodedImageSource.number`: an image may show several objects."""
+        return int(self.objects.image_N[index])
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
@@ -104,17 +104,17 @@ class KeyPointPictures(EncodedPictures):
     def _read(
         self, index: int, augment: Optional[KeyPointAugment], seed: int, epoch: int
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        picture, things = self.open(index), self.things
-        if things.size_P2 is not None:
-            self.warn_of_size(index, picture.size, things.size_P2[self.number(index)])
-        whole = (0.0, 0.0, *map(float, picture.size))
-        box_4 = whole if things.box_N4 is None else things.box_N4[index]
+        image, objects = self.open(index), self.objects
+        if objects.size_P2 is not None:
+            self.warn_of_size(index, image.size, objects.size_P2[self.number(index)])
+        whole = (0.0, 0.0, *map(float, image.size))
+        box_4 = whole if objects.box_N4 is None else objects.box_N4[index]
         size = self.shape[1:]
         crop = Crop.around(box_4, size) if augment is None else augment.crop(box_4, size, seed, epoch, index)
-        image_CHW = crop.draw(functools.partial(self.resize, index, picture), picture.size, self._fill_C)
-        point_J3 = np.zeros((self.num_points, 3)) if things.point_NJ3 is None else things.point_NJ3[index]
+        image_CHW = crop.draw(functools.partial(self.resize, index, image), image.size, self._fill_C)
+        point_J3 = np.zeros((self.num_points, 3)) if objects.point_NJ3 is None else objects.point_NJ3[index]
         fact_F = facts(
-            crop, picture.size, box_4, things.area_N[index], self.number(index), things.score_N[index],
+            crop, image.size, box_4, objects.area_N[index], self.number(index), objects.score_N[index],
             self._sigma_J,
         )  # fmt: skip
         return image_CHW, crop.points(point_J3, self._order_J), fact_F

@@ -14,8 +14,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from mxtrain.data.loading.samples import Wrapper
 from mxtrain.logger.fonts import drawable
-from mxtrain.task.sample_picture import font_for
-from mxtrain.vision.segmentation.masked_pictures import MaskedPictures
+from mxtrain.task.sample_figure import font_for
+from mxtrain.vision.segmentation.masked_images import MaskedImages
 
 if TYPE_CHECKING:
     from mxtrain.data.base import Samples
@@ -66,13 +66,13 @@ def own_mask(source: Samples, index: int, size: Sequence[int]) -> np.ndarray:
 
 
 def masked_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.ndarray]) -> List[MaskedSample]:
-    """Samples of a source as a person sees them, with what is predicted for each."""
+    """Returns samples of a source for display, with the predicted masks."""
     samples = []
     for index, predicted_hw in zip(indices, predictions):
         found, number = origin_of(source, index)
         height, width = predicted_hw.shape
-        if isinstance(found, MaskedPictures):  # in files: both as large as they are
-            image_CHW, true_hw = found.picture(number), found.mask(number, (width, height))
+        if isinstance(found, MaskedImages):  # in files: both as large as they are
+            image_CHW, true_hw = found.image(number), found.mask(number, (width, height))
         else:
             (image_CHW,), (true_hw,), _ = source.fetch(np.array([index]), seed=0, epoch=0, train=False)
         image_hwC = np.clip(image_CHW[:, :height, :width], 0, 255).astype(np.uint8).transpose(1, 2, 0)
@@ -89,8 +89,8 @@ def origin_of(source: Any, index: int) -> Tuple[Any, int]:
 
 
 def draw_masks(samples: Sequence[MaskedSample], class_names: Sequence[str]) -> Image.Image:
-    """Samples, one under the other in columns: the image, its mask over it, and what is predicted; below, the classes
-    that occur.
+    """Draws samples in rows: the image, the image with its true mask, and the prediction; below, a legend of the
+    classes.
 
     Returns:
         An RGB image.
@@ -105,14 +105,14 @@ def draw_masks(samples: Sequence[MaskedSample], class_names: Sequence[str]) -> I
     occurring = {int(number) for mask_hw in masks for number in np.unique(mask_hw)}
     legend = _legend(sorted(occurring - {-1})[:_MAX_NAMES], class_names, colours, columns * cell_w)
     head = _FONT_SIZE + _GAP
-    picture = Image.new("RGB", (columns * cell_w + _GAP, head + rows * cell_h + legend.height + _GAP), _PAPER)
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(_FONT_SIZE)
+    image = Image.new("RGB", (columns * cell_w + _GAP, head + rows * cell_h + legend.height + _GAP), _PAPER)
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(_FONT_SIZE)
     for column in range(columns):
         draw.text((_GAP + column * cell_w, 2), "image, mask, prediction", _INK, font)
     for number, strip in enumerate(strips):
-        picture.paste(strip, (_GAP + number % columns * cell_w, head + number // columns * cell_h))
-    picture.paste(legend, (_GAP, head + rows * cell_h))
-    return picture
+        image.paste(strip, (_GAP + number % columns * cell_w, head + number // columns * cell_h))
+    image.paste(legend, (_GAP, head + rows * cell_h))
+    return image
 
 
 def _strip(sample: MaskedSample, colours: np.ndarray) -> Image.Image:
@@ -143,10 +143,10 @@ def _legend(classes: Sequence[int], class_names: Sequence[str], colours: np.ndar
             x, y = 0, y + line
         places.append((number, x, y))
         x += length
-    picture = Image.new("RGB", (width, y + line), _PAPER)
-    draw = ImageDraw.Draw(picture)
+    image = Image.new("RGB", (width, y + line), _PAPER)
+    draw = ImageDraw.Draw(image)
     for number, x, y in places:
         draw.rectangle((x, y + 3, x + _FONT_SIZE, y + 3 + _FONT_SIZE - 2), fill=tuple(map(int, colours[number])))
         draw.text((x + line, y), shown[number], _INK, font_for(shown[number], _FONT_SIZE))
-    return picture
+    return image
 

@@ -12,13 +12,13 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from mxtrain.logger.fonts import drawable
-from mxtrain.task.sample_picture import FONT_SIZE, INK, PAPER, font_for
-from mxtrain.vision.detection.box_picture import beside, colour_of, grid, photo, readable_scale
+from mxtrain.task.sample_figure import FONT_SIZE, INK, PAPER, font_for
+from mxtrain.vision.detection.box_figure import beside, colour_of, grid, photo, readable_scale
 from mxtrain.vision.images.affine import moved
 from mxtrain.vision.pose.key_points import KeypointMeta, known
 from mxtrain.vision.pose.metrics import Pose
 from mxtrain.vision.pose.signature import KeyPointSignature
-from mxtrain.vision.segmentation.mask_picture import origin_of
+from mxtrain.vision.segmentation.mask_figure import origin_of
 
 if TYPE_CHECKING:
     from mxtrain.data.signature import Signature
@@ -41,7 +41,7 @@ class PosedSample:
 
 
 def posed_samples(source: Any, indices: Iterable[int], found: Sequence[np.ndarray]) -> List[PosedSample]:
-    """Samples of a source, with what is found of each.
+    """Returns samples of a source with their predicted poses.
 
     Args:
         source: of the samples.
@@ -59,7 +59,7 @@ def posed_samples(source: Any, indices: Iterable[int], found: Sequence[np.ndarra
     return samples
 
 
-def draw_on_picture(
+def draw_on_image(
     source: Any, index: int, pose: Pose, signature: Signature, threshold: float
 ) -> Image.Image:  # fmt: skip
     """The whole image with the key points of one object, their names and how sure they are.
@@ -69,38 +69,38 @@ def draw_on_picture(
         index: of the sample.
         pose: what was predicted.
         signature: names the key points.
-        threshold: the least score of what is drawn.
+        threshold: least score that is drawn.
     """
     origin, number = origin_of(source, index)
-    image_HWC = np.clip(origin.picture(number), 0, 255).astype(np.uint8).transpose(1, 2, 0)
+    image_HWC = np.clip(origin.image(number), 0, 255).astype(np.uint8).transpose(1, 2, 0)
     scale = readable_scale(image_HWC)
-    picture = photo(image_HWC, scale)
-    draw_points(picture, pose.point_J3, pose.point_J3[:, 2] >= threshold, signature, scale)
-    names, draw = drawable(list(signature.class_names)), ImageDraw.Draw(picture)
+    image = photo(image_HWC, scale)
+    draw_points(image, pose.point_J3, pose.point_J3[:, 2] >= threshold, signature, scale)
+    names, draw = drawable(list(signature.class_names)), ImageDraw.Draw(image)
     for number, (x, y, score) in enumerate(pose.point_J3.tolist()):
         if score >= threshold:
             text = f"{names[number]} {score:.2f}"
             place = (scale * x + 5, scale * y - FONT_SIZE / 2)
             draw.text(place, text, colour_of(number), font_for(text), stroke_width=1, stroke_fill=(0, 0, 0))
-    return picture
+    return image
 
 
 def draw_points(
-    picture: Image.Image, point_J3: np.ndarray, is_shown_J: np.ndarray, signature: Signature, scale: float
+    image: Image.Image, point_J3: np.ndarray, is_shown_J: np.ndarray, signature: Signature, scale: float
 ) -> None:  # fmt: skip
     """Draws key points and the lines between them into an image.
 
     Args:
-        picture: RGB.
+        image: RGB.
         point_J3: in its pixels before it was resized.
         is_shown_J: which are drawn.
         signature: says the skeleton.
         scale: by which it was resized.
     """
     signature = KeyPointSignature.of(signature)
-    draw = ImageDraw.Draw(picture)
+    draw = ImageDraw.Draw(image)
     place_J2 = (point_J3[:, :2] * scale).tolist()
-    radius = max(2, round(max(picture.size) / 80))
+    radius = max(2, round(max(image.size) / 80))
     for first, second in signature.key_points.skeleton if signature.key_points else ():
         if is_shown_J[first] and is_shown_J[second]:
             draw.line((*place_J2[first], *place_J2[second]), _LINE, max(1, radius // 2))
@@ -117,7 +117,7 @@ def draw_gallery(
     Args:
         samples: to draw.
         signature: of the network.
-        threshold: the least score of what is drawn.
+        threshold: least score that is drawn.
         captions: under each.
 
     Returns:
@@ -142,17 +142,17 @@ def _captioned(tile: Image.Image, caption: str) -> Image.Image:
     return both
 
 
-def _with_legend(picture: Image.Image, names: Sequence[str]) -> Image.Image:
+def _with_legend(image: Image.Image, names: Sequence[str]) -> Image.Image:
     """The image above the names of the key points, each in its colour."""
     shown = drawable(list(names))
-    columns = max(1, min(_LEGEND_COLUMNS, len(names), picture.width // 110))
+    columns = max(1, min(_LEGEND_COLUMNS, len(names), image.width // 110))
     lines = -(-len(names) // columns)
-    both = Image.new("RGB", (picture.width, picture.height + lines * (FONT_SIZE + 5) + 4), PAPER)
-    both.paste(picture, (0, 0))
+    both = Image.new("RGB", (image.width, image.height + lines * (FONT_SIZE + 5) + 4), PAPER)
+    both.paste(image, (0, 0))
     draw = ImageDraw.Draw(both)
     for number, name in enumerate(shown):
-        x = 8 + number % columns * (picture.width // columns)
-        y = picture.height + number // columns * (FONT_SIZE + 5)
+        x = 8 + number % columns * (image.width // columns)
+        y = image.height + number // columns * (FONT_SIZE + 5)
         draw.ellipse((x, y + 3, x + 10, y + 13), colour_of(number), INK)
         draw.text((x + 16, y), name, INK, font_for(name))
     return both

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mxtrain.task.explained import Attribution
-from mxtrain.task.heat_picture import draw_heat, heat_table
+from mxtrain.task.heat_figure import draw_heat, heat_table
 
 IMAGE_1HWC = np.full((1, 8, 8, 3), 100, np.uint8)
 TOP, LEFT, TILE, BETWEEN = 54, 14, 160, 3

@@ -15,13 +15,13 @@ from mxtrain.errors import LoaderError
 from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.images.settings import Decoding
-from mxtrain.vision.segmentation import mask_file, masked_pictures
+from mxtrain.vision.segmentation import mask_file, masked_images
 from mxtrain.vision.segmentation.mask_file import read_mask
-from mxtrain.vision.segmentation.masked_pictures import (
+from mxtrain.vision.segmentation.masked_images import (
     IGNORED,
     JointAugment,
     MaskCoding,
-    MaskedPictures,
+    MaskedImages,
     choose_part,
     fit,
 )
@@ -44,19 +44,19 @@ def coloured(mask_HW):
 
 
 def write(tmp_path, sizes, ending="png", classes=4):
-    pictures, masks = [], []
+    images, masks = [], []
     for number, (height, width) in enumerate(sizes):
         mask = blocks(height, width, number, classes=classes)
-        pictures.append(str(tmp_path / f"{number}.{ending}"))
+        images.append(str(tmp_path / f"{number}.{ending}"))
         masks.append(str(tmp_path / f"{number}_mask.png"))
-        Image.fromarray(coloured(mask)).save(pictures[-1], quality=95)
+        Image.fromarray(coloured(mask)).save(images[-1], quality=95)
         Image.fromarray(mask).save(masks[-1])
-    return pictures, masks
+    return images, masks
 
 
-def open_source(pictures, masks, cut=(64, 80), frame=(96, 128), channels=3, augment=None, classes=4, **coding):
+def open_source(images, masks, cut=(64, 80), frame=(96, 128), channels=3, augment=None, classes=4, **coding):
     decoding = Decoding((channels, *cut), frame=frame)
-    return MaskedPictures(pictures, masks, MaskCoding(range(classes), **coding), decoding, MEAN, augment)
+    return MaskedImages(images, masks, MaskCoding(range(classes), **coding), decoding, MEAN, augment)
 
 
 def shown_class(image_CHW):
@@ -126,7 +126,7 @@ def test_factors_places_and_flips_span_their_range(tmp_path, monkeypatch):
     drawn = []
     own = choose_part
     monkeypatch.setattr(
-        masked_pictures, "choose_part", lambda *values: drawn.append((values, own(*values))) or drawn[-1][1]
+        masked_images, "choose_part", lambda *values: drawn.append((values, own(*values))) or drawn[-1][1]
     )
     epochs = range(300)
     for epoch in epochs:
@@ -149,9 +149,9 @@ def test_factors_places_and_flips_span_their_range(tmp_path, monkeypatch):
 
 
 def test_flip_mirrors_image_and_mask(tmp_path):
-    pictures, masks = write(tmp_path, [(64, 80)])
-    still = open_source(pictures, masks, frame=(64, 80), augment=JointAugment(scale=[1.0, 1.0], flip=False))
-    turned = open_source(pictures, masks, frame=(64, 80), augment=JointAugment(scale=[1.0, 1.0], flip=True))
+    images, masks = write(tmp_path, [(64, 80)])
+    still = open_source(images, masks, frame=(64, 80), augment=JointAugment(scale=[1.0, 1.0], flip=False))
+    turned = open_source(images, masks, frame=(64, 80), augment=JointAugment(scale=[1.0, 1.0], flip=True))
     seen = set()
     for epoch in range(8):
         (image, mask, _), (flipped, flipped_mask, _) = (
@@ -168,14 +168,14 @@ def test_flip_mirrors_image_and_mask(tmp_path):
 @pytest.mark.parametrize("size", [(96, 128), (50, 60), (96, 40), (192, 256), (250, 333), (97, 129), (1, 700), (700, 1)])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_whole_images_are_fitted_as_pillow_and_numpy_would(tmp_path, size, channels):
-    pictures, masks = write(tmp_path, [size])
-    source = open_source(pictures, masks, channels=channels)
+    images, masks = write(tmp_path, [size])
+    source = open_source(images, masks, channels=channels)
     image, mask, sizes = source.fetch(np.array([0]), seed=0, epoch=0, train=False)
     # Independently: the ratio as a whole, Pillow's resize of a whole image, and the nearest pixel by arithmetic.
     height, width = size
     ratio = min(96 / height, 128 / width)
     h, w = (height, width) if ratio >= 1 else (max(round(height * ratio), 1), max(round(width * ratio), 1))
-    picture = Image.open(pictures[0]).convert("L" if channels == 1 else "RGB").resize((w, h), Image.BILINEAR)
+    picture = Image.open(images[0]).convert("L" if channels == 1 else "RGB").resize((w, h), Image.BILINEAR)
     expected = np.asarray(picture).reshape(h, w, channels).transpose(2, 0, 1)
     fill = FILL if channels == 3 else np.array([round(255 * sum(MEAN) / 3)])
     assert np.array_equal(image[0, :, :h, :w], expected)
@@ -202,7 +202,7 @@ def test_a_photograph_that_lies_on_its_side_has_an_upright_mask(tmp_path, orient
         inside = away_from_borders(found[0])
         assert (class_HW == found[0])[inside].all() and sizes[0, :2].tolist() == [90, 60]
     Image.fromarray(mask.T.copy()).save(tmp_path / "a.png")
-    with pytest.raises(LoaderError, match="90 x 60 pixels, and its image .*a.jpg' 60 x 90.*turn the mask"):
+    with pytest.raises(LoaderError, match="90 x 60 pixels, and its image .*a.jpg' 60 x 90.*rotate the mask"):
         source.fetch(np.array([0]), seed=0, epoch=0, train=False)
 
 
@@ -238,7 +238,7 @@ def test_sixteen_bits_hold_larger_values_and_palettes_their_indices(tmp_path):
     Image.fromarray(mask.astype(np.uint16) * 20_000).save(tmp_path / "m.png")
     coding = MaskCoding([0, 20_000, 40_000, 60_000])
     decoding = Decoding((3, 64, 80), frame=(75, 101))
-    source = MaskedPictures(
+    source = MaskedImages(
         [str(tmp_path / "a.png")], [str(tmp_path / "m.png")], coding, decoding, MEAN, JointAugment()
     )
     assert np.array_equal(source.mask(0, (101, 75)), mask)
@@ -260,10 +260,10 @@ def test_grey_deep_and_one_channel_images(tmp_path):
     Image.fromarray(grey).save(tmp_path / "grey.png")
     Image.fromarray(grey.astype(np.uint16) * 257).save(tmp_path / "deep.png")
     Image.fromarray(mask).save(tmp_path / "m.png")
-    pictures = [str(tmp_path / "grey.png"), str(tmp_path / "deep.png")]
+    images = [str(tmp_path / "grey.png"), str(tmp_path / "deep.png")]
     for channels in (1, 3):
         source = open_source(
-            pictures, [str(tmp_path / "m.png")] * 2, channels=channels, augment=JointAugment(flip=False)
+            images, [str(tmp_path / "m.png")] * 2, channels=channels, augment=JointAugment(flip=False)
         )
         image, found, _ = source.fetch(np.arange(2), seed=0, epoch=0, train=False)
         assert image.shape == (2, channels, 96, 128) and image.dtype == np.float32
@@ -280,9 +280,9 @@ def test_ignored_values_and_the_rest(tmp_path):
     Image.fromarray(value).save(tmp_path / "m.png")
     files = [str(tmp_path / "a.png")], [str(tmp_path / "m.png")]
     decoding = Decoding((3, 64, 80), frame=(96, 128))
-    source = MaskedPictures(*files, MaskCoding([7, 11], [255], rest_is_ignored=True), decoding, MEAN)
+    source = MaskedImages(*files, MaskCoding([7, 11], [255], rest_is_ignored=True), decoding, MEAN)
     assert np.array_equal(source.mask(0, (128, 96)), np.array([0, 1, -1, -1])[mask])
-    strict = MaskedPictures(*files, MaskCoding([7, 11], [255]), decoding, MEAN)
+    strict = MaskedImages(*files, MaskCoding([7, 11], [255]), decoding, MEAN)
     for train in (True, False):
         with pytest.raises(LoaderError, match="m.png' holds the value 9, which is no class. Classes have 7, 11, and "
                            "pixels that count nowhere 255"):  # fmt: skip
@@ -348,11 +348,11 @@ def test_overviews_behind_a_mask_do_not_count(tmp_path):
 
 
 def test_images_without_masks_are_ignored_everywhere(tmp_path):
-    pictures, _ = write(tmp_path, [(75, 100)])
-    source = open_source(pictures, None)
+    images, _ = write(tmp_path, [(75, 100)])
+    source = open_source(images, None)
     image, mask, sizes = source.fetch(np.array([0]), seed=0, epoch=0, train=False)
     assert (mask == IGNORED).all() and sizes.tolist() == [[75, 100, 75, 100]]
-    assert np.array_equal(source.picture(0), coloured(blocks(75, 100)).transpose(2, 0, 1))
+    assert np.array_equal(source.image(0), coloured(blocks(75, 100)).transpose(2, 0, 1))
     blank = source.blank()
     assert [part.shape for part in blank] == [part.shape for part in (image, mask, sizes)]
 

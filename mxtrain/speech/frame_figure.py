@@ -1,4 +1,4 @@
-"""Draws frames, time from left to right, with what is said in them and what was found.
+"""Draws frames, time from left to right, with the true and the predicted text.
 
 Legend: T frames, F numbers of a frame.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from mxtrain.logger.fonts import drawable
-from mxtrain.task.sample_picture import FONT_SIZE, INK, PAPER, RIGHT, WRONG, font_for
+from mxtrain.task.sample_figure import FONT_SIZE, INK, PAPER, RIGHT, WRONG, font_for
 
 WIDTH = 640
 _STRIP, _GAP = 80, 10
@@ -37,8 +37,8 @@ class SpokenFrames(NamedTuple):
 
 
 def draw_frames(samples: Sequence[SpokenFrames], most: int) -> Image.Image:
-    """A strip for each of at most so many samples; under it what is said, and what was found, in red where that is
-    wrong. Low frequencies are at the bottom; lines of writing stand upright."""
+    """Draws a strip for each sample, up to a limit, with the true text and the prediction below, which is red if wrong.
+    Low frequencies are at the bottom; lines of handwriting are upright."""
     shown: List[SpokenFrames] = list(samples[:most])
     height = _STRIP + 2 * _LINE + _GAP
     sheet = Image.new("RGB", (WIDTH + 2 * _GAP, height * max(len(shown), 1) + _GAP), PAPER)
@@ -64,8 +64,8 @@ class ComparedFrames(NamedTuple):
 
 
 def draw_compared(samples: Sequence[ComparedFrames], most: int) -> Image.Image:
-    """For each of at most so many samples the frames that were found, above those that are right, in the same greys;
-    under them the text."""
+    """Draws predicted frames above true frames for each sample, up to a limit, with one grey scale and the text
+    below."""
     shown = list(samples[:most])
     height = 2 * _STRIP + 2 + _LINE + _GAP
     sheet = Image.new("RGB", (WIDTH + 2 * _GAP, height * max(len(shown), 1) + _GAP), PAPER)

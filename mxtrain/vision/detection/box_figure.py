@@ -14,11 +14,11 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from mxtrain.logger.fonts import drawable
-from mxtrain.task.sample_picture import font_for
-from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+from mxtrain.task.sample_figure import font_for
+from mxtrain.vision.detection.boxed_images import BoxedImages
 from mxtrain.vision.detection.boxes import is_box
 from mxtrain.vision.instance_segmentation.mask_rows import FACTS, FOUND_COLUMNS, found_masks, mask_of
-from mxtrain.vision.segmentation.mask_picture import origin_of
+from mxtrain.vision.segmentation.mask_figure import origin_of
 
 if TYPE_CHECKING:
     pass
@@ -46,12 +46,12 @@ class BoxedSample:
     found_N6: np.ndarray
     """Class, score, left, top, right, bottom."""
     true_masks: Sequence[np.ndarray] = ()
-    """(H, W) of each true box; empty where there are none."""
+    """(H, W) of each true box; empty if there are none."""
     found_masks: Sequence[np.ndarray] = ()
 
 
 def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.ndarray]) -> List[BoxedSample]:
-    """Samples of a source as a person sees them, with what is found in each.
+    """Returns samples of a source for display, with the detections in each.
 
     Args:
         source: perhaps a part of another.
@@ -62,8 +62,8 @@ def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.
     for index, found_NR in zip(indices, predictions):
         origin, number = origin_of(source, index)
         true_masks: Sequence[np.ndarray] = ()
-        if isinstance(origin, BoxedPictures):  # in files: as large as they are
-            image_CHW, true_MD, true_masks = origin.picture(number), origin.boxes(number), origin.masks(number)
+        if isinstance(origin, BoxedImages):  # in files: as large as they are
+            image_CHW, true_MD, true_masks = origin.image(number), origin.boxes(number), origin.masks(number)
         else:
             (image_CHW,), (true_MD,), (fact,) = origin.fetch(np.array([number]), seed=0, epoch=0, train=False)
             if len(fact) == FACTS:
@@ -77,7 +77,7 @@ def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.
 def draw_boxes(
     sample: BoxedSample, class_names: Sequence[str], scale: Optional[float] = None, font_size: int = _FONT_SIZE
 ) -> Image.Image:  # fmt: skip
-    """The image with what is found in it.
+    """Returns the image with its detections.
 
     Args:
         sample: of which the true boxes are not drawn.
@@ -88,15 +88,15 @@ def draw_boxes(
     names = drawable(class_names)
     scale = scale or readable_scale(sample.image_HWC)
     classes = sample.found_N6[:, 0].astype(int).tolist()
-    picture = photo(tinted(sample.image_HWC, sample.found_masks, [colour_of(one) for one in classes]), scale)
+    image = photo(tinted(sample.image_HWC, sample.found_masks, [colour_of(one) for one in classes]), scale)
     # The highest score last, so that no other box covers it.
     for number, score, *edges in sample.found_N6[::-1].tolist():
-        _add_box(picture, edges, scale, colour_of(int(number)), f"{names[int(number)]} {score:.2f}", 2, font_size)
-    return picture
+        _add_box(image, edges, scale, colour_of(int(number)), f"{names[int(number)]} {score:.2f}", 2, font_size)
+    return image
 
 
 def draw_gallery(samples: Sequence[BoxedSample], class_names: Sequence[str]) -> Image.Image:
-    """The first samples in a grid that is wider than tall: what is there, and beside it what is found.
+    """Draws the first samples in a grid that is wider than tall: true boxes, and beside them the detections.
 
     Returns:
         An RGB image.
@@ -125,15 +125,15 @@ def draw_mistakes(samples: Sequence[BoxedSample], captions: Sequence[str], class
     for sample, caption in zip(samples, captions):
         scale = _TILE / max(sample.image_HWC.shape[:2])
         image_HWC = tinted(sample.image_HWC, sample.true_masks, true_colours(sample))
-        picture = photo(tinted(image_HWC, sample.found_masks, [_WRONG] * len(sample.found_masks)), scale)
+        image = photo(tinted(image_HWC, sample.found_masks, [_WRONG] * len(sample.found_masks)), scale)
         for row in sample.true_MD.tolist():
-            _add_box(picture, row[:4], scale, colour_of(int(row[4])), names[int(row[4])])
+            _add_box(image, row[:4], scale, colour_of(int(row[4])), names[int(row[4])])
         for _, _, *edges in sample.found_N6.tolist():
-            _add_box(picture, edges, scale, _WRONG, "", width=3)
-        tile = Image.new("RGB", (picture.width, picture.height + _FONT_SIZE + 6), _PAPER)
-        tile.paste(picture, (0, 0))
+            _add_box(image, edges, scale, _WRONG, "", width=3)
+        tile = Image.new("RGB", (image.width, image.height + _FONT_SIZE + 6), _PAPER)
+        tile.paste(image, (0, 0))
         font = font_for(caption, _FONT_SIZE)
-        ImageDraw.Draw(tile).text((0, picture.height + 2), caption, _INK, font)
+        ImageDraw.Draw(tile).text((0, image.height + 2), caption, _INK, font)
         tiles.append(tile)
     return grid(tiles, [], _COLUMNS)
 
@@ -162,9 +162,9 @@ def tinted(image_HWC: np.ndarray, masks: Sequence[np.ndarray], colours: Sequence
 def photo(image_HWC: np.ndarray, scale: float) -> Image.Image:
     """A sample's pixels (H, W, C), uint8, as an RGB image of another size."""
     image_HWC = np.ascontiguousarray(image_HWC)
-    picture = Image.fromarray(image_HWC if image_HWC.shape[2] == 3 else image_HWC[:, :, 0]).convert("RGB")
-    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-    return picture.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.LANCZOS)
+    image = Image.fromarray(image_HWC if image_HWC.shape[2] == 3 else image_HWC[:, :, 0]).convert("RGB")
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    return image.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.LANCZOS)
 
 
 def colour_of(number: int) -> Colour:
@@ -174,20 +174,20 @@ def colour_of(number: int) -> Colour:
 
 
 def _add_box(
-    picture: Image.Image, edges: Sequence[float], scale: float, colour: Colour, name: str, width: int = 2,
+    image: Image.Image, edges: Sequence[float], scale: float, colour: Colour, name: str, width: int = 2,
     font_size: int = _FONT_SIZE,
 ) -> None:  # fmt: skip
-    draw = ImageDraw.Draw(picture)
+    draw = ImageDraw.Draw(image)
     left, top, right, bottom = (round(edge * scale) for edge in edges)
     left, top = max(left, 0), max(top, 0)
-    right, bottom = max(left + 1, min(right, picture.width) - 1), max(top + 1, min(bottom, picture.height) - 1)
+    right, bottom = max(left + 1, min(right, image.width) - 1), max(top + 1, min(bottom, image.height) - 1)
     draw.rectangle((left, top, right, bottom), outline=colour, width=width)
     if not name:
         return
     font = font_for(name, font_size)
     length, height = int(font.getlength(name)) + 4, font_size + 3
-    x = max(0, min(left, picture.width - length))
-    y = top - height if top >= height else min(bottom + 1, picture.height - height)
+    x = max(0, min(left, image.width - length))
+    y = top - height if top >= height else min(bottom + 1, image.height - height)
     draw.rectangle((x, y, x + length, y + height), fill=colour)
     ink = (0, 0, 0) if sum(colour) > 380 else (255, 255, 255)
     draw.text((x + 2, y), name, ink, font)
@@ -216,13 +216,13 @@ def grid(
     cell_w = max([_TILE, *(tile.width for tile in tiles)]) + _GAP
     cell_h = max([1, *(tile.height for tile in tiles)]) + _GAP
     head = font_size + _GAP if heads else _GAP
-    picture = Image.new("RGB", (columns * cell_w + _GAP, head + math.ceil(len(tiles) / columns) * cell_h), _PAPER)
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(font_size)
+    image = Image.new("RGB", (columns * cell_w + _GAP, head + math.ceil(len(tiles) / columns) * cell_h), _PAPER)
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(font_size)
     for column, text in enumerate(heads[:columns]):
         draw.text((_GAP + column * cell_w, 2), text, _INK, font)
     for number, tile in enumerate(tiles):
-        picture.paste(tile, (_GAP + number % columns * cell_w, head + number // columns * cell_h))
-    return picture
+        image.paste(tile, (_GAP + number % columns * cell_w, head + number // columns * cell_h))
+    return image
 
 
 def captions_of(
@@ -234,7 +234,7 @@ def captions_of(
         found_N8: as `CollectedBoxes.boxes` gives them.
         true_G8: likewise.
         class_names: of all classes.
-        best: which true box each covers most, and how much; None where there is none.
+        best: which true box each covers most, and how much; None if there is none.
     """
     names = drawable(class_names)
     captions = []

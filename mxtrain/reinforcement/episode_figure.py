@@ -37,7 +37,7 @@ def encode_animation(frames: Sequence[np.ndarray], frames_per_s: float) -> bytes
 
 
 def draw_episode(frames: Sequence[np.ndarray], said: str, num_steps: int) -> Image.Image:
-    """Images of an episode, line after line, each with its step, below what is said of the episode.
+    """Draws frames of an episode in rows, each with its step, below a caption.
 
     Args:
         frames: images (H, W, 3), uint8, at equal distances from its beginning to its end.
@@ -55,9 +55,9 @@ def draw_episode(frames: Sequence[np.ndarray], said: str, num_steps: int) -> Ima
     step_N = np.linspace(0, num_steps, len(frames)).astype(int)  # as `Episodes.frames` chooses them
     for number, frame in enumerate(frames):
         line, column = divmod(number, COLUMNS)
-        picture = Image.fromarray(frame).resize((WIDTH, height), Image.Resampling.BILINEAR)
+        image = Image.fromarray(frame).resize((WIDTH, height), Image.Resampling.BILINEAR)
         left, top = column * WIDTH, CAPTION + line * height
-        sheet.paste(picture, (left, top))
+        sheet.paste(image, (left, top))
         draw.rectangle((left, top, left + WIDTH - 1, top + height - 1), outline="lightgrey")
         label = f"step {step_N[number]}"
         draw.rectangle(draw.textbbox((left + 5, top + 4), label), fill="white")

@@ -16,7 +16,7 @@ from mxtrain.errors import LoaderError
 from mxtrain.vision.detection.box_augment import BoxAugment
 from mxtrain.vision.detection.box_faults import cut
 from mxtrain.vision.detection.boxed_files import BoxedSplit
-from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+from mxtrain.vision.detection.boxed_images import BoxedImages
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, Column, is_trained_on
 from mxtrain.vision.images.image_checks import BoxedChecks
 from mxtrain.vision.images.settings import Decoding
@@ -26,17 +26,17 @@ from mxtrain.vision.instance_segmentation.outlines import Outline
 
 
 class Outlines(Protocol):
-    """The masks of all objects of a split, wherever they stand."""
+    """Masks of all objects of a split, in any file format."""
 
     @property
     def are_in_areas(self) -> bool:
-        """True if the areas in the table of boxes are those of the masks."""
+        """True if the areas in the table of boxes are areas of masks."""
 
-    def read(self, picture: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
+    def read(self, image: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
         """The masks of some objects of an image.
 
         Args:
-            picture: its number in the split.
+            image: its number in the split.
             number_M: which of its rows in the table of boxes.
             size: (height, width) of the image.
 
@@ -44,7 +44,7 @@ class Outlines(Protocol):
             LoaderError: one cannot be read, or does not fit the image.
         """
 
-    def problems(self, picture: int, count: int, size: Tuple[int, int]) -> List[Problem]:
+    def problems(self, image: int, count: int, size: Tuple[int, int]) -> List[Problem]:
         """Returns the problems of the masks of an image with `count` objects that were not reported before."""
 
 
@@ -60,18 +60,18 @@ class InstanceSplit(BoxedSplit):
 
     def open(
         self, decoding: Decoding, mean: Sequence[float], augment: BoxAugment, mends: bool, class_names: Sequence[str]
-    ) -> BoxedPictures:
+    ) -> BoxedImages:
         """See `BoxedSplit.open`."""
-        return InstancePictures(
+        return InstanceImages(
             self.outlines, self.encoded, self.table, decoding, mean, augment, mends=mends, class_names=class_names
         )
 
 
-class InstancePictures(BoxedPictures):
-    """Images, boxes and masks, as `Source`. Objects are rows as `mask_rows` says; facts those of `mask_rows.facts`.
+class InstanceImages(BoxedImages):
+    """Images, boxes and masks, as `Source`. Objects are rows as `mask_rows` says; facts are rows of `mask_rows.facts`.
 
-    The mask of an object is taken of what is seen of its box, from where it stands: it moves with the image as exactly
-    as the box does, and costs no memory before it is needed.
+    The mask of an object is rendered for the visible part of its box from its source: it follows the image as exactly
+    as the box does, and needs no memory before it is used.
     """
 
     def __init__(self, outlines: Outlines, *arguments: Any, **options: Any) -> None:
@@ -79,7 +79,7 @@ class InstancePictures(BoxedPictures):
 
         Args:
             outlines: The masks.
-            arguments: Of `BoxedPictures`.
+            arguments: Of `BoxedImages`.
             options: Likewise.
         """
         super().__init__(*arguments, **options)
@@ -88,7 +88,7 @@ class InstancePictures(BoxedPictures):
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """See `BoxedPictures.fetch`."""
+        """See `BoxedImages.fetch`."""
         image_BCHW, row_BMR, fitted_B4 = super().fetch(index_B, seed=seed, epoch=epoch, train=train)
         codes: List[Sequence[bytes]] = [()] * len(index_B)
         for place, (index, (height, width, *_)) in enumerate(zip(index_B.tolist(), fitted_B4.tolist())):
@@ -101,12 +101,12 @@ class InstancePictures(BoxedPictures):
         return image_BCHW, row_BMR, facts(fitted_B4, codes)
 
     def blank(self) -> Tuple[np.ndarray, ...]:
-        """See `BoxedPictures.blank`."""
+        """See `BoxedImages.blank`."""
         *arrays, fitted_14 = super().blank()
         return (*arrays, facts(fitted_14, [()]))
 
     def checks(self) -> Checks:
-        """See `BoxedPictures.checks`."""
+        """See `BoxedImages.checks`."""
         return InstanceChecks(self)
 
     def rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
@@ -122,23 +122,23 @@ class InstancePictures(BoxedPictures):
     def _whole_masks(self, index: int, height: int, width: int) -> List[np.ndarray]:
         row_MD = cut(self.rows(index, (width, height)), width, height)
         size = (height, width)
-        return [outline.in_picture(size) for outline in self._read(index, row_MD, size)]
+        return [outline.in_image(size) for outline in self._read(index, row_MD, size)]
 
     def _read(self, index: int, row_MD: np.ndarray, size: Tuple[int, int]) -> List[Outline]:
         return self._outlines.read(int(self._number_N[index]), row_MD[:, -1].astype(int).tolist(), size)
 
-    def things(
+    def objects(
         self, index: int, size: Tuple[int, int], view: View, moved_MD: np.ndarray, *, is_whole: bool
     ) -> np.ndarray:  # fmt: skip
-        """See `BoxedPictures.things`; an object without a visible pixel is left out. Masks of crowds stay empty: these
+        """See `BoxedImages.objects`; an object without a visible pixel is left out. Masks of crowds stay empty: these
         are not trained on."""
         mask_MSS = np.zeros((len(moved_MD), TRUE_SIDE, TRUE_SIDE), bool)
-        is_thing_M = is_trained_on(moved_MD)
-        outlines = self._read(index, moved_MD[is_thing_M], size[::-1])
-        for row, outline, edges in zip(np.flatnonzero(is_thing_M), outlines, view.back(moved_MD[is_thing_M, :4])):
+        is_object_M = is_trained_on(moved_MD)
+        outlines = self._read(index, moved_MD[is_object_M], size[::-1])
+        for row, outline, edges in zip(np.flatnonzero(is_object_M), outlines, view.back(moved_MD[is_object_M, :4])):
             mask_SS = outline.seen(tuple(edges.tolist()), TRUE_SIDE)
             mask_MSS[row] = mask_SS[:, ::-1] if view.is_flipped else mask_SS
-        stays_M = is_whole | ~is_thing_M | mask_MSS.any(axis=(1, 2))
+        stays_M = is_whole | ~is_object_M | mask_MSS.any(axis=(1, 2))
         return with_masks(moved_MD[stays_M, :NUM_COLUMNS], mask_MSS[stays_M])
 
     def mask_problems(self, index: int, size: Tuple[int, int]) -> List[Problem]:
@@ -156,7 +156,7 @@ class InstancePictures(BoxedPictures):
 class InstanceChecks(BoxedChecks):
     """Checks of images, boxes and masks."""
 
-    _source: InstancePictures
+    _source: InstanceImages
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""

@@ -13,7 +13,7 @@ from PIL import Image
 
 from mxtrain.vision.detection.box_augment import AugmentStream, BoxAugment
 from mxtrain.vision.detection.box_table import BoxTable
-from mxtrain.vision.detection.boxed_pictures import BoxedPictures
+from mxtrain.vision.detection.boxed_images import BoxedImages
 from mxtrain.vision.detection.boxes import Column, Flag, rows_of
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.images.settings import Decoding
@@ -31,7 +31,7 @@ EDGES = [
 SIDE = (96, 128)
 
 
-def picture(path, size, edges, colours):
+def write_image(path, size, edges, colours):
     image = np.zeros((size[1], size[0], 3), np.uint8)
     for (left, top, right, bottom), colour in zip(edges, colours):
         image[top:bottom, left:right] = colour
@@ -41,16 +41,18 @@ def picture(path, size, edges, colours):
 
 def source_of(paths, edges, augment=None, fit="stretch", flags=0, mean=(0, 0, 0)):
     rows = [np.zeros((0, 7)), *(rows_of(one, range(len(one))) for one in edges)]
-    picture_R = np.repeat(np.arange(len(edges)), [len(one) for one in edges])
+    image_R = np.repeat(np.arange(len(edges)), [len(one) for one in edges])
     row_RD = np.concatenate(rows)
     row_RD[:, Column.FLAGS] = flags
-    table = BoxTable.grouped(picture_R, row_RD, len(edges))
-    return BoxedPictures(ImageFiles(paths), table, Decoding((3, *SIDE), fit=fit), mean, augment)
+    table = BoxTable.grouped(image_R, row_RD, len(edges))
+    return BoxedImages(ImageFiles(paths), table, Decoding((3, *SIDE), fit=fit), mean, augment)
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    return [picture(tmp_path / f"{n}.png", size, edges, COLOURS) for n, (size, edges) in enumerate(zip(SIZES, EDGES))]
+def image_paths(tmp_path):
+    return [
+        write_image(tmp_path / f"{n}.png", size, edges, COLOURS) for n, (size, edges) in enumerate(zip(SIZES, EDGES))
+    ]
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def markers(tmp_path):
     for number, (size, edges) in enumerate(zip(SIZES, EDGES)):
         centres = [((left + right) // 2, (top + bottom) // 2) for left, top, right, bottom in edges]
         squares = [(x - 2, y - 2, x + 3, y + 3) for x, y in centres]
-        paths.append(picture(tmp_path / f"m{number}.png", size, squares, COLOURS))
+        paths.append(write_image(tmp_path / f"m{number}.png", size, squares, COLOURS))
     return paths
 
 
@@ -105,9 +107,9 @@ def compare(image_CHW, box_MD, edges):
     ],
     ids=["flip", "expand", "crop", "all", "narrow"],
 )
-def test_boxes_stay_around_their_pixels(pictures, markers, augment, fit):
+def test_boxes_stay_around_their_pixels(image_paths, markers, augment, fit):
     augment = BoxAugment(**{**STILL, "min_visible": 0.01, **augment})
-    source, centres = (source_of(paths, EDGES, augment, fit, mean=(0.45,) * 3) for paths in (pictures, markers))
+    source, centres = (source_of(paths, EDGES, augment, fit, mean=(0.45,) * 3) for paths in (image_paths, markers))
     seen_boxes = changed = 0
     for epoch in range(12):
         images, boxes, _ = source.fetch(np.arange(4), seed=3, epoch=epoch, train=True)
@@ -129,8 +131,8 @@ def test_boxes_stay_around_their_pixels(pictures, markers, augment, fit):
 
 
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
-def test_whole_images_are_measured(pictures, fit):
-    source = source_of(pictures, EDGES, BoxAugment(), fit)
+def test_whole_images_are_measured(image_paths, fit):
+    source = source_of(image_paths, EDGES, BoxAugment(), fit)
     images, boxes, fitted = source.fetch(np.arange(4), seed=0, epoch=5, train=False)
     for image, box_MD, row, edges in zip(images, boxes, fitted, EDGES):
         found = box_MD[box_MD[:, 4] >= 0]
@@ -142,9 +144,9 @@ def test_whole_images_are_measured(pictures, fit):
     assert images.shape == (4, 3, *SIDE)
 
 
-def test_a_mosaic_has_the_boxes_of_four_images(pictures):
+def test_a_mosaic_has_the_boxes_of_four_images(image_paths):
     augment = BoxAugment(**STILL, mosaic=1.0, min_visible=0.3)
-    source = source_of(pictures, EDGES, augment)
+    source = source_of(image_paths, EDGES, augment)
     counts = []
     for epoch in range(6):
         images, boxes, _ = source.fetch(np.arange(4), seed=1, epoch=epoch, train=True)
@@ -161,7 +163,7 @@ def test_a_mosaic_has_the_boxes_of_four_images(pictures):
 
 
 def test_crowds_keep_their_visible_part_and_decide_on_no_cut(tmp_path):
-    path = picture(tmp_path / "crowd.png", (200, 100), [(0, 0, 100, 100)], COLOURS)
+    path = write_image(tmp_path / "crowd.png", (200, 100), [(0, 0, 100, 100)], COLOURS)
     single = source_of([path], [[(0, 0, 200, 100)]], BoxAugment(**STILL, expand=1.0, crop_scale=[0.3, 0.4],
                        crop_min_iou=[0.0], min_visible=0.5))  # fmt: skip
     crowd = source_of([path], [[(0, 0, 200, 100)]], BoxAugment(**STILL, expand=1.0, crop_scale=[0.3, 0.4],
@@ -178,9 +180,9 @@ def test_crowds_keep_their_visible_part_and_decide_on_no_cut(tmp_path):
     assert kept and cut and len(shares) > 10
 
 
-def test_a_sample_is_a_function_of_seed_epoch_and_index(pictures):
+def test_a_sample_is_a_function_of_seed_epoch_and_index(image_paths):
     augment = BoxAugment(mosaic=0.5)
-    source = source_of(pictures, EDGES, augment)
+    source = source_of(image_paths, EDGES, augment)
     arrays = lambda **at: [array.tolist() for array in source.fetch(np.array([2, 0, 1, 3]), train=True, **at)]  # noqa: E731
     first = arrays(seed=0, epoch=0)
     assert first == arrays(seed=0, epoch=0)
@@ -313,7 +315,7 @@ def test_images_of_all_kinds_have_their_boxes_where_they_are_seen(tmp_path):
             image, box, _ = source.fetch(np.arange(1), seed=0, epoch=epoch, train=train)
             if box[0, 0, 4] == 0:
                 np.testing.assert_allclose(box[0, 0, :4], extent((image[0] > 127).all(axis=0)), atol=1.0)
-        assert source.picture(0).shape == (3, 60, 40) and source.boxes(0)[0, :4].tolist() == [5, 10, 25, 30]
+        assert source.image(0).shape == (3, 60, 40) and source.boxes(0)[0, :4].tolist() == [5, 10, 25, 30]
     both = source_of([tmp_path / "deep.png", tmp_path / "grey.png"], edges * 2, BoxAugment(mosaic=1.0))
     assert both.fetch(np.arange(2), seed=0, epoch=0, train=True)[0].dtype == np.float32
 
@@ -334,7 +336,7 @@ def test_wrong_settings_are_refused(wrong):
 def rectangles(tmp_path, sizes=((128, 96), (128, 96))):
     """White rectangles on black, which do not lie on each other."""
     edges = [[(10, 10, 50, 40)], [(60, 50, 100, 84)]]
-    paths = [picture(tmp_path / f"w{n}.png", size, edges[n], [(255,) * 3]) for n, size in enumerate(sizes)]
+    paths = [write_image(tmp_path / f"w{n}.png", size, edges[n], [(255,) * 3]) for n, size in enumerate(sizes)]
     return paths, edges
 
 
@@ -384,8 +386,8 @@ def test_boxes_of_blended_images_of_other_sizes_stay_around_their_pixels(tmp_pat
     assert seen.count(2) > 8 and seen.count(1) > 2
 
 
-def test_a_mosaic_beside_blended_images_counts_as_one(pictures):
-    source = source_of(pictures, EDGES, BoxAugment(**STILL, mixup=1.5, mosaic=0.5))
+def test_a_mosaic_beside_blended_images_counts_as_one(image_paths):
+    source = source_of(image_paths, EDGES, BoxAugment(**STILL, mixup=1.5, mosaic=0.5))
     images, boxes, _ = source.fetch(np.arange(4), seed=1, epoch=0, train=True)
     weights = [box_MD[box_MD[:, 4] >= 0, Column.WEIGHT] for box_MD in boxes]
     assert boxes.shape == (4, 12, 8) and len({bool((one == 1).all()) for one in weights}) == 2
@@ -394,9 +396,9 @@ def test_a_mosaic_beside_blended_images_counts_as_one(pictures):
     np.testing.assert_array_equal(again[1], boxes[2:])
 
 
-def test_images_in_another_size_are_the_same_parts(pictures):
+def test_images_in_another_size_are_the_same_parts(image_paths):
     """What is drawn does not depend on the size, so boxes differ by it alone."""
-    source = source_of(pictures, EDGES, BoxAugment(**STILL))
+    source = source_of(image_paths, EDGES, BoxAugment(**STILL))
     small = source.brought_to((SIDE[0] // 2, SIDE[1] // 2))
     images, boxes, fitted = source.fetch(np.arange(4), seed=1, epoch=2, train=True)
     halves, half_boxes, half_fitted = small.fetch(np.arange(4), seed=1, epoch=2, train=True)

@@ -1,7 +1,7 @@
 """Reads images with segmentation masks, which hold the class of every pixel.
 
-Image and mask go through the same cut, flip and change of size, so that a pixel keeps its class. What is not part of
-an image is "ignored" in its mask, -1, and counts nowhere.
+Image and mask go through the same cut, flip and change of size, so that a pixel keeps its class. Pixels outside of an
+image are "ignored" in its mask, -1, and count nowhere.
 
 Legend: B batch, C channels, H height, W width, K classes.
 """
@@ -21,7 +21,7 @@ from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.types import PositiveFloat, Range
 from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.affine import warp
-from mxtrain.vision.images.encoded_pictures import EncodedPictures, batch_of
+from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch_of
 from mxtrain.vision.images.files import MAX_BYTES, ImageFiles
 from mxtrain.vision.images.image_checks import MaskedChecks
 from mxtrain.vision.images.pixels import REPLACE, ImageReader, read_error, unreadable
@@ -76,7 +76,7 @@ class MaskCoding:
 
     Attributes:
         values: of each class.
-        ignored: those of pixels that count nowhere.
+        ignored: values of pixels that count nowhere.
         rest_is_ignored: whether all others are, too; else they are mistakes.
     """
 
@@ -92,7 +92,7 @@ class MaskCoding:
         return class_of
 
 
-class MaskedPictures(EncodedPictures):
+class MaskedImages(EncodedImageSource):
     """Images in files, and their masks where there are any, as `Source`.
 
     In training a part of each is cut out; else the whole image is fitted into a frame. Beside images and masks a
@@ -102,13 +102,13 @@ class MaskedPictures(EncodedPictures):
     samples_per_task = 4
 
     def __init__(
-        self, pictures: Sequence[str], masks: Optional[Sequence[str]], coding: MaskCoding, decoding: Decoding,
+        self, images: Sequence[str], masks: Optional[Sequence[str]], coding: MaskCoding, decoding: Decoding,
         mean: Sequence[float], augment: Optional[JointAugment] = None,
     ) -> None:  # fmt: skip
         """Describe what comes out; nothing is read yet.
 
         Args:
-            pictures: Image files.
+            images: Image files.
             masks: The mask of each, a PNG; None = unknown, all ignored.
             coding: Which value is which class.
             decoding: Has the shape of a cut and the frame of a whole image.
@@ -116,7 +116,7 @@ class MaskedPictures(EncodedPictures):
             augment: Random changes in training.
         """
         assert decoding.frame is not None
-        super().__init__(ImageFiles(pictures), decoding, mean)
+        super().__init__(ImageFiles(images), decoding, mean)
         self.masks, self.coding, self.frame = None if masks is None else list(masks), coding, decoding.frame
         self._class_of = coding.table()
         self._augment = augment or JointAugment(scale=[1.0, 1.0], flip=False)
@@ -162,7 +162,7 @@ class MaskedPictures(EncodedPictures):
         return np.full(size[::-1], IGNORED, np.int16) if image is None else self._classes(image)
 
     def _mask_image(self, index: int, size: Tuple[int, int]) -> Image.Image:
-        """The values of a mask's pixels, all of which are known, as an image; None where there are no masks."""
+        """The values of a mask's pixels, all of which are known, as an image; None if there are no masks."""
         if self.masks is None:
             return None
         image = self.open_mask(index)
@@ -194,7 +194,7 @@ class MaskedPictures(EncodedPictures):
         if image.size != tuple(size):
             (width, height), (wanted_width, wanted_height) = image.size, size
             is_turned = image.size == size[::-1]
-            lies = " The camera lay on its side: turn the mask as the image is seen." if is_turned else ""
+            lies = " EXIF rotates the image: rotate the mask in the same way." if is_turned else ""
             raise LoaderError(
                 f"'{path}' has {width} x {height} pixels, and its image {self.name(index)} {wanted_width} x "
                 f"{wanted_height}: a mask is as large as its image.{lies}", REPLACE,
@@ -204,8 +204,8 @@ class MaskedPictures(EncodedPictures):
     def require_known(self, index: int, image: Image.Image) -> None:
         """Raises: LoaderError: A mask holds values that are no class."""
         assert self.masks is not None
-        # Of the whole mask, whatever part of it is trained on: what is wrong is said when a file is first read, not
-        # in some later epoch that happens to cut out that corner of it.
+        # Check the whole mask, not only the crop: an error is reported when a file is first read, not in a later epoch
+        # that happens to crop that corner.
         value_V = values_in(image)
         stray_V = value_V[self._class_of[value_V] == _STRAY]
         if len(stray_V):
@@ -229,31 +229,31 @@ class MaskedPictures(EncodedPictures):
     def _read(
         self, index: int, draws_4: Optional[np.ndarray]
     ) -> Tuple[np.ndarray, np.ndarray, Tuple[int, int, int, int]]:  # fmt: skip
-        picture = self.open(index)
-        width, height = picture.size
-        mask = self._mask_image(index, picture.size)
+        image = self.open(index)
+        width, height = image.size
+        mask = self._mask_image(index, image.size)
         fitted_height, fitted_width = fit(height, width, self.frame)
         sizes = (height, width, fitted_height, fitted_width)
         if draws_4 is None:
             part = _Part((0.0, 0.0, width, height), (fitted_width, fitted_height), (0, 0))
-            return (*self._cut(index, picture, mask, part, self.frame), sizes)
+            return (*self._cut(index, image, mask, part, self.frame), sizes)
         scale, down, right, flip = draws_4.tolist()
         low, high = self._augment.scale
         factor = low + (high - low) * scale
         whole = (max(1, round(fitted_height * factor)), max(1, round(fitted_width * factor)))
         part = choose_part((height, width), whole, self.shape[1:], down, right)
-        image_CHW, mask_HW = self._cut(index, picture, mask, part, self.shape[1:])
+        image_CHW, mask_HW = self._cut(index, image, mask, part, self.shape[1:])
         if self._augment.flip and flip < 0.5:
             image_CHW, mask_HW = image_CHW[..., ::-1], mask_HW[..., ::-1]
         return image_CHW, mask_HW, sizes
 
     def _cut(
-        self, index: int, picture: ImageReader, mask: Image.Image, part: _Part, size: Tuple[int, ...]
+        self, index: int, image: ImageReader, mask: Image.Image, part: _Part, size: Tuple[int, ...]
     ) -> Tuple[np.ndarray, np.ndarray]:
         """The part in an image of `size`, (C, H, W), and the same of the mask, (H, W)."""
         from PIL import Image
 
-        cut_CHW = self.resize(index, picture, part.box, part.size)
+        cut_CHW = self.resize(index, image, part.box, part.size)
         top, left = part.place
         window = (slice(top, top + part.size[1]), slice(left, left + part.size[0]))
         image_CHW = np.empty((self.shape[0], *size), cut_CHW.dtype)
@@ -294,7 +294,7 @@ def choose_part(
     Args:
         own: Height and width of the image.
         whole: Those it would have after resizing.
-        size: Those of the cut.
+        size: size of the cut.
         down: Where the cut begins, from 0 to 1, and likewise where a smaller image is put.
         right: Likewise.
     """

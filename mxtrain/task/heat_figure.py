@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 
 from mxtrain.logger.fonts import drawable
 from mxtrain.task.explained import Attribution
-from mxtrain.task.sample_picture import CAPTION, FONT_SIZE, INK, PAPER, QUIET, WRONG, as_tile, draw_caption, font_for
+from mxtrain.task.sample_figure import CAPTION, FONT_SIZE, INK, PAPER, QUIET, WRONG, as_tile, draw_caption, font_for
 from mxtrain.types import Table
 
 _TILE = 160  # pixels along a sample's longer side, about
@@ -42,8 +42,8 @@ def heat_table(found: Sequence[Attribution]) -> Table:
 
 
 def draw_heat(image_BHWC: np.ndarray, found: Sequence[Attribution], title: str) -> Image.Image:
-    """A grid of samples: the image, and beside it what spoke for the prediction; below, what is right and what was
-    predicted, in red where it is wrong.
+    """Draws a grid of samples: the image, beside it the evidence for the prediction, and below the truth and the
+    prediction, which is red if wrong.
 
     Args:
         image_BHWC: uint8.
@@ -60,30 +60,30 @@ def draw_heat(image_BHWC: np.ndarray, found: Sequence[Attribution], title: str) 
     legend = _legend(any((one.heat_hw < 0).any() for one in found), any(one.region_HW is not None for one in found))
     font = font_for("")
     width = max([columns * cell_w, *(int(font.getlength(line)) + _GAP for line in (title, legend))]) + _GAP
-    picture = Image.new("RGB", (width, _HEAD + math.ceil(len(pairs) / columns) * cell_h), PAPER)
-    draw = ImageDraw.Draw(picture)
+    figure = Image.new("RGB", (width, _HEAD + math.ceil(len(pairs) / columns) * cell_h), PAPER)
+    draw = ImageDraw.Draw(figure)
     draw.text((_GAP, 6), title, INK, font)
     draw.text((_GAP, 6 + FONT_SIZE + 5), legend, QUIET, font)
     names = drawable([name for one in found for name in (one.true, one.predicted)])
     for number, (pair, one) in enumerate(zip(pairs, found)):
         x, y = _GAP + number % columns * cell_w, _HEAD + number // columns * cell_h
-        picture.paste(pair, (x, y))
+        figure.paste(pair, (x, y))
         if not one.is_right:
             draw.rectangle((x - 3, y - 3, x + pair.width + 2, y + pair.height + 2), outline=WRONG, width=3)
         true, predicted = names[2 * number : 2 * number + 2]
         place = (x, y + pair.height + 4)
         draw_caption(draw, place, cell_w - _GAP, (f"true: {true}", f"predicted: {predicted}"), one.probability,
                      one.is_right)  # fmt: skip
-    return picture
+    return figure
 
 
 def _legend(has_against: bool, has_region: bool) -> str:
-    colours = "orange spoke for what was predicted" + (", blue against it" if has_against else "")
-    return f"{colours}; each image has its own scale" + ("; outlined: what is explained" if has_region else "")
+    colours = "orange supports the prediction" + (", blue opposes it" if has_against else "")
+    return f"{colours}; each image has its own scale" + ("; outlined: the explained region" if has_region else "")
 
 
 def _pair(image_HWC: np.ndarray, one: Attribution) -> Image.Image:
-    """The image, and what is hot in it."""
+    """An image with its heat map."""
     heat_hw, region_HW = one.heat_hw, one.region_HW
     if one.extent is not None:
         height, width = one.extent

@@ -27,14 +27,14 @@ from mxtrain.vision.detection.boxes import (
     weighted,
 )
 from mxtrain.vision.images.decoding import EncodedImages
-from mxtrain.vision.images.encoded_pictures import EncodedPictures, batch_of
+from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch_of
 from mxtrain.vision.images.image_checks import BoxedChecks
 from mxtrain.vision.images.pixels import ImageReader
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.view import Rectangle, View, Window
 
 
-class BoxedPictures(EncodedPictures):
+class BoxedImages(EncodedImageSource):
     """Images and the boxes in them, as `Source`: whole images, brought to one size; in training, parts of them.
 
     Besides images and boxes, in pixels of the input, a batch has a row of `ResizeTransform` for each sample.
@@ -52,7 +52,7 @@ class BoxedPictures(EncodedPictures):
             encoded: The images.
             table: Their boxes; None = unknown.
             decoding: Has the size and how images are fitted into it.
-            mean: Per channel, white is 1: what is left is filled up with it.
+            mean: per channel, white is 1; the padding colour.
             augment: Random changes in training.
             mends: Whether boxes are cut off at the edges of images, however far they reach.
             class_names: For messages.
@@ -68,14 +68,14 @@ class BoxedPictures(EncodedPictures):
     def __len__(self) -> int:
         return len(self._number_N)
 
-    def take(self, indices: Sequence[int]) -> BoxedPictures:
+    def take(self, indices: Sequence[int]) -> BoxedImages:
         """Returns a source of the images at these indices. Indices beyond the end are ignored; mosaics use only its
         images."""
         taken = copy.copy(self)
         taken._number_N = self._number_N[[index for index in indices if index < len(self)]]
         return taken
 
-    def brought_to(self, size: Sequence[int]) -> BoxedPictures:
+    def brought_to(self, size: Sequence[int]) -> BoxedImages:
         """The same images in another (height, width)."""
         brought = copy.copy(self)
         brought.shape = (self.shape[0], *size)
@@ -105,7 +105,7 @@ class BoxedPictures(EncodedPictures):
         return BoxedChecks(self)
 
     def number(self, index: int) -> int:
-        """See `EncodedPictures.number`: of the images that were selected."""
+        """See `EncodedImageSource.number`: of the images that were selected."""
         return int(self._number_N[index])
 
     def class_name(self, number: float) -> str:
@@ -155,29 +155,29 @@ class BoxedPictures(EncodedPictures):
         wrong = fault_text(BOX_OUTSIDE, row_D[:4], np.array(size, float))
         said = self.said_size(index)
         is_turned = size[0] != size[1] and tuple(said) == tuple(size[::-1])
-        turned = " The camera lay on its side: boxes are those of the image as it is seen." if is_turned else ""
+        turned = " EXIF rotates the image: boxes must be in pixels of the rotated image." if is_turned else ""
         what = self.class_name(row_D[Column.CLASS])
         return f"{self.name(index)}: the box {edges} (left, top, right, bottom) of {what} {wrong}.{turned}"
 
     def _read_whole(self, index: int) -> Tuple[np.ndarray, np.ndarray, ResizeTransform]:
-        picture = self.open(index)
-        width, height = picture.size
+        image = self.open(index)
+        width, height = image.size
         fitted = ResizeTransform.into(height, width, self.shape[1:], self._fit)
         frame = Rectangle(0, 0, fitted.fitted_width, fitted.fitted_height)
-        view = View.of((0.0, 0.0, width, height), picture.size, frame)
-        image_CHW = self._join([(view, self._part(index, picture, view))])
-        moved_MD = scaled(self._checked_rows(index, picture.size), fitted.scale_x, fitted.scale_y)
-        return image_CHW, self.things(index, picture.size, view, moved_MD, is_whole=True), fitted
+        view = View.of((0.0, 0.0, width, height), image.size, frame)
+        image_CHW = self._join([(view, self._part(index, image, view))])
+        moved_MD = scaled(self._checked_rows(index, image.size), fitted.scale_x, fitted.scale_y)
+        return image_CHW, self.objects(index, image.size, view, moved_MD, is_whole=True), fitted
 
-    def things(
+    def objects(
         self, index: int, size: Tuple[int, int], view: View, moved_MD: np.ndarray, *, is_whole: bool
     ) -> np.ndarray:  # fmt: skip
-        """The rows of a batch for what is seen of an image. Here they are its boxes; subclasses have more to say.
+        """Returns the rows of a batch for the visible part of an image. Here they are its boxes; subclasses add more.
 
         Args:
             index: of the image.
             size: its (width, height).
-            view: what is seen of it.
+            view: visible part of the image.
             moved_MD: the boxes there.
             is_whole: whether all of the image is seen, and nothing may be left out.
         """
@@ -187,15 +187,15 @@ class BoxedPictures(EncodedPictures):
         self, index: int, augment: BoxAugment, seed: int, epoch: int
     ) -> Tuple[np.ndarray, np.ndarray, ResizeTransform]:  # fmt: skip
         """An image, two that are blended, or a mosaic of four, changed at random."""
-        share, mixes = augment.draws(seed, epoch, index), augment.mixes_pictures(epoch)
+        share, mixes = augment.draws(seed, epoch, index), augment.mixes_images(epoch)
         if mixes and augment.is_mosaic(share):
             image_CHW, row_MD = self._mosaic(index, augment, share, seed, epoch)
         else:
-            pictures = [(index, 1.0)]
+            images = [(index, 1.0)]
             if mixes and augment.mixup:
                 own = augment.mix_share(seed, epoch, index)
-                pictures = [(index, own), (mix_partner(share, index, len(self)), 1.0 - own)]
-            image_CHW, row_MD = self._cut_out(pictures, augment, share)
+                images = [(index, own), (mix_partner(share, index, len(self)), 1.0 - own)]
+            image_CHW, row_MD = self._cut_out(images, augment, share)
         if augment.mixup and row_MD.shape[1] == NUM_COLUMNS:
             row_MD = weighted(row_MD, 1.0)  # in all of a batch, whichever images are blended
         return image_CHW, row_MD, ResizeTransform(*self.shape[1:], *self.shape[1:])
@@ -208,56 +208,56 @@ class BoxedPictures(EncodedPictures):
         indices = [index, *partners(share, len(self))]
         for number, (frame, one) in enumerate(zip(tiles(share, *self.shape[1:]), indices)):
             drawn = augment.draws(seed, epoch, index, number) if number else share
-            picture = self.open(one)
-            row_MD = self._checked_rows(one, picture.size)
-            window = augment.tile_window(drawn, picture.size, frame.width / frame.height)
-            view = View.of(window, picture.size, frame, augment.is_flipped(drawn))
-            parts.append((view, augment.recoloured(drawn, self._part(one, picture, view))))
+            image = self.open(one)
+            row_MD = self._checked_rows(one, image.size)
+            window = augment.tile_window(drawn, image.size, frame.width / frame.height)
+            view = View.of(window, image.size, frame, augment.is_flipped(drawn))
+            parts.append((view, augment.recoloured(drawn, self._part(one, image, view))))
             moved_MD = view.boxes(row_MD, augment.min_visible)
-            boxes.append(self.things(one, picture.size, view, moved_MD, is_whole=False))
+            boxes.append(self.objects(one, image.size, view, moved_MD, is_whole=False))
         return self._join(parts), np.concatenate(boxes)
 
     def _cut_out(
-        self, pictures: Sequence[Tuple[int, float]], augment: BoxAugment, share: np.ndarray
+        self, images: Sequence[Tuple[int, float]], augment: BoxAugment, share: np.ndarray
     ) -> Tuple[np.ndarray, np.ndarray]:
         """A part of an image, or of several that lie on each other at the top left, each with its share."""
-        opened = [self.open(index) for index, _ in pictures]
+        opened = [self.open(index) for index, _ in images]
         row_MD = np.concatenate([
-            self._checked_rows(index, picture.size) if len(pictures) == 1
-            else weighted(self._checked_rows(index, picture.size), weight)
-            for (index, weight), picture in zip(pictures, opened)
+            self._checked_rows(index, image.size) if len(images) == 1
+            else weighted(self._checked_rows(index, image.size), weight)
+            for (index, weight), image in zip(images, opened)
         ])  # fmt: skip
-        width, height = (max(picture.size[side] for picture in opened) for side in (0, 1))
+        width, height = (max(image.size[side] for image in opened) for side in (0, 1))
         window = augment.window(share, (width, height), row_MD[is_trained_on(row_MD)][:, :4])
         left, top, right, bottom = window
         frame = Rectangle(0, 0, *fit_size(bottom - top, right - left, self.shape[1:], self._fit)[::-1])
         view = View.of(window, (width, height), frame, augment.is_flipped(share))
-        if len(pictures) == 1:
-            part_CHW = self._part(pictures[0][0], opened[0], view)
+        if len(images) == 1:
+            part_CHW = self._part(images[0][0], opened[0], view)
         else:
-            part_CHW = self._blended(pictures, opened, window, frame, view)
+            part_CHW = self._blended(images, opened, window, frame, view)
         moved_MD = view.boxes(row_MD, augment.min_visible)
-        if len(pictures) == 1:
-            moved_MD = self.things(pictures[0][0], opened[0].size, view, moved_MD, is_whole=False)
+        if len(images) == 1:
+            moved_MD = self.objects(images[0][0], opened[0].size, view, moved_MD, is_whole=False)
         return self._join([(view, augment.recoloured(share, part_CHW))]), moved_MD
 
     def _blended(
-        self, pictures: Sequence[Tuple[int, float]], opened: Sequence[ImageReader], window: Window, frame: Rectangle,
+        self, images: Sequence[Tuple[int, float]], opened: Sequence[ImageReader], window: Window, frame: Rectangle,
         view: View,
     ) -> np.ndarray:  # fmt: skip
         """Returns the visible part of blended images; black outside of an image."""
         total_CHW = np.zeros((self.shape[0], view.place.height, view.place.width), np.float32)
         is_bytes = True
-        for (index, weight), picture in zip(pictures, opened):
-            if window[0] >= picture.size[0] or window[1] >= picture.size[1]:
+        for (index, weight), image in zip(images, opened):
+            if window[0] >= image.size[0] or window[1] >= image.size[1]:
                 continue  # smaller than the other one: nothing of it is seen
-            part_CHW = self._part(index, picture, View.of(window, picture.size, frame))
+            part_CHW = self._part(index, image, View.of(window, image.size, frame))
             is_bytes = is_bytes and part_CHW.dtype == np.uint8
             total_CHW[:, : part_CHW.shape[1], : part_CHW.shape[2]] += np.float32(weight) * part_CHW
         return np.rint(total_CHW).astype(np.uint8) if is_bytes else total_CHW
 
-    def _part(self, index: int, picture: ImageReader, view: View) -> np.ndarray:
-        return self.resize(index, picture, view.source, (view.place.width, view.place.height))
+    def _part(self, index: int, image: ImageReader, view: View) -> np.ndarray:
+        return self.resize(index, image, view.source, (view.place.width, view.place.height))
 
     def _join(self, parts: Sequence[Tuple[View, np.ndarray]]) -> np.ndarray:
         """Returns the input image: parts of images at their places, and the mean colour elsewhere."""

@@ -30,10 +30,10 @@ WRONG = (200, 30, 30)
 
 @dataclass(frozen=True)
 class Shown:
-    """A few images and what the network says of them."""
+    """A few images with the network's predictions."""
 
     image_BHWC: np.ndarray
-    """uint8, as a person would want to see them."""
+    """uint8 pixels for display."""
     label_B: np.ndarray
     probability_BK: np.ndarray
 
@@ -45,12 +45,12 @@ def images_of(source: Source) -> np.ndarray:
 
 
 def draw_samples(samples: Shown, class_names: Sequence[str], max_images: int) -> Image.Image:
-    """A grid of samples: under each its class, then the predicted class and its probability, in red where wrong.
+    """Draws a grid of samples: under each its class, then the predicted class and its probability, in red if wrong.
 
     Args:
         samples: Images (B, H, W, C) as uint8, labels (B,), probabilities (B, K).
         class_names: Names of the K classes; a class without a name is shown by its number.
-        max_images: How many samples to draw at most.
+        max_images: largest number of samples to draw.
 
     Returns:
         An RGB image.
@@ -61,27 +61,27 @@ def draw_samples(samples: Shown, class_names: Sequence[str], max_images: int) ->
     cell_w = max([_TILE, *(tile.width for tile in tiles)]) + _GAP
     cell_h = max([1, *(tile.height for tile in tiles)]) + CAPTION + _GAP
     rows = math.ceil(len(tiles) / columns)
-    picture = Image.new("RGB", (columns * cell_w + _GAP, rows * cell_h + _GAP), PAPER)
-    draw = ImageDraw.Draw(picture)
+    figure = Image.new("RGB", (columns * cell_w + _GAP, rows * cell_h + _GAP), PAPER)
+    draw = ImageDraw.Draw(figure)
     for index, tile in enumerate(tiles):
         x = _GAP + index % columns * cell_w
         y = _GAP + index // columns * cell_h
         label = int(samples.label_B[index])
         predicted = int(np.argmax(samples.probability_BK[index]))
-        picture.paste(tile, (x, y))
+        figure.paste(tile, (x, y))
         if predicted != label:
             draw.rectangle((x - 3, y - 3, x + tile.width + 2, y + tile.height + 2), outline=WRONG, width=3)
         names = (_name(shown, label), _name(shown, predicted))
         probability = float(samples.probability_BK[index][predicted])
         draw_caption(draw, (x, y + tile.height + 4), cell_w - _GAP, names, probability, predicted == label)
-    return picture
+    return figure
 
 
 def draw_caption(
     draw: ImageDraw.ImageDraw, place: Tuple[float, float], width: int, names: Tuple[str, str], probability: float,
     is_right: bool,
 ) -> None:  # fmt: skip
-    """Two lines under a sample: its class; the predicted class and its probability, in red where it is wrong.
+    """Draws two lines under a sample: its class; the predicted class and its probability, in red if wrong.
 
     Args:
         draw: of the image.
@@ -135,7 +135,7 @@ def _name(class_names: Sequence[str], index: int) -> str:
 
 
 def fit_text(text: str, width: float, font: ImageFont.FreeTypeFont) -> str:
-    """`text`, cut with dots where it is wider than `width` pixels."""
+    """Returns `text`, shortened with dots if it is wider than `width` pixels."""
     if font.getlength(text) <= width:
         return text
     while text and font.getlength(text + "...") > width:

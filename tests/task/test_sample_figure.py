@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxtrain.task.sample_picture import Shown, draw_samples
+from mxtrain.task.sample_figure import Shown, draw_samples
 
 
 def test_wrong_predictions_are_red():
@@ -21,8 +21,8 @@ def test_wrong_predictions_are_red():
 @pytest.mark.parametrize("shape", [(3, 8, 8, 1), (3, 32, 32, 3), (3, 500, 300, 3), (1, 16, 4, 4), (0, 8, 8, 1)])
 def test_images_of_any_size(shape):
     samples = Shown(np.zeros(shape, np.uint8), np.zeros(shape[0], int), np.full((shape[0], 20), 0.05))
-    picture = draw_samples(samples, ["a class with a very long name indeed"], 16)
-    assert picture.mode == "RGB" and picture.width < 700
+    image = draw_samples(samples, ["a class with a very long name indeed"], 16)
+    assert image.mode == "RGB" and image.width < 700
 
 
 def test_no_more_samples_are_drawn_than_asked_for():

@@ -1,4 +1,4 @@
-"""Opens the images of sources that see them as they are, in any size.
+"""Base of sources that open encoded images in their original size.
 
 Legend: C channels, H height, W width.
 """
@@ -20,7 +20,7 @@ from mxtrain.vision.images.settings import Decoding
 log = logging.getLogger(__name__)
 
 
-class EncodedPictures:
+class EncodedImageSource:
     """Base of sources of encoded images: reads, opens and resizes the image of a sample.
 
     Attributes:
@@ -28,22 +28,21 @@ class EncodedPictures:
     """
 
     def __init__(self, encoded: EncodedImages, decoding: Decoding, mean: Sequence[float]) -> None:
-        """Keep how images are read; nothing is read yet.
+        """Stores the settings; no image is read yet.
 
         Args:
             encoded: The images.
-            decoding: Has the shape of what comes out, and the window of grey files.
-            mean: Per channel, white is 1: what is left is filled up with it.
+            decoding: output shape, and window of grey files.
+            mean: per channel, white is 1; the padding colour.
         """
         self._encoded, self._window = encoded, decoding.window
         self.shape = decoding.shape
         self._fill_C = fill_of(mean, self.shape[0])
         self._warned_of: List[int] = []
-        """The sample whose size was warned of; parts of a source share it."""
+        """Sample with a logged size warning; subsets of a source share it."""
 
     def number(self, index: int) -> int:
-        """The number of a sample's image among those that are encoded; each sample is one, unless a subclass says
-        otherwise."""
+        """Returns the index of a sample's image among the encoded images; by default the index of the sample."""
         return index
 
     def place(self, index: int) -> DataPlace:
@@ -51,11 +50,11 @@ class EncodedPictures:
         return self._encoded.place(self.number(index))
 
     def name(self, index: int) -> str:
-        """The name of an image in messages."""
+        """Returns the name of an image for messages."""
         return self._encoded.name(self.number(index))
 
     def read(self, index: int) -> bytes:
-        """The content of an image's file.
+        """Returns the content of an image file.
 
         Raises:
             LoaderError: It cannot be read.
@@ -68,7 +67,7 @@ class EncodedPictures:
             raise LoaderError(str(error)) from error
 
     def open(self, index: int) -> ImageReader:
-        """An image of which only the header is decoded, where that is enough.
+        """Opens an image, and decodes only its header if that suffices.
 
         Raises:
             LoaderError: It cannot be read, or is no image.
@@ -76,7 +75,7 @@ class EncodedPictures:
         return self.decode(index, self.read(index))
 
     def decode(self, index: int, content: bytes) -> ImageReader:
-        """Decodes what `read` gave."""
+        """Decodes the result of `read`."""
         try:
             return ImageReader(content, self._window)
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
@@ -84,12 +83,12 @@ class EncodedPictures:
 
     def warn_of_size(self, index: int, size: Tuple[int, int], said_2: np.ndarray) -> None:
         """Warns, once for all samples, of an image that has another size than its annotation says: its boxes are
-        likely to be those of the image before it was resized or turned.
+        likely to refer to the image before it was resized or rotated.
 
         Args:
-            index: of the sample.
+            index: index of the sample.
             size: (width, height).
-            said_2: that of the annotation, NaN = unknown.
+            said_2: size in the annotation, NaN = unknown.
         """
         fact = "" if self._warned_of else size_fact(self.place(index), size, said_2)
         if fact:
@@ -97,32 +96,32 @@ class EncodedPictures:
             log.warning("%s %s `data check` lists all such images.", fact, SIZE_REMEDY)
 
     def resize(
-        self, index: int, picture: ImageReader, box: Tuple[float, float, float, float], size: Tuple[int, int]
+        self, index: int, image: ImageReader, box: Tuple[float, float, float, float], size: Tuple[int, int]
     ) -> np.ndarray:
-        """A part of an image in another (width, height), (C, H, W).
+        """Returns a part of an image, resized to (width, height), as (C, H, W).
 
         Raises:
             LoaderError: It cannot be decoded.
         """
         try:
-            return picture.resized(box, size, self.shape[0])
+            return image.resized(box, size, self.shape[0])
         except Exception as error:  # decoding begins here: as above
             raise unreadable(self.name(index), error) from error
 
-    def picture(self, index: int) -> np.ndarray:
-        """An image as large as it is, (C, H, W)."""
-        picture = self.open(index)
-        return self.resize(index, picture, (0.0, 0.0, *picture.size), picture.size)
+    def image(self, index: int) -> np.ndarray:
+        """Returns an image in its original size, (C, H, W)."""
+        image = self.open(index)
+        return self.resize(index, image, (0.0, 0.0, *image.size), image.size)
 
 
 def fill_of(mean: Sequence[float], channels: int) -> np.ndarray:
-    """The mean as a colour (C,), white is 255."""
+    """Returns the mean as a colour (C,), white is 255."""
     fill = list(mean) if len(mean) == channels else [sum(mean) / len(mean)] * channels
     return np.rint(255 * np.asarray(fill)).astype(np.uint8)
 
 
 def batch_of(images: Sequence[np.ndarray]) -> np.ndarray:
-    """Images of one size as one array; with one of more than 8 bits all of them become float32."""
+    """Stacks images of one size; if one has more than 8 bits, all become float32."""
     if len({image.dtype for image in images}) > 1:
         images = [image.astype(np.float32, copy=False) for image in images]
     return np.stack(images)

@@ -1,4 +1,4 @@
-"""Shared parts of datasets whose images are files of any size, with an annotation for each."""
+"""Base of datasets of image files of any size, each with an annotation."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from mxtrain.vision.images.settings import WindowSetting
 from mxtrain.vision.images.typical_size import typical_side
 
 
-class Pictures(Protocol):
-    """A source that gives images as they are."""
+class RawImageSource(Protocol):
+    """A source of images in their original size."""
 
     def read(self, index: int) -> bytes:
-        """The content of a file."""
+        """Returns the content of an image file."""
 
-    def picture(self, index: int) -> np.ndarray:
-        """An image as large as it is, (C, H, W)."""
+    def image(self, index: int) -> np.ndarray:
+        """Returns an image in its original size, (C, H, W)."""
 
 
-class PictureFiles(Dataset):
-    """Base of datasets of files: images of any size, and something else for each."""
+class AnnotatedImages(Dataset):
+    """Base of datasets of image files of any size, each with an annotation (boxes, a mask, ...)."""
 
     option: ClassVar[str] = ""
-    """Setting that chooses it, for messages."""
+    """Setting that chooses the dataset, for messages."""
     largest_side: ClassVar[int] = 512
-    """Pixels of `image_size=auto` at most."""
+    """Largest side in pixels that `image_size=auto` chooses."""
 
     root: PathText = "data"
     """Folder of the files; by default in the folder that MXTRAIN_DATA names, else in data/."""
@@ -42,13 +42,13 @@ class PictureFiles(Dataset):
     otherwise full."""
 
     def cut_shape(self) -> Shape:
-        """(C, H, W) of what is trained on; as large as `image_size=auto` can be as long as no image has been seen."""
+        """Returns (C, H, W) of the network's input: the largest possible while `image_size=auto` is undecided."""
         side = self.largest_side
         height, width = (side, side) if self.image_size == "auto" else self.image_size
         return (3 if self.channels == "auto" else self.channels, height, width)
 
     def sized_for(self: Self, encoded: EncodedImages) -> Self:
-        """This dataset with an `image_size` for its training images, where the description says auto.
+        """Returns this dataset with `image_size=auto` replaced by a size that fits its training images.
 
         Args:
             encoded: the training images.
@@ -59,13 +59,13 @@ class PictureFiles(Dataset):
         return self.model_copy(update={"image_size": [side, side]})
 
     def require_root(self, layout: str) -> Path:
-        """The folder.
+        """Returns the dataset's folder.
 
         Args:
-            layout: what it holds, in a sentence.
+            layout: sentence that describes the expected content.
 
         Raises:
-            DataError: there is none.
+            DataError: the folder does not exist.
         """
         root = Path(self.root)
         if not exists(root) or not root.is_dir():
@@ -75,18 +75,21 @@ class PictureFiles(Dataset):
             )
         return root
 
-    def measure_statistics(self, source: Pictures, in_train: np.ndarray) -> Tuple[Sequence[float], Sequence[float]]:
-        """Mean and standard deviation as the description says: known ones, or measured on images as large as they
-        are, since what they are filled up with is not known yet.
+    def measure_statistics(
+        self, source: RawImageSource, in_train: np.ndarray
+    ) -> Tuple[Sequence[float], Sequence[float]]:
+        """Returns the mean and standard deviation that the description asks for, known or measured.
+
+        They are measured on images in their original size: the padding colour is the mean, which is not known yet.
 
         Args:
-            source: of the training images.
-            in_train: those that are not held out.
+            source: source of the training images.
+            in_train: indices of the training images that are not held out.
         """
         decoding = self.decoding()  # type: ignore[attr-defined]
-        pictures = (source.picture(int(index)) for index in spread(in_train))
-        return choose_statistics(self.mean, self.std, decoding, lambda: source.read(0), pictures)
+        images = (source.image(int(index)) for index in spread(in_train))
+        return choose_statistics(self.mean, self.std, decoding, lambda: source.read(0), images)
 
     def known_mean(self) -> Sequence[float]:
-        """Fill colour of images while their mean is unknown."""
+        """Returns the fill colour of images while their mean is unknown."""
         return known_statistics(self.cut_shape()[0])[0]
