@@ -47,7 +47,8 @@ COMMANDS: Dict[str, Command] = {
         "mxtrain.cli.export",
         "RUN|CHECKPOINT [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...] | check FOLDER",
         "ExportSettings",
-        ("export RUN", "export RUN out=FOLDER which=last", "export check FOLDER"),
+        ("export RUN", "export RUN quantize=int8 max_loss=0.005", "export RUN for=triton name=digits",
+         "export check FOLDER"),
     ),
     "average": Command(
         "mxtrain.cli.average",
@@ -100,7 +101,9 @@ def help_of(name: str) -> str:
     if command.settings:
         spec = getattr(module, command.settings)
         lines += ["", "Settings"]
-        settings = {field: f"{field}={shown(info.default)}" for field, info in spec.model_fields.items()}
+        settings = {
+            field: f"{info.alias or field}={shown(info.default)}" for field, info in spec.model_fields.items()
+        }  # fmt: skip
         width = max(map(len, settings.values()))
         lines += [f"  {text:<{width}}  {spec_help(spec, [field])}".rstrip() for field, text in settings.items()]
     lines += ["", "Examples", *(f"  python -m mxtrain {example}" for example in command.examples)]

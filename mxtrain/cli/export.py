@@ -6,7 +6,10 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Mapping, Optional, Sequence
+
+import pydantic
+from typing_extensions import Annotated
 
 from mxtrain.amp import FULL
 from mxtrain.checkpoint import Checkpoint
@@ -20,7 +23,7 @@ from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, LoaderError
 from mxtrain.parallel.strategies import Single
 from mxtrain.task.fit import require_same_names
-from mxtrain.types import Positive, Spec
+from mxtrain.types import NonNegativeFloat, Positive, Spec
 
 if TYPE_CHECKING:
     from mxtrain.data.base import BaseDataset
@@ -28,12 +31,17 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.export.run import ExportReport
 
+ServedName = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=63)]
+"""A name that Kubernetes and folders allow."""
+StorageUri = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*://\S+$")]
 CHECK = "check"
 EXPORTED = "export"
 
 
 class ExportSettings(Spec):
     """Settings of `export` besides overrides."""
+
+    model_config = pydantic.ConfigDict(populate_by_name=True)
 
     format: Literal["onnx"] = "onnx"
     """Format of the network."""
@@ -48,6 +56,21 @@ class ExportSettings(Spec):
     batch; none = nothing, batches of one sample."""
     limit_batches: Positive = 4
     """Batches of the evaluation that is repeated with onnxruntime."""
+    quantize: Literal["none", "int8", "float16", "bfloat16"] = "none"
+    """int8 = weights and arithmetic of convolutions and matrix products in int8; float16 and bfloat16 = weights are
+    stored so, and computed with in float32."""
+    max_loss: NonNegativeFloat = 0.01
+    """Refuse a quantized network whose monitored metric is worse by more; of metrics above 1, this part of their
+    value."""
+    calibration_samples: Positive = 200
+    """Training samples of which int8 takes the ranges of activations, in convolutional networks."""
+    for_: Literal["folder", "triton", "kserve", "ray"] = pydantic.Field("folder", alias="for")
+    """Server that reads the folder: triton = a model repository, kserve = a manifest beside one, ray = a Ray Serve
+    application; folder = none of them."""
+    name: Optional[ServedName] = None
+    """Name of the network for a server, of small letters, digits and hyphens; default: that of the task."""
+    storage: Optional[StorageUri] = None
+    """URI from which a cluster reads the model repository, with for=kserve, e.g. s3://bucket/digits."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -96,6 +119,11 @@ def export_checkpoint(
         NotProven: onnxruntime computes something else.
         DataError: the folder exists, or samples cannot be read.
     """
+    if (settings.for_ == "kserve") != (settings.storage is not None):  # before anything is computed
+        raise ConfigError(
+            "export: for=kserve and storage=URI belong together: the manifest names where the cluster reads the "
+            "repository, e.g. storage=s3://bucket/digits or storage=pvc://claim/digits."
+        )
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
@@ -104,7 +132,9 @@ def export_checkpoint(
     folder = Path(settings.out) if settings.out else run_dir_of(checkpoint) / EXPORTED
     splits = open_splits(dataset)
     split, source = choose_split(splits, settings.split)
-    from mxtrain.export.run import export_network
+    from mxtrain.export.compression import Compression
+    from mxtrain.export.deploy import Deployment
+    from mxtrain.export.run import Smaller, export_network
     from mxtrain.trained import load_trained
     from mxtrain.training.snapshot import weights_to_use
 
@@ -114,9 +144,17 @@ def export_checkpoint(
         "model": type(description.model).__name__, "dataset": type(dataset).__name__, "step": checkpoint.step,
         "weights_sha256": canonical_sha256(weights_to_use(checkpoint)),
     }  # fmt: skip
+    smaller = None
+    if settings.quantize != "none":
+        wanted = Compression(settings.quantize, settings.max_loss, settings.calibration_samples)
+        smaller = Smaller(wanted, splits.train)
+    name = settings.name or (description.task.name or "model").replace("_", "-")
+    deployment = Deployment(settings.for_, name, settings.storage)
     try:
         trained = load_trained(checkpoint, alone, signature)
-        return export_network(trained, source, folder, facts, split, settings.limit_batches, settings.dynamic)
+        return export_network(
+            trained, source, folder, facts, split, settings.limit_batches, settings.dynamic, smaller, deployment
+        )
     except LoaderError as error:
         raise DataError(str(error)) from error
 
@@ -129,4 +167,24 @@ def print_report(report: ExportReport) -> None:
         print(f"{name}: {both['mxnet']:.6g} by MXNet, {both['onnxruntime']:.6g} by onnxruntime")
     if report.fixed:
         print(f"some sizes are fixed: {report.fixed}")
+    if report.compressed is not None:
+        print_comparison(report.compressed)
     print(f"written to {report.folder}")
+
+
+def print_comparison(compressed: Mapping[str, Any]) -> None:
+    """Prints a smaller form beside float32."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from mxtrain.export.comparison import sentences_of, table_of
+
+    for sentence in sentences_of(compressed):
+        print(sentence)
+    titles, *rows = table_of(compressed)
+    table = Table(box=None, pad_edge=False)
+    for title in titles:
+        table.add_column(title, no_wrap=True, justify="left" if title == titles[0] else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

@@ -19,13 +19,14 @@ def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, Li
     """
     own: Dict[str, object] = {}
     rest: List[str] = []
+    fields = {field.alias or name: field for name, field in spec.model_fields.items()}
     for word in given.overrides:
         key, _, value = word.partition("=")
-        if key in spec.model_fields:
-            own[key] = _read(value, spec.model_fields[key].default)
+        if key in fields:
+            own[key] = _read(value, fields[key].default)
         else:
             rest.append(word)
-    return validate(spec, own, command, lambda group: f"`{command}` takes {', '.join(spec.model_fields)}"), rest
+    return validate(spec, own, command, lambda group: f"`{command}` takes {', '.join(fields)}"), rest
 
 
 def _read(text: str, default: object) -> Union[None, bool, int, float, str]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.export import standalone
+from mxtrain.export.comparison import sentences_of, table_of
 from mxtrain.export.standalone import UnusableFolder
 from mxtrain.files.durable import encode_json, fsync_directory, replace_file
 from mxtrain.files.regular_files import read_regular
@@ -97,6 +98,13 @@ def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
         "`signature.json` says how samples become inputs. The largest error is of the samples in `proof.npz`, relative "
         "to the largest number of the output.", "",
     ]  # fmt: skip
+    if "compression" in report:
+        titles, *rows = table_of(report["compression"])
+        lines += [
+            f"## {report['compression']['form']}", "", *sentences_of(report["compression"]), "The errors above are those of "
+            "float32; the proof holds outputs of this file.", "", f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|",
+            *(f"| {' | '.join(row)} |" for row in rows), "",
+        ]  # fmt: skip
     return "\n".join(lines)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
 import numpy as np
 
 from mxtrain.engine.backend import mx
+from mxtrain.export.compression import TOLERANCES, Compression, Subject, compress
+from mxtrain.export.deploy import Deployment
 from mxtrain.export.folder import new_folder, write_model, write_proof, write_texts
 from mxtrain.export.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
 from mxtrain.export.network import Dynamic, TracedNetwork
@@ -21,6 +23,7 @@ from mxtrain.export.proof import (
     with_onnx,
 )
 from mxtrain.export.standalone import load_session
+from mxtrain.export.standalone import run as run_onnx
 from mxtrain.training.loaders import build_loader
 
 if TYPE_CHECKING:
@@ -52,17 +55,27 @@ class ExportReport:
         errors: relative error of each output.
         metrics: by name, the value of MXNet and that of onnxruntime.
         fixed: what was to be open and is not, with the reason; empty if everything is.
+        compressed: the comparison of a smaller form with float32, see `compression.compress`; None without one.
     """
 
     folder: Path
     errors: Mapping[str, float]
     metrics: Mapping[str, Mapping[str, float]]
     fixed: str
+    compressed: Optional[Mapping[str, Any]] = None
+
+
+@dataclass(frozen=True)
+class Smaller:
+    """A smaller form that is wanted, and the training split."""
+
+    compression: Compression
+    train: Samples
 
 
 def export_network(
     trained: Trained, source: Samples, folder: Path, facts: Mapping[str, Any], split: str, limit_batches: int,
-    dynamic: Dynamic = "auto",
+    dynamic: Dynamic = "auto", smaller: Optional[Smaller] = None, deployment: Deployment = Deployment(),
 ) -> ExportReport:  # fmt: skip
     """Exports a network into a new folder.
 
@@ -74,14 +87,18 @@ def export_network(
         split: the name of the split that `source` is of.
         limit_batches: batches of the repeated evaluation.
         dynamic: which sizes may be open, see `TracedNetwork.choices`.
+        smaller: the form that is written, if not float32.
+        deployment: the server that the folder is for.
 
     Raises:
         ConfigError: an operator has no conversion.
         NotProven: onnxruntime computes something else than MXNet.
+        WorseThanAllowed: the smaller form does.
         DataError: there is such a folder, or it cannot be written.
     """
     description, signature = trained.description, trained.signature
-    with new_folder(folder) as draft:
+    with new_folder(folder) as whole:
+        draft = deployment.place(whole)
         sampled = read_samples(trained, source)
         network = TracedNetwork(trained, sampled.arrays)
         fixed, found = "", None
@@ -102,22 +119,34 @@ def export_network(
             raise reason
         errors = prove(graph, model, network, session, found.cases)
         is_open = next(iter(found.inputs.values())).dims[0] == "batch"
-        compared = with_onnx(trained, network, session, is_open)
-        values = [
-            one.evaluator.measure(
+
+        def measure(one: Trained) -> Mapping[str, float]:
+            return one.evaluator.measure(
                 build_loader(description, source, signature, trained.device, limit_batches=limit_batches)
-            ) for one in (trained, compared)
-        ]  # fmt: skip
-        metrics = compare_metrics(*values)
-        write_proof(draft, found.cases)
+            )
+
+        metrics = compare_metrics(*map(measure, (trained, with_onnx(trained, network, session, is_open))))
+        compressed, proven = None, found.cases
+        if smaller is not None:
+            subject = Subject(
+                trained, network, is_open, found.cases,
+                lambda one: measure(with_onnx(trained, network, one, is_open)), smaller.train,
+            )  # fmt: skip
+            compressed = compress(draft, smaller.compression, subject)
+            session = load_session(str(draft))
+            proven = [(inputs, run_onnx(session, inputs)) for inputs, _ in found.cases]
+        write_proof(draft, proven)
         written = _signature(trained, network, found.inputs, session)
         report = {
             "format": "onnx", "opset": OPSET, "ir_version": IR_VERSION, **facts, "errors": errors,
             "metrics": metrics, "evaluated": f"{split}, {limit_batches} batches at most", "fixed": fixed,
             "versions": versions(),
         }  # fmt: skip
+        if smaller is not None:
+            report.update(compression=compressed, tolerance=TOLERANCES[smaller.compression.form])
         write_texts(draft, written, report)
-    return ExportReport(folder, errors, metrics, fixed)
+        deployment.write(whole, session, signature.class_names)
+    return ExportReport(folder, errors, metrics, fixed, compressed)
 
 
 def _metadata(task: str, facts: Mapping[str, Any]) -> Dict[str, str]:

@@ -27,6 +27,8 @@ RANKED = "detections"
 """Name of the output whose rows are in the order of their scores."""
 MAX_ERROR = 1e-4
 """Largest difference from MXNet's outputs, relative to the largest number of an output."""
+LARGEST_TOLERANCE = 0.1
+"""The largest difference that a folder of another number format may allow itself."""
 
 
 class UnusableFolder(Exception):
@@ -258,19 +260,27 @@ def check(folder: str) -> Dict[str, float]:
     """Repeats the proof of a folder; returns the relative error of each output.
 
     Raises:
-        UnusableFolder: the folder is no export, or an error is larger than `MAX_ERROR`.
+        UnusableFolder: the folder is no export, or an error is larger than its tolerance.
     """
-    for name in (SIGNATURE, REPORT):
-        read_json(folder, name)
+    read_json(folder, SIGNATURE)
+    tolerance = tolerance_of(read_json(folder, REPORT))
     cases = cases_of(read_arrays(folder))
     if not any(expected for _, expected in cases):
         raise UnusableFolder(f"{os.path.join(folder, PROOF)} proves nothing: it holds no outputs")
     errors = errors_of(load_session(folder), cases)
-    wrong = {name: error for name, error in errors.items() if not error <= MAX_ERROR}
+    wrong = {name: error for name, error in errors.items() if not error <= tolerance}
     if wrong:
         listed = ", ".join(f"{name} {error:.1e}" for name, error in wrong.items())
-        raise UnusableFolder(f"{folder}: outputs differ from MXNet's by more than {MAX_ERROR:.0e}: {listed}")
+        raise UnusableFolder(f"{folder}: outputs differ from MXNet's by more than {tolerance:.0e}: {listed}")
     return errors
+
+
+def tolerance_of(report: Dict[str, Any]) -> float:
+    """The largest error that the proof of a folder allows: a folder in int8 names its own."""
+    found = report.get("tolerance", MAX_ERROR)
+    if type(found) not in (int, float) or not 0 < found <= LARGEST_TOLERANCE:
+        raise UnusableFolder(f"{REPORT} has a tolerance that is no number above 0 and up to {LARGEST_TOLERANCE}")
+    return float(found)
 
 
 def read_image(path: str, signature: Dict[str, Any]) -> np.ndarray:

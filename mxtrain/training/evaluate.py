@@ -118,6 +118,10 @@ class Evaluator:
         values["samples_per_s"] = count / (time.monotonic() - started)
         return values
 
+    def direction(self, name: str) -> str:
+        """Returns "max" or "min": the better direction of "loss" or of a metric, by name."""
+        return self._meter.direction(name)
+
     def losses(self, batch: Batch, outputs: Outputs) -> List[nd.NDArray]:
         """Loss (B,) of each sample of a batch, and its weight (B,) where the loss gives some. Asynchronous."""
         return as_list(self._loss(*outputs, *batch.targets))

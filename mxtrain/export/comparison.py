@@ -1,0 +1,42 @@
+"""The comparison of a smaller form of a network with float32, as it is shown to people. Imports no MXNet."""
+
+from __future__ import annotations
+
+from typing import Any, List, Mapping
+
+FLOAT32 = "float32"
+
+
+def table_of(report: Mapping[str, Any]) -> List[List[str]]:
+    """A comparison as rows for people, titles first.
+
+    Args:
+        report: of `compress`.
+    """
+    form = report["form"]
+    metric, sizes = report["metric"], report["bytes"]
+    rows = [
+        ["", FLOAT32, form, ""],
+        [metric["name"], f"{metric[FLOAT32]:.6g}", f"{metric[form]:.6g}", f"{metric[form] - metric[FLOAT32]:+.2g}"],
+        ["file, MB", *(f"{sizes[name] / 1e6:.3g}" for name in (FLOAT32, form)),
+         f"1/{sizes[FLOAT32] / sizes[form]:.1f}"],
+    ]  # fmt: skip
+    for row in report["latency"]:
+        threads = "1 thread" if row["threads"] == 1 else f"{row['threads']} threads"
+        rows.append([f"batch {row['batch']}, {threads}, ms", f"{row[FLOAT32]:.4g}", f"{row[form]:.4g}",
+                     f"{row[FLOAT32] / row[form]:.2f} times as fast"])  # fmt: skip
+    return rows
+
+
+def sentences_of(report: Mapping[str, Any]) -> List[str]:
+    """The form and its reason, in sentences.
+
+    Args:
+        report: of `compress`.
+    """
+    form = report["form"]
+    if form != "int8":
+        return [f"Weights are stored as {form} and computed with in float32.", f"Measured on {report['processor']}."]
+    calibrated = f", ranges from {report['calibration_samples']} samples" if "calibration_samples" in report else ""
+    return [f"int8, {report['way']}{calibrated}: {report['reason']}; {report['in_int8']} in int8.",
+            f"Measured on {report['processor']}."]  # fmt: skip

@@ -1,0 +1,52 @@
+"""Exported folders as servers of others read them: Triton, KServe, Ray Serve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Optional, Sequence
+
+from mxtrain.export.deploy import kserve, ray, triton
+from mxtrain.export.deploy.tensors import Tensor
+
+Server = Literal["folder", "triton", "kserve", "ray"]
+REPOSITORY = "repository"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A server for which a network is exported.
+
+    Attributes:
+        server: folder = none in particular.
+        name: of the network, for the server.
+        storage: where a cluster reads the repository from, e.g. s3://bucket/digits; of KServe alone.
+    """
+
+    server: Server = "folder"
+    name: str = "model"
+    storage: Optional[str] = None
+
+    def place(self, folder: Path) -> Path:
+        """The folder in `folder` that the network and its proof are written into; it is made."""
+        inside = {"triton": (self.name, "1"), "kserve": (REPOSITORY, self.name, "1")}.get(self.server, ())
+        place = folder.joinpath(*inside)
+        place.mkdir(parents=True, exist_ok=True)
+        return place
+
+    def write(self, folder: Path, session: Any, class_names: Sequence[str]) -> None:
+        """Writes what the server needs besides the network.
+
+        Args:
+            folder: the new one.
+            session: of onnxruntime, with the network.
+            class_names: of its classes, or nothing.
+        """
+        inputs, outputs = ([Tensor.of(one) for one in some] for some in (session.get_inputs(), session.get_outputs()))
+        place = self.place(folder)
+        if self.server in ("triton", "kserve"):
+            triton.write(place.parent, self.name, inputs, outputs, class_names)
+        if self.server == "kserve" and self.storage is not None:
+            kserve.write(folder, self.name, self.storage, sum(one.stat().st_size for one in place.iterdir()))
+        if self.server == "ray":
+            ray.write(folder, self.name)

@@ -1,0 +1,275 @@
+"""Makes networks smaller, and their arithmetic cheaper: int8 by onnxruntime's tools, or weights stored as 16-bit floats.
+
+    int8, convolutional     Conv, Gemm, MatMul in int8 (QDQ), ranges of activations from samples
+    int8, others            MatMul, Gemm with ranges taken at run time; embedding tables in int8, a scale for each row
+    float16, bfloat16       weights are stored so, and are cast to float32 when the file is loaded
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Set
+
+import numpy as np
+
+from mxtrain.errors import ConfigError
+from mxtrain.export.graph import IR_VERSION, OPSET
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+STATIC, DYNAMIC = "static", "dynamic"
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+PRODUCTS = ("MatMul", "Gemm")
+BETWEEN = ("Add", "Concat", "MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Clip")
+"""Operators that onnxruntime computes in int8, so that nothing becomes float32 between two convolutions."""
+LEAST_TABLE, LEAST_WEIGHT = 4096, 256
+"""Numbers of a table or of a weight that is worth it."""
+PLAIN = ("", "ai.onnx")
+LARGEST_FLOAT16 = 65504.0
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Way:
+    """The kind of int8 that fits a graph.
+
+    Attributes:
+        name: static or dynamic.
+        reason: in numbers of operators, for people.
+    """
+
+    name: str
+    reason: str
+
+
+class _Roles:
+    """Constants of a graph, and what is computed from what."""
+
+    def __init__(self, model: ModelProto):
+        self.constants = {tensor.name for tensor in model.graph.initializer}
+        self.weighted: List[NodeProto] = []
+        after: Set[str] = set()
+        for node in model.graph.node:
+            if node.op_type == "Constant":
+                self.constants.update(node.output)
+            elif node.input and set(node.input) <= self.constants | {""}:
+                self.constants.update(node.output)
+            is_weighted = node.op_type in (*CONVOLUTIONS, *PRODUCTS) and node.input[1] in self.constants
+            if is_weighted:
+                self.weighted.append(node)
+            if is_weighted or after.intersection(node.input):
+                after.update(node.output)
+        self.after = after
+        """Tensors that a weighted operator has a part in."""
+        before: Set[str] = set()
+        for node in reversed(model.graph.node):
+            if before.intersection(node.output) or any(node is one for one in self.weighted):
+                before.update(node.input)
+        self.before = before
+        """Tensors that a weighted operator reads, at once or by way of others."""
+        self.attentions = sum(
+            node.op_type == "MatMul" and not self.constants.intersection(node.input) for node in model.graph.node
+        )
+
+
+def choose_way(model: ModelProto) -> Way:
+    """Static for convolutional networks, dynamic for all others: transformers' activations have other ranges in each
+    text, and convolutions whose ranges are taken at run time are slower than in float32."""
+    roles = _Roles(model)
+    counts = Counter(node.op_type for node in roles.weighted)
+    convolutions, products = (sum(counts[op] for op in ops) for ops in (CONVOLUTIONS, PRODUCTS))
+    text = f"{convolutions} convolutions, {products} matrix products with weights, {roles.attentions} without"
+    if convolutions and (not roles.attentions or convolutions > products):
+        return Way(STATIC, text)
+    return Way(DYNAMIC, text)
+
+
+def quantize_int8(source: Path, target: Path, samples: Iterable[Arrays]) -> Way:
+    """Writes a network in int8; returns the way that was chosen.
+
+    Weights have 7 bits and a scale for each channel. With 8 bits, processors without VNNI add products of two pairs in
+    16 bits, which overflows without an error; so the file would compute something else on another machine.
+
+    Args:
+        source: an ONNX file.
+        target: the file to write.
+        samples: inputs by name, of which ranges of activations are taken if the way is static.
+
+    Raises:
+        ConfigError: nothing of the network can be quantized.
+    """
+    import onnx
+    from onnxruntime import quantization
+
+    prepared = target.with_suffix(".prepared.onnx")
+    _prepare(source, prepared)
+    model = onnx.load(prepared)
+    way, roles = choose_way(model), _Roles(model)
+    if not roles.weighted and not list(_tables(model)):
+        raise ConfigError("quantize=int8: this network has no convolutions, matrix products or tables. Leave it out.")
+    common: Dict[str, Any] = {"per_channel": True, "reduce_range": True, "weight_type": quantization.QuantType.QInt8}
+    if way.name == STATIC:
+        quantization.quantize_static(
+            str(prepared), str(target), _Reader(samples), nodes_to_quantize=nodes_in_int8(model),
+            activation_type=quantization.QuantType.QUInt8,
+            extra_options={"OpTypesToExcludeOutputQuantization": list(PRODUCTS)}, **common,
+        )  # fmt: skip
+    else:
+        quantization.quantize_dynamic(
+            str(prepared), str(target), op_types_to_quantize=list(PRODUCTS),
+            extra_options={"MatMulConstBOnly": True}, **common,
+        )  # fmt: skip
+    prepared.unlink()
+    model = onnx.load(target)
+    _quantize_tables(model)
+    save_plain(model, target)
+    return way
+
+
+def _prepare(source: Path, target: Path) -> None:
+    """Folds batch norms and constants, without operators that only onnxruntime has."""
+    import onnx
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    for skip in (False, True):
+        quant_pre_process(str(source), str(target), skip_symbolic_shape=True, skip_optimization=skip)
+        if all(node.domain in PLAIN for node in onnx.load(target, load_external_data=False).graph.node):
+            return
+
+
+def save_plain(model: ModelProto, target: Path) -> None:
+    """Writes a model of ONNX's own operators alone, with the versions of all exported files."""
+    from onnx import helper
+
+    foreign = {node.domain for node in model.graph.node} - set(PLAIN)
+    if foreign:
+        raise ConfigError(f"quantize: onnxruntime made operators of its own: {', '.join(sorted(foreign))}.")
+    del model.opset_import[:]
+    model.opset_import.append(helper.make_opsetid("", OPSET))
+    model.ir_version = IR_VERSION
+    target.write_bytes(model.SerializeToString())
+
+
+def nodes_in_int8(model: ModelProto) -> List[str]:
+    """Names of the operators that a static network computes in int8: those with weights, and others between two of
+    them. What is before the first (normalisation) and behind the last (softmax, decoding of boxes) stays float32."""
+    roles = _Roles(model)
+    weighted = {node.name for node in roles.weighted}
+
+    def is_between(node: NodeProto) -> bool:
+        read = [name for name in node.input if name and name not in roles.constants]
+        is_read = roles.before.issuperset(node.output)
+        operands = len(read) == len(node.input) or node.op_type not in ("Add", "Concat")
+        return node.op_type in BETWEEN and operands and roles.after.issuperset(read) and is_read
+
+    return [node.name for node in model.graph.node if node.name in weighted or is_between(node)]
+
+
+class _Reader:
+    """Gives samples to onnxruntime's calibration."""
+
+    def __init__(self, samples: Iterable[Arrays]):
+        self._samples = iter(samples)
+
+    def get_next(self) -> Any:
+        """Inputs by name; None behind the last."""
+        return next(self._samples, None)
+
+
+def _tables(model: ModelProto) -> Iterator[Any]:
+    """Large float32 tables of which rows are taken by their ids, and nothing else."""
+    readers: Dict[str, Set[str]] = {}
+    for node in model.graph.node:
+        axis = next((one.i for one in node.attribute if one.name == "axis"), 0)
+        for place, name in enumerate(node.input):
+            is_lookup = node.op_type == "Gather" and place == 0 and axis == 0
+            readers.setdefault(name, set()).add("lookup" if is_lookup else node.op_type)
+    for tensor in model.graph.initializer:
+        is_large = len(tensor.dims) == 2 and int(np.prod(tensor.dims)) >= LEAST_TABLE
+        if is_large and tensor.data_type == 1 and readers.get(tensor.name) == {"lookup"}:
+            yield tensor
+
+
+def _quantize_tables(model: ModelProto) -> None:
+    """Stores tables as int8 with a scale for each row."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    tables: Dict[str, str] = {}
+    for tensor in list(_tables(model)):
+        table_VE = numpy_helper.to_array(tensor)
+        scale_V1 = np.abs(table_VE).max(axis=1, keepdims=True) / 127.0
+        scale_V1[scale_V1 == 0] = 1.0
+        name = tensor.name
+        model.graph.initializer.remove(tensor)
+        model.graph.initializer.append(
+            numpy_helper.from_array(np.rint(table_VE / scale_V1).astype(np.int8), f"{name}_int8")
+        )
+        model.graph.initializer.append(numpy_helper.from_array(scale_V1.astype(np.float32), f"{name}_scale"))
+        tables[name] = f"{name}_scale"
+    nodes: List[NodeProto] = []
+    for node in model.graph.node:
+        if node.op_type != "Gather" or node.input[0] not in tables:
+            nodes.append(node)
+            continue
+        table, ids, out = node.input[0], node.input[1], node.output[0]
+        nodes += [
+            helper.make_node("Gather", [f"{table}_int8", ids], [f"{out}_int8"], f"{out}_row", axis=0),
+            helper.make_node("Cast", [f"{out}_int8"], [f"{out}_cast"], f"{out}_float", to=TensorProto.FLOAT),
+            helper.make_node("Gather", [tables[table], ids], [f"{out}_scale"], f"{out}_row_scale", axis=0),
+            helper.make_node("Mul", [f"{out}_cast", f"{out}_scale"], [out], f"{out}_scaled"),
+        ]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+def store_weights(model: ModelProto, dtype: str) -> None:
+    """Stores the float32 weights of a model as 16-bit floats, with casts to float32, which onnxruntime computes once
+    when it loads the file.
+
+    Args:
+        model: is changed.
+        dtype: float16 or bfloat16.
+
+    Raises:
+        ConfigError: a weight is larger than float16 allows.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    casts = []
+    for tensor in model.graph.initializer:
+        if tensor.data_type != TensorProto.FLOAT or len(tensor.dims) < 2 or np.prod(tensor.dims) < LEAST_WEIGHT:
+            continue
+        array = numpy_helper.to_array(tensor)
+        if dtype == "float16" and float(np.abs(array).max()) > LARGEST_FLOAT16:
+            raise ConfigError(
+                f"quantize=float16: {tensor.name} has a number of {float(np.abs(array).max()):.3g}, and float16 ends "
+                f"at {LARGEST_FLOAT16:.0f}. Type quantize=bfloat16."
+            )
+        name, tensor.name = tensor.name, f"{tensor.name}_{dtype}"
+        tensor.ClearField("float_data")
+        tensor.raw_data = (array.astype("<f2") if dtype == "float16" else to_bfloat16(array)).tobytes()
+        tensor.data_type = TensorProto.FLOAT16 if dtype == "float16" else TensorProto.BFLOAT16
+        casts.append(helper.make_node("Cast", [tensor.name], [name], f"{name}_float32", to=TensorProto.FLOAT))
+    nodes = [*casts, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+def to_bfloat16(array: np.ndarray) -> np.ndarray:
+    """The upper halves of float32 numbers, rounded to the nearest, ties to even; uint16."""
+    bits = np.ascontiguousarray(array, "<f4").view("<u4").astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+
+
+def count_in_int8(model: ModelProto) -> Sequence[int]:
+    """Convolutions and matrix products that are computed in int8, and all of them."""
+    reads = {node.output[0]: node.op_type for node in model.graph.node}
+    heavy = [node for node in model.graph.node if node.op_type in (*CONVOLUTIONS, *PRODUCTS)]
+    integer = sum(node.op_type == "MatMulInteger" for node in model.graph.node)
+    quantized = sum(
+        all(reads.get(name) == "DequantizeLinear" for name in node.input[:2]) for node in heavy
+    )  # fmt: skip
+    return [quantized + integer, len(heavy) + integer]
