@@ -134,7 +134,7 @@ def export_checkpoint(
     split, source = choose_split(splits, settings.split)
     from mxtrain.export.compression import Compression
     from mxtrain.export.deploy import Deployment
-    from mxtrain.export.run import Smaller, export_network
+    from mxtrain.export.run import export_network
     from mxtrain.trained import load_trained
     from mxtrain.training.snapshot import weights_to_use
 
@@ -146,8 +146,7 @@ def export_checkpoint(
     }  # fmt: skip
     smaller = None
     if settings.quantize != "none":
-        wanted = Compression(settings.quantize, settings.max_loss, settings.calibration_samples)
-        smaller = Smaller(wanted, splits.train)
+        smaller = Compression(settings.quantize, settings.max_loss, splits.train, settings.calibration_samples)
     name = settings.name or (description.task.name or "model").replace("_", "-")
     deployment = Deployment(settings.for_, name, settings.storage)
     try:

@@ -1,4 +1,4 @@
-"""Puts a smaller network in place of an exported one, after a comparison of metric, latency and size on this machine."""
+"""Replaces an exported network by a smaller one, after a comparison of metric, latency and size on this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Literal, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Literal, Mapping, Sequence, Tuple
 
 import numpy as np
 
@@ -50,11 +50,13 @@ class Compression:
     Attributes:
         form: int8, float16 or bfloat16.
         max_loss: by which the monitored metric may get worse; of metrics above 1, this part of their value.
-        samples: of the training split, of which ranges of activations are taken.
+        train: the training split.
+        samples: of it, of which ranges of activations are taken.
     """
 
     form: Format
     max_loss: float
+    train: Samples
     samples: int
 
 
@@ -68,7 +70,6 @@ class Subject:
         is_open: whether a batch may have any size.
         cases: of its proof.
         evaluate: metrics of a session of onnxruntime.
-        train: the training split.
     """
 
     trained: Trained
@@ -76,11 +77,14 @@ class Subject:
     is_open: bool
     cases: Sequence[Case]
     evaluate: Callable[[Any], Mapping[str, float]]
-    train: Samples
 
 
-def compress(folder: Path, wanted: Compression, subject: Subject) -> Dict[str, Any]:
-    """Replaces the network of an exported folder by a smaller one; returns a comparison of both, for export.json.
+def compress(folder: Path, wanted: Compression, subject: Subject) -> Tuple[Dict[str, Any], List[Case]]:
+    """Replaces the network of an exported folder by a smaller one.
+
+    Returns:
+        A comparison of both, for export.json; and the cases of the proof with the outputs of the smaller network, as
+        onnxruntime computes them here.
 
     Args:
         folder: with the network in float32.
@@ -103,13 +107,14 @@ def compress(folder: Path, wanted: Compression, subject: Subject) -> Dict[str, A
         sessions = {name: standalone.load_session(path) for name, path in folders.items()}
         metric = _compare_metric(subject, wanted, sessions)
         inputs = subject.cases[0][0]
-        return {
+        report = {
             "form": wanted.form, **facts, "metric": metric,
             "errors": standalone.errors_of(sessions[wanted.form], subject.cases),
             "bytes": {FLOAT32: before.stat().st_size, wanted.form: after.stat().st_size},
             "latency": measure_latency(folders, inputs, BATCHES if subject.is_open else BATCHES[:1]),
             "processor": describe_processor(),
         }  # fmt: skip
+        return report, [(given, standalone.run(sessions[wanted.form], given)) for given, _ in subject.cases]
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -118,25 +123,23 @@ def _convert(before: Path, after: Path, wanted: Compression, subject: Subject) -
     import onnx
 
     if wanted.form == "int8":
-        way = quantize.quantize_int8(before, after, calibration_samples(subject, wanted.samples))
+        way = quantize.quantize_int8(before, after, calibration_samples(subject, wanted))
         count, total = quantize.count_in_int8(onnx.load(after))
         facts = {"way": way.name, "reason": way.reason, "in_int8": f"{count} of {total} heavy operators"}
-        return {**facts, **({"calibration_samples": wanted.samples} if way.name == quantize.STATIC else {})}
+        return {
+            **facts,
+            **({"calibration_samples": min(wanted.samples, len(wanted.train))} if way.name == quantize.STATIC else {}),
+        }
     model = onnx.load(before)
     quantize.store_weights(model, wanted.form)
     quantize.save_plain(model, after)
     return {"way": "weights", "reason": "computed in float32"}
 
 
-def calibration_samples(subject: Subject, count: int) -> Iterator[Dict[str, np.ndarray]]:
-    """Samples from all over the training split, as they enter the exported network, a few at a time.
-
-    Args:
-        subject: with the split.
-        count: samples at most.
-    """
-    trained, source = subject.trained, subject.train
-    count = min(count, len(source))
+def calibration_samples(subject: Subject, wanted: Compression) -> Iterator[Dict[str, np.ndarray]]:
+    """Samples from all over the training split, as they enter the exported network, a few at a time."""
+    trained, source = subject.trained, wanted.train
+    count = min(wanted.samples, len(source))
     chosen = take(source, np.linspace(0, len(source) - 1, count).astype(int).tolist())
     loader = build_loader(trained.description, chosen, trained.signature, trained.device, prefetch=0)
     objective = trained.strategy.objective

@@ -101,9 +101,9 @@ def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
     if "compression" in report:
         titles, *rows = table_of(report["compression"])
         lines += [
-            f"## {report['compression']['form']}", "", *sentences_of(report["compression"]), "The errors above are those of "
-            "float32; the proof holds outputs of this file.", "", f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|",
-            *(f"| {' | '.join(row)} |" for row in rows), "",
+            f"## {report['compression']['form']}", "", *sentences_of(report["compression"]),
+            "The errors above are those of float32; the proof holds outputs of this file.", "",
+            f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|", *(f"| {' | '.join(row)} |" for row in rows), "",
         ]  # fmt: skip
     return "\n".join(lines)
 

@@ -1,8 +1,8 @@
-"""Makes networks smaller, and their arithmetic cheaper: int8 by onnxruntime's tools, or weights stored as 16-bit floats.
+"""Makes networks smaller: int8 arithmetic by onnxruntime's tools, or weights stored as 16-bit floats.
 
-    int8, convolutional     Conv, Gemm, MatMul in int8 (QDQ), ranges of activations from samples
-    int8, others            MatMul, Gemm with ranges taken at run time; embedding tables in int8, a scale for each row
-    float16, bfloat16       weights are stored so, and are cast to float32 when the file is loaded
+int8, convolutional     Conv, Gemm, MatMul in int8 (QDQ), ranges of activations from samples
+int8, others            MatMul, Gemm with ranges taken at run time; embedding tables in int8, a scale for each row
+float16, bfloat16       weights are stored so, and are cast to float32 when the file is loaded
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import numpy as np
 
 from mxtrain.engine.backend import mx
 from mxtrain.export.compression import TOLERANCES, Compression, Subject, compress
-from mxtrain.export.deploy import Deployment
+from mxtrain.export.deploy import PLAIN, Deployment
 from mxtrain.export.folder import new_folder, write_model, write_proof, write_texts
 from mxtrain.export.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
 from mxtrain.export.network import Dynamic, TracedNetwork
@@ -23,7 +23,6 @@ from mxtrain.export.proof import (
     with_onnx,
 )
 from mxtrain.export.standalone import load_session
-from mxtrain.export.standalone import run as run_onnx
 from mxtrain.training.loaders import build_loader
 
 if TYPE_CHECKING:
@@ -65,17 +64,9 @@ class ExportReport:
     compressed: Optional[Mapping[str, Any]] = None
 
 
-@dataclass(frozen=True)
-class Smaller:
-    """A smaller form that is wanted, and the training split."""
-
-    compression: Compression
-    train: Samples
-
-
 def export_network(
     trained: Trained, source: Samples, folder: Path, facts: Mapping[str, Any], split: str, limit_batches: int,
-    dynamic: Dynamic = "auto", smaller: Optional[Smaller] = None, deployment: Deployment = Deployment(),
+    dynamic: Dynamic = "auto", smaller: Optional[Compression] = None, deployment: Deployment = PLAIN,
 ) -> ExportReport:  # fmt: skip
     """Exports a network into a new folder.
 
@@ -119,22 +110,17 @@ def export_network(
             raise reason
         errors = prove(graph, model, network, session, found.cases)
         is_open = next(iter(found.inputs.values())).dims[0] == "batch"
-
-        def measure(one: Trained) -> Mapping[str, float]:
-            return one.evaluator.measure(
+        compared = with_onnx(trained, network, session, is_open)
+        values = [
+            one.evaluator.measure(
                 build_loader(description, source, signature, trained.device, limit_batches=limit_batches)
-            )
-
-        metrics = compare_metrics(*map(measure, (trained, with_onnx(trained, network, session, is_open))))
-        compressed, proven = None, found.cases
+            ) for one in (trained, compared)
+        ]  # fmt: skip
+        metrics = compare_metrics(*values)
+        proven, compressed = found.cases, None
         if smaller is not None:
-            subject = Subject(
-                trained, network, is_open, found.cases,
-                lambda one: measure(with_onnx(trained, network, one, is_open)), smaller.train,
-            )  # fmt: skip
-            compressed = compress(draft, smaller.compression, subject)
-            session = load_session(str(draft))
-            proven = [(inputs, run_onnx(session, inputs)) for inputs, _ in found.cases]
+            subject = Subject(trained, network, is_open, found.cases, source, limit_batches)
+            compressed, proven = compress(draft, smaller, subject)
         write_proof(draft, proven)
         written = _signature(trained, network, found.inputs, session)
         report = {
@@ -142,8 +128,7 @@ def export_network(
             "metrics": metrics, "evaluated": f"{split}, {limit_batches} batches at most", "fixed": fixed,
             "versions": versions(),
         }  # fmt: skip
-        if smaller is not None:
-            report.update(compression=compressed, tolerance=TOLERANCES[smaller.compression.form])
+        report.update({} if smaller is None else {"compression": compressed, "tolerance": TOLERANCES[smaller.form]})
         write_texts(draft, written, report)
         deployment.write(whole, session, signature.class_names)
     return ExportReport(folder, errors, metrics, fixed, compressed)

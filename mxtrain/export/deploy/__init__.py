@@ -50,3 +50,7 @@ class Deployment:
             kserve.write(folder, self.name, self.storage, sum(one.stat().st_size for one in place.iterdir()))
         if self.server == "ray":
             ray.write(folder, self.name)
+
+
+PLAIN = Deployment()
+"""No server in particular."""

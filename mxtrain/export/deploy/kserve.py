@@ -16,7 +16,7 @@ from mxtrain.files.durable import replace_file
 MANIFEST = "inference-service.yaml"
 RUNTIME = "kserve-tritonserver"
 MIN_REPLICAS, MAX_REPLICAS, CONCURRENCY, TIMEOUT_S = 1, 4, 16, 60
-SERVER_MIB, COPIES = 1024, 3
+SERVER_MIB, COPIES = 2048, 3
 """Memory of Triton itself, and how many times that of the file a loaded network takes at most."""
 
 
@@ -30,7 +30,8 @@ def write(folder: Path, name: str, storage: str, size: int) -> None:
         size: bytes of the network's files.
     """
     text = yaml.safe_dump(manifest(name, storage, size), sort_keys=False)
-    replace_file(folder / MANIFEST, f"# kubectl apply -f {MANIFEST}, after repository/ was copied to {storage}\n{text}".encode())
+    head = f"# kubectl apply -f {MANIFEST}, after the content of repository/ was copied to {storage}\n"
+    replace_file(folder / MANIFEST, (head + text).encode())
 
 
 def manifest(name: str, storage: str, size: int) -> Dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 from typing import Any, Dict, List, Sequence, Tuple, Union
 
@@ -79,12 +80,12 @@ def _read_tensor(given: Dict[str, Any], declared: Dict[str, Any]) -> np.ndarray:
     name, dtype, wanted = declared["name"], declared["dtype"], declared["shape"]
     if given.get("datatype") != DATATYPES[dtype]:
         raise Refused(f"the datatype of {name} must be {DATATYPES[dtype]}")
-    shape = given.get("shape")
+    shape: Any = given.get("shape")
     fits = isinstance(shape, list) and len(shape) == len(wanted) and all(
         type(size) is int and size > 0 and (isinstance(other, str) or size == other)
         for size, other in zip(shape, wanted)
     )  # fmt: skip
-    if not fits or shape[0] > MAX_ROWS or np.prod(shape, dtype=object) > MAX_BYTES:
+    if not fits or shape[0] > MAX_ROWS or math.prod(shape) > MAX_BYTES:
         raise Refused(f"the shape of {name} must be {wanted}, with at most {MAX_ROWS} samples")
     try:
         array = np.asarray(given.get("data"))
@@ -200,4 +201,4 @@ def _sizes(tensor: Dict[str, Any]) -> List[int]:
     return [size if isinstance(size, int) else -1 for size in tensor["shape"]]
 
 
-app = Network.bind()  # type: ignore[attr-defined]  # made by the decorator
+app = Network.bind()
