@@ -8,13 +8,14 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Literal, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.errors import ConfigError, MxtrainError
 from mxtrain.export import quantize, standalone
 from mxtrain.export.comparison import FLOAT32
+from mxtrain.export.proof import with_onnx
 from mxtrain.parallel.recurrent_state import RecurrentState
 from mxtrain.runtime.amx import cpu_flags
 from mxtrain.runtime.cores import processor_name, usable_cores
@@ -69,14 +70,24 @@ class Subject:
         network: the same, traced.
         is_open: whether a batch may have any size.
         cases: of its proof.
-        evaluate: metrics of a session of onnxruntime.
+        source: of the samples that are measured.
+        limit_batches: of them.
     """
 
     trained: Trained
     network: TracedNetwork
     is_open: bool
     cases: Sequence[Case]
-    evaluate: Callable[[Any], Mapping[str, float]]
+    source: Samples
+    limit_batches: int
+
+    def evaluate(self, session: Any) -> Mapping[str, float]:
+        """Loss and metrics of a session of onnxruntime."""
+        trained = self.trained
+        loader = build_loader(
+            trained.description, self.source, trained.signature, trained.device, limit_batches=self.limit_batches
+        )
+        return with_onnx(trained, self.network, session, self.is_open).evaluator.measure(loader)
 
 
 def compress(folder: Path, wanted: Compression, subject: Subject) -> Tuple[Dict[str, Any], List[Case]]:
@@ -126,10 +137,9 @@ def _convert(before: Path, after: Path, wanted: Compression, subject: Subject) -
         way = quantize.quantize_int8(before, after, calibration_samples(subject, wanted))
         count, total = quantize.count_in_int8(onnx.load(after))
         facts = {"way": way.name, "reason": way.reason, "in_int8": f"{count} of {total} heavy operators"}
-        return {
-            **facts,
-            **({"calibration_samples": min(wanted.samples, len(wanted.train))} if way.name == quantize.STATIC else {}),
-        }
+        if way.name == quantize.STATIC:
+            facts["calibration_samples"] = str(min(wanted.samples, len(wanted.train)))
+        return facts
     model = onnx.load(before)
     quantize.store_weights(model, wanted.form)
     quantize.save_plain(model, after)

@@ -201,4 +201,4 @@ def _sizes(tensor: Dict[str, Any]) -> List[int]:
     return [size if isinstance(size, int) else -1 for size in tensor["shape"]]
 
 
-app = Network.bind()
+app = Network.bind()  # type: ignore[attr-defined]  # made by the decorator
