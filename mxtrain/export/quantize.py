@@ -215,11 +215,12 @@ def _quantize_tables(model: ModelProto) -> None:
             nodes.append(node)
             continue
         table, ids, out = node.input[0], node.input[1], node.output[0]
+        row = f"row_of_{out}"  # onnxruntime calls others {out}_scale
         nodes += [
-            helper.make_node("Gather", [f"{table}_int8", ids], [f"{out}_int8"], f"{out}_row", axis=0),
-            helper.make_node("Cast", [f"{out}_int8"], [f"{out}_cast"], f"{out}_float", to=TensorProto.FLOAT),
-            helper.make_node("Gather", [tables[table], ids], [f"{out}_scale"], f"{out}_row_scale", axis=0),
-            helper.make_node("Mul", [f"{out}_cast", f"{out}_scale"], [out], f"{out}_scaled"),
+            helper.make_node("Gather", [f"{table}_int8", ids], [f"{row}_int8"], f"{row}_take", axis=0),
+            helper.make_node("Cast", [f"{row}_int8"], [f"{row}_float"], f"{row}_cast", to=TensorProto.FLOAT),
+            helper.make_node("Gather", [tables[table], ids], [f"{row}_scale"], f"{row}_take_scale", axis=0),
+            helper.make_node("Mul", [f"{row}_float", f"{row}_scale"], [out], f"{row}_multiply"),
         ]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
