@@ -29,7 +29,9 @@ def random(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-def model_of(nodes: Sequence[Any], constants: Dict[str, np.ndarray], shape: Sequence[Any], dtype: int, rank: int = 2) -> Any:
+def model_of(
+    nodes: Sequence[Any], constants: Dict[str, np.ndarray], shape: Sequence[Any], dtype: int, rank: int = 2
+) -> Any:  # fmt: skip
     """A model from input "input" to output "output"."""
     for number, node in enumerate(nodes):
         node.name = f"node{number}"
@@ -193,12 +195,11 @@ def accuracy_of(folder: Path, run_dir: Path) -> float:
     session = standalone.load_session(str(folder))
     hits: List[bool] = []
     for batch in mxtrain.load(run_dir).batches("test"):
-        images = batch.inputs[0].asnumpy()
         signature = json.loads((folder / "signature.json").read_text())["signature"]
         mean, std = (np.float32(signature[name])[:, None, None] for name in ("mean", "std"))
-        pixels = np.rint((images * std + mean) * 255).astype(np.uint8)
+        pixels = np.rint((batch["input"] * std + mean) * 255).astype(np.uint8)
         outputs = standalone.run(session, {"input": pixels})
-        hits += (outputs["output"].argmax(axis=1) == batch.targets[0].asnumpy()).tolist()
+        hits += (outputs["output"].argmax(axis=1) == batch["target"]).tolist()
     return float(np.mean(hits))
 
 
@@ -215,7 +216,8 @@ def test_int8_is_compared_and_proven(trained: Path, tmp_path: Path, capsys: pyte
     assert all(row["int8"] > 0 and row["float32"] > 0 for row in found["latency"])
     assert found["metric"]["name"] == "accuracy"
     assert found["metric"]["int8"] == pytest.approx(accuracy_of(out, trained), abs=1e-6)
-    assert found["metric"]["float32"] == pytest.approx(mxtrain.load(trained).evaluate("test")["accuracy"], abs=1e-6)
+    measured = mxtrain.load(trained).evaluate(split="test")
+    assert found["metric"]["float32"] == pytest.approx(measured["accuracy"], abs=1e-6)
     assert 1e-4 < found["errors"]["output"] < 0.5
     card = (out / "README.md").read_text()
     for text in ("batch 32, 1 thread, ms", "file, MB", "VNNI"):
