@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List
 
-from bench_parts import checks, distributed, faults, kill_sweep, parts, publish, stranger
+from bench_parts import checks, distributed, exports, faults, kill_sweep, parts, publish, stranger
 from bench_parts.harness import ROOT, Options, Part, ProcessFailed, say
 
 IN_TURNS = (
@@ -291,6 +291,18 @@ PARTS: Dict[str, Part] = {
          "and what two processes reach on two cores that exchange nothing stands under placements."],
         distributed.needs_hosts,
     ),
+    "export": Part(
+        "exported networks: onnxruntime against MXNet, int8 against float32, replicas (25 minutes)", exports.measure,
+        ["One thread, processor time of the process; the engines take turns call by call in one process, with the "
+         "same sample; the first two calls do not count. MXNet: as `eval` runs it (hybridized, static memory, with the "
+         "variables that mxtrain sets), and the graph that MXNet's fusion for oneDNN makes. Weights of networks that "
+         "are only timed come from one step of training; ranges of int8 from 16 samples.",
+         "Metrics: runs to the end, whole test split, `export quantize=...`. int8 depends on the processor: with VNNI "
+         "it is faster than without.",
+         "Replicas: Ray Serve's HTTP server, JSON, eight clients on the same machine, which take a part of its cores; "
+         "one thread for each replica."],
+        exports.why_not,
+    ),
     "kill_sweep": Part(
         "100 kills, one at each call of a save, and what becomes of the runs (minutes, also with --quick)",
         kill_sweep.measure,
@@ -375,7 +387,10 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("--steps", type=int, default=0, help="the same: steps of a block (1 to 10, by network)")
     parser.add_argument(
-        "--only", default="", metavar="TEXT", help="language_race, sparse, tables: what has this in its name, e.g. GPT"
+        "--only",
+        default="",
+        metavar="TEXT",
+        help="language_race, sparse, tables, export: what has this in its name, e.g. GPT",
     )
     options = parser.parse_args(arguments)
     if min(options.turns, options.steps) < 0:
