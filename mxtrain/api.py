@@ -445,12 +445,13 @@ class Run:
 
         Args:
             out: the folder; default: ``export`` in the run directory.
-            settings: further ones of ``mxtrain export``, e.g. ``split="val"`` or ``limit_batches=2``.
+            settings: further ones of ``mxtrain export``, e.g. ``quantize="int8"`` or ``for_="triton"``.
 
         Raises:
             ConfigError: a setting is wrong, onnxruntime is not installed, or an operator has no conversion.
             DataError: the folder exists, or cannot be written.
             NotProven: onnxruntime computes something else.
+            WorseThanAllowed: the metric of a quantized network is worse by more than ``max_loss``.
 
         >>> run.export("exported").errors
         """
