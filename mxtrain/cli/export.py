@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Literal, Mapping, Optional, Sequence
 
 import pydantic
 from typing_extensions import Annotated
@@ -167,23 +167,7 @@ def print_report(report: ExportReport) -> None:
     if report.fixed:
         print(f"some sizes are fixed: {report.fixed}")
     if report.compressed is not None:
+        from mxtrain.export.comparison import print_comparison
+
         print_comparison(report.compressed)
     print(f"written to {report.folder}")
-
-
-def print_comparison(compressed: Mapping[str, Any]) -> None:
-    """Prints a smaller form beside float32."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from mxtrain.export.comparison import sentences_of, table_of
-
-    for sentence in sentences_of(compressed):
-        print(sentence)
-    titles, *rows = table_of(compressed)
-    table = Table(box=None, pad_edge=False)
-    for title in titles:
-        table.add_column(title, no_wrap=True, justify="left" if title == titles[0] else "right")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)

@@ -32,7 +32,7 @@ TOLERANCES = {"int8": 0.05, "float16": standalone.MAX_ERROR, "bfloat16": standal
 """Largest relative error of a repeated proof. Activations are rounded to 8 bits: a last bit that another processor
 computes otherwise can move some of them by a whole level. Weights of 16 bits are computed with in float32."""
 BATCHES = (1, 32)
-ROUNDS, LEAST_ROUNDS, SECONDS = 50, 3, 1.0
+ROUNDS, LEAST_ROUNDS, SECONDS = 50, 2, 1.0
 """Calls of each network at most, at least, and the time after which no further ones begin."""
 ROWS = 8
 """Samples of a batch of calibration: all activations of one are in memory."""
