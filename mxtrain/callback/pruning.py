@@ -1,4 +1,4 @@
-"""Pruning: actions that set weights, or whole channels, to 0 while a run trains. Imports no MXNet before a run begins."""
+"""Pruning: actions that set weights, or whole channels, to 0 while a run trains. Imports no MXNet."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PruningSchedule(CallbackSpec):
     every_steps: Optional[Positive] = None
     """Steps between two times that elements are pruned; null: 20 times between start and end."""
     scope: Scope = "global"
-    """global: the same threshold for all layers, so that layers lose different shares; layer: the same share of each."""
+    """global: the same threshold for all layers, so layers lose different shares; layer: the same share of each."""
     leave: List[str] = []
     """Patterns of parameters that stay as they are, e.g. [output.*]."""
 
@@ -194,8 +194,8 @@ class MagnitudePruning(GradualPruning):
         wrong = [name for name in names if name in tables]
         if wrong:
             raise ConfigError(
-                f"callback.{run.name}: the gradient of '{wrong[0]}' holds the rows of one batch only, and pruning looks "
-                "at all of them. Type trainer.sparse_grad=false, or leave the table out."
+                f"callback.{run.name}: the gradient of '{wrong[0]}' holds the rows of one batch only, and pruning "
+                "looks at all of them. Type trainer.sparse_grad=false, or leave the table out."
             )
         if spec.pattern is not None:
             size = int(spec.pattern.split(":")[1])

@@ -129,7 +129,7 @@ def scratch_command(widths: Mapping[str, int], typed: Sequence[str]) -> str:
     words: Dict[str, None] = {}
     for word in typed:
         key, is_override, value = word.partition("=")
-        if not is_override or key.startswith((f"callback.{PRUNING}", "hydra.", "model.widths")):
+        if not is_override or key.startswith(("-", f"callback.{PRUNING}", "hydra.", "model.widths")):
             continue
         if key == "callback":
             names = [name.strip() for name in value.strip("[]").split(",") if name.strip() not in (PRUNING, "")]

@@ -182,7 +182,8 @@ def test_resumed_run_has_the_same_bits(name, settings, request, tmp_path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", [
-    ("parallel=data", "parallel.devices=cpu:2"), ("parallel=pipeline", "parallel.devices=cpu:2"),
+    ("parallel=data", "parallel.devices=cpu:2"),
+    ("parallel=pipeline", "parallel.devices=cpu:2", "parallel.microbatches=2"),
     ("kvstore=dist_sync", "cluster.workers=2"),
 ])  # fmt: skip
 def test_placements_prune_the_same_weights(pruned, tmp_path, placement) -> None:

@@ -30,8 +30,8 @@ SAME = frozenset((
     "erf", "sin", "cos", "UpSampling", "Pad", "_contrib_BilinearResize2D",
 ))  # fmt: skip
 """Operators with one input that compute each channel by itself."""
-BINARY = ("_add", "_sub", "_mul", "_div", "_plus", "_minus", "_maximum", "_minimum", "_power", "_Plus", "_Minus", "_Mul",
-          "_Div", "_Maximum", "_Minimum")  # fmt: skip
+BINARY = ("_add", "_sub", "_mul", "_div", "_plus", "_minus", "_maximum", "_minimum", "_power", "_Plus", "_Minus",
+          "_Mul", "_Div", "_Maximum", "_Minimum")  # fmt: skip
 """Ends of the names of operators that join two arrays element by element."""
 REDUCTIONS = ("mean", "sum", "max", "min")
 Places = Dict[str, Dict[int, np.ndarray]]
