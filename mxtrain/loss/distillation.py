@@ -5,7 +5,7 @@ Legend: B batch, K classes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Literal, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Literal, Optional, Sequence
 
 import pydantic
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
     from mxtrain.annotations import LossBlock
+
+USUAL_ALPHA = 0.1
 
 
 class Distillation(Spec):
@@ -30,10 +32,10 @@ class Distillation(Spec):
     """The checkpoint of a run to use: its last or its best one."""
     temperature: PositiveFloat = 4.0
     """Both sides' scores are divided by it before the softmax: above 1 it shows which wrong classes are alike."""
-    alpha: Fraction = 0.1
-    """Weight of the loss of the labels; 1 - alpha that of the teacher."""
+    alpha: Optional[Fraction] = None
+    """Weight of the loss of the labels; 1 - alpha that of the teacher. null: 0.1, and 0 with labels=false."""
     labels: bool = True
-    """false: labels are not used in training, so samples need no right ones; alpha is then 0 and may not be given."""
+    """false: labels are not used in training, so samples need no right ones; alpha is then 0."""
     features: Dict[str, str] = {}
     """Layers whose outputs are to be alike: a layer of the network -> a layer of the teacher, by structural name, e.g.
     {features.6: features.13}. Maps (B, C, H, W) are compared by where they are active, so channels may differ."""
@@ -44,7 +46,7 @@ class Distillation(Spec):
 
     @pydantic.model_validator(mode="after")
     def _check_used(self) -> Distillation:
-        if not self.labels and "alpha" in self.model_fields_set and self.alpha:
+        if not self.labels and self.alpha:
             raise ValueError("labels=false leaves the loss of the labels out. Leave alpha out, or type labels=true")
         return self
 
@@ -61,7 +63,7 @@ class Distillation(Spec):
 
         if not training:
             return OutputsOnly(own, num_outputs, len(self.features)) if self.features else own
-        alpha = self.alpha if self.labels else 0.0
+        alpha = 0.0 if not self.labels else USUAL_ALPHA if self.alpha is None else self.alpha
         return DistillationLoss(own, kind, num_outputs, len(self.features), alpha, self.temperature,
                                 self.feature_weight)  # fmt: skip
 
@@ -84,22 +86,27 @@ def expose_layers(network: gluon.Block, layers: Sequence[str], setting: str) -> 
     if not isinstance(network, gluon.HybridBlock):
         raise ConfigError(f"{setting}: {type(network).__name__} is no HybridBlock, so its layers cannot be read.")
     blocks = {path: block for path, block in blocks_by_path(network) if path}
-    found: Dict[str, Any] = {}
     for path in layers:
         if path not in blocks:
             raise ConfigError(
                 f"{setting}: the network has no layer '{path}'.{did_you_mean(path, blocks)} Layers are called as in "
                 "the table that a run prints."
             )
-
-        def keep(block, inputs, output, path=path):
-            found[path] = output
-
-        blocks[path].register_forward_hook(keep)
     original = network.hybrid_forward
 
     def hybrid_forward(F, *inputs, **parameters):
-        outputs = original(F, *inputs, **parameters)
+        found: Dict[str, Any] = {}
+
+        def keep(path: str) -> Callable[..., None]:
+            return lambda block, given, output: found.update({path: output})
+
+        # Only now: Gluon warns of blocks that have hooks when they are hybridized.
+        hooks = [blocks[path].register_forward_hook(keep(path)) for path in layers]
+        try:
+            outputs = original(F, *inputs, **parameters)
+        finally:
+            for hook in hooks:
+                hook.detach()
         outputs = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
         missing = [path for path in layers if path not in found]
         if missing:
