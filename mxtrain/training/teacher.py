@@ -5,6 +5,7 @@ Batches get them where they are made, in the reading thread, so strategies, stor
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple, Union
 
@@ -93,7 +94,9 @@ class Teacher:
             _, found, _ = mx.sym.Group(features).infer_shape_partial(**given)
             self.feature_shapes = [tuple(shape[1:]) for shape in found]
             require_maps(self._features, self.feature_shapes)
-        # Gluon's blocks cannot be called in a thread that did not make them; an operator can.
+        # Gluon's blocks cannot be called in a thread that did not make them; an operator can. MXNet keeps 5 MB for each
+        # thread that ever calls one, and each epoch has a reading thread of its own: hence one thread for all calls.
+        self._thread = ThreadPoolExecutor(1, "teacher")
         self._operator = nd.CachedOp(graph, ())
         held = {one.name: one.data(device) for one in network.collect_params().values()}
         self._arguments = [held.get(name) for name in graph.list_inputs()]
@@ -101,13 +104,16 @@ class Teacher:
 
     def says(self, batch: Batch) -> Batch:
         """The batch with the outputs for its inputs as further targets."""
+        return replace(batch, targets=(*batch.targets, *self._thread.submit(self._compute, batch).result()))
+
+    def _compute(self, batch: Batch) -> Tuple[NDArray, ...]:
         given = dict(zip(self._inputs, batch.inputs))
         arguments = [given[place] if place else held for place, held in zip(self._places, self._arguments)]
         found = self._operator(*arguments)
         output, *activities = found if isinstance(found, (list, tuple)) else [found]
         if (self._scale, self._shift) != (1.0, 0.0):
             output = output * self._scale + self._shift
-        return replace(batch, targets=(*batch.targets, output, *activities))
+        return (output, *activities)
 
     def after(self, collate: Union[Collate, None]) -> Collate:
         """Returns a function that makes batches as `collate` does, and then adds what the teacher says."""
