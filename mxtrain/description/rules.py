@@ -296,7 +296,7 @@ def a_teacher_needs_a_task_with_outputs_to_compare(description: Description) -> 
         name = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
         raise ConfigError(
             f"distillation.teacher={spec.teacher}: {name} has no outputs that a network could learn from "
-            "another one's: classification and regression have. Leave it out."
+            "another one's. Leave it out."
         )
 
 

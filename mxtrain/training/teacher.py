@@ -221,10 +221,11 @@ def require_fit(
     for one in (theirs, ours):
         for name in SCALED:
             one.pop(name, None)
-    if description.task.num_classes(signature) != run.task.num_classes(own):
+    there, here = description.task.output_shapes(description, signature)[0], run.task.output_shapes(run, own)[0]
+    if there != here:
         raise ConfigError(
-            f"{SETTING}: {path} has {description.task.num_classes(signature)} outputs, and this run "
-            f"{run.task.num_classes(own)}. Choose a teacher of the same data."
+            f"{SETTING}: {path} has outputs of {_shown(there)} numbers for a sample, and this run of {_shown(here)}. "
+            "Choose a teacher of the same data."
         )
     for name in sorted({*theirs, *ours}):
         if theirs.get(name) != ours.get(name):

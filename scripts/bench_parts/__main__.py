@@ -48,7 +48,7 @@ PARTS: Dict[str, Part] = {
     "distill": Part(
         "distillation with 100 labels and 1,247 samples without, five seeds (4 minutes)", distillation.measure,
         ["scikit-learn's digits as 64 numbers; each seed draws 450 test samples and, of the other 1,347, 100 that have "
-         "a label. Teacher: 256-256 hidden units, dropout 0.3; student: 16. All train for 1,500 steps of 50 samples, "
+         "a label. Teacher: 256-256 hidden units, dropout 0.3; student: 16. All train for 800 steps of 50 samples, "
          "Adam, learning rate 0.01, cosine; the last weights count. The labels of the samples without are wrong on "
          "purpose. One test sample is 0.0022."],
     ),

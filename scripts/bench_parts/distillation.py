@@ -10,7 +10,7 @@ import numpy as np
 
 from bench_parts.harness import Measured, Options, say
 
-LABELLED, TESTED, SEEDS, STEPS = 100, 450, 5, 1500
+LABELLED, TESTED, SEEDS, STEPS = 100, 450, 5, 800
 TEACHER, STUDENT = (256, 256), (16,)
 WAYS = ("teacher, labelled samples", "student, labelled samples", "student, teacher's outputs for labelled samples",
         "student, teacher's outputs for all samples, no labels")  # fmt: skip
