@@ -172,7 +172,9 @@ def test_weights_are_zero_in_every_copy(pruned) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, settings", [("pruned", PRUNED), ("cut", CUT)])
+@pytest.mark.parametrize("name, settings", [
+    pytest.param("pruned", PRUNED, marks=pytest.mark.zoo), ("cut", CUT),
+])  # fmt: skip
 def test_resumed_run_has_the_same_bits(name, settings, request, tmp_path) -> None:
     for stop in (9, 24, 40):
         here(tmp_path / "run", *settings, f"trainer.max_steps={stop}", exit_code=75)
@@ -182,9 +184,9 @@ def test_resumed_run_has_the_same_bits(name, settings, request, tmp_path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", [
-    ("parallel=data", "parallel.devices=cpu:2"),
     ("parallel=pipeline", "parallel.devices=cpu:2", "parallel.microbatches=2"),
-    ("kvstore=dist_sync", "cluster.workers=2"),
+    pytest.param(("parallel=data", "parallel.devices=cpu:2"), marks=pytest.mark.zoo),
+    pytest.param(("kvstore=dist_sync", "cluster.workers=2"), marks=pytest.mark.zoo),
 ])  # fmt: skip
 def test_placements_prune_the_same_weights(pruned, tmp_path, placement) -> None:
     here(tmp_path / "run", *PRUNED, *placement)

@@ -114,6 +114,7 @@ def test_resumed_run_has_the_same_bits(unbroken, teacher, tmp_path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.zoo
 def test_another_teacher_is_refused_on_resume(teacher, tmp_path) -> None:
     shutil.copytree(teacher, tmp_path / "teacher")
     settings = taught(tmp_path / "teacher")
@@ -125,8 +126,9 @@ def test_another_teacher_is_refused_on_resume(teacher, tmp_path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", [
-    ("parallel=data", "parallel.devices=cpu:2"), ("parallel=pipeline", "parallel.devices=cpu:2",
-     "parallel.microbatches=2"), ("kvstore=dist_sync", "cluster.workers=2"),
+    ("parallel=data", "parallel.devices=cpu:2"),
+    pytest.param(("parallel=pipeline", "parallel.devices=cpu:2", "parallel.microbatches=2"), marks=pytest.mark.zoo),
+    pytest.param(("kvstore=dist_sync", "cluster.workers=2"), marks=pytest.mark.zoo),
 ])  # fmt: skip
 def test_placements_learn_the_same(unbroken, teacher, tmp_path, placement) -> None:
     here(tmp_path / "run", *taught(teacher), *placement)
