@@ -15,7 +15,7 @@ import numpy as np
 
 from mxtrain.checkpoint import Checkpoint, Snapshot
 from mxtrain.checkpoint.average import MODEL, SLIM, write_folder
-from mxtrain.checkpoint.folder import CHECKPOINTS
+from mxtrain.checkpoint.folder import CHECKPOINTS, discard, scan
 from mxtrain.data.signature import Signature
 from mxtrain.description.groups import Description
 from mxtrain.engine.backend import nd
@@ -110,16 +110,18 @@ def slim(
     model = description.model.model_copy(update={"widths": widths})
     small = load_trained(slimmed, replace(description, model=model), signature)
     inputs = _inputs(full, source)
-    error = max(_relative_error(*pair) for pair in zip(full.strategy.predict(inputs), small.strategy.predict(inputs)))
-    if not error <= MAX_ERROR:
+    outputs = zip(full.strategy.predict(inputs), small.strategy.predict(inputs))
+    difference = max(_relative_error(*pair) for pair in outputs)
+    if not difference <= MAX_ERROR:
+        discard(slimmed.path)
         raise ConfigError(
-            f"slim: the smaller network gives other numbers (relative error {error:.1e}) than {checkpoint.path}. "
-            f"{folder} must not be used."
+            f"slim: the smaller network gives other numbers (relative error {difference:.1e}) than {checkpoint.path}. "
+            "It was removed again."
         )
     seconds = _times([full, small], inputs)
     before, after = (_size(one, signature, times) for one, times in zip((full, small), seconds))
     return SlimReport(
-        folder, widths, before, after, error,
+        folder, widths, before, after, difference,
         {name: (channels.widths[name], width) for name, width in changed.items()},
     )  # fmt: skip
 
@@ -143,6 +145,9 @@ def _write(
     )  # fmt: skip
     path = folder / CHECKPOINTS / f"step-{checkpoint.step:08d}"
     write_folder(snapshot, path)
+    for place in scan(path.parent):
+        if place.path != path:  # of an earlier `slim`, which would be taken for the best one
+            discard(place.path)
     return open_checkpoint(path)
 
 

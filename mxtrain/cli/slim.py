@@ -7,7 +7,7 @@ import logging
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, List, Literal, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, List, Literal, Mapping, Optional, Sequence
 
 from mxtrain.amp import FULL
 from mxtrain.checkpoint import Checkpoint, refuse_links
@@ -21,8 +21,10 @@ from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, ConfigError, DataError, LoaderError
 from mxtrain.files.json_text import read_json
 from mxtrain.parallel.strategies import Single
-from mxtrain.slim import REPEATS, SlimReport, slim
 from mxtrain.types import Spec
+
+if TYPE_CHECKING:
+    from mxtrain.slim import SlimReport
 
 SLIMMED = "slim"
 PRUNING = "prune_channels"
@@ -54,6 +56,8 @@ def run(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     alone = replace(description, parallel=Single(devices="cpu:1"), amp=FULL)
     _, source = choose_split(open_splits(dataset), "val")
+    from mxtrain.slim import slim  # imports MXNet: only from here on
+
     try:
         report = slim(checkpoint, alone, signature, source, folder)
     except LoaderError as error:
@@ -95,7 +99,7 @@ def print_report(report: SlimReport, checkpoint: Checkpoint, run_dir: Path) -> N
         now = after.seconds[count]
         print(
             f"forward pass of {count} here: {1e3 * seconds:.2f} -> {1e3 * now:.2f} ms ({seconds / now:.1f} times as "
-            f"fast; best of {REPEATS})"
+            "fast; shortest time)"
         )
     print(f"largest relative difference of the outputs: {report.error:.1e}")
     print(f"written to {report.folder}")
