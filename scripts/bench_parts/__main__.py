@@ -46,7 +46,7 @@ PARTS: Dict[str, Part] = {
         [SEEDS, "300 validation scenes, of digits and halves of photographs that training does not see."],
     ),
     "distill": Part(
-        "distillation with 100 labels and 1,247 samples without, five seeds (4 minutes)", distillation.measure,
+        "distillation with 100 labels and 1,247 samples without, five seeds (2 minutes)", distillation.measure,
         ["scikit-learn's digits as 64 numbers; each seed draws 450 test samples and, of the other 1,347, 100 that have "
          "a label. Teacher: 256-256 hidden units, dropout 0.3; student: 16. All train for 800 steps of 50 samples, "
          "Adam, learning rate 0.01, cosine; the last weights count. The labels of the samples without are wrong on "
