@@ -42,6 +42,7 @@ from mxtrain.training.resume import ResumePoint
 from mxtrain.training.runner import Runner
 from mxtrain.training.saving import Saving
 from mxtrain.training.step import TrainingStep
+from mxtrain.training.teacher import teachers_of
 from mxtrain.types import BY_HAND, CommandLine, RunInfo, Stateful
 
 if TYPE_CHECKING:
@@ -116,7 +117,12 @@ def build_run(
     network = build_network(description, signature, device, description.kvstore.serves_tables)
     if chooses_batch:
         description = with_fixed_batch_size(description, fit_batch_size(description, network, signature, devices))
-    data = build_data(description, splits, signature, device, world)
+    teachers = teachers_of(description, signature, device)
+    teacher = teachers.get("distillation")
+    if teacher is not None:
+        shape = description.task.training_shapes(description, signature)
+        teacher.require_same_maps(network, shape, list(description.distillation.features))
+    data = build_data(description, splits, signature, device, world, teacher)
     objective = build_objective(description, network, signature, world)
     meter = objective.meter
     # Here the other workers are waited for: mistakes in data and network are reported before. A ring gives new ranks.
@@ -130,7 +136,7 @@ def build_run(
         batch_size = agree_batch_size(description.dataset.samples_per_step, workers, checkpoint)
         if batch_size != description.dataset.samples_per_step:
             description = with_fixed_batch_size(description, batch_size)
-            data = build_data(description, splits, signature, device, world)
+            data = build_data(description, splits, signature, device, world, teacher)
             objective = build_objective(description, network, signature, world)
             meter = objective.meter
     actions = build_actions(description)
@@ -142,7 +148,8 @@ def build_run(
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
     build = build_step if loop is None else loop.build_step
-    step = build(description, network, signature, len(data.train), strategy, workers, data.train.states)
+    step = build(description, network, signature, len(data.train), strategy, workers,
+                 {**data.train.states, **teachers})  # fmt: skip
     identity: Dict[str, Json] = {
         "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,
         "batch_size": description.dataset.samples_per_step,

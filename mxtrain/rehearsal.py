@@ -14,6 +14,7 @@ from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_objective
 from mxtrain.training.plan import total_steps_of
 from mxtrain.training.remarks import few_samples
+from mxtrain.training.teacher import teachers_of
 
 if TYPE_CHECKING:
     from mxtrain.data.base import Splits
@@ -48,7 +49,8 @@ def rehearse(description: Description) -> DryRun:
     devices = place(description)
     network = build_network(description, signature, devices[0][0])
     world = World(0, cluster)
-    data = build_data(description, splits, signature, devices[0][0], world)
+    teacher = teachers_of(description, signature, devices[0][0]).get("distillation")
+    data = build_data(description, splits, signature, devices[0][0], world, teacher)
     objective = build_objective(description, network, signature, world)
     strategy = description.parallel.build(objective, description.trainer.grad_accumulation)
     steps = len(data.train)

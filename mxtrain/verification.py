@@ -34,6 +34,7 @@ from mxtrain.training.loaders import build_data
 from mxtrain.training.network import build_network
 from mxtrain.training.objective import build_objective
 from mxtrain.training.step import TrainingStep
+from mxtrain.training.teacher import teachers_of
 from mxtrain.types import Batch, Shapes
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     splits = open_splits(description.dataset)
     signature = description.dataset.infer_signature(splits, description.model)
     devices = description.parallel.place()
-    data = build_data(description, splits, signature, devices[0][0])
+    teacher = teachers_of(description, signature, devices[0][0]).get("distillation")
+    data = build_data(description, splits, signature, devices[0][0], teacher=teacher)
     joined = description.kvstore.build(world) if description.kvstore.distributed else None
     sides = Sides(description, signature, devices, description.parallel, world, joined, len(data.train), [])
     lr = description.rates.lr

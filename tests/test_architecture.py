@@ -38,7 +38,7 @@ OTHER_MEANINGS = {
         "mxtrain": "classes", "mxtrain.api": "classes", "mxtrain.cli.arguments": "classes",
         "mxtrain.cli.compose": "classes", "mxtrain.cli.config_loader": "classes", "mxtrain.cli.restored": "classes",
         "mxtrain.description.groups": "classes",
-        "mxtrain.cli.trust": "classes", "mxtrain.config.override_text": "classes",
+        "mxtrain.description.trust": "classes", "mxtrain.config.override_text": "classes",
     },
     "options of networks, which users' own have": {
         "mxtrain.training.loaders": "num classes", "mxtrain.training.network": "num classes",

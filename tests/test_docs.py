@@ -25,6 +25,7 @@ from mxtrain.cli.lr_find import LrFindSettings
 from mxtrain.cli.predict import PredictSettings
 from mxtrain.cli.restored import refuse_what_only_trains
 from mxtrain.cli.settings import split_settings
+from mxtrain.cli.slim import SlimSettings
 from mxtrain.cli.sweep import jobs
 from mxtrain.cli.verify import VerifySettings
 from mxtrain.config.specs import import_target
@@ -49,7 +50,7 @@ CHINESE = [ROOT / "README.zh-CN.md", *sorted((ROOT / "docs/zh").glob("*.md"))]
 PAGES = sorted({*GUIDES, *CHINESE, *(ROOT / "docs").rglob("*.md")})
 SETTINGS = {
     "average": AverageSettings, "data": DataSettings, "eval": EvalSettings, "export": ExportSettings,
-    "lr_find": LrFindSettings, "predict": PredictSettings, "verify": VerifySettings,
+    "lr_find": LrFindSettings, "predict": PredictSettings, "slim": SlimSettings, "verify": VerifySettings,
 }  # fmt: skip
 STARTED = re.compile(r"(?:\bpython -m mxtrain|\bscripts/train)(?![\w./])(.*)")
 PLACEHOLDERS = re.compile(r"\[\w+\]|ARGS|\.\.\.|--with-uv")
@@ -93,7 +94,7 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         return
     if "--shell-completion" in arguments:
         return
-    reads_checkpoint = name in ("eval", "export", "predict")
+    reads_checkpoint = name in ("eval", "export", "predict", "slim")
     given = command_line.parse(arguments, reads_checkpoint=reads_checkpoint, trains=name == "train")
     overrides = split_settings(given, SETTINGS[name], name)[1] if name in SETTINGS else given.overrides
     if name == "data":

@@ -30,7 +30,7 @@ ALLOWED = {
     "an archive that `regular_files` opened, and new files in a folder made for them": {"download/archives.py"},
     "output, in a new folder": {"export/folder.py"},
     "files of installed packages": {
-        "cli/choices.py", "cli/compose.py", "cli/config_files.py", "cli/trust.py",
+        "cli/choices.py", "cli/compose.py", "cli/config_files.py", "description/trust.py",
         "tables/breast_cancer.py", "data/digits.py", "tables/number_table.py",
         "vision/detection/digit_scenes.py",
         "text/question_answering/numpydoc_questions.py", "text/language_modeling/python_documentation.py",

@@ -12,7 +12,20 @@ import functools
 import math
 import numbers
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from mxtrain.errors import ConfigError, nearest
 
@@ -21,6 +34,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import Json, JsonObject
+    from mxtrain.model.graph.channels import Channels
 
 
 @dataclass
@@ -37,6 +51,8 @@ class Decisions:
     """Batches whose gradients make one update."""
     stop: str = ""
     """Reason to end the run; empty: none."""
+    unranked: List[str] = field(default_factory=list)
+    """Actions that have not finished with the network: until then no validation is the best one."""
 
 
 class RunWeights(Protocol):
@@ -46,11 +62,26 @@ class RunWeights(Protocol):
     def arrays(self) -> Mapping[str, NDArray]:
         """Structural name -> the canonical array."""
 
+    @property
+    def tables(self) -> Collection[str]:
+        """Structural names of tables whose gradients hold the rows of one batch only."""
+
     def write(self, arrays: Mapping[str, NDArray]) -> None:
         """Writes all parameters, on all devices."""
 
     def recompute_statistics(self) -> None:
         """Recomputes the batch-norm statistics over one epoch of training batches with the current weights."""
+
+    def prune(self, owner: str, kept: Mapping[str, np.ndarray]) -> None:
+        """Sets elements of parameters to 0, now and after each update, in place of those that `owner` set before.
+
+        Args:
+            owner: name of the action.
+            kept: structural name of a parameter -> 0 where it is 0 from now on, else 1, uint8, of its shape.
+        """
+
+    def find_channels(self) -> Channels:
+        """Returns the channels that can be removed from the network. Raises: ConfigError: it cannot be traced."""
 
 
 class Control:
@@ -131,6 +162,12 @@ class Control:
     def unfreeze(self, *patterns: str) -> None:
         """Resumes updates of all matching parameters. Raises as `freeze`."""
         self._decisions.frozen = sorted(set(self._decisions.frozen) - set(self.match(patterns)))
+
+    def rank_validations(self, ranks: bool) -> None:
+        """Says whether validations compete to be the best one. While an action says no, early stopping does not count
+        them either, and the checkpoints of these steps are no best ones."""
+        others = [name for name in self._decisions.unranked if name != self.name]
+        self._decisions.unranked = others if ranks else [*others, self.name]
 
     def accumulate(self, batches: int) -> None:
         """Sets the number of batches per update. Gradients are averaged over all samples of these batches; the last

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 AVERAGED = "averaged"
 """The folder of a run directory for averages, one folder each."""
 MODEL, EMA = "model", "ema"
+SLIM = "slimmed_step"
+"""Name in the state of a checkpoint without pruned channels: the step of the run that it was made of."""
 
 
 def last_checkpoints(run_dir: Path, count: int) -> List[Checkpoint]:
@@ -100,8 +102,19 @@ def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint]) -> Path:
         step=last.step, epoch=last.epoch, arrays={MODEL: mean_weights(checkpoints)}, state=state,
         direction=last.direction, monitor=last.monitor,
     )  # fmt: skip
-    folder.mkdir(exist_ok=True)
     path = folder / f"last-{len(checkpoints)}"
+    write_folder(snapshot, path)
+    return path
+
+
+def write_folder(snapshot: Snapshot, path: Path) -> None:
+    """Writes a checkpoint that no run goes on from as a folder, in the place of an earlier one.
+
+    Raises:
+        OSError: it could not be written completely.
+    """
+    folder = path.parent
+    folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f"{TEMPORARY}{path.name}-{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -112,15 +125,21 @@ def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint]) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     fsync_directory(folder)
-    return path
 
 
 def refuse_average(checkpoint: Checkpoint) -> None:
-    """Refuses to continue training from an average: it has no optimizer state, and no run was ever there.
+    """Refuses to continue training from an average or a slim network: it has no optimizer state, and no run was ever
+    there.
 
     Raises:
         CheckpointError: says what to type instead.
     """
+    if SLIM in checkpoint.state:
+        raise CheckpointError(
+            f"{checkpoint.path} was written by `mxtrain slim`, and no run goes on from it. To train from its weights "
+            f"type the settings that it printed and model.weights={checkpoint.path / MODEL}.params, with another "
+            "hydra.run.dir."
+        )
     if "averaged_steps" in checkpoint.state:
         raise CheckpointError(
             f"{checkpoint.path} is the average of several checkpoints, from which no run goes on. To train from its "

@@ -56,6 +56,12 @@ COMMANDS: Dict[str, Command] = {
         "AverageSettings",
         ("average RUN last=5", "eval RUN/averaged/last-5"),
     ),
+    "slim": Command(
+        "mxtrain.cli.slim",
+        "RUN|CHECKPOINT [--config-dir DIR | --trust-code] [setting=value ...]",
+        "SlimSettings",
+        ("slim RUN", "slim RUN out=FOLDER which=last", "eval RUN/slim"),
+    ),
     "verify": Command(
         "mxtrain.cli.verify",
         "[setting=value ...] [group=option ...] [group.field=value ...]",

@@ -25,6 +25,7 @@ from typing_extensions import Self
 from mxtrain.cli.config_loader import ConfigLoader
 from mxtrain.cli.hydra_errors import malformed
 from mxtrain.cli.hydra_settings import is_folder
+from mxtrain.config.locations import conf_dir as conf_dir
 from mxtrain.config.override_text import expand_home
 from mxtrain.config.specs import import_target
 from mxtrain.errors import ConfigError
@@ -32,12 +33,6 @@ from mxtrain.model.base import Model
 
 CONFIG_NAME = "config"
 MAX_FOLDER_NAME = 120
-
-
-def conf_dir() -> Path:
-    """Our own configuration: inside the package in a wheel, at the top level in a checkout."""
-    inside = Path(__file__).resolve().parent.parent / "conf"
-    return inside if inside.is_dir() else inside.parent.parent / "conf"
 
 
 def register_resolvers() -> None:

@@ -19,11 +19,11 @@ from mxtrain.cli.config_files import is_change
 from mxtrain.cli.environment import describe_here
 from mxtrain.cli.moved_data import find_data
 from mxtrain.cli.program import program
-from mxtrain.cli.trust import require_trusted
 from mxtrain.config.specs import flatten
 from mxtrain.data.base import BaseDataset
 from mxtrain.data.signature import Signature, signature_of
 from mxtrain.description.groups import Description
+from mxtrain.description.trust import require_trusted
 from mxtrain.errors import ConfigError, NoCheckpoint, did_you_mean
 from mxtrain.runtime import OF_THE_MACHINE
 from mxtrain.types import expand_path
@@ -31,7 +31,8 @@ from mxtrain.types import expand_path
 if TYPE_CHECKING:
     from mxtrain.annotations import Config
 
-TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer")
+TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer",
+          "distillation")  # fmt: skip
 """Groups that only training looks at."""
 ONLY_TRAINS: Dict[str, Tuple[str, ...]] = {
     "eval": (*TRAINS, "dataset.batch_size", "dataset.augment"),
@@ -45,6 +46,8 @@ INSTEAD = {
 """Replacement to type, by setting."""
 
 PLACEMENT = ("parallel", "kvstore", "cluster")
+DISTILLATION = "distillation"
+"""The group that names another network, which only training needs."""
 WATCHERS = ("callback", "logger")
 """Groups whose classes only watch training: `eval` and `predict` do not import them, whoever wrote them."""
 
@@ -89,7 +92,7 @@ def restore_description(
     with Composer(given.config_dirs) as composer:
         # Wherever it was trained, one device measures and predicts, unless the user says where.
         default = composer.compose([]).config
-        config.update({group: default[group] for group in PLACEMENT})
+        config.update({group: default[group] for group in (*PLACEMENT, DISTILLATION)})
         config.update({group: {} for group in WATCHERS})
         if "runtime" in config:  # else the validation says that it is missing
             config["runtime"] = on_this_machine(config["runtime"], default["runtime"])

@@ -20,6 +20,7 @@ from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore import KVStore
 from mxtrain.logger.base import Logger
 from mxtrain.loss.custom import CustomLoss
+from mxtrain.loss.distillation import Distillation
 from mxtrain.loss.losses import Loss
 from mxtrain.lr_scheduler.reference_batch import LearningRates, scale_rates
 from mxtrain.lr_scheduler.schedules import Schedule
@@ -46,6 +47,7 @@ GROUPS: Dict[str, Type[Spec]] = {
     "lr_scheduler": Schedule,
     "loss": Loss,
     "metric": Metric,
+    "distillation": Distillation,
     "early_stopping": StoppingRule,
     "checkpoint": CheckpointSpec,
     "callback": CallbackSpec,
@@ -81,6 +83,7 @@ class Description:
     lr_scheduler: Schedule
     loss: Loss
     metric: Mapping[str, Metric]
+    distillation: Distillation
     early_stopping: StoppingRule
     checkpoint: CheckpointSpec
     callback: Mapping[str, CallbackSpec]

@@ -285,6 +285,21 @@ def actions_must_keep_the_guarantees(description: Description) -> None:
             raise ConfigError(f"callback.{name}: {reason}.")
 
 
+def a_teacher_needs_a_task_with_outputs_to_compare(description: Description) -> None:
+    """Refuses distillation where no output of a network is to be like another one's."""
+    spec, task = description.distillation, description.task
+    if spec.teacher is None:
+        if spec.features:
+            raise ConfigError("distillation.features compares with a teacher. Type distillation.teacher=RUN.")
+        return
+    if not task.distils:
+        name = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
+        raise ConfigError(
+            f"distillation.teacher={spec.teacher}: {name} has no outputs that a network could learn from "
+            "another one's. Leave it out."
+        )
+
+
 def a_metric_must_not_be_called_loss(description: Description) -> None:
     """Refuses metrics with the name of another entry in the rows of metrics.jsonl, such as loss."""
     taken = {"loss", "step", "epoch", "split", "lr", "samples_per_s"}.intersection(description.metric)
@@ -355,6 +370,7 @@ RULES = (
     a_loss_scale_needs_exact_sums,
     several_workers_need_a_store_that_joins_them,
     actions_must_keep_the_guarantees,
+    a_teacher_needs_a_task_with_outputs_to_compare,
     a_metric_must_not_be_called_loss,
     loggers_must_not_share_a_file,
     the_tables_must_be_sparse_where_asked,

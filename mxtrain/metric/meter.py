@@ -70,9 +70,17 @@ class Meter(gluon.HybridBlock):
         self._unread = slice(1 + weighted + self._num_outputs, 1 + weighted + outputs.num_arrays)
         self._sizes = [metric.size(num_classes) for metric in self._metrics.values()]
         self.width = 1 + weighted + sum(self._sizes)
+        self._hidden = (0, 0)
         self.hybridize(static_alloc=True)
 
+    def hide(self, outputs: int, targets: int) -> None:
+        """Leaves arrays out that only a loss reads: so many after the outputs, and so many at the end."""
+        self._hidden = (outputs, targets)
+
     def __call__(self, *arrays):
+        outputs, targets = self._hidden
+        begin = self._unread.stop
+        arrays = (*arrays[:begin], *arrays[begin + outputs : len(arrays) - targets])
         # Gluon warns of inputs that nothing uses.
         read = [*arrays[: self._unread.start], *arrays[self._unread.stop :]]
         return super().__call__(*(read if self._metrics else arrays[: 1 + self.weighted]))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import pydantic
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.published import require_published
-from mxtrain.types import NonNegativeFloat, PathText, Shape, Spec
+from mxtrain.types import NonNegativeFloat, PathText, Positive, Shape, Spec
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -58,6 +58,10 @@ class Model(Spec):
     several patterns match, the last one counts."""
     no_decay_norm_and_bias: bool = True
     """No weight decay for biases and for the scale and shift of normalisation layers."""
+    widths: Dict[str, Positive] = {}
+    """Channels of convolutions and units of dense layers that differ from what the other settings give, by structural
+    name, e.g. {features.0: 24, features.3: 17}. `mxtrain slim` writes it; layers that are joined, e.g. by a sum, must
+    agree."""
     init: Init = "xavier"
     """Initializer of weights whose layer has none; `default` is Gluon's Uniform(0.07)."""
 

@@ -16,6 +16,7 @@ from mxtrain.model.graph.shapes import first_line, infer_shapes
 from mxtrain.model.parameters import distinct_parameters, freeze, parameter_multipliers
 from mxtrain.model.published import find_weights
 from mxtrain.model.weights import WeightsReport, load_weights
+from mxtrain.model.widths import set_widths
 from mxtrain.runtime.memory import shown_size, usable_memory
 from mxtrain.types import LARGEST_COUNT, Shape, Shapes, shapes_of
 
@@ -97,7 +98,11 @@ def prepare_network(
         network = model.build(num_classes, shapes_of(input_shape)[0])
     # Before the trace in `infer_shapes`, which rejects defective operators: only operators without a workaround remain.
     mend_layers(network)
-    infer_shapes(network, input_shape, [(num_classes,)] if output_shapes is None else output_shapes or None)
+    wanted = [(num_classes,)] if output_shapes is None else output_shapes or None
+    infer_shapes(network, input_shape, wanted)
+    if model.widths:
+        set_widths(network, model.widths)
+        infer_shapes(network, input_shape, wanted)
     dense_tables: List[str] = []
     if tables.sparse_from is not None:
         dense_tables = make_sparse(network, input_shape, tables.sparse_from, tables.sparse_samples)

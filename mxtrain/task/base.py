@@ -69,6 +69,9 @@ class Task(Spec):
     """The default options of conf/metric/."""
     list_field: ClassVar[Tuple[str, str]] = ("", "")
     """Name of the list in each row and its content; `predict` reports the total count."""
+    distils: ClassVar[str] = ""
+    """Kind of the first output, if a network can learn from another one's: "scores" of K choices, (B, K), or "values",
+    (B, ...); empty: it cannot."""
     has_classes: ClassVar[bool] = False
     """True if each sample has one class, of those in `Splits.class_names`, by which `dataset.sampler` can choose it."""
     can_balance: ClassVar[bool] = True

@@ -38,6 +38,7 @@ class Classification(Task):
     dataset_options: ClassVar[Tuple[str, ...]] = ("image_folder", "text")
     loss_option: ClassVar[str] = "softmax_cross_entropy"
     metric_option: ClassVar[str] = "accuracy"
+    distils: ClassVar[str] = "scores"
     has_classes: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:

@@ -34,6 +34,7 @@ class Regression(Task):
     model_option: ClassVar[str] = "mlp"
     loss_option: ClassVar[str] = "l2"
     metric_option: ClassVar[str] = "root_mean_squared_error"
+    distils: ClassVar[str] = "values"
 
     def check(self, description: Description) -> None:
         super().check(description)

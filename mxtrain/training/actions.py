@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Callable, Dict, Mapping, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Collection, Dict, Mapping, Tuple, Union
 
 from mxtrain.callback.action import Action, Control, Decisions
 from mxtrain.config.specs import shown
 from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.model.graph.channels import Channels, find_channels
+from mxtrain.model.graph.trace import NotTraceable
 from mxtrain.training.statistics import recompute_statistics
 
 if TYPE_CHECKING:
@@ -38,15 +40,35 @@ class StepWeights:
         """See `RunWeights`."""
         return self._step.strategy.values
 
+    @property
+    def tables(self) -> Collection[str]:
+        """See `RunWeights`."""
+        return self._step.strategy.rows
+
     def write(self, arrays: Mapping[str, NDArray]) -> None:
         """See `RunWeights`."""
         for name, value in self._step.strategy.values.items():
             arrays[name].copyto(value)
+        self._step.apply_pruning()
         self._step.strategy.publish()
 
     def recompute_statistics(self) -> None:
         """See `RunWeights`."""
         recompute_statistics(self._step, self._data.train)
+
+    def prune(self, owner: str, kept: Mapping[str, np.ndarray]) -> None:
+        """See `RunWeights`."""
+        self._step.prune(owner, kept)
+
+    def find_channels(self) -> Channels:
+        """See `RunWeights`."""
+        objective = self._step.strategy.objective
+        if objective.state_shapes:
+            raise ConfigError("the network carries state from batch to batch, whose size would change")
+        try:
+            return find_channels(self._step.strategy.network, objective.input_shape)
+        except NotTraceable as error:
+            raise ConfigError(f"the network cannot be traced ({error})") from error
 
 
 class ActionList:
@@ -101,6 +123,11 @@ class ActionList:
         }  # fmt: skip
         for name, action in self._actions.items():
             action.on_begin(self._controls[name])
+
+    @property
+    def ranks_validations(self) -> bool:
+        """False while an action changes the network step by step: a validation is then no measure of the result."""
+        return not self._decisions.unranked
 
     @property
     def stop_reason(self) -> str:

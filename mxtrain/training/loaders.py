@@ -23,6 +23,8 @@ from mxtrain.training.plan import RunData
 if TYPE_CHECKING:
     from mxnet import Context
 
+    from mxtrain.training.teacher import Teacher
+
 
 log = logging.getLogger("mxtrain")
 NUM_SHOWN_SAMPLES = 16
@@ -30,20 +32,22 @@ NUM_SHOWN_SAMPLES = 16
 
 def build_loader(
     description: Description, source: Samples, signature: Signature, device: Context, training: bool = False,
-    **options: Any,
+    teacher: Optional[Teacher] = None, **options: Any,
 ) -> BatchLoader:  # fmt: skip
     """A loader of one split; evaluation order and no augmentation unless `train=True`.
 
     Args:
         training: whether batches are trained on; they are with `train=True` anyway.
+        teacher: adds targets to batches that are trained on.
         options: fields of `LoaderOptions` that are others.
     """
     dataset, task = description.dataset, description.task
     training = training or bool(options.get("train"))
+    collate = task.build_collate(description, signature, training)
     settings = {
         "batch_size": dataset.eval_batch_size, "prefetch": dataset.prefetch, "device": device,
         "seed": description.trainer.seed, "num_classes": task.num_classes(signature),
-        "collate": task.build_collate(description, signature, training),
+        "collate": teacher.after(collate) if teacher is not None and training else collate,
         "encode": task.build_encode(description, signature, training),
         "scales": [
             Scale(other, task.build_encode(description, sign, training))  # type: ignore[arg-type]  # of images
@@ -54,7 +58,8 @@ def build_loader(
 
 
 def build_data(
-    description: Description, splits: Splits, signature: Signature, device: Context, world: World = ALONE
+    description: Description, splits: Splits, signature: Signature, device: Context, world: World = ALONE,
+    teacher: Optional[Teacher] = None,
 ) -> RunData:  # fmt: skip
     """The loaders of all splits; with `trainer.overfit_batches` training sees only the first samples.
 
@@ -63,6 +68,7 @@ def build_data(
     dataset, trainer = description.dataset, description.trainer
     trained: Dict[str, Any] = {
         "batch_size": dataset.samples_per_step, "limit_batches": trainer.limit_train_batches, "world": world,
+        "teacher": teacher,
     }  # fmt: skip
     if trainer.overfit_batches is None:
         sampler = dataset.build_sampler(splits, trainer.seed)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, List
 from mxtrain.description.groups import Description
 from mxtrain.description.sparse_tables import PAYS_FROM, WORKERS_PAY_FROM, obstacle, sparse_from, sparse_samples
 from mxtrain.errors import ConfigError
+from mxtrain.loss.distillation import expose_layers
 from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.parameters import distinct_parameters
 from mxtrain.model.prepare import Prepared, TableOptions, prepare_network
@@ -44,6 +45,9 @@ def build_network(
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():
             log.info("%s", line)
+    spec = description.distillation
+    if spec.teacher is not None and spec.features and learns:
+        expose_layers(prepared.network, list(spec.features), "distillation.features")
     return hybridize(prepared.network)
 
 

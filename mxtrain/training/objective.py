@@ -24,8 +24,14 @@ def build_loss(description: Description, signature: Signature, training: bool) -
     """Builds the loss, hybridized, and the meter that sums it and the metrics up."""
     task = description.task
     loss = task.build_loss(description, signature, training)
+    spec = description.distillation
+    if spec.teacher is not None:
+        loss = spec.build_loss(loss, task.distils, len(task.output_shapes(description, signature)), training)
     block = hybridize(loss)  # type: ignore[arg-type]  # it is a block
-    return block, task.build_meter(description, signature, LossWeights.of(loss), training)
+    meter = task.build_meter(description, signature, LossWeights.of(loss), training)
+    if spec.teacher is not None:
+        meter.hide(len(spec.features), 1 + len(spec.features) if training else 0)
+    return block, meter
 
 
 def build_objective(

@@ -78,6 +78,8 @@ def settings_of(config: Config) -> Dict[str, object]:
     found = {**BOUND, **flatten(config)}
     if found.get("trainer.reference_batch_size") == found.get("dataset.batch_size"):
         found["trainer.reference_batch_size"] = None  # nothing is scaled
+    if found.get("distillation.teacher") is None:  # the other settings change nothing, and older runs have none
+        found = {path: value for path, value in found.items() if not path.startswith("distillation.")}
     return found
 
 

@@ -387,7 +387,7 @@ class Runner:
         if bad:
             raise NonFiniteError(self._diagnosis.explain_weights(bad))
         self._callbacks.notify("on_checkpoint", self.state.step)
-        validated = self.state.validated_step == self.state.step
+        validated = self.state.validated_step == self.state.step and self._actions.ranks_validations
         metric = self.state.values.get(self._plan.monitor) if validated else None
         self._saving.save(snapshot.take(self._step, self.state, self._plan, metric))
         self._step.wait_for_save()

@@ -1,7 +1,7 @@
 """The training step: the page to read first. Every strategy, store and precision goes through it.
 
     batch -> forward and backward -> reduce over replicas [-> confirm] [-> unscale] [-> divide by the weight]
-        -> clip -> update -> publish -> average
+        -> clip -> update [-> prune] -> publish -> average
 
 Nothing here waits for a device: each line puts work into MXNet's engine and returns. Only a loss scale (float16) has to
 look at the gradients before it goes on.
@@ -22,6 +22,8 @@ from mxtrain.parallel.base import Strategy
 from mxtrain.types import Batch, Stateful
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from mxtrain.kvstore.remote_updater import RemoteUpdater
     from mxtrain.kvstore.store import Store
     from mxtrain.optimizer.ema import Average
@@ -62,6 +64,7 @@ class TrainingStep:
         self._kept: Dict[str, nd.NDArray] = {}
         self.grad_norm: Optional[nd.NDArray] = None
         self._frozen: FrozenSet[str] = frozenset()
+        self._pruned: Dict[str, Dict[str, nd.NDArray]] = {}
         self.gradient_sum = GradientSum(strategy.trainable)
         """Gradients of the batches before, where an action asks for several batches an update."""
 
@@ -111,6 +114,7 @@ class TrainingStep:
             remote.push(rows, lr, row_factor)  # last: it waits for the gradients
         else:
             self.updater.skip()  # no samples, no update: elsewhere the sum of the others' gradients is one
+        self.apply_pruning()
         self.strategy.publish(self.strategy.trainable)  # nothing else has changed here
         self.average.update(step)
         return sums
@@ -127,6 +131,29 @@ class TrainingStep:
         if set(names) != self._frozen:
             self._frozen = frozenset(names)
             self.updater.freeze(self._frozen)  # type: ignore[union-attr]  # a RemoteUpdater has none
+
+    def prune(self, owner: str, kept: Mapping[str, np.ndarray]) -> None:
+        """Sets elements of trainable parameters, and of their moving averages, to 0: now and after each update.
+
+        Args:
+            owner: of these elements; those that it named before move freely again.
+            kept: structural name -> 1 where an element stays, else 0, of the parameter's shape.
+        """
+        values, averages = self.strategy.values, self.average.arrays
+        self._pruned[owner] = {
+            name: nd.array(array, ctx=values[name].context, dtype=values[name].dtype) for name, array in kept.items()
+        }  # fmt: skip
+        self.apply_pruning()
+        for name, keep in self._pruned[owner].items():
+            if name in averages:
+                averages[name] *= keep.as_in_context(averages[name].context)
+        self.strategy.publish(list(kept))
+
+    def apply_pruning(self) -> None:
+        """Sets the pruned elements to 0 again; does not publish them."""
+        for kept in self._pruned.values():
+            for name, keep in kept.items():
+                self.strategy.values[name] *= keep
 
     def add_states(self, states: Mapping[str, Stateful]) -> None:
         """Adds what else changes in training, by the names that checkpoints have for it."""

@@ -73,7 +73,8 @@ class Validator:
             found = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
             trained = {f"train/{name}": value for name, value in recorder.epoch_values().items()}
             state.values = self._step.store.agree({**found, **trained})
-            self._note_best(state)
+            if self._actions.ranks_validations:
+                self._note_best(state)
             state.validated_step, state.validation_due = state.step, False
             part = {"part": self._data.val.coverage} if self._data.val.coverage else {}
             validation = Validation(

@@ -26,7 +26,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
          "reinforcement", "checkpoint"),
     ),
     "inference": ("Inference", ("inference", "beam_search")),
-    "default-runs": ("Default runs", ("default", "segmentation_default", "detection_default")),
+    "default-runs": ("Default runs", ("default", "segmentation_default", "detection_default", "distill")),
     "command-line": ("Command line", ("cli", "start", "fuzz")),
     "data": ("Data loading", ("loader", "corpora")),
     "precision": ("Mixed precision", ("precision", "detection_precision")),

@@ -12,8 +12,8 @@ import pytest
 
 from mxtrain.cli import main
 from mxtrain.cli.config_files import conf_dir
-from mxtrain.cli.trust import foreign, is_own
 from mxtrain.config.override_text import code_arguments
+from mxtrain.description.trust import foreign, is_own
 
 BOMB = "import pathlib\npathlib.Path({mark!r}).touch()\ndef network(classes=0):\n    raise SystemExit(77)\n"
 

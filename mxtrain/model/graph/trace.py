@@ -60,6 +60,8 @@ class Trace:
     layers: Mapping[str, gluon.Block]
     """The blocks that were called, by structural name, in the order in which they began."""
     failure: Optional[TraceFailure] = None
+    heads: Sequence[int] = ()
+    """Indices of the nodes whose outputs the network returns."""
 
 
 @dataclass(frozen=True)
@@ -233,8 +235,8 @@ def _infer(graph: Symbol, input_shapes: Mapping[str, Shape], recorder: CallRecor
         for index, raw in enumerate(raw_nodes)
     ]
     parameters = {node.name: node.shape for node in nodes if node.op == "null" and node.name not in input_shapes}
-    heads = [nodes[entry[0]].shape for entry in content["heads"]]
-    return Trace(nodes, parameters, heads, recorder.called, failure)
+    heads = [entry[0] for entry in content["heads"]]
+    return Trace(nodes, parameters, [nodes[index].shape for index in heads], recorder.called, failure, heads)
 
 
 def _layer_of(node: GraphNode, recorder: CallRecorder) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Collection, Iterator, Mapping, Sequence, Set, 
 import yaml
 
 import mxtrain
-from mxtrain.cli.config_files import conf_dir
+from mxtrain.config.locations import conf_dir
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS
 from mxtrain.errors import ConfigError
 from mxtrain.files.regular_files import read_regular_text
@@ -42,7 +42,7 @@ PLAIN_WORD = re.compile(r"[A-Za-z0-9_.,:-]*")
 
 
 def require_trusted(
-    config: Config, path: str, command: str, typed: Sequence[str], config_dirs: Sequence[str]
+    config: Config, path: str, command: str, typed: Sequence[str], config_dirs: Sequence[str], remedy: str = ""
 ) -> None:  # fmt: skip
     """Refuses a description that would run code of its author's. Imports nothing but mxtrain's own modules.
 
@@ -52,6 +52,7 @@ def require_trusted(
         command: that reads it, for the message.
         typed: settings and groups that this command's overrides replace, including everything nested below them.
         config_dirs: folders of the user's (`--config-dir`): whatever class their YAML names is the user's, too.
+        remedy: what to do if the code is trusted, where that is no flag of the command.
 
     Raises:
         ConfigError: naming all that is not mxtrain's own.
@@ -65,6 +66,10 @@ def require_trusted(
     if not found:
         return
     lines = "\n".join(f"  {place}={_shown(value)}" for place, value in found.items())
+    if remedy:
+        raise ConfigError(
+            f"the description in {path} names code, or ways to it, that are not mxtrain's own:\n{lines}\n{remedy}."
+        )
     given = f"; {shlex.quote(config_dirs[0])} names none of these" if config_dirs else ""
     raise ConfigError(
         f"the description in {path} names code, or ways to it, that are not mxtrain's own:\n{lines}\n"

@@ -1,0 +1,346 @@
+"""Pruning: actions that set weights, or whole channels, to 0 while a run trains. Imports no MXNet."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Optional, Tuple, Union
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.callback import Action, CallbackSpec, Control
+from mxtrain.callback.actions import Unit
+from mxtrain.errors import ConfigError
+from mxtrain.types import Positive, ProperFraction
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.model.graph.channels import Channels, ChannelSet
+
+Scope = Literal["global", "layer"]
+USUAL_SPARSITY = 0.8
+USUAL_UPDATES = 20
+"""Times that elements are chosen between start and end, where nothing is said."""
+
+
+class PruningSchedule(CallbackSpec):
+    """Fields of both kinds of pruning. The pruned share rises as 1 - (1 - t)^3 for t from 0 at `start` to 1 at `end`.
+
+    Source: Zhu and Gupta, "To prune, or not to prune", https://arxiv.org/abs/1710.01878.
+    """
+
+    acts: ClassVar[bool] = True
+
+    start: Annotated[float, pydantic.Field(ge=0)] = 0.1
+    """Point from which on elements are pruned, as a fraction of the run, or in `unit`s if that is not null."""
+    end: Annotated[float, pydantic.Field(ge=0)] = 0.7
+    """Point at which the last ones are pruned; the rest of the run trains what is left. As `start`."""
+    unit: Optional[Unit] = None
+    """Unit of `start` and `end`; null: fractions of the run."""
+    every_steps: Optional[Positive] = None
+    """Steps between two times that elements are pruned; null: 20 times between start and end."""
+    scope: Scope = "global"
+    """global: the same threshold for all layers, so layers lose different shares; layer: the same share of each."""
+    leave: List[str] = []
+    """Patterns of parameters that stay as they are, e.g. [output.*]."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_order(self) -> PruningSchedule:
+        if self.end < self.start:
+            raise ValueError(f"start={self.start:g} is after end={self.end:g}")
+        if self.unit is None and self.end >= 1:
+            raise ValueError(f"end={self.end:g} is a fraction of the run, below 1; or type unit=epochs")
+        return self
+
+
+class Prune(PruningSchedule):
+    """Magnitude pruning: the weights with the smallest absolute values become 0, and stay 0.
+
+    The network keeps its size, and zeros save no time on CPUs and most GPUs; `prune_channels` makes it smaller.
+    """
+
+    sparsity: Optional[ProperFraction] = None
+    """Share of the weights that is 0 in the end; null: 0.8, or what `pattern` says."""
+    pattern: Optional[str] = None
+    """N:M, e.g. "2:4": of each M weights in a row along the inputs of a layer the N largest stay."""
+    parameters: List[str] = []
+    """Patterns of the parameters to prune; []: all weights of at least two dimensions but tables."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_pattern(self) -> Prune:
+        if self.pattern is None:
+            return self
+        if self.sparsity is not None:
+            raise ValueError(f"pattern={self.pattern} decides how many weights are 0. Leave sparsity out")
+        found = re.fullmatch(r"(\d{1,4}):(\d{1,4})", self.pattern)
+        if found is None or not 0 < int(found[1]) < int(found[2]):
+            raise ValueError(f"pattern={self.pattern!r}: must be N:M with 0 < N < M, e.g. pattern='\"2:4\"'")
+        return self
+
+    def build_action(self) -> Action:
+        return MagnitudePruning(self)
+
+
+class PruneChannels(PruningSchedule):
+    """Channel pruning: whole channels of convolutions and units of dense layers become 0, step by step, with all that
+    depends on them. `mxtrain slim RUN` then writes the smaller network.
+
+    A channel's importance is the mean absolute value of its filter times the scale of its batch norm.
+    """
+
+    share: ProperFraction = 0.5
+    """Share of the channels that can be removed which is removed in the end."""
+    keep_at_least: ProperFraction = 0.1
+    """Share of the channels of each layer that stays in any case; one stays always."""
+    multiple_of: Positive = 1
+    """The channels that stay of each layer are a multiple of this, if it has so many: 8 or 16 suits vector units."""
+
+    def build_action(self) -> Action:
+        return ChannelPruning(self)
+
+
+class GradualPruning(Action):
+    """Asks for more elements to be pruned at the steps of a schedule, and keeps which are."""
+
+    def __init__(self, spec: PruningSchedule):
+        self._schedule = spec
+        self._kept: Dict[str, np.ndarray] = {}
+
+    def on_begin(self, run: Control) -> None:
+        if run.total_steps is None:
+            raise ConfigError(
+                f"callback.{run.name}: only time limits this run, so nothing says when it is complete. Set "
+                "trainer.max_epochs or trainer.max_steps."
+            )
+        spec = self._schedule
+        per_unit = {None: run.total_steps, "epochs": run.steps_per_epoch, "steps": 1}[spec.unit]
+        self._begin, self._end = round(spec.start * per_unit), round(spec.end * per_unit)
+        self._every = spec.every_steps or max(1, math.ceil((self._end - self._begin) / USUAL_UPDATES))
+        self._run = run
+        if self._end >= run.total_steps:
+            raise ConfigError(
+                f"callback.{run.name}.end: the last elements would be pruned in step {self._end + 1}, and the run has "
+                f"{run.total_steps}. Type a smaller number."
+            )
+        self.choose_parameters(run)
+
+    def before_step(self, run: Control) -> None:
+        run.rank_validations(run.step >= self._end)
+        since = run.step - self._begin
+        is_due = 0 <= since and (since % self._every == 0 or run.step == self._end) and run.step <= self._end
+        if not is_due or self.state.get("pruned_step") == run.step:
+            return
+        length = self._end - self._begin
+        progress = 1.0 if run.step == self._end else 1 - (1 - since / length) ** 3
+        said = self.prune(run, progress)
+        self.state = {**self.state, "pruned_step": run.step}
+        if run.step == self._end:
+            run.say(f"step {run.step + 1}: callback.{run.name} is complete: {said}")
+
+    def choose_parameters(self, run: Control) -> None:
+        """Finds what can be pruned. Raises: ConfigError: there is nothing."""
+        raise NotImplementedError
+
+    def prune(self, run: Control, progress: float) -> str:
+        """Prunes.
+
+        Args:
+            run: the run.
+            progress: 0 to 1, of what is pruned in the end.
+
+        Returns:
+            What is pruned, as a clause.
+        """
+        raise NotImplementedError
+
+    def set_kept(self, run: Control, kept: Mapping[str, np.ndarray]) -> None:
+        """Prunes all elements but those that are not 0 in `kept`, of the parameters there."""
+        self._kept = {name: array.astype(np.uint8) for name, array in kept.items()}
+        run.weights.prune(run.name, self._kept)
+
+    def left(self, run: Control) -> List[str]:
+        """The parameters that must stay as they are. Raises: ConfigError: a pattern matches nothing."""
+        return run.match(self._schedule.leave)
+
+    def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
+        return self._kept, self.state
+
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
+        super().load_state(arrays, values, source)
+        self._kept = dict(arrays)
+        self._run.weights.prune(self._run.name, self._kept)
+
+
+class MagnitudePruning(GradualPruning):
+    """See `Prune`."""
+
+    def __init__(self, spec: Prune):
+        super().__init__(spec)
+        self._spec = spec
+        self._names: List[str] = []
+
+    def choose_parameters(self, run: Control) -> None:
+        spec, arrays = self._spec, run.weights.arrays
+        tables = run.weights.tables
+        asked = run.match(spec.parameters or ["*"])
+        left = set(self.left(run))
+        names = [name for name in dict.fromkeys(asked) if name not in left]
+        if not spec.parameters:
+            names = [name for name in names if name not in tables and len(arrays[name].shape) > 1]
+        wrong = [name for name in names if name in tables]
+        if wrong:
+            raise ConfigError(
+                f"callback.{run.name}: the gradient of '{wrong[0]}' holds the rows of one batch only, and pruning "
+                "looks at all of them. Type trainer.sparse_grad=false, or leave the table out."
+            )
+        if spec.pattern is not None:
+            size = int(spec.pattern.split(":")[1])
+            names = [n for n in names if len(arrays[n].shape) > 1 and arrays[n].shape[1] % size == 0]
+        if not names:
+            reason = f" whose inputs can be divided by {size}" if spec.pattern is not None else ""
+            raise ConfigError(f"callback.{run.name}: the network has no weight to prune{reason}. Leave it out.")
+        self._names = names
+
+    def prune(self, run: Control, progress: float) -> str:
+        spec = self._spec
+        # What was pruned before comes first, also if another weight happens to be 0.
+        size_by_name = {
+            name: np.where(self._kept[name] == 0, -1.0, found) if name in self._kept else found
+            for name in self._names for found in [np.abs(run.weights.arrays[name].asnumpy())]
+        }  # fmt: skip
+        if spec.pattern is not None:
+            left, size = map(int, spec.pattern.split(":"))
+            kept = {name: keep_of_each(one, size, math.floor((size - left) * progress + 1e-9))
+                    for name, one in size_by_name.items()}  # fmt: skip
+        else:
+            share = (USUAL_SPARSITY if spec.sparsity is None else spec.sparsity) * progress
+            groups = [self._names] if spec.scope == "global" else [[name] for name in self._names]
+            kept = {}
+            for group in groups:
+                kept.update(keep_largest({name: size_by_name[name] for name in group}, share))
+        self.set_kept(run, kept)
+        total = sum(one.size for one in kept.values())
+        zeros = total - sum(int(one.sum()) for one in kept.values())
+        return f"{zeros:,} of {total:,} weights are 0 ({zeros / total:.1%})"
+
+
+def keep_largest(sizes: Mapping[str, np.ndarray], share: float) -> Dict[str, np.ndarray]:
+    """True for all elements but the `share` of the smallest, over all arrays together; of equal ones the first go."""
+    flat = np.concatenate([size.ravel() for size in sizes.values()])
+    count = round(share * flat.size)
+    keep = np.ones(flat.size, bool)
+    if count:
+        threshold = np.partition(flat, count - 1)[count - 1]
+        keep[flat < threshold] = False
+        equal = np.flatnonzero(flat == threshold)
+        keep[equal[: count - np.count_nonzero(~keep)]] = False
+    ends = np.cumsum([size.size for size in sizes.values()])[:-1]
+    return {
+        name: part.reshape(sizes[name].shape) for name, part in zip(sizes, np.split(keep, ends))
+    }  # fmt: skip
+
+
+def keep_of_each(size: np.ndarray, length: int, zeros: int) -> np.ndarray:
+    """False for the `zeros` smallest of each `length` elements in a row along the second axis."""
+    rows = np.moveaxis(size, 1, -1)
+    groups = rows.reshape(-1, length)
+    keep = np.ones(groups.shape, bool)
+    order = np.argsort(groups, axis=1, kind="stable")[:, :zeros]
+    np.put_along_axis(keep, order, False, axis=1)
+    return np.moveaxis(keep.reshape(rows.shape), -1, 1)
+
+
+class ChannelPruning(GradualPruning):
+    """See `PruneChannels`. Which sets of channels are pruned is in `state`; the arrays follow from it."""
+
+    def __init__(self, spec: PruneChannels):
+        super().__init__(spec)
+        self._spec = spec
+
+    def choose_parameters(self, run: Control) -> None:
+        try:
+            self._channels: Channels = run.weights.find_channels()
+        except ConfigError as error:
+            raise ConfigError(
+                f"callback.{run.name}: {error}, so no channel can be removed. Leave it out, or type callback=prune."
+            ) from error
+        trained, left = set(run.match(["*"])), set(self.left(run))
+        self._numbers = [
+            number for number, one in enumerate(self._channels.sets)
+            if {*one.made, *(name for name, _, _ in one.read)} <= trained and not left.intersection(one.made)
+        ]  # fmt: skip
+        if not self._numbers:
+            raise ConfigError(
+                f"callback.{run.name}: no channel of this network can be removed by itself. Leave it out, or type "
+                "callback=prune."
+            )
+
+    def prune(self, run: Control, progress: float) -> str:
+        arrays = {name: array.asnumpy() for name, array in run.weights.arrays.items() if name in self._channels.places}
+        importance = {number: importance_of(self._channels.sets[number], arrays) for number in self._numbers}
+        for number in self.state.get("sets", []):
+            importance[number] = -1.0
+        chosen = self._choose(importance, self._spec.share * progress)
+        self.state = {**self.state, "sets": chosen}
+        trained = set(run.match(["*"]))
+        gone = np.zeros(len(self._channels.sets) + 1, bool)
+        gone[chosen] = True
+        kept = {}
+        for name, axes in self._channels.places.items():
+            if name in trained:
+                keep = np.ones(arrays[name].shape, bool)
+                for axis, set_N in axes.items():
+                    shape = [1] * keep.ndim
+                    shape[axis] = -1
+                    keep &= ~gone[set_N].reshape(shape)
+                if not keep.all():
+                    kept[name] = keep
+        self.set_kept(run, kept)
+        return (
+            f"{len(chosen)} of {len(self._numbers)} sets of channels are 0. `mxtrain slim RUN` writes the network "
+            "without them"
+        )
+
+    def _choose(self, importance: Mapping[int, float], share: float) -> List[int]:
+        """Numbers of the sets to prune."""
+        groups: Dict[int, List[int]] = {}
+        for number in importance:
+            groups.setdefault(self._channels.sets[number].group, []).append(number)
+        ordered = {group: sorted(numbers, key=lambda n: importance[n]) for group, numbers in groups.items()}
+        most = {group: len(numbers) - max(1, math.ceil(self._spec.keep_at_least * len(numbers)))
+                for group, numbers in ordered.items()}  # fmt: skip
+        if self._spec.scope == "layer":
+            counts = {group: min(round(share * len(numbers)), most[group]) for group, numbers in ordered.items()}
+        else:
+            counts = self._count_globally(importance, ordered, most, round(share * len(importance)))
+        step = self._spec.multiple_of
+        for group, numbers in ordered.items():
+            counts[group] = max(len(numbers) - math.ceil((len(numbers) - counts[group]) / step) * step, 0)
+        return sorted(number for group, numbers in ordered.items() for number in numbers[: counts[group]])
+
+    def _count_globally(
+        self, importance: Mapping[int, float], ordered: Mapping[int, List[int]], most: Mapping[int, int], count: int
+    ) -> Dict[int, int]:  # fmt: skip
+        """Sets to prune of each group: of all the least important, relative to the mean of their group."""
+        means = {
+            group: float(np.mean([max(importance[n], 0) for n in numbers])) or 1.0 for group, numbers in ordered.items()
+        }  # fmt: skip
+        candidates = sorted(
+            (importance[number] / means[group] if importance[number] > 0 else importance[number], number, group)
+            for group, numbers in ordered.items() for number in numbers[: most[group]]
+        )  # fmt: skip
+        counts = dict.fromkeys(ordered, 0)
+        for _, _, group in candidates[:count]:
+            counts[group] += 1
+        return counts
+
+
+def importance_of(one: ChannelSet, arrays: Mapping[str, np.ndarray]) -> float:
+    """The mean absolute value of the filters that make a set of channels, times the mean scale of its batch norms."""
+    filters = float(np.mean([np.abs(arrays[name][index]).mean() for name, index in one.made.items()]))
+    scales = [np.abs(arrays[name][index]).mean() for name, index in one.scales.items()]
+    return filters * (float(np.mean(scales)) if scales else 1.0)

@@ -1,0 +1,146 @@
+"""`mxtrain slim RUN`: the network of a run without the channels that callback=prune_channels has set to 0, as a run
+directory of its own, which `eval`, `predict` and `export` take."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, List, Literal, Mapping, Optional, Sequence
+
+from mxtrain.amp import FULL
+from mxtrain.checkpoint import Checkpoint, refuse_links
+from mxtrain.checkpoint.folder import CHECKPOINTS
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.output_file import OutputFolder, require_writable
+from mxtrain.cli.program import program
+from mxtrain.cli.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
+from mxtrain.cli.settings import split_settings
+from mxtrain.data.base import choose_split, open_splits
+from mxtrain.errors import EXIT_FINISHED, CheckpointError, ConfigError, DataError, LoaderError
+from mxtrain.files.json_text import read_json
+from mxtrain.parallel.strategies import Single
+from mxtrain.types import Spec
+
+if TYPE_CHECKING:
+    from mxtrain.slim import SlimReport
+
+SLIMMED = "slim"
+PRUNING = "prune_channels"
+
+
+class SlimSettings(Spec):
+    """Settings of `slim`."""
+
+    out: Optional[OutputFolder] = None
+    """Run directory to write; default: slim in the run directory. One that `slim` wrote before is replaced."""
+    which: Literal["best", "last"] = "best"
+    """The checkpoint of a run to use: its last or its best one after the last channel was pruned."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Writes the smaller network; returns the exit code."""
+    given = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(given, SlimSettings, "slim")
+    refuse_what_only_trains(overrides, "eval")
+    if len(given.positionals) > 1:
+        raise ConfigError(f"slim takes one run or checkpoint, not also '{given.positionals[1]}'.")
+    checkpoint, description = restore_description(given, "slim", settings.which, overrides, SlimSettings.model_fields)
+    dataset, signature = restore_inputs(checkpoint, description, overrides)
+    run_dir = run_dir_of(checkpoint)
+    if settings.out is None:
+        refuse_links(run_dir, (SLIMMED, f"{SLIMMED}/{CHECKPOINTS}"))
+    folder = require_writable(Path(settings.out) if settings.out else run_dir / SLIMMED, "out")
+    _require_own(folder)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    alone = replace(description, parallel=Single(devices="cpu:1"), amp=FULL)
+    _, source = choose_split(open_splits(dataset), "val")
+    from mxtrain.slim import slim  # imports MXNet: only from here on
+
+    try:
+        report = slim(checkpoint, alone, signature, source, folder)
+    except LoaderError as error:
+        raise DataError(str(error)) from error
+    except OSError as error:
+        raise CheckpointError(f"The network cannot be written to {folder}: {error.strerror}.") from error
+    print_report(report, checkpoint, run_dir)
+    return EXIT_FINISHED
+
+
+def _require_own(folder: Path) -> None:
+    """Refuses a folder that holds something else than a network that `slim` wrote.
+
+    Raises:
+        ConfigError: it does.
+    """
+    from mxtrain.checkpoint import open_checkpoint
+    from mxtrain.checkpoint.average import SLIM
+
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    try:
+        is_own = SLIM in open_checkpoint(folder, which="last").state
+    except CheckpointError:
+        is_own = False
+    if not is_own:
+        raise ConfigError(f"slim.out={folder}: the folder holds something else. Name another one with out=FOLDER.")
+
+
+def print_report(report: SlimReport, checkpoint: Checkpoint, run_dir: Path) -> None:
+    """Prints sizes before and after, and what to compare them with."""
+    before, after = report.before, report.after
+    for layer, (old, new) in report.channels.items():
+        print(f"{layer}: {old} -> {new} channels")
+    print(f"parameters: {before.parameters:,} -> {after.parameters:,} ({after.parameters / before.parameters:.1%})")
+    if before.flops:
+        print(f"FLOPs of one sample: {before.flops:,} -> {after.flops:,} ({after.flops / before.flops:.1%})")
+    for count, seconds in before.seconds.items():
+        now = after.seconds[count]
+        print(
+            f"forward pass of {count} here: {1e3 * seconds:.2f} -> {1e3 * now:.2f} ms ({seconds / now:.1f} times as "
+            "fast; shortest time)"
+        )
+    print(f"largest relative difference of the outputs: {report.error:.1e}")
+    print(f"written to {report.folder}")
+    print(f"  {program()} eval {shlex.quote(str(report.folder))}")
+    print(
+        "The network of this size, trained from scratch, is what to compare it with. It is often as good after as many "
+        "epochs:"
+    )
+    print("  " + scratch_command(report.widths, _typed(run_dir)))
+
+
+def _typed(run_dir: Path) -> List[str]:
+    """The overrides that the run was started with; empty where they are not known."""
+    file = run_dir / "meta.json"
+    try:
+        found = read_json(file) if file.is_file() else {}
+    except (OSError, ValueError):
+        return []
+    argv = found.get("argv") if isinstance(found, Mapping) else None
+    words = argv if isinstance(argv, list) else []
+    return [word for word in words if isinstance(word, str) and word.isprintable()]
+
+
+def scratch_command(widths: Mapping[str, int], typed: Sequence[str]) -> str:
+    """The command that trains a network of these widths from scratch.
+
+    Args:
+        widths: `model.widths`.
+        typed: the command line of the run.
+    """
+    words: Dict[str, None] = {}
+    for word in typed:
+        key, is_override, value = word.partition("=")
+        if not is_override or key.startswith(("-", f"callback.{PRUNING}", "hydra.", "model.widths")):
+            continue
+        if key == "callback":
+            names = [name.strip() for name in value.strip("[]").split(",") if name.strip() not in (PRUNING, "")]
+            if not names:
+                continue
+            word = f"callback=[{','.join(names)}]"
+        words[word] = None
+    listed = ",".join(f"{name}: {width}" for name, width in widths.items())
+    words[f"model.widths={{{listed}}}"] = None
+    return " ".join([program(), *map(shlex.quote, words)])

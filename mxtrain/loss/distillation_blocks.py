@@ -1,0 +1,103 @@
+"""Losses against a teacher's outputs, as Gluon blocks. Imports MXNet.
+
+Legend: B batch, K classes, C channels, P positions of a map.
+"""
+
+from __future__ import annotations
+
+from mxtrain.engine.backend import gluon
+
+SMALL = 1e-12
+SCORES, VALUES = "scores", "values"
+"""Kinds of outputs, see `Task.distils`."""
+
+
+def activity(F, feature):
+    """Where a layer is active: sums of squares over channels as vectors of length 1, (B, P).
+
+    Source: Zagoruyko and Komodakis, https://arxiv.org/abs/1612.03928, section 3.1.
+
+    Args:
+        F: operators.
+        feature: (B, C, ...).
+    """
+    map_BP = F.sum(F.square(F.reshape(feature, shape=(0, 0, -1))), axis=1)
+    return F.broadcast_div(map_BP, F.sqrt(F.sum(F.square(map_BP), axis=1, keepdims=True) + SMALL))
+
+
+class DistillationLoss(gluon.HybridBlock):
+    """(*outputs, *features, *targets, teacher's output, *teacher's activities) -> loss (B,), or loss and weight (B,).
+
+    Args:
+        own: the task's loss of (*outputs, *targets).
+        kind: scores or values.
+        num_outputs: outputs that it takes.
+        num_features: features after them, and activities after the teacher's output.
+        alpha: weight of the own loss; 0: it is not computed, and each sample weighs 1.
+        temperature: of both sides' scores.
+        feature_weight: of each pair of features.
+    """
+
+    def __init__(
+        self, own: gluon.Block, kind: str, num_outputs: int, num_features: int, alpha: float, temperature: float,
+        feature_weight: float,
+    ):  # fmt: skip
+        super().__init__()
+        weights = vars(own)  # a block of Gluon's has neither
+        self.weighted = bool(weights.get("weighted", False)) and alpha > 0
+        self.least_weight = weights.get("least_weight", 0.0) if self.weighted else 0.0
+        self._num_outputs, self._num_features, self._alpha = num_outputs, num_features, alpha
+        self._kind, self._temperature, self._feature_weight = kind, temperature, feature_weight
+        if alpha:
+            self.own = own
+
+    def __call__(self, *arrays):
+        end = self._num_outputs + self._num_features
+        # Gluon warns of inputs that nothing uses.
+        return super().__call__(*(arrays if self._alpha else [*arrays[:end], *arrays[-1 - self._num_features :]]))
+
+    def hybrid_forward(self, F, *arrays):
+        count, end = self._num_outputs, self._num_outputs + self._num_features
+        last = len(arrays) - 1 - self._num_features
+        loss_B = (1 - self._alpha) * self._soft(F, F.cast(arrays[0], "float32"), F.cast(arrays[last], "float32"))
+        for feature, activity_BP in zip(arrays[count:end], arrays[last + 1 :]):
+            difference_BP = activity(F, F.cast(feature, "float32")) - F.cast(activity_BP, "float32")
+            loss_B = loss_B + self._feature_weight * 0.5 * F.sum(F.square(difference_BP), axis=-1)
+        if not self._alpha:
+            return loss_B
+        own = self.own(*arrays[:count], *arrays[end:last])
+        if not self.weighted:
+            return self._alpha * F.cast(own, "float32") + loss_B
+        own_B, weight_B = own
+        return self._alpha * own_B + loss_B * weight_B, weight_B
+
+    def _soft(self, F, output, teacher):
+        """T^2 * KL(teacher, output) at temperature T, or the squared difference of numbers, (B,)."""
+        if self._kind == VALUES:
+            return F.sum(F.square(F.Flatten(output) - F.Flatten(teacher)), axis=-1)
+        log_q_BK = F.log_softmax(output, temperature=self._temperature)
+        log_p_BK = F.log_softmax(teacher, temperature=self._temperature)
+        return self._temperature**2 * F.sum(F.exp(log_p_BK) * (log_p_BK - log_q_BK), axis=-1)
+
+
+class OutputsOnly(gluon.HybridBlock):
+    """The task's loss for a network that returns features after its outputs.
+
+    Args:
+        own: the loss of (*outputs, *targets).
+        num_outputs: that it takes.
+        num_features: arrays between them and the targets.
+    """
+
+    def __init__(self, own: gluon.Block, num_outputs: int, num_features: int):
+        super().__init__()
+        weights = vars(own)
+        self.weighted, self.least_weight = weights.get("weighted", False), weights.get("least_weight", 0.0)
+        self._begin, self._end = num_outputs, num_outputs + num_features
+        self.own = own
+
+    def __call__(self, *arrays):
+        return super().__call__(*arrays[: self._begin], *arrays[self._end :])
+
+    def hybrid_forward(self, F, *arrays):
+        return self.own(*arrays)

@@ -1,0 +1,398 @@
+"""Finds which channels of a network depend on each other: what is added or multiplied together loses the same ones.
+
+Every channel of every layer has a number. Two channels get the same set when an operator joins them element by element.
+An operator that is not known here keeps all channels that it reads, so an unknown network loses fewer channels, never
+the wrong ones.
+
+Source of the idea: Fang et al., "DepGraph: Towards Any Structural Pruning", https://arxiv.org/abs/2301.12900.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+import numpy as np
+
+from mxtrain.model.graph.trace import INPUT, Node, Trace, trace
+from mxtrain.model.parameters import distinct_parameters
+from mxtrain.types import Shapes
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+CONVOLUTION, DENSE, NORM = "Convolution", "FullyConnected", "BatchNorm"
+SAME = frozenset((
+    "Activation", "Pooling", "Dropout", "relu", "sigmoid", "tanh", "softsign", "hard_sigmoid", "clip", "_copy", "Cast",
+    "amp_cast", "BlockGrad", "negative", "abs", "square", "sqrt", "rsqrt", "cbrt", "exp", "log", "log1p", "expm1",
+    "erf", "sin", "cos", "UpSampling", "Pad", "_contrib_BilinearResize2D",
+))  # fmt: skip
+"""Operators with one input that compute each channel by itself."""
+BINARY = ("_add", "_sub", "_mul", "_div", "_plus", "_minus", "_maximum", "_minimum", "_power", "_Plus", "_Minus",
+          "_Mul", "_Div", "_Maximum", "_Minimum")  # fmt: skip
+"""Ends of the names of operators that join two arrays element by element."""
+REDUCTIONS = ("mean", "sum", "max", "min")
+Places = Dict[str, Dict[int, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class ChannelSet:
+    """Channels that can only be removed together.
+
+    Attributes:
+        group: number of the group: sets of one group are the channels of the same layers.
+        made: by parameter: indices along its first axis that make them.
+        read: (parameter, axis, indices) of the weights that read them.
+        scales: by parameter: indices in the scales of batch norms that are learned.
+    """
+
+    group: int
+    made: Mapping[str, np.ndarray]
+    read: Sequence[Tuple[str, int, np.ndarray]]
+    scales: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Channels:
+    """All channels of a network that can be removed.
+
+    Attributes:
+        sets: in the order of the layers.
+        widths: structural name of a layer -> its channels, of all layers that lose some with a set.
+        places: parameter -> axis -> number of the set of each element along it, -1 where it stays.
+        groups: structural names of the layers of each group.
+    """
+
+    sets: List[ChannelSet]
+    widths: Mapping[str, int]
+    places: Places
+    groups: List[List[str]]
+
+    def removable(self, arrays: Mapping[str, np.ndarray]) -> List[int]:
+        """The numbers of the sets that nothing reads: all weights of `arrays` that read them are 0. One set of each
+        group is left."""
+        found: Dict[int, List[int]] = {}
+        for number, one in enumerate(self.sets):
+            if all(not np.take(arrays[name], index, axis=axis).any() for name, axis, index in one.read):
+                found.setdefault(one.group, []).append(number)
+        sizes = np.bincount([one.group for one in self.sets], minlength=len(self.groups))
+        return sorted(
+            number for group, numbers in found.items()
+            for number in (numbers[1:] if len(numbers) == sizes[group] else numbers)
+        )  # fmt: skip
+
+    def without(
+        self, arrays: Mapping[str, np.ndarray], removed: Sequence[int]
+    ) -> Tuple[Dict[str, np.ndarray], Dict[str, int]]:  # fmt: skip
+        """The arrays without the channels of some sets, and the width of each layer that lost some.
+
+        Args:
+            arrays: all parameters by structural name.
+            removed: numbers of sets.
+        """
+        gone = np.zeros(len(self.sets) + 1, bool)  # the last one is that of -1
+        gone[list(removed)] = True
+        widths = {
+            layer: width - int(gone[self.places[f"{layer}.weight"][0]].sum()) for layer, width in self.widths.items()
+        }  # fmt: skip
+        kept = dict(arrays)
+        for name, axes in self.places.items():
+            for axis, set_N in axes.items():
+                kept[name] = np.compress(~gone[set_N], kept[name], axis=axis)
+        return kept, {layer: width for layer, width in widths.items() if width != self.widths[layer]}
+
+
+def find_channels(network: gluon.Block, input_shape: Shapes) -> Channels:
+    """The channels of a network that can be removed.
+
+    Args:
+        network: with known shapes; its parameters may be anywhere.
+        input_shape: of one sample, or of each of several inputs.
+
+    Raises:
+        NotTraceable: see `trace`.
+    """
+    return _Analysis(network, trace(network, input_shape, batch_size=2, training=True)).result()
+
+
+class _Analysis:
+    """Goes through the graph once, and joins channels with a union-find."""
+
+    def __init__(self, network: gluon.Block, traced: Trace):
+        self._traced = traced
+        self._names = {parameter.name: name for name, parameter in distinct_parameters(network).items()}
+        self._parents: List[int] = []
+        self._kept: Set[int] = set()
+        self._flows: Dict[int, Tuple[int, np.ndarray]] = {}
+        """Node -> the axis of its channels, and the number of each."""
+        self.places: Places = {}
+        self._makers: Dict[str, np.ndarray] = {}
+        """Weight -> the channels that it makes, along its first axis."""
+        self._readers: List[Tuple[str, int]] = []
+        self._scales: List[str] = []
+        self._widths: Dict[str, int] = {}
+        for index, node in enumerate(traced.nodes):
+            self._visit(index, node)
+        for index in traced.heads:
+            self._keep(index)
+        self._layers = traced.layers
+
+    # Numbers of channels.
+
+    def _fresh(self, count: int) -> np.ndarray:
+        start = len(self._parents)
+        self._parents.extend(range(start, start + count))
+        return np.arange(start, start + count)
+
+    def _root(self, number: int) -> int:
+        while self._parents[number] != number:
+            self._parents[number] = self._parents[self._parents[number]]
+            number = self._parents[number]
+        return number
+
+    def _join(self, first: np.ndarray, second: np.ndarray) -> None:
+        for one, other in zip(first.tolist(), second.tolist()):
+            one, other = sorted((self._root(one), self._root(other)))
+            self._parents[other] = one
+
+    def _keep(self, index: int) -> None:
+        """Keeps all channels that leave a node."""
+        if index in self._flows:
+            self._kept.update(self._flows[index][1].tolist())
+
+    def _assign(self, name: str, axis: int, channels: np.ndarray) -> None:
+        axes = self.places.setdefault(name, {})
+        if axis in axes:
+            self._join(axes[axis], channels)
+        else:
+            axes[axis] = channels
+
+    # Operators.
+
+    def _visit(self, index: int, node: Node) -> None:
+        if node.op == "null":
+            if node.name not in self._names and node.name.startswith(INPUT) and node.shape and len(node.shape) > 1:
+                axis = 1 if len(node.shape) in (2, 4) else len(node.shape) - 1
+                self._flows[index] = axis, self._fresh(node.shape[axis])
+                self._keep(index)
+            return
+        flow = self._follow(node)
+        if flow is None:
+            for given in node.inputs:
+                self._keep(given)
+            self._keep_parameters(node)
+        else:
+            self._flows[index] = flow
+
+    def _keep_parameters(self, node: Node) -> None:
+        """Keeps what parameters make that an operator reads which is not known."""
+        for given in node.inputs:
+            for channels in self.places.get(self._names.get(self._traced.nodes[given].name, ""), {}).values():
+                self._kept.update(channels.tolist())
+
+    def _follow(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
+        """The channels behind an operator; None where it is not known."""
+        if node.shape is None or any(self._traced.nodes[given].shape is None for given in node.inputs):
+            return None
+        if node.op == CONVOLUTION:
+            return self._convolution(node)
+        if node.op == DENSE:
+            return self._dense(node)
+        if not node.inputs:
+            return None
+        first = self._flows.get(node.inputs[0])
+        if node.op == NORM:
+            return self._norm(node, first)
+        if len(node.inputs) == 2 and node.op.endswith(BINARY):
+            return self._binary(node)
+        if node.op in ("Concat", "concat"):
+            return self._concat(node)
+        if first is None or len(node.inputs) > 1:
+            return None
+        if node.op in SAME or node.op.endswith("_scalar") or node.op == "LeakyReLU":
+            return first if self._same_length(node, first) else None
+        if node.op in ("Flatten", "Reshape", "flatten"):
+            return self._flatten(node, first)
+        if node.op in REDUCTIONS:
+            return self._reduce(node, first)
+        if node.op == "transpose" and "axes" in node.attrs:
+            axes = ast.literal_eval(node.attrs["axes"])
+            return (list(axes).index(first[0]), first[1]) if axes else None
+        return None
+
+    def _same_length(self, node: Node, flow: Tuple[int, np.ndarray]) -> bool:
+        axis, channels = flow
+        assert node.shape is not None
+        return axis < len(node.shape) and node.shape[axis] == len(channels)
+
+    def _weights_of(self, node: Node) -> List[str]:
+        """Structural names of the parameters that a layer reads after its first input; empty if one is none."""
+        names = [self._names.get(self._traced.nodes[given].name, "") for given in node.inputs[1:]]
+        is_own = all(name and name.rpartition(".")[0] == node.layer for name in names)
+        return names if is_own and self._is_standard(node) else []
+
+    def _is_standard(self, node: Node) -> bool:
+        """Returns True if the operator is that of one of Gluon's layers, whose width `set_widths` can set."""
+        from mxtrain.model.widths import STANDARD
+
+        block = self._traced.layers.get(node.layer)
+        return isinstance(block, STANDARD[node.op]())
+
+    def _entering(self, node: Node, axis: int) -> np.ndarray:
+        """Numbers of the channels along an axis of the first input; new ones that stay where they are not known."""
+        flow = self._flows.get(node.inputs[0])
+        shape = self._traced.nodes[node.inputs[0]].shape
+        assert shape is not None
+        if flow is not None and flow[0] == axis and len(flow[1]) == shape[axis]:
+            return flow[1]
+        self._keep(node.inputs[0])
+        kept = self._fresh(shape[axis])
+        self._kept.update(kept.tolist())
+        return kept
+
+    def _make(self, node: Node, names: Sequence[str], width: int) -> np.ndarray:
+        """Numbers of the channels that a layer makes."""
+        weight = names[0]
+        self._assign(weight, 0, self._fresh(width))
+        made = self.places[weight][0]
+        for bias in names[1:]:
+            self._assign(bias, 0, made)
+        self._makers[weight] = made
+        self._widths[node.layer] = width
+        return made
+
+    def _convolution(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
+        names = self._weights_of(node)
+        if not names:
+            return None
+        entering = self._entering(node, 1)
+        width, groups = int(node.attrs["num_filter"]), int(node.attrs.get("num_group", 1))
+        made = self._make(node, names, width)
+        if groups == 1:
+            self._read(names[0], entering)
+        elif groups == len(entering):  # depthwise: each channel makes channels of its own
+            self._join(made, np.repeat(entering, width // groups))
+        else:  # as many channels of each group stay, so that these stay equal
+            for channels in (entering, made):
+                for part in np.split(channels, groups)[1:]:
+                    self._join(channels[: len(channels) // groups], part)
+            self._read(names[0], entering[: len(entering) // groups])
+        return 1, made
+
+    def _read(self, weight: str, channels: np.ndarray) -> None:
+        self._assign(weight, 1, channels)
+        if (weight, 1) not in self._readers:
+            self._readers.append((weight, 1))
+
+    def _dense(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
+        names = self._weights_of(node)
+        if not names:
+            return None
+        shape = self._traced.nodes[node.inputs[0]].shape
+        assert shape is not None and node.shape is not None
+        if node.attrs.get("flatten", "True") in ("True", "1"):
+            entering = np.repeat(self._entering(node, 1), math.prod(shape[2:]))
+            axis = 1
+        else:
+            axis = len(shape) - 1
+            entering = self._entering(node, axis)
+        self._read(names[0], entering)
+        return axis, self._make(node, names, int(node.attrs["num_hidden"]))
+
+    def _norm(self, node: Node, flow: Optional[Tuple[int, np.ndarray]]) -> Optional[Tuple[int, np.ndarray]]:
+        names = self._weights_of(node)
+        if flow is None or not names or int(node.attrs.get("axis", 1)) % len(node.shape or ()) != flow[0]:
+            return None
+        for name in names:
+            self._assign(name, 0, flow[1])
+        if node.attrs.get("fix_gamma", "True") not in ("True", "1"):
+            self._scales.append(names[0])
+        return flow
+
+    def _binary(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
+        flows = [self._flows.get(given) for given in node.inputs]
+        shapes = [self._traced.nodes[given].shape or () for given in node.inputs]
+        found: Optional[Tuple[int, np.ndarray]] = None
+        for given, flow, shape in zip(node.inputs, flows, shapes):
+            if len(shape) != len(node.shape or ()):
+                return None
+            if flow is None:
+                continue
+            if len(flow[1]) == 1 != (node.shape or ())[flow[0]]:  # one channel that joins all of the other's
+                self._keep(given)
+                continue
+            if found is None:
+                found = flow
+            elif flow[0] != found[0] or len(flow[1]) != len(found[1]):
+                return None
+            else:
+                self._join(found[1], flow[1])
+        if found is None:
+            return None
+        # What has channels of its own along this axis must be known, too.
+        unknown = [s for f, s in zip(flows, shapes) if s[found[0]] != 1 and (f is None or len(f[1]) != s[found[0]])]
+        return None if unknown or not self._same_length(node, found) else found
+
+    def _concat(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
+        flows = [self._flows.get(given) for given in node.inputs]
+        known = [flow for flow in flows if flow is not None]
+        if len(known) < len(flows) or len({axis for axis, _ in known}) != 1:
+            return None
+        axis = known[0][0]
+        if int(node.attrs.get("dim", 1)) % len(node.shape or ()) == axis:
+            return axis, np.concatenate([channels for _, channels in known])
+        for _, channels in known[1:]:
+            self._join(known[0][1], channels)
+        return known[0]
+
+    def _flatten(self, node: Node, flow: Tuple[int, np.ndarray]) -> Optional[Tuple[int, np.ndarray]]:
+        """(B, C, ...) to (B, C * ...); other reshapes are not known."""
+        shape = self._traced.nodes[node.inputs[0]].shape
+        assert shape is not None
+        if flow[0] != 1 or node.shape != (shape[0], math.prod(shape[1:])):
+            return None
+        return 1, np.repeat(flow[1], math.prod(shape[2:]))
+
+    def _reduce(self, node: Node, flow: Tuple[int, np.ndarray]) -> Optional[Tuple[int, np.ndarray]]:
+        shape = self._traced.nodes[node.inputs[0]].shape
+        given = ast.literal_eval(node.attrs.get("axis", "()") or "()")
+        assert shape is not None
+        axes = [one % len(shape) for one in ([given] if isinstance(given, int) else given or ())]
+        if not axes or flow[0] in axes or node.attrs.get("exclude", "False") in ("True", "1"):
+            return None
+        is_same = node.attrs.get("keepdims", "False") in ("True", "1")
+        return (flow[0] if is_same else flow[0] - sum(one < flow[0] for one in axes)), flow[1]
+
+    # The result.
+
+    def result(self) -> Channels:
+        kept = {self._root(number) for number in self._kept}
+        numbers: Dict[int, int] = {}
+        makers: Dict[int, Dict[str, List[int]]] = {}
+        for weight, channels in self._makers.items():
+            for position, number in enumerate(channels.tolist()):
+                root = self._root(number)
+                if root not in kept:
+                    numbers.setdefault(root, len(numbers))
+                    makers.setdefault(root, {}).setdefault(weight, []).append(position)
+        places = {name: {axis: self._sets_of(channels, numbers) for axis, channels in axes.items()}
+                  for name, axes in self.places.items()}  # fmt: skip
+        groups: Dict[Tuple[str, ...], int] = {}
+        sets = []
+        for root, number in numbers.items():
+            made = {name: np.array(found) for name, found in makers[root].items()}
+            group = groups.setdefault(tuple(sorted(made)), len(groups))
+            read = [(name, axis, index) for name, axis in self._readers
+                    for index in [np.flatnonzero(places[name][axis] == number)] if len(index)]  # fmt: skip
+            scales = {name: index for name in self._scales
+                      for index in [np.flatnonzero(places[name][0] == number)] if len(index)}  # fmt: skip
+            sets.append(ChannelSet(group, made, read, scales))
+        layers = [[name.rpartition(".")[0] for name in names] for names in groups]
+        used = {layer for names in layers for layer in names}
+        widths = {layer: width for layer, width in self._widths.items() if layer in used}
+        return Channels(sets, widths, places, layers)
+
+    def _sets_of(self, channels: np.ndarray, numbers: Mapping[int, int]) -> np.ndarray:
+        return np.array([numbers.get(self._root(number), -1) for number in channels.tolist()], np.int64)

@@ -1,0 +1,188 @@
+"""Takes the channels out of a trained network that nothing reads, and writes what is left as a run of its own.
+
+A channel can go when all weights that read it are 0: the network then computes the same without it. So the weights
+decide, whatever set them to 0.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple
+
+import numpy as np
+
+from mxtrain.checkpoint import Checkpoint, Snapshot
+from mxtrain.checkpoint.average import MODEL, SLIM, write_folder
+from mxtrain.checkpoint.folder import CHECKPOINTS, discard, scan
+from mxtrain.data.signature import Signature
+from mxtrain.description.groups import Description
+from mxtrain.engine.backend import nd
+from mxtrain.errors import ConfigError
+from mxtrain.model.graph.channels import find_channels
+from mxtrain.model.graph.summary import summarize
+from mxtrain.model.graph.trace import NotTraceable
+from mxtrain.trained import Trained, load_trained
+from mxtrain.training.loaders import build_loader
+from mxtrain.training.snapshot import weights_to_use
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.data.base import Samples
+
+MAX_ERROR = 1e-4
+"""Largest difference of an output, relative to its largest value, between the network before and after."""
+BATCHES = (1, 32)
+REPEATS = 30
+
+
+@dataclass(frozen=True)
+class Size:
+    """Size and speed of a network.
+
+    Attributes:
+        parameters: numbers that are learned.
+        flops: for one sample; None where it is not known.
+        seconds: shortest time of a forward pass, by the number of samples.
+    """
+
+    parameters: int
+    flops: int
+    seconds: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class SlimReport:
+    """Result of `slim`.
+
+    Attributes:
+        folder: that was written.
+        widths: `model.widths` of the smaller network.
+        before, after: sizes.
+        error: largest relative difference of the outputs.
+        channels: by layer that lost some: number before and after.
+    """
+
+    folder: Path
+    widths: Mapping[str, int]
+    before: Size
+    after: Size
+    error: float
+    channels: Mapping[str, Tuple[int, int]]
+
+
+def slim(
+    checkpoint: Checkpoint, description: Description, signature: Signature, source: Samples, folder: Path
+) -> SlimReport:  # fmt: skip
+    """Writes the network of a checkpoint without the channels that nothing reads, as a run directory.
+
+    Args:
+        checkpoint: of a run.
+        description: of the run, placed on one device.
+        signature: the checkpoint's.
+        source: real samples, with which the two networks are compared.
+        folder: where it is written.
+
+    Raises:
+        ConfigError: there is no such channel, or the smaller network computes something else.
+        OSError: it could not be written.
+    """
+    if description.model.state_shapes:
+        raise ConfigError("slim: the network carries state from batch to batch, whose size would change.")
+    full = load_trained(checkpoint, description, signature)
+    arrays = dict(weights_to_use(checkpoint))
+    try:
+        channels = find_channels(
+            full.strategy.network, description.task.training_shapes(description, signature)
+        )  # fmt: skip
+    except NotTraceable as error:
+        raise ConfigError(f"slim: the network cannot be traced ({error}), so no channel can be removed.") from error
+    smaller, changed = channels.without(arrays, channels.removable(arrays))
+    if not changed:
+        raise ConfigError(
+            f"slim: {checkpoint.path}: every channel is read by a weight that is not 0, so none can be removed. Train "
+            "with callback=prune_channels, and type which=last if the best checkpoint was written before its end."
+        )
+    widths = {**description.model.widths, **changed}
+    slimmed = _write(checkpoint, smaller, widths, folder)
+    model = description.model.model_copy(update={"widths": widths})
+    small = load_trained(slimmed, replace(description, model=model), signature)
+    inputs = _inputs(full, source)
+    outputs = zip(full.strategy.predict(inputs), small.strategy.predict(inputs))
+    difference = max(_relative_error(*pair) for pair in outputs)
+    if not difference <= MAX_ERROR:
+        discard(slimmed.path)
+        raise ConfigError(
+            f"slim: the smaller network gives other numbers (relative error {difference:.1e}) than {checkpoint.path}. "
+            "It was removed again."
+        )
+    seconds = _times([full, small], inputs)
+    before, after = (_size(one, signature, times) for one, times in zip((full, small), seconds))
+    return SlimReport(
+        folder, widths, before, after, difference,
+        {name: (channels.widths[name], width) for name, width in changed.items()},
+    )  # fmt: skip
+
+
+def _write(
+    checkpoint: Checkpoint, arrays: Mapping[str, np.ndarray], widths: Mapping[str, int], folder: Path
+) -> Checkpoint:  # fmt: skip
+    """Writes the smaller network as the only checkpoint of a run directory, and opens it."""
+    from mxtrain.checkpoint import open_checkpoint
+
+    run = dict(checkpoint.state["run"])
+    description = dict(run["description"])
+    description["model"] = {**description["model"], "widths": dict(widths), "weights": None}
+    description["callback"] = {}
+    left_out = ("states", "averaged_steps")
+    state = {name: value for name, value in checkpoint.state.items() if name not in left_out}
+    state.update({"run": {**run, "description": description}, SLIM: checkpoint.step})
+    snapshot = Snapshot(
+        step=checkpoint.step, epoch=checkpoint.epoch, arrays={MODEL: arrays}, state=state,
+        direction=checkpoint.direction, monitor=checkpoint.monitor, metric=checkpoint.metric,
+    )  # fmt: skip
+    path = folder / CHECKPOINTS / f"step-{checkpoint.step:08d}"
+    write_folder(snapshot, path)
+    for place in scan(path.parent):
+        if place.path != path:  # of an earlier `slim`, which would be taken for the best one
+            discard(place.path)
+    return open_checkpoint(path)
+
+
+def _inputs(trained: Trained, source: Samples) -> Tuple[NDArray, ...]:
+    """The first samples."""
+    description = replace(
+        trained.description, dataset=trained.description.dataset.model_copy(update={"eval_batch_size": max(BATCHES)})
+    )
+    loader = build_loader(description, source, trained.signature, trained.device, limit_batches=1, prefetch=0)
+    (batch,) = loader.epoch()
+    return batch.inputs
+
+
+def _relative_error(expected: NDArray, found: NDArray) -> float:
+    one, other = expected.asnumpy(), found.asnumpy()
+    if one.shape != other.shape:
+        return float("inf")
+    return float(np.abs(one - other).max() / max(np.abs(one).max(), 1e-12))
+
+
+def _times(both: List[Trained], inputs: Tuple[NDArray, ...]) -> List[Dict[int, float]]:
+    """Seconds of the fastest forward pass by number of samples; the networks take turns."""
+    found: List[Dict[int, List[float]]] = [{} for _ in both]
+    for count in BATCHES:
+        part = tuple(nd.concat(*([array] * -(-count // len(array))), dim=0)[:count] for array in inputs)
+        for repeat in range(REPEATS + 2):
+            for trained, times in zip(both, found):
+                started = time.perf_counter()
+                for output in trained.strategy.predict(part):
+                    output.wait_to_read()
+                if repeat >= 2:  # the first ones build the graph
+                    times.setdefault(count, []).append(time.perf_counter() - started)
+    return [{count: min(one) for count, one in times.items()} for times in found]
+
+
+def _size(trained: Trained, signature: Signature, seconds: Mapping[int, float]) -> Size:
+    summary = summarize(trained.strategy.network, signature.shape)
+    return Size(summary.parameters, summary.flops or 0, seconds)

@@ -1,0 +1,250 @@
+"""The teacher of a distillation: a trained network whose outputs become further targets of the batches of training.
+
+Batches get them where they are made, in the reading thread, so strategies, stores and the step see targets like others.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.checkpoint import Checkpoint, canonical_sha256, open_checkpoint, require_run_state
+from mxtrain.data.signature import Signature, signature_of
+from mxtrain.description.groups import GROUPS, NAMED_GROUPS, Description, describe
+from mxtrain.description.trust import require_trusted
+from mxtrain.engine.backend import mx, nd
+from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.loss.distillation import expose_layers
+from mxtrain.loss.distillation_blocks import activity
+from mxtrain.model.graph.trace import NotTraceable, input_names, symbol_of, trace
+from mxtrain.model.parameters import distinct_parameters
+from mxtrain.training.network import build_network
+from mxtrain.training.snapshot import weights_to_use
+from mxtrain.types import Batch, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import Context, gluon
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Config, Json, JsonObject
+    from mxtrain.data.loading.loader import Collate
+
+SETTING = "distillation.teacher"
+OWN_GROUPS = ("parallel", "kvstore", "cluster", "runtime", "amp", "distillation")
+"""Groups of the teacher's description in whose place those of the run stand."""
+
+
+class Teacher:
+    """A trained network on a device, in inference mode.
+
+    Its first output becomes the last target, followed by the activities of the layers in `distillation.features`.
+
+    Args:
+        checkpoint: that its weights are of.
+        description: of its run.
+        signature: the checkpoint's.
+        run: the description of the run that it teaches.
+        own: signature of that run.
+        device: where batches are.
+
+    Raises:
+        ConfigError: it cannot teach this run.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, description: Description, signature: Signature, run: Description, own: Signature,
+        device: Context,
+    ):  # fmt: skip
+        self._path = str(checkpoint.path)
+        self._features = list(run.distillation.features.values())
+        arrays = weights_to_use(checkpoint)
+        self._sha256 = canonical_sha256(arrays)
+        network = build_network(description, signature, device, learns=False)
+        parameters = distinct_parameters(network)
+        if {name: tuple(one.shape) for name, one in parameters.items()} != {
+            name: array.shape for name, array in arrays.items()
+        }:
+            raise CheckpointError(f"{SETTING}: {self._path} is of another network than its description.")
+        for name, parameter in parameters.items():
+            parameter.set_data(nd.array(arrays[name], ctx=device, dtype=arrays[name].dtype))
+        self._build_operator(network, signature, device)
+        # Outputs are of standardised numbers: those that the other run standardises by.
+        (mean, std), (own_mean, own_std) = description.task.output_scale(signature), run.task.output_scale(own)
+        self._scale, self._shift = std / own_std, (mean - own_mean) / own_std
+
+    def _build_operator(self, network: gluon.Block, signature: Signature, device: Context) -> None:
+        shapes = shapes_of(signature.shape)
+        self.feature_shapes: List[Tuple[int, ...]] = []
+        """Of each feature, for one sample."""
+        if self._features:
+            expose_layers(network, self._features, "distillation.features")
+        try:
+            symbol, _ = symbol_of(network, training=False, num_inputs=len(shapes))
+        except NotTraceable as error:
+            raise ConfigError(f"{SETTING}: the network of {self._path} cannot be traced ({error}).") from error
+        outputs: List[mx.sym.Symbol] = list(symbol)
+        features = outputs[len(outputs) - len(self._features) :] if self._features else []
+        self._inputs = input_names(len(shapes))
+        graph = mx.sym.Group([outputs[0], *(activity(mx.sym, one) for one in features)])
+        if features:
+            given = {name: (1, *shape) for name, shape in zip(self._inputs, shapes)}
+            _, found, _ = mx.sym.Group(features).infer_shape_partial(**given)
+            self.feature_shapes = [tuple(shape[1:]) for shape in found]
+            require_maps(self._features, self.feature_shapes)
+        # Gluon's blocks cannot be called in a thread that did not make them; an operator can. MXNet keeps 5 MB for each
+        # thread that ever calls one, and each epoch has a reading thread of its own: hence one thread for all calls.
+        self._thread = ThreadPoolExecutor(1, "teacher")
+        self._operator = nd.CachedOp(graph, ())
+        held = {one.name: one.data(device) for one in network.collect_params().values()}
+        self._arguments = [held.get(name) for name in graph.list_inputs()]
+        self._places = [name if name in self._inputs else "" for name in graph.list_inputs()]
+
+    def says(self, batch: Batch) -> Batch:
+        """The batch with the outputs for its inputs as further targets."""
+        return replace(batch, targets=(*batch.targets, *self._thread.submit(self._compute, batch).result()))
+
+    def _compute(self, batch: Batch) -> Tuple[NDArray, ...]:
+        given = dict(zip(self._inputs, batch.inputs))
+        arguments = [given[place] if place else held for place, held in zip(self._places, self._arguments)]
+        found = self._operator(*arguments)
+        output, *activities = found if isinstance(found, (list, tuple)) else [found]
+        if (self._scale, self._shift) != (1.0, 0.0):
+            output = output * self._scale + self._shift
+        return (output, *activities)
+
+    def after(self, collate: Union[Collate, None]) -> Collate:
+        """Returns a function that makes batches as `collate` does, and then adds what the teacher says."""
+
+        def complete(batch: Batch, epoch: int) -> Batch:
+            return self.says(batch if collate is None else collate(batch, epoch))
+
+        return complete
+
+    def require_same_maps(self, network: gluon.Block, shape: object, layers: Sequence[str]) -> None:
+        """Refuses features that cannot be compared.
+
+        Args:
+            network: of the run, which returns them.
+            shape: of its inputs.
+            layers: of the network, in the order of the teacher's.
+
+        Raises:
+            ConfigError: they have other sizes.
+        """
+        if not layers:
+            return
+        found = [tuple((one or ())[1:]) for one in trace(network, shape).output_shapes[-len(layers) :]]  # type: ignore[arg-type]
+        require_maps(layers, found)
+        for layer, other, one, teachers in zip(layers, self._features, found, self.feature_shapes):
+            if one[1:] != teachers[1:]:
+                raise ConfigError(
+                    f"distillation.features: '{layer}' gives maps of {_shown(one[1:])}, and the teacher's '{other}' of "
+                    f"{_shown(teachers[1:])}. Name layers whose maps have the same size."
+                )
+
+    def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
+        """See `Stateful`."""
+        return {}, {"weights_sha256": self._sha256}
+
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
+        """See `Stateful`."""
+        if values.get("weights_sha256") != self._sha256:
+            raise CheckpointError(
+                f"{source} was trained with another teacher than the one that is now in {self._path}. Put it back, or "
+                "choose another hydra.run.dir."
+            )
+
+
+def require_maps(layers: Sequence[str], shapes: Sequence[Tuple[int, ...]]) -> None:
+    """Raises: ConfigError: a layer gives no maps."""
+    for layer, shape in zip(layers, shapes):
+        if len(shape) < 2:
+            raise ConfigError(
+                f"distillation.features: '{layer}' gives vectors, and only maps (batch, channels, ...) are compared. "
+                "Name a layer before it."
+            )
+
+
+def _shown(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def load_teacher(run: Description, own: Signature, device: Context) -> Teacher:
+    """The teacher that a description names.
+
+    Args:
+        run: names it.
+        own: signature of the run.
+        device: where its batches are.
+
+    Raises:
+        CheckpointError: there is no usable checkpoint.
+        ConfigError: it names code that is not trusted, or cannot teach this run.
+    """
+    spec = run.distillation
+    assert spec.teacher is not None
+    checkpoint = open_checkpoint(spec.teacher, which=spec.which)
+    require_run_state(checkpoint)
+    path = str(checkpoint.path)
+    config: Config = {**checkpoint.state["run"]["description"], **dict.fromkeys(NAMED_GROUPS, {})}
+    config.update({group: run.config[group] for group in OWN_GROUPS})
+    config = {group: config[group] for group in config if group in GROUPS}
+    if not spec.trust_code:
+        of_teacher = {group: node for group, node in config.items() if group not in OWN_GROUPS}
+        require_trusted(of_teacher, path, SETTING, [], [], "Type distillation.trust_code=true to run it")
+    description = describe(config, lambda group: f"the teacher's own {group.split('.')[0]}", together=False)
+    model = description.model.model_copy(update={"weights": None, "freeze": []})
+    description = replace(description, model=model, distillation=type(spec)())
+    signature = signature_of(checkpoint, description.dataset.signature_class)
+    require_fit(path, description, signature, run, own)
+    return Teacher(checkpoint, description, signature, run, own, device)
+
+
+def require_fit(
+    path: str, description: Description, signature: Signature, run: Description, own: Signature
+) -> None:  # fmt: skip
+    """Refuses a teacher that reads or says something else than the network that it teaches.
+
+    Raises:
+        ConfigError: names the first difference.
+    """
+    if description.task.name != run.task.name:
+        raise ConfigError(
+            f"{SETTING}: {path} was trained with task={description.task.name}, and this run has task={run.task.name}."
+        )
+    if description.model.state_shapes:
+        raise ConfigError(f"{SETTING}: the network of {path} carries state from batch to batch, so it cannot teach.")
+    theirs, ours = dict(signature.to_json()), dict(own.to_json())
+    for one in (theirs, ours):
+        for name in SCALED:
+            one.pop(name, None)
+    there, here = description.task.output_shapes(description, signature)[0], run.task.output_shapes(run, own)[0]
+    if there != here:
+        raise ConfigError(
+            f"{SETTING}: {path} has outputs of {_shown(there)} numbers for a sample, and this run of {_shown(here)}. "
+            "Choose a teacher of the same data."
+        )
+    for name in sorted({*theirs, *ours}):
+        if theirs.get(name) != ours.get(name):
+            raise ConfigError(
+                f"{SETTING}: the samples of {path} differ from those of this run in {name}: {_brief(theirs.get(name))} "
+                f"there, {_brief(ours.get(name))} here. A teacher must read the same inputs and tell the same outputs "
+                "apart: give the same dataset settings, or choose another teacher."
+            )
+
+
+SCALED = ("target_mean", "target_std")
+"""Fields of a signature that may differ: outputs are scaled."""
+
+
+def _brief(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def teachers_of(run: Description, own: Signature, device: Context) -> Dict[str, Teacher]:
+    """The state `distillation` of a run: its teacher by that name; empty if it has none. Raises as `load_teacher`."""
+    return {"distillation": load_teacher(run, own, device)} if run.distillation.teacher is not None else {}

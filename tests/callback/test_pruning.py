@@ -1,0 +1,249 @@
+"""Pruning: which weights go against references of their own, resumed runs, placements, and the smaller network."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+
+import numpy as np
+import pytest
+from running import SMALL, assert_same, here, status
+
+import mxtrain
+from mxtrain.callback.pruning import keep_largest, keep_of_each
+from mxtrain.checkpoint import open_checkpoint
+from mxtrain.errors import ConfigError
+from mxtrain.model.graph.channels import find_channels
+from mxtrain.model.graph.shapes import infer_shapes
+from mxtrain.model.widths import set_widths
+
+
+def zeros_of(run_dir, which="last"):
+    arrays = open_checkpoint(run_dir, which=which).arrays("model")
+    return {name: np.mean(array == 0) for name, array in arrays.items() if array.ndim > 1}
+
+
+@pytest.mark.parametrize("share", [0, 0.3, 0.5, 0.9])
+def test_smallest_go(share) -> None:
+    rng = np.random.default_rng(0)
+    sizes = {"a": rng.uniform(size=(6, 5)), "b": rng.uniform(size=(7, 2, 3))}
+    sizes["a"][0] = -1  # pruned before
+    sizes["b"][:, 0] = 0.5  # ties
+    keep = keep_largest(sizes, share)
+    flat = np.concatenate([one.ravel() for one in sizes.values()])
+    expected = np.ones(flat.size, bool)
+    expected[np.argsort(flat, kind="stable")[: round(share * flat.size)]] = False
+    np.testing.assert_array_equal(np.concatenate([one.ravel() for one in keep.values()]), expected)
+
+
+def test_pattern_along_inputs() -> None:
+    size = np.random.default_rng(0).uniform(size=(3, 8, 2, 2))
+    keep = keep_of_each(size, 4, 2)
+    for out, y, x in np.ndindex(3, 2, 2):
+        for start in (0, 4):
+            part, kept = size[out, start : start + 4, y, x], keep[out, start : start + 4, y, x]
+            assert sorted(part[kept]) == sorted(part)[2:]
+
+
+@pytest.mark.parametrize("overrides, said", [
+    (["callback=prune", "callback.prune.sparsity=1"], "sparsity"),
+    (["callback=prune", "callback.prune.pattern=4:2"], "must be N:M with 0 < N < M"),
+    (["callback=prune", "callback.prune.pattern=2:4", "callback.prune.sparsity=0.5"], "Leave sparsity out"),
+    (["callback=prune", "callback.prune.start=0.8"], "start=0.8 is after end=0.7"),
+    (["callback=prune_channels", "callback.prune_channels.end=2"], "end=2 is a fraction.*unit=epochs"),
+    (["callback=prune", "kvstore=dist_async"], "dist_sync"),
+])  # fmt: skip
+def test_wrong_settings_are_refused(overrides, said) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){said}"):
+        mxtrain.compose(*overrides)
+
+
+def network_for_channels():
+    """A residual sum, a grouped and a depthwise convolution, a concatenation, flatten and dense."""
+    from mxtrain.engine.backend import gluon
+
+    nn = gluon.nn
+
+    class Net(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.first = nn.Conv2D(8, 3, padding=1)
+                self.norm = nn.BatchNorm()
+                self.branch = nn.Conv2D(8, 3, padding=1, groups=2)
+                self.depth = nn.Conv2D(16, 3, padding=1, groups=8)
+                self.other = nn.Conv2D(6, 1)
+                self.mixed = nn.Conv2D(4, 1)
+                self.dense = nn.Dense(5)
+                self.out = nn.Dense(3)
+
+        def hybrid_forward(self, F, x):
+            x = F.sigmoid(self.norm(self.first(x)))
+            x = x + self.branch(x)
+            x = F.concat(self.depth(x), self.other(x), dim=1)
+            return self.out(F.tanh(self.dense(F.softmax(self.mixed(x), axis=1))))
+
+    return Net()
+
+
+def test_channels_that_depend_on_each_other() -> None:
+    """Whatever set is cut out, the smaller network computes what the large one does with its readers at 0."""
+    import mxnet as mx
+
+    network = network_for_channels()
+    infer_shapes(network, (1, 4, 4))
+    network.initialize(mx.init.Normal(0.5))
+    channels = find_channels(network, (1, 4, 4))
+    groups = {frozenset(names) for names in channels.groups}
+    # The softmax mixes the channels of `mixed`, and grouped convolutions join channels of their groups.
+    assert groups == {frozenset(["first", "branch", "depth"]), frozenset(["other"]), frozenset(["dense"])}
+    sizes = [sum(one.group == number for one in channels.sets) for number in range(3)]
+    assert dict(zip(map(tuple, channels.groups), sizes)) == {("branch", "depth", "first"): 4, ("other",): 6,
+                                                             ("dense",): 5}  # fmt: skip
+    arrays = {name: one.data().asnumpy() for name, one in network._collect_params_with_prefix().items()}
+    gone = [0, 2, len(channels.sets) - 1, 6]
+    for number in gone:
+        for name, axis, index in channels.sets[number].read:
+            rows = [slice(None)] * arrays[name].ndim
+            rows[axis] = index
+            arrays[name][tuple(rows)] = 0
+        # Convolutions that read channels one by one are made of the same sets, so nothing else reads them.
+    assert channels.removable(arrays) == sorted(gone)
+    x = mx.nd.random.uniform(shape=(3, 1, 4, 4))
+    for name, parameter in network._collect_params_with_prefix().items():
+        parameter.set_data(mx.nd.array(arrays[name]))
+    expected = network(x).asnumpy()
+    kept, widths = channels.without(arrays, gone)
+    small = network_for_channels()
+    infer_shapes(small, (1, 4, 4))
+    set_widths(small, widths)
+    infer_shapes(small, (1, 4, 4))
+    small.initialize()
+    for name, parameter in small._collect_params_with_prefix().items():
+        parameter.set_data(mx.nd.array(kept[name]))
+    assert sum(p.data().size for p in small.collect_params().values()) < sum(a.size for a in arrays.values())
+    np.testing.assert_allclose(small(x).asnumpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_widths_of_no_layer_are_refused() -> None:
+    network = network_for_channels()
+    infer_shapes(network, (1, 4, 4))
+    with pytest.raises(ConfigError, match="no convolution or dense layer 'denes'.*Did you mean 'dense'"):
+        set_widths(network, {"denes": 2})
+
+
+PRUNED = (
+    *SMALL, "early_stopping=off", "optimizer=sgd", "optimizer.momentum=0.9", "trainer.max_epochs=4",
+    "callback=prune", "callback.prune.sparsity=0.75", "callback.prune.start=0.1", "callback.prune.end=0.6",
+    "callback.prune.every_steps=5", "trainer.ema_decay=0.9",
+)  # fmt: skip
+"""52 steps of 13 an epoch."""
+CUT = (
+    *SMALL, "model=lenet", "model.channels=[4,8]", "model.hidden=16", "early_stopping=off", "trainer.max_epochs=4",
+    "callback=prune_channels", "callback.prune_channels.end=0.6", "callback.prune_channels.every_steps=6",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pruned(tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("pruned") / "run"
+    here(run_dir, *PRUNED)
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("cut") / "run"
+    here(run_dir, *CUT)
+    return run_dir
+
+
+@pytest.mark.slow
+def test_weights_are_zero_in_every_copy(pruned) -> None:
+    checkpoint = open_checkpoint(pruned, which="last")
+    for stem in ("model", "ema"):
+        weights = np.concatenate([a.ravel() for a in checkpoint.arrays(stem).values() if a.ndim > 1])
+        assert np.mean(weights == 0) == pytest.approx(0.75, abs=1e-3)
+    assert status(pruned)["best"]["step"] >= 0.6 * 52  # before that the network was another one
+    found = mxtrain.load(pruned, which="last").evaluate(split="val")
+    assert 0 < found["accuracy"] <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, settings", [
+    pytest.param("pruned", PRUNED, marks=pytest.mark.zoo), ("cut", CUT),
+])  # fmt: skip
+def test_resumed_run_has_the_same_bits(name, settings, request, tmp_path) -> None:
+    for stop in (9, 24, 40):
+        here(tmp_path / "run", *settings, f"trainer.max_steps={stop}", exit_code=75)
+    here(tmp_path / "run", *settings)
+    assert_same(tmp_path / "run", request.getfixturevalue(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("placement", [
+    ("parallel=pipeline", "parallel.devices=cpu:2", "parallel.microbatches=2"),
+    pytest.param(("parallel=data", "parallel.devices=cpu:2"), marks=pytest.mark.zoo),
+    pytest.param(("kvstore=dist_sync", "cluster.workers=2"), marks=pytest.mark.zoo),
+])  # fmt: skip
+def test_placements_prune_the_same_weights(pruned, tmp_path, placement) -> None:
+    here(tmp_path / "run", *PRUNED, *placement)
+    arrays, expected = (open_checkpoint(run, which="last").arrays("model") for run in (tmp_path / "run", pruned))
+    same = np.mean(np.concatenate([((a == 0) == (expected[n] == 0)).ravel() for n, a in arrays.items() if a.ndim > 1]))
+    assert same > 0.99  # sums of gradients differ in their last bits, and with them two weights of nearly the same size
+    assert np.mean(np.concatenate([(a == 0).ravel() for a in arrays.values() if a.ndim > 1])) == pytest.approx(
+        0.75, abs=1e-3
+    )
+
+
+@pytest.mark.slow
+def test_pattern_holds_in_the_checkpoint(tmp_path) -> None:
+    here(tmp_path / "run", *PLAIN_PATTERN)
+    weight = open_checkpoint(tmp_path / "run", which="last").arrays("model")["features.1.weight"]
+    groups = weight.reshape(-1, 4)
+    assert ((groups == 0).sum(axis=1) == 2).all()
+
+
+PLAIN_PATTERN = (
+    *SMALL, "early_stopping=off", "trainer.max_epochs=2", "callback=prune", "callback.prune.pattern=2:4",
+    "callback.prune.leave=[output.*]",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_slim_network_stands_alone(cut, tmp_path, capsys) -> None:
+    from mxtrain.cli import main
+
+    shutil.copytree(cut, tmp_path / "run")
+    assert main(["slim", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"parameters: [\d,]+ -> [\d,]+ ", said) and "forward pass of 32 here" in said
+    assert main(["slim", str(tmp_path / "run")]) == 0  # in the place of the earlier one
+    large, small = mxtrain.load(tmp_path / "run"), mxtrain.load(tmp_path / "run" / "slim")
+    assert large.evaluate(split="val")["loss"] == pytest.approx(small.evaluate(split="val")["loss"], rel=1e-5)
+    shapes = {n: p.shape for n, p in small.network._collect_params_with_prefix().items()}
+    assert shapes["features.0.weight"][0] < 4 and shapes["features.3.weight"][1] == shapes["features.0.weight"][0]
+    shutil.move(tmp_path / "run" / "slim", tmp_path / "alone")
+    shutil.rmtree(tmp_path / "run")
+    assert mxtrain.load(tmp_path / "alone").evaluate(split="val")["accuracy"] <= 1
+    # The printed command trains a network of the same shapes.
+    line = [line for line in said.splitlines() if "model.widths=" in line][-1]
+    words = [word for word in shlex.split(line) if "=" in word and not word.startswith("trainer.max_epochs")]
+    run = mxtrain.train(*words, "trainer.max_epochs=1", dir=tmp_path / "scratch")
+    assert {n: p.shape for n, p in run.network._collect_params_with_prefix().items()} == shapes
+    run.network.save_parameters(str(tmp_path / "scratch.params"))
+    said = here(tmp_path / "alone", *words, exit_code=2)
+    assert "written by `mxtrain slim`, and no run goes on from it" in said or "computes something else" in said
+
+
+@pytest.mark.slow
+def test_nothing_to_cut_is_said(pruned, capsys) -> None:
+    from mxtrain.cli import main
+
+    here_dir = pruned.parent / "dense"
+    here(here_dir, *SMALL, "trainer.max_epochs=1")
+    assert main(["slim", str(here_dir)]) == 2
+    assert "callback=prune_channels" in capsys.readouterr().err
+    assert json.loads((here_dir / "status.json").read_text())["state"] == "finished"
