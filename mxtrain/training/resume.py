@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 # What may change between a run and its continuation without changing what a step computes: for how long, where, how it
 # is watched and kept. Everything else makes other weights.
 FREE = (
-    "trainer.max_*", "trainer.log_interval", "trainer.val_interval*", "trainer.limit_val_batches",
+    "trainer.max_*", "trainer.epoch_budget", "trainer.log_interval", "trainer.val_interval*",
+    "trainer.limit_val_batches",
     "trainer.limit_test_batches", "trainer.test", "trainer.profile", "trainer.sparse_grad",
     "early_stopping.*", "checkpoint.*", "runtime.*",
     "parallel.*", "kvstore.*", "cluster.*",
