@@ -18,6 +18,7 @@ from mxtrain.tuning.space import Parameter, Space
 FORMS = "choice(a,b), range(first,end,step), interval(low,high), log(low,high), int(low,high) or log_int(low,high)"
 _SHORT = re.compile(r"(log|int|log_int)\(([^(),]+),([^(),]+)\)")
 _LONG = {"log": "tag(log,interval({}))", "int": "int(interval({}))", "log_int": "tag(log,int(interval({})))"}
+_BOOLEANS = {"True": "true", "False": "false"}
 FIELDS = ("values", "when")
 
 
@@ -65,10 +66,12 @@ def parameter_of(override: Override) -> Parameter:
     """
     value, key = override.value(), override.get_key_element()
     if isinstance(value, ChoiceSweep):
-        return Parameter(key, "choice", tuple(override.sweep_string_iterator()))
+        texts = map(str, override.sweep_string_iterator())
+        return Parameter(key, "choice", tuple(_BOOLEANS.get(text, text) for text in texts))
     if isinstance(value, IntervalSweep):
         if set(value.tags) - {"log"}:
-            raise ConfigError(f"{override.input_line}: the tag {', '.join(sorted(value.tags))} is not known. Use {FORMS}.")
+            tags = ", ".join(sorted(value.tags))
+            raise ConfigError(f"{override.input_line}: the tag {tags} is not known. Use {FORMS}.")
         is_int = isinstance(value.start, int) and isinstance(value.end, int)
         kind: Any = "int" if is_int else "float"
         return Parameter(key, kind, low=value.start, high=value.end, log="log" in value.tags)
@@ -104,6 +107,11 @@ def _from_file(composer: Composer, file: str, key: str, given: Any) -> Parameter
     when: Dict[str, Tuple[str, ...]] = {}
     if isinstance(given, Mapping):
         for name in given:
+            if str(name).endswith(")"):
+                raise ConfigError(
+                    f"space={file}: {key}: YAML splits a range between braces at its comma. Put it in quotes: "
+                    "{values: 'interval(0,1)'}."
+                )
             if name not in FIELDS:
                 raise ConfigError(
                     f"space={file}: {key}.{name} is not known.{did_you_mean(str(name), FIELDS)} A setting has "
@@ -114,14 +122,13 @@ def _from_file(composer: Composer, file: str, key: str, given: Any) -> Parameter
             raise ConfigError(f"space={file}: {key}.when={shown(needed)} should be such as {{model: mlp}}.")
         when = {str(name): _texts(allowed) for name, allowed in needed.items()}
         given = given.get("values")
-    text = ",".join(_texts(given)) if isinstance(given, list) else given
-    if not isinstance(text, str):
-        raise ConfigError(f"space={file}: {key}={shown(given)} is no range. Use {FORMS}.")
-    (override,) = composer.parse([long_form(f"{key}={text}")])
-    if isinstance(given, list) and not override.is_sweep_override():
+    if isinstance(given, list):
         return Parameter(key, "choice", _texts(given), when=when)
+    if not isinstance(given, str):
+        raise ConfigError(f"space={file}: {key}={shown(given)} is no range. Use {FORMS}.")
+    (override,) = composer.parse([long_form(f"{key}={given}")])
     if not override.is_sweep_override():
-        raise ConfigError(f"space={file}: {key}={text} is no range. Use {FORMS}.")
+        raise ConfigError(f"space={file}: {key}={given} is no range. Use {FORMS}.")
     return replace(parameter_of(override), when=when)
 
 
@@ -129,5 +136,6 @@ def _texts(value: Any) -> Tuple[str, ...]:
     """Values of YAML as they are typed in an override."""
     if isinstance(value, list):
         return tuple(_texts(one)[0] if not isinstance(one, list) else f"[{','.join(_texts(one))}]" for one in value)
-    return ({True: "true", False: "false", None: "null"}.get(value, str(value)) if value is None or isinstance(value, bool)
-            else str(value),)  # fmt: skip
+    if value is None or isinstance(value, bool):
+        return ({True: "true", False: "false", None: "null"}[value],)
+    return (str(value),)

@@ -235,9 +235,9 @@ def sweeper_settings(
     return settings
 
 
-def direction_of(description: Description) -> str:
-    """Direction in which `trainer.monitor` is better: "min" or "max"."""
-    name = description.trainer.monitor.split("/", 1)[1]
+def direction_of(description: Description, value: str = "") -> str:
+    """Direction in which a value such as val/loss, by default `trainer.monitor`, is better: "min" or "max"."""
+    name = (value or description.trainer.monitor).split("/", 1)[1]
     return "min" if name == "loss" else description.metric[name].direction
 
 

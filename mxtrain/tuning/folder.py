@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.checkpoint import refuse_links
 from mxtrain.config.specs import shown, validate
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STUDY_FILE = "study.json"
 JOURNAL = "journal.log"
 CLAIMS, LOGS = ".claims", "logs"
-_FORM: Wanted = {
+_FORM: Dict[str, Wanted] = {
     "name": str, "flags": [str], "overrides": [str], "working_folder": str, "settings": dict, "space": list, "objectives": [str],
     "directions": [str], "max_epochs": (int, type(None)),
 }  # fmt: skip
@@ -72,9 +72,9 @@ class StudyDescription:
     def to_json(self) -> JsonObject:
         """For `study.json`."""
         return {
-            "name": self.name, "flags": list(self.flags), "overrides": list(self.overrides), "working_folder": self.working_folder,
-            "settings": self.settings.model_dump(), "space": self.space.to_json(), "objectives": list(self.objectives),
-            "directions": list(self.directions), "max_epochs": self.max_epochs,
+            "name": self.name, "flags": list(self.flags), "overrides": list(self.overrides),
+            "working_folder": self.working_folder, "settings": self.settings.model_dump(), "space": self.space.to_json(),
+            "objectives": list(self.objectives), "directions": list(self.directions), "max_epochs": self.max_epochs,
         }  # fmt: skip
 
     @classmethod

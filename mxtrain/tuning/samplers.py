@@ -112,12 +112,10 @@ def build_cmaes(space: Space, seed: int) -> optuna.samplers.BaseSampler:
             return {one.key: distribution_of(one) for one in numbers}
 
         def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Dict[str, Any]:
-            finished = [
-                (one.params, _value_of(one)) for one in study.get_trials(deepcopy=False)
-                if one.state.is_finished() and _value_of(one) is not None
-            ]  # fmt: skip
             sign = -1.0 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1.0
-            return cmaes_values(numbers, [(params, sign * float(value)) for params, value in finished], seed)
+            trials = [one for one in study.get_trials(deepcopy=False) if one.state.is_finished()]
+            pairs = ((one.params, _value_of(one)) for one in trials)
+            return cmaes_values(numbers, [(params, sign * value) for params, value in pairs if value is not None], seed)
 
         def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
             return others.sample_independent(study, trial, name, distribution)

@@ -17,7 +17,7 @@ class TuneSettings(Spec):
     """Settings of `tune`, besides overrides and ranges."""
 
     n_trials: Optional[Positive] = None
-    """Trials of the study in all, whoever trains them; a larger number later continues. null = 20, or the whole grid."""
+    """Trials of the study in all, whoever trains them; a larger number later adds some. null = 20, or a whole grid."""
     sampler: Sampler = "tpe"
     """Chooses the values: tpe, cmaes (numbers only), random, grid (every combination), nsga2 (several objectives)."""
     pruner: Pruner = "none"
@@ -35,7 +35,7 @@ class TuneSettings(Spec):
     space: Optional[str] = None
     """YAML file with ranges and conditions, besides those of the command line."""
     storage: Optional[str] = None
-    """URL of a database, e.g. postgresql://host/study or sqlite:////path/study.db; null = journal.log in the folder."""
+    """Database, e.g. postgresql://host/study or sqlite:////path/study.db; null = journal.log in the folder."""
 
 
 def rung_budget(settings: TuneSettings, max_epochs: Optional[int], rung: int) -> Optional[int]:

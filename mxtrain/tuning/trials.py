@@ -58,9 +58,9 @@ def open_storage(folder: StudyFolder, url: Optional[str]) -> Any:
         ConfigError: it cannot be opened.
     """
     import optuna
-    from optuna.storages.journal import BaseJournalFileLock, JournalFileBackend
+    from optuna.storages.journal import JournalFileBackend
 
-    class JournalLock(BaseJournalFileLock):
+    class JournalLock:
         """Optuna's own locks are files that a killed process leaves behind, and everybody waits for 30 seconds."""
 
         def __init__(self) -> None:

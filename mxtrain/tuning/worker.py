@@ -203,7 +203,8 @@ class Worker:
             if before.reached(self._description.settings, budget):
                 return before
             if before.is_failure:
-                return self._fail(job, before.cause)
+                self._fail(job, before.cause)
+                return None
             code = self._train_process(job, budget)
             after = read_progress(run_dir)
             if code == EXIT_BAD_INPUT:
@@ -211,11 +212,13 @@ class Worker:
             if code in (EXIT_SIGINT, EXIT_SIGTERM):
                 raise WorkerStopped(f"trial {job.number}: its run was told to stop; any worker continues it", code)
             if code in (EXIT_CRASHED, EXIT_NON_FINITE):
-                return self._fail(job, after.cause or self._last_words(job.number) or f"exit code {code}")
+                self._fail(job, after.cause or self._last_words(job.number) or f"exit code {code}")
+                return None
             if code not in (EXIT_FINISHED, EXIT_BUDGET) or not after.reached(self._description.settings, budget):
                 deaths = 0 if after.step > before.step else deaths + 1
                 if deaths == MAX_DEATHS:
-                    return self._fail(job, f"its process ended {MAX_DEATHS} times with code {code}, without progress")
+                    self._fail(job, f"its process ended {MAX_DEATHS} times with code {code}, without progress")
+                    return None
                 self._say(f"trial {job.number}: its process ended with code {code}; it is continued")
 
     def _train_process(self, job: Job, budget: Optional[int]) -> int:
