@@ -82,18 +82,12 @@ def study_of(given: Arguments) -> Tuple[str, StudyFolder]:
     subcommand = words.pop(0) if words and words[0] in names else ""
     if len(words) != 1:
         found = f"{len(words)} were given ({', '.join(words)})" if words else "none was given"
+        typed = f"{subcommand} STUDY" if subcommand else "STUDY RANGES n_trials=20"
+        near = did_you_mean(words[0], names) if len(words) > 1 else ""
         raise ConfigError(
-            f"tune takes the folder of one study, and {found}. Type `tune {subcommand} STUDY`, where STUDY is a folder."
-            if subcommand
-            else f"tune takes the folder of one study, and {found}. Type `tune STUDY RANGES n_trials=20`, where STUDY is "
-            f"a folder.{near_subcommand(words)}"
+            f"tune takes the folder of one study, and {found}. Type `tune {typed}`, where STUDY is a folder.{near}"
         )
     return subcommand, StudyFolder(Path(expand_path(words[0])))
-
-
-def near_subcommand(words: Sequence[str]) -> str:
-    """A suggestion for a misspelt subcommand."""
-    return did_you_mean(words[0], COMMANDS["tune"].subcommands) if len(words) > 1 else ""
 
 
 def refuse_more(words: Sequence[str], given: Arguments, subcommand: str) -> None:

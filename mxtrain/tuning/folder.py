@@ -24,8 +24,8 @@ STUDY_FILE = "study.json"
 JOURNAL = "journal.log"
 CLAIMS, LOGS = ".claims", "logs"
 _FORM: Dict[str, Wanted] = {
-    "name": str, "flags": [str], "overrides": [str], "working_folder": str, "settings": dict, "space": list, "objectives": [str],
-    "directions": [str], "max_epochs": (int, type(None)),
+    "name": str, "flags": [str], "overrides": [str], "working_folder": str, "settings": dict, "space": list,
+    "objectives": [str], "directions": [str], "max_epochs": (int, type(None)),
 }  # fmt: skip
 
 
@@ -73,8 +73,8 @@ class StudyDescription:
         """For `study.json`."""
         return {
             "name": self.name, "flags": list(self.flags), "overrides": list(self.overrides),
-            "working_folder": self.working_folder, "settings": self.settings.model_dump(), "space": self.space.to_json(),
-            "objectives": list(self.objectives), "directions": list(self.directions), "max_epochs": self.max_epochs,
+            "working_folder": self.working_folder, "settings": self.settings.model_dump(),
+            "space": self.space.to_json(), "objectives": list(self.objectives), "directions": list(self.directions), "max_epochs": self.max_epochs,
         }  # fmt: skip
 
     @classmethod

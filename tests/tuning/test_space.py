@@ -137,4 +137,5 @@ def test_rungs() -> None:
     assert rungs(9) == [None] * 5
     assert rungs(9, pruner="asha", min_steps=10)[:3] == [10, 30, 90]
     assert budget_text(TuneSettings(), 3) == "trainer.epoch_budget=3"
-    assert budget_text(TuneSettings(min_steps=10), 30) == "trainer.max_steps=30" and budget_text(TuneSettings(), None) == ""
+    assert budget_text(TuneSettings(min_steps=10), 30) == "trainer.max_steps=30"
+    assert budget_text(TuneSettings(), None) == ""
