@@ -74,7 +74,8 @@ class StudyDescription:
         return {
             "name": self.name, "flags": list(self.flags), "overrides": list(self.overrides),
             "working_folder": self.working_folder, "settings": self.settings.model_dump(),
-            "space": self.space.to_json(), "objectives": list(self.objectives), "directions": list(self.directions), "max_epochs": self.max_epochs,
+            "space": self.space.to_json(), "objectives": list(self.objectives),
+            "directions": list(self.directions), "max_epochs": self.max_epochs,
         }  # fmt: skip
 
     @classmethod
