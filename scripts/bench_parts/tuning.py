@@ -63,7 +63,7 @@ def tune(options: Options) -> Measured:
 
 def grid_curves(options: Options, task: str, overrides: Sequence[str]) -> tuple:
     """Trains the whole grid in one process; returns its curves and whether larger values are better."""
-    folder = options.work / f"{task}-{overrides[-1]}"
+    folder = options.work / f"{task}-{overrides[-1].rpartition('=')[2]}"
     space = {key: values[::4] if options.quick else values for key, values in SPACE.items()}
     epochs = 3 if options.quick else MAX_EPOCHS
     run(

@@ -82,8 +82,12 @@ def kill_and_finish(mxtrain, arguments: List[str], num_kills: int, seed: int, ki
             worker.communicate()
         for pid in runs:
             os.kill(pid, signal.SIGKILL)
-    done = mxtrain("tune", *(arguments if not study.exists() else ["study"]), mxnet=True, PYTHONPATH=PYTHONPATH)
-    assert done.returncode == 0, done.stderr
+    last = start_worker(mxtrain.folder, *(arguments if not study.exists() else ["study"]))
+    try:
+        said = last.communicate(timeout=60 + 30 * num_kills)[1]  # it trains what is left of all trials
+    finally:
+        last.kill()
+    assert last.returncode == 0, said
     return study
 
 
