@@ -30,12 +30,13 @@ def print_study(folder: StudyFolder, description: StudyDescription, study: Study
     for title in ("trial", *keys, "state", *description.objectives, "step", ""):
         table.add_column(title)
     for trial in trials:
-        progress = read_progress(folder.run_dir(trial.number))
+        progress = read_progress(folder.run_dir(run_of(trial)))
+        given = trial.user_attrs.get("values", trial.params)
         values = values_of(trial, len(description.objectives))
         is_best = trial.number in best
         note = "<- best" if is_best else str(trial.user_attrs.get("cause", ""))[:MAX_CAUSE]
         table.add_row(
-            str(trial.number), *(shown_value(trial.params.get(key, "")) for key in keys), state_of(folder, trial),
+            run_of(trial), *(shown_value(given.get(key, "")) for key in keys), state_of(folder, trial),
             *(format_value(value) if value is not None else "-" for value in values), str(progress.step or "-"), note,
             style="bold green" if is_best else None,
         )  # fmt: skip
@@ -45,6 +46,11 @@ def print_study(folder: StudyFolder, description: StudyDescription, study: Study
     console.print(summary(trials, description, folder), soft_wrap=True, highlight=False)
     print_commands(console, next_steps(folder, description, trials, best))
     sys.stdout.flush()
+
+
+def run_of(trial: Any) -> str:
+    """The name of a trial's run directory; a member of a population has a new one for each checkpoint it took over."""
+    return str(trial.user_attrs.get("run", trial.number))
 
 
 def shown_value(value: object) -> str:
@@ -97,7 +103,7 @@ def summary(trials: Sequence[Any], description: StudyDescription, folder: StudyF
     for trial in trials:
         state = state_of(folder, trial)
         counts[state] = counts.get(state, 0) + 1
-        steps += read_progress(folder.run_dir(trial.number)).step
+        steps += read_progress(folder.run_dir(run_of(trial))).step
     states = ", ".join(f"{count} {state}" for state, count in counts.items()) or "none has begun"
     return f"{len(trials)} of {description.settings.n_trials} trials: {states}; {steps:,} steps in all"
 
@@ -111,13 +117,14 @@ def next_steps(
     if any(not trial.state.is_finished() for trial in trials) or len(trials) < (description.settings.n_trials or 0):
         steps.append(("a further worker, here or on a machine with this folder", f"{program()} tune worker {place}"))
     if best:
-        values: Values = dict(trials_by_number(trials)[best[0]].params)
-        values = description.space.active(values)
+        trial = trials_by_number(trials)[best[0]]
+        values: Values = description.space.active(trial.params)
         words = [*description.flags, *description.overrides, *override_texts(values)]
         own_code = "".join(f" {shlex.quote(word)}" for word in code_arguments(words))
-        run_dir = os.path.join(os.path.relpath(folder.path), str(best[0]))
+        run_dir = os.path.join(os.path.relpath(folder.path), run_of(trial))
         steps.append(("evaluate the best", f"{program()} eval {shlex.quote(run_dir)}{own_code}"))
-        steps.append(("train the best again", " ".join([program(), *map(shlex.quote, words)])))
+        if description.settings.sampler != "pbt":  # whose weights come from several runs
+            steps.append(("train the best again", " ".join([program(), *map(shlex.quote, words)])))
     if any(folder.path.glob("*/events.out.tfevents.*")):
         steps.append(("compare", f"{tensorboard()} --logdir {place}"))
     return steps

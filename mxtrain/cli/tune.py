@@ -30,6 +30,7 @@ from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError, DataError, did_you_mean
 from mxtrain.process.stopping import Terminated
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
+from mxtrain.tuning.population import check_population
 from mxtrain.tuning.samplers import check_sampler
 from mxtrain.tuning.settings import TuneSettings
 from mxtrain.tuning.space import Space, override_texts
@@ -156,6 +157,8 @@ def describe_study(
     if len(objectives) == 1 and objectives[0] != SPEED:
         fixed = [*(word for word in fixed if key_of(word) != "trainer.monitor"), f"trainer.monitor={objectives[0]}"]
     check_sampler(settings, space, len(objectives) or 1)
+    if settings.sampler == "pbt":
+        check_population(settings, space)
     first = check_space(composer, fixed, space)
     objectives = objectives or [first.trainer.monitor]
     refuse_unknown_length(settings, first, space)
@@ -190,26 +193,27 @@ def direction_for(description: Description, name: str) -> str:
 
 def refuse_unknown_length(settings: TuneSettings, description: Description, space: Space) -> None:
     """Raises: ConfigError: a pruner cannot tell how long a whole trial is."""
-    if settings.pruner == "none":
+    if settings.pruner == "none" and settings.sampler != "pbt":
         return
+    typed = f"pruner={settings.pruner}" if settings.pruner != "none" else "sampler=pbt"
     if description.trainer.max_epochs is None:
         raise ConfigError(
-            f"pruner={settings.pruner}: the rungs are parts of trainer.max_epochs, which is null. Give it a number."
+            f"{typed}: the rungs are parts of trainer.max_epochs, which is null. Give it a number."
         )
     if description.trainer.max_steps is not None:
         raise ConfigError(
-            f"trainer.max_steps={description.trainer.max_steps}: with pruner={settings.pruner} the whole length is "
+            f"trainer.max_steps={description.trainer.max_steps}: with {typed} the whole length is "
             "trainer.max_epochs. Leave it out."
         )
     for parameter in space.parameters:
         if parameter.key in NEED_WHOLE_LENGTH:
             raise ConfigError(
-                f"{parameter.key}: with pruner={settings.pruner} all trials have the same length. Give it one value."
+                f"{parameter.key}: with {typed} all trials have the same length. Give it one value."
             )
     if settings.min_steps is None and settings.min_epochs >= description.trainer.max_epochs:
         raise ConfigError(
             f"min_epochs={settings.min_epochs}: the first rung must be shorter than "
-            f"trainer.max_epochs={description.trainer.max_epochs}. Type pruner=none, or give more epochs."
+            f"trainer.max_epochs={description.trainer.max_epochs}. Give more epochs."
         )
 
 
@@ -254,6 +258,8 @@ def resume(folder: StudyFolder, settings: TuneSettings) -> None:
     total = settings.n_trials
     if total is None or total == description.settings.n_trials:
         return
+    if description.settings.sampler == "pbt":
+        raise ConfigError(f"n_trials={total}: a population keeps its {description.settings.n_trials} members.")
     if description.settings.sampler == "grid" and total > len(description.space.grid()):
         raise ConfigError(
             f"n_trials={total}: the grid has {len(description.space.grid())} combinations. Leave n_trials out."

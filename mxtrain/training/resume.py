@@ -110,7 +110,8 @@ def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
         # `check_compatible` compare it then.
         same = {name: old.get(name) for name in LEFT_TO_THE_DATA if "auto" in (old.get(name), new.get(name))}
         after = {**after, "dataset": {**new, **same}}
-    lines = differences(before, after)
+    allowed = tuple(f"  {name}: " for name in config["checkpoint"].get("changes") or ())
+    lines = [line for line in differences(before, after) if not line.startswith(allowed)]
     if lines:
         raise CheckpointError(
             f"{checkpoint.path} was made by a description that computes something else:\n" + "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxtrain.checkpoint import refuse_links
 from mxtrain.config.specs import shown, validate
@@ -181,9 +181,9 @@ class StudyFolder:
             settings = description.settings.model_copy(update={"n_trials": n_trials})
             write_json_atomic(self.path / STUDY_FILE, replace(description, settings=settings).to_json())
 
-    def run_dir(self, number: int) -> Path:
-        """The run directory of a trial."""
-        return Path(os.path.abspath(self.path / str(number)))
+    def run_dir(self, name: Union[int, str]) -> Path:
+        """A run directory: by the number of its trial, or its name where a trial has several."""
+        return Path(os.path.abspath(self.path / str(name)))
 
     def claim(self, number: int) -> FileLock:
         """The lock of a trial: its worker holds it, and so does the process that trains for it."""

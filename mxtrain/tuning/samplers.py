@@ -36,6 +36,8 @@ def check_sampler(settings: TuneSettings, space: Space, num_objectives: int) -> 
         ConfigError: says what fits.
     """
     numbers = [one.key for one in space.parameters if one.kind != "choice"]
+    if num_objectives > 1 and settings.sampler == "pbt":
+        raise ConfigError("sampler=pbt: it improves one objective. Type sampler=nsga2 or sampler=tpe.")
     if settings.sampler == "grid":
         space.grid()
     if settings.sampler == "cmaes" and len(numbers) < 2:

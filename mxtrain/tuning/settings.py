@@ -9,7 +9,7 @@ from typing_extensions import Annotated
 
 from mxtrain.types import NonNegative, Positive, Spec
 
-Sampler = Literal["tpe", "cmaes", "random", "grid", "nsga2"]
+Sampler = Literal["tpe", "cmaes", "random", "grid", "nsga2", "pbt"]
 Pruner = Literal["none", "asha", "hyperband", "median"]
 
 
@@ -19,13 +19,14 @@ class TuneSettings(Spec):
     n_trials: Optional[Positive] = None
     """Trials of the study in all, whoever trains them; a larger number later adds some. null = 20, or a whole grid."""
     sampler: Sampler = "tpe"
-    """Chooses the values: tpe, cmaes (numbers only), random, grid (every combination), nsga2 (several objectives)."""
+    """Chooses the values: tpe, cmaes (numbers only), random, grid (every combination), nsga2 (several objectives),
+    pbt (population-based training: n_trials members exchange checkpoints every min_epochs and change settings)."""
     pruner: Pruner = "none"
     """Stops bad trials early: asha (successive halving), hyperband, median; none = every trial runs to its end."""
     reduction: Annotated[int, pydantic.Field(ge=2)] = 3
     """With asha and hyperband: each rung is this many times longer, and the best of this many trials goes on."""
     min_epochs: Positive = 1
-    """Epochs of the first rung, and with pruner=median of each."""
+    """Epochs of the first rung, and of each with pruner=median and sampler=pbt."""
     min_steps: Optional[Positive] = None
     """Steps of the first rung in place of epochs, for long epochs."""
     objectives: Optional[str] = None
@@ -46,10 +47,11 @@ def rung_budget(settings: TuneSettings, max_epochs: Optional[int], rung: int) ->
         max_epochs: of a whole trial.
         rung: from 0 on.
     """
-    if settings.pruner == "none":
+    if settings.pruner == "none" and settings.sampler != "pbt":
         return None
     first = settings.min_steps or settings.min_epochs
-    length = first * (rung + 1) if settings.pruner == "median" else first * settings.reduction**rung
+    is_even = settings.pruner == "median" or settings.sampler == "pbt"
+    length = first * (rung + 1) if is_even else first * settings.reduction**rung
     if settings.min_steps is None and max_epochs is not None and length >= max_epochs:
         return None
     return length

@@ -237,10 +237,16 @@ class TrialProgress:
         """True if the run failed by itself, and would again."""
         return self.exit_code == EXIT_NON_FINITE
 
-    def values(self, description: StudyDescription) -> Optional[List[float]]:
-        """The results of a finished run, one for each objective; None if one was never measured."""
+    def values(self, description: StudyDescription, last: bool = False) -> Optional[List[float]]:
+        """The results of a finished run, one for each objective; None if one was never measured.
+
+        Args:
+            description: of the study.
+            last: the last value counts, where else the best of a single objective does.
+        """
         names = description.objectives
-        found = [self.best if len(names) == 1 and name != SPEED else self.value_of(name) for name in names]
+        takes_best = len(names) == 1 and not last
+        found = [self.best if takes_best and name != SPEED else self.value_of(name) for name in names]
         return None if any(value is None for value in found) else [float(value) for value in found if value is not None]
 
     def value_of(self, name: str) -> Optional[float]:

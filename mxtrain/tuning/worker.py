@@ -14,7 +14,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Sequence
 
 from mxtrain.checkpoint import lock_run_directory
 from mxtrain.errors import (
@@ -30,6 +30,7 @@ from mxtrain.errors import (
 )
 from mxtrain.files.durable import append_to
 from mxtrain.files.regular_files import open_regular
+from mxtrain.tuning import population
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import StudyFolder
 from mxtrain.tuning.samplers import draw
@@ -71,6 +72,8 @@ class Job:
         claim: its lock, held.
         values: of the settings that differ between trials.
         reported: budgets of the rungs that have been reported.
+        run_dir: in which it trains now.
+        words: further overrides of its run.
     """
 
     number: int
@@ -78,6 +81,8 @@ class Job:
     claim: FileLock
     values: Values
     reported: List[int]
+    run_dir: Path
+    words: Sequence[str] = ()
 
 
 class Worker:
@@ -92,6 +97,7 @@ class Worker:
         self._folder, self._say = folder, say
         self._description = folder.read()
         self._study = Study(folder, self._description)
+        self._is_population = self._description.settings.sampler == "pbt"
         self._waits = False
 
     @property
@@ -134,10 +140,13 @@ class Worker:
                 f"`mxtrain tune {self._folder.path}` goes on."
             )
         trials = self._study.trials
+        total = self._folder.read().settings.n_trials or 0
+        if self._is_population:
+            return self._next_member(trials, total)
         for frozen in trials:
             if frozen.state.is_finished():
                 continue
-            claim = self._take(frozen.number)
+            claim = self._take(frozen.number, self._folder.run_dir(frozen.number))
             if claim is not None:
                 # Another worker may have ended it between the look at the study and the lock.
                 if self._study.trials[frozen.number].state.is_finished():
@@ -145,19 +154,53 @@ class Worker:
                     continue
                 self._say(f"trial {frozen.number}: goes on with what another worker left")
                 return self._begin(frozen.number, self._study.adopt(frozen), claim, sorted(frozen.intermediate_values))
-        total = self._folder.read().settings.n_trials or 0
         if len(trials) >= total:
             return None
         claim = self._folder.claim(len(trials))
         claim.acquire()
         return self._begin(len(trials), self._study.ask(), claim, [])
 
-    def _take(self, number: int) -> Optional[FileLock]:
+    def _next_member(self, trials: Sequence[Any], total: int) -> Optional[Job]:
+        """A member of the population that has trained least; none begins a rung before all have ended the one before.
+        """
+        while len(trials) < total:
+            draw(self._study.ask(), self._description.space)
+            trials = self._study.trials
+        first: List[Values] = []
+        for frozen in trials:  # one that a killed worker had begun may lack values
+            first.append(draw(self._study.adopt(frozen), self._description.space))
+        reported = [population.values_by_budget(self._description, frozen) for frozen in trials]
+        rungs = population.next_rung(self._description, reported)
+        rung = min(rungs.values())
+        members = population.members_at(self._description, first, reported, rung)
+        if rung:
+            before = population.members_at(self._description, first, reported, rung - 1)
+            population.take_over(self._folder, members, before)
+        for frozen, member in zip(trials, members):
+            if frozen.state.is_finished() or rungs[frozen.number] > rung:
+                continue
+            run_dir = self._folder.run_dir(member.run)
+            claim = self._take(frozen.number, run_dir)
+            if claim is None:
+                continue
+            fresh = self._study.trials[frozen.number]
+            if fresh.state.is_finished() or fresh.intermediate_values != frozen.intermediate_values:
+                claim.release()
+                continue
+            trial = self._study.adopt(fresh)
+            if member.source is not None and fresh.user_attrs.get("run") != member.run:
+                self._say(f"trial {member.number}: takes over the weights of trial {member.source}")
+                trial.set_user_attr("run", member.run)
+                trial.set_user_attr("values", dict(member.values))
+            return Job(member.number, trial, claim, dict(member.values), sorted(fresh.intermediate_values), run_dir,
+                       population.words_of(self._folder, member))  # fmt: skip
+        return None
+
+    def _take(self, number: int, run_dir: Path) -> Optional[FileLock]:
         """The lock of a trial, None if a worker or a run has it."""
         claim = self._folder.claim(number)
         if not claim.acquire(wait=False):
             return None
-        run_dir = self._folder.run_dir(number)
         try:
             if run_dir.is_dir():
                 lock_run_directory(run_dir).release()
@@ -168,7 +211,8 @@ class Worker:
 
     def _begin(self, number: int, trial: Any, claim: FileLock, reported: List[int]) -> Job:
         try:
-            return Job(number, trial, claim, draw(trial, self._description.space), reported)
+            values = draw(trial, self._description.space)
+            return Job(number, trial, claim, values, reported, self._folder.run_dir(number))
         except BaseException:
             claim.release()
             raise
@@ -190,6 +234,9 @@ class Worker:
                     self._finish(job, progress, rung)
                     return
                 assert budget is not None
+                if self._is_population:
+                    self._report(job, progress, budget)
+                    return
                 if self._is_pruned(job, progress, budget):
                     return
             rung += 1
@@ -197,21 +244,21 @@ class Worker:
     def _train_rung(self, job: Job, budget: Optional[int]) -> Optional[TrialProgress]:
         """Trains to the end of a rung; None if the trial failed there."""
         deaths = 0
-        run_dir = self._folder.run_dir(job.number)
         while True:
-            before = read_progress(run_dir)
+            before = read_progress(job.run_dir)
             if before.reached(self._description.settings, budget):
                 return before
             if before.is_failure:
-                self._fail(job, before.cause)
-                return None
+                return self._diverged(job, before.cause, budget)
             code = self._train_process(job, budget)
-            after = read_progress(run_dir)
+            after = read_progress(job.run_dir)
             if code == EXIT_BAD_INPUT:
                 self._stop_study(job)
             if code in (EXIT_SIGINT, EXIT_SIGTERM):
                 raise WorkerStopped(f"trial {job.number}: its run was told to stop; any worker continues it", code)
-            if code in (EXIT_CRASHED, EXIT_NON_FINITE):
+            if code == EXIT_NON_FINITE:
+                return self._diverged(job, after.cause or f"exit code {code}", budget)
+            if code == EXIT_CRASHED:
                 self._fail(job, after.cause or self._last_words(job.number) or f"exit code {code}")
                 return None
             if code not in (EXIT_FINISHED, EXIT_BUDGET) or not after.reached(self._description.settings, budget):
@@ -227,7 +274,7 @@ class Worker:
         Raises:
             KeyboardInterrupt: this process got a signal; the run has got it, too, and has ended.
         """
-        words = self._description.words(job.values, self._folder.run_dir(job.number), budget)
+        words = [*self._description.words(job.values, job.run_dir, budget), *job.words]
         folder = Path(self._description.working_folder)
         with append_to(self._folder.log(job.number), "ab") as output:
             process = subprocess.Popen(
@@ -249,26 +296,42 @@ class Worker:
 
     def _is_pruned(self, job: Job, progress: TrialProgress, budget: int) -> bool:
         """Reports the value at the end of a rung; ends the trial if it is too bad to go on."""
+        said = self._report(job, progress, budget)
+        if not job.trial.should_prune():
+            self._say(f"{said}, goes on")
+            return False
+        self._study.tell(job.trial, "PRUNED")
+        self._say(f"{said}, pruned")
+        return True
+
+    def _report(self, job: Job, progress: TrialProgress, budget: int) -> str:
+        """Stores the value at the end of a rung; returns a sentence about it."""
         name = self._description.objectives[0]
         value = progress.value_of(name)
         value = math.nan if value is None else value
         job.trial.report(value, budget)
         job.reported.append(budget)
         reached = f"{budget} {'steps' if self._description.settings.min_steps else 'epochs'}"
-        if not job.trial.should_prune():
-            self._say(f"trial {job.number}: {name}={value:.6g} after {reached}, goes on")
-            return False
-        self._study.tell(job.trial, "PRUNED")
-        self._say(f"trial {job.number}: {name}={value:.6g} after {reached}, pruned")
-        return True
+        said = f"trial {job.number}: {name}={value:.6g} after {reached}"
+        if self._is_population:
+            self._say(said)
+        return said
+
+    def _diverged(self, job: Job, cause: str, budget: Optional[int]) -> Optional[TrialProgress]:
+        """Ends a trial whose loss is no finite number; a member of a population takes over other weights instead."""
+        if self._is_population and budget is not None:
+            return TrialProgress(exit_code=EXIT_BUDGET, cause=cause)
+        self._fail(job, cause)
+        return None
 
     def _finish(self, job: Job, progress: TrialProgress, rung: int) -> None:
         """Ends a trial that was trained to its end."""
-        values = progress.values(self._description)
+        values = progress.values(self._description, last=self._is_population)
         if values is None or not all(map(math.isfinite, values)):
             self._fail(job, f"{', '.join(self._description.objectives)} was never measured as a finite number")
             return
-        self._report_rest(job, values[0], rung)
+        if not self._is_population:
+            self._report_rest(job, values[0], rung)
         self._study.tell(job.trial, "COMPLETE", values)
         shown = ", ".join(f"{name}={value:.6g}" for name, value in zip(self._description.objectives, values))
         self._say(f"trial {job.number}: {shown}, finished after {progress.step} steps")

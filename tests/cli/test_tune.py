@@ -144,6 +144,28 @@ def test_fifty_kills_lose_nothing(mxtrain, seed: int) -> None:
     check_nothing_lost_or_repeated(study, 12, [20, 60, 180], starts_at_rungs=seed == 0)
 
 
+@pytest.mark.zoo
+@pytest.mark.timeout(1800)
+def test_a_population_has_the_same_weights_with_kills_and_two_workers(mxtrain) -> None:
+    arguments = [*FAST, "trainer.max_epochs=3", LR, "n_trials=4", "sampler=pbt", "checkpoint.keep_last=1"]
+    whole = start_worker(mxtrain.folder, "whole", *arguments)
+    assert whole.communicate(timeout=600)[1] == "" and whole.returncode == 0
+    study = kill_and_finish(mxtrain, ["study", *arguments], num_kills=6, seed=3, kills_runs=True)
+
+    def members(folder: Path) -> List[Any]:
+        return [(one.number, one.state.name, one.value, one.user_attrs, one.intermediate_values)
+                for one in trials_of(folder)]  # fmt: skip
+
+    assert members(study) == members(mxtrain.folder / "whole")
+    names = sorted(path.name for path in study.iterdir() if path.name[0].isdigit())
+    assert names == sorted(path.name for path in (mxtrain.folder / "whole").iterdir() if path.name[0].isdigit())
+    assert [name for name in names if name.endswith(".1")] and [name for name in names if name.endswith(".2")]
+    for name in names:
+        ends = [status_of(folder / name) for folder in (study, mxtrain.folder / "whole")]
+        assert ends[0]["weights_sha256"] == ends[1]["weights_sha256"] and ends[0]["step"] == ends[1]["step"]
+    assert all(value[1] == "COMPLETE" for value in members(study))
+
+
 @pytest.mark.slow
 def test_a_diverged_trial_fails_alone_and_wrong_input_stops_the_study(mxtrain) -> None:
     done = mxtrain("tune", "study", *FAST, "trainer.max_epochs=1", "optimizer.lr=choice(1e38,0.01)", "sampler=grid",
