@@ -13,7 +13,7 @@ from mxtrain.cli.compose import Composer
 from mxtrain.config.specs import shown
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.regular_files import read_regular_text
-from mxtrain.tuning.space import Parameter, Space
+from mxtrain.tuning.space import Space, TunedSetting
 
 FORMS = "choice(a,b), range(first,end,step), interval(low,high), log(low,high), int(low,high) or log_int(low,high)"
 _SHORT = re.compile(r"(log|int|log_int)\(([^(),]+),([^(),]+)\)")
@@ -43,7 +43,7 @@ def split_space(composer: Composer, overrides: Sequence[str], file: str = "") ->
         ConfigError: a range is none, or a setting has two.
     """
     fixed: List[str] = []
-    parameters: List[Parameter] = []
+    parameters: List[TunedSetting] = []
     for override in composer.parse([long_form(text) for text in overrides]):
         if override.is_sweep_override():
             parameters.append(parameter_of(override))
@@ -58,7 +58,7 @@ def split_space(composer: Composer, overrides: Sequence[str], file: str = "") ->
     return fixed, Space(parameters)
 
 
-def parameter_of(override: Override) -> Parameter:
+def parameter_of(override: Override) -> TunedSetting:
     """The setting that an override gives several values.
 
     Raises:
@@ -66,15 +66,15 @@ def parameter_of(override: Override) -> Parameter:
     """
     value, key = override.value(), override.get_key_element()
     if isinstance(value, ChoiceSweep):
-        texts = map(str, override.sweep_string_iterator())
-        return Parameter(key, "choice", tuple(_BOOLEANS.get(text, text) for text in texts))
+        words = map(str, override.sweep_string_iterator())
+        return TunedSetting(key, "choice", tuple(_BOOLEANS.get(text, text) for text in words))
     if isinstance(value, IntervalSweep):
         if set(value.tags) - {"log"}:
             tags = ", ".join(sorted(value.tags))
             raise ConfigError(f"{override.input_line}: the tag {tags} is not known. Use {FORMS}.")
         is_int = isinstance(value.start, int) and isinstance(value.end, int)
         kind: Any = "int" if is_int else "float"
-        return Parameter(key, kind, low=value.start, high=value.end, log="log" in value.tags)
+        return TunedSetting(key, kind, low=value.start, high=value.end, log="log" in value.tags)
     if isinstance(value, RangeSweep):
         points = [float(text) for text in override.sweep_string_iterator()]
         if not points:
@@ -83,12 +83,12 @@ def parameter_of(override: Override) -> Parameter:
         low, high = min(points), max(points)
         step = abs(float(value.step))
         if is_int:
-            return Parameter(key, "int", low=int(low), high=int(high), step=int(step))
-        return Parameter(key, "float", low=low, high=float(f"{high:.12g}"), step=step)
+            return TunedSetting(key, "int", low=int(low), high=int(high), step=int(step))
+        return TunedSetting(key, "float", low=low, high=float(f"{high:.12g}"), step=step)
     raise ConfigError(f"{override.input_line}: a study takes {FORMS}.")
 
 
-def read_space_file(composer: Composer, file: str) -> List[Parameter]:
+def read_space_file(composer: Composer, file: str) -> List[TunedSetting]:
     """The settings of a YAML file: `key: RANGE`, or `key: {values: RANGE, when: {other: value}}`.
 
     Raises:
@@ -103,7 +103,7 @@ def read_space_file(composer: Composer, file: str) -> List[Parameter]:
     return [_from_file(composer, file, str(key), given) for key, given in content.items()]
 
 
-def _from_file(composer: Composer, file: str, key: str, given: Any) -> Parameter:
+def _from_file(composer: Composer, file: str, key: str, given: Any) -> TunedSetting:
     when: Dict[str, Tuple[str, ...]] = {}
     if isinstance(given, Mapping):
         for name in given:
@@ -120,10 +120,10 @@ def _from_file(composer: Composer, file: str, key: str, given: Any) -> Parameter
         needed = given.get("when") or {}
         if not isinstance(needed, Mapping):
             raise ConfigError(f"space={file}: {key}.when={shown(needed)} should be such as {{model: mlp}}.")
-        when = {str(name): _texts(allowed) for name, allowed in needed.items()}
+        when = {str(name): _typed(allowed) for name, allowed in needed.items()}
         given = given.get("values")
     if isinstance(given, list):
-        return Parameter(key, "choice", _texts(given), when=when)
+        return TunedSetting(key, "choice", _typed(given), when=when)
     if not isinstance(given, str):
         raise ConfigError(f"space={file}: {key}={shown(given)} is no range. Use {FORMS}.")
     (override,) = composer.parse([long_form(f"{key}={given}")])
@@ -132,10 +132,10 @@ def _from_file(composer: Composer, file: str, key: str, given: Any) -> Parameter
     return replace(parameter_of(override), when=when)
 
 
-def _texts(value: Any) -> Tuple[str, ...]:
+def _typed(value: Any) -> Tuple[str, ...]:
     """Values of YAML as they are typed in an override."""
     if isinstance(value, list):
-        return tuple(_texts(one)[0] if not isinstance(one, list) else f"[{','.join(_texts(one))}]" for one in value)
+        return tuple(_typed(one)[0] if not isinstance(one, list) else f"[{','.join(_typed(one))}]" for one in value)
     if value is None or isinstance(value, bool):
         return ({True: "true", False: "false", None: "null"}[value],)
     return (str(value),)

@@ -14,7 +14,7 @@ from mxtrain.config.override_text import code_arguments
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
-from mxtrain.tuning.space import Values, override_texts
+from mxtrain.tuning.space import Values, override_words
 from mxtrain.tuning.trials import Study, read_progress
 
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "WAITING": "waiting"}
@@ -119,7 +119,7 @@ def next_steps(
     if best:
         trial = trials_by_number(trials)[best[0]]
         values: Values = description.space.active(trial.params)
-        words = [*description.flags, *description.overrides, *override_texts(values)]
+        words = [*description.flags, *description.overrides, *override_words(values)]
         own_code = "".join(f" {shlex.quote(word)}" for word in code_arguments(words))
         run_dir = os.path.join(os.path.relpath(folder.path), run_of(trial))
         steps.append(("evaluate the best", f"{program()} eval {shlex.quote(run_dir)}{own_code}"))

@@ -33,7 +33,7 @@ from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.population import check_population
 from mxtrain.tuning.samplers import check_sampler
 from mxtrain.tuning.settings import TuneSettings
-from mxtrain.tuning.space import Space, override_texts
+from mxtrain.tuning.space import Space, override_words
 from mxtrain.tuning.trials import SPEED, Study, open_storage, require_cmaes, require_optuna
 from mxtrain.tuning.worker import Worker
 from mxtrain.types import expand_path
@@ -228,7 +228,7 @@ def check_space(composer: Composer, fixed: Sequence[str], space: Space) -> Descr
     for values in space.edges():
         before = dict(os.environ)
         try:
-            descriptions.append(compose_and_check(composer, [*fixed, *override_texts(values)])[1])
+            descriptions.append(compose_and_check(composer, [*fixed, *override_words(values)])[1])
             refuse_other_task(descriptions[0], descriptions[-1])
             if descriptions[-1].dataset not in [one.dataset for one in descriptions[:-1]]:
                 refuse_missing_data(descriptions[-1].dataset)

@@ -15,7 +15,7 @@ from mxtrain.files.json_form import problems_of
 from mxtrain.files.json_text import read_json
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.settings import TuneSettings, budget_text, rung_budget
-from mxtrain.tuning.space import Space, Value, override_texts
+from mxtrain.tuning.space import Space, Value, override_words
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject, Wanted
@@ -66,7 +66,7 @@ class StudyDescription:
         limit = budget_text(self.settings, budget)
         where = str(run_dir)
         plain = where if where.replace("/", "").replace("-", "").replace("_", "").isalnum() else quote(where)
-        return [*self.flags, *self.overrides, *override_texts(values), *([limit] if limit else []),
+        return [*self.flags, *self.overrides, *override_words(values), *([limit] if limit else []),
                 f"hydra.run.dir={plain}"]  # fmt: skip
 
     def to_json(self) -> JsonObject:

@@ -22,7 +22,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import seed_of
 from mxtrain.tuning.settings import TuneSettings
-from mxtrain.tuning.space import Parameter, Space, Value, Values
+from mxtrain.tuning.space import Space, TunedSetting, Value, Values
 
 SEEDS = ".seeds"
 """Folder of the checkpoints that members have taken over."""
@@ -35,7 +35,7 @@ RESAMPLED = 0.25
 
 
 @dataclass(frozen=True)
-class Member:
+class PopulationMember:
     """A member of the population at the beginning of a rung.
 
     Attributes:
@@ -67,7 +67,7 @@ def check_population(settings: TuneSettings, space: Space) -> None:
 
 def members_at(
     description: StudyDescription, first: Sequence[Values], reported: Sequence[Mapping[int, float]], rung: int
-) -> List[Member]:
+) -> List[PopulationMember]:
     """The population at the beginning of a rung.
 
     Args:
@@ -76,7 +76,7 @@ def members_at(
         reported: by member: budget of a rung -> value at its end; all rungs before this one.
         rung: from 0 on.
     """
-    members = [Member(number, values, str(number)) for number, values in enumerate(first)]
+    members = [PopulationMember(number, values, str(number)) for number, values in enumerate(first)]
     for before in range(rung):
         budget = description.budget(before)
         assert budget is not None
@@ -89,7 +89,7 @@ def members_at(
             random = np.random.RandomState(seed_of(description.settings, 1_000_000 * (before + 1) + number))
             source = best[random.randint(len(best))]
             values = mutate(description.space, before_members[source].values, random)
-            members[number] = Member(number, values, f"{number}.{budget}", source)
+            members[number] = PopulationMember(number, values, f"{number}.{budget}", source)
     return members
 
 
@@ -103,7 +103,7 @@ def mutate(space: Space, values: Mapping[str, Value], random: np.random.RandomSt
     return {one.key: _mutated(one, values[one.key], random) for one in space.parameters if one.key in values}
 
 
-def _mutated(parameter: Parameter, value: Value, random: np.random.RandomState) -> Value:
+def _mutated(parameter: TunedSetting, value: Value, random: np.random.RandomState) -> Value:
     if parameter.kind == "choice":
         drawn = parameter.choices[random.randint(len(parameter.choices))]
         return drawn if random.random_sample() < RESAMPLED else value
@@ -119,7 +119,7 @@ def _mutated(parameter: Parameter, value: Value, random: np.random.RandomState) 
     return round(changed) if parameter.kind == "int" else changed
 
 
-def take_over(folder: StudyFolder, members: Sequence[Member], before: Sequence[Member]) -> None:
+def take_over(folder: StudyFolder, members: Sequence[PopulationMember], before: Sequence[PopulationMember]) -> None:
     """Copies the checkpoints that members take over, before any of the sources trains on. The caller holds the study's
     lock; what an earlier caller had copied is kept.
 
@@ -140,7 +140,7 @@ def take_over(folder: StudyFolder, members: Sequence[Member], before: Sequence[M
         os.replace(partial, target)
 
 
-def words_of(folder: StudyFolder, member: Member) -> List[str]:
+def words_of(folder: StudyFolder, member: PopulationMember) -> List[str]:
     """The overrides with which a member's run begins with the checkpoint that it took over."""
     if member.run == str(member.number):
         return []

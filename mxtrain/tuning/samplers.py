@@ -15,7 +15,7 @@ import numpy as np
 
 from mxtrain.errors import ConfigError
 from mxtrain.tuning.settings import TuneSettings
-from mxtrain.tuning.space import Parameter, Space, Value, Values
+from mxtrain.tuning.space import Space, TunedSetting, Value, Values
 
 if TYPE_CHECKING:
     import optuna
@@ -135,7 +135,7 @@ def _value_of(trial: Any) -> Optional[float]:
 
 
 def cmaes_values(
-    numbers: Sequence[Parameter], finished: Sequence[Tuple[Mapping[str, Value], float]], seed: int
+    numbers: Sequence[TunedSetting], finished: Sequence[Tuple[Mapping[str, Value], float]], seed: int
 ) -> Values:  # fmt: skip
     """Draws values with CMA-ES, after the finished trials, in their order, in whole generations.
 
@@ -160,7 +160,7 @@ def cmaes_values(
     return {one.key: _from_unit(one, float(place)) for one, place in zip(numbers, optimizer.ask())}
 
 
-def _to_unit(parameter: Parameter, value: Value) -> float:
+def _to_unit(parameter: TunedSetting, value: Value) -> float:
     """The place of a number in its range, from 0 to 1."""
     low, high, number = parameter.low, parameter.high, float(value)
     if parameter.log:
@@ -168,7 +168,7 @@ def _to_unit(parameter: Parameter, value: Value) -> float:
     return 0.5 if high == low else (number - low) / (high - low)
 
 
-def _from_unit(parameter: Parameter, place: float) -> Value:
+def _from_unit(parameter: TunedSetting, place: float) -> Value:
     place = min(max(place, 0.0), 1.0)
     low, high = parameter.low, parameter.high
     number = math.exp(math.log(low) + place * (math.log(high) - math.log(low))) if parameter.log else (
@@ -181,7 +181,7 @@ def _from_unit(parameter: Parameter, place: float) -> Value:
     return round(number) if parameter.kind == "int" else number
 
 
-def distribution_of(parameter: Parameter) -> optuna.distributions.BaseDistribution:
+def distribution_of(parameter: TunedSetting) -> optuna.distributions.BaseDistribution:
     """Optuna's distribution of a parameter."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 

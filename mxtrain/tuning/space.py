@@ -28,7 +28,7 @@ _FORM: Wanted = {
 
 
 @dataclass(frozen=True)
-class Parameter:
+class TunedSetting:
     """A setting of the space.
 
     Attributes:
@@ -95,7 +95,7 @@ class Space:
         ConfigError: a condition names no other setting of the space, or a value that it never has.
     """
 
-    def __init__(self, parameters: Sequence[Parameter]) -> None:
+    def __init__(self, parameters: Sequence[TunedSetting]) -> None:
         by_key = {parameter.key: parameter for parameter in parameters}
         if len(by_key) < len(parameters):
             keys = [parameter.key for parameter in parameters]
@@ -125,7 +125,7 @@ class Space:
                     found.append(values)
         return found or [{}]
 
-    def _required(self, parameter: Parameter) -> Values:
+    def _required(self, parameter: TunedSetting) -> Values:
         """Values of other settings with which this one exists."""
         by_key = {one.key: one for one in self.parameters}
         required: Values = {}
@@ -167,16 +167,16 @@ class Space:
             when = {str(key): tuple(map(str, allowed)) for key, allowed in (one.get("when") or {}).items()}
             if one["kind"] not in ("choice", "int", "float"):
                 raise ValueError(f"has a parameter of the kind {one['kind']!r}")
-            parameters.append(Parameter(**{**one, "choices": tuple(one.get("choices", ())), "when": when}))
+            parameters.append(TunedSetting(**{**one, "choices": tuple(one.get("choices", ())), "when": when}))
         return cls(parameters)
 
 
-def override_texts(values: Mapping[str, Value]) -> List[str]:
+def override_words(values: Mapping[str, Value]) -> List[str]:
     """The overrides that give a trial its values."""
     return [f"{key}={value}" for key, value in values.items()]
 
 
-def _check_condition(key: str, on: str, allowed: Sequence[str], by_key: Mapping[str, Parameter]) -> None:
+def _check_condition(key: str, on: str, allowed: Sequence[str], by_key: Mapping[str, TunedSetting]) -> None:
     if on not in by_key:
         raise ConfigError(
             f"{key}: its condition is about {on}, which is not in the space.{did_you_mean(on, by_key)} "
@@ -191,7 +191,7 @@ def _check_condition(key: str, on: str, allowed: Sequence[str], by_key: Mapping[
             )
 
 
-def _in_order(by_key: Mapping[str, Parameter]) -> Iterator[Parameter]:
+def _in_order(by_key: Mapping[str, TunedSetting]) -> Iterator[TunedSetting]:
     """Each parameter after those that it depends on."""
     done: List[str] = []
     left = list(by_key)

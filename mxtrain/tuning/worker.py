@@ -34,7 +34,7 @@ from mxtrain.tuning import population
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import StudyFolder
 from mxtrain.tuning.samplers import draw
-from mxtrain.tuning.space import Values, override_texts
+from mxtrain.tuning.space import Values, override_words
 from mxtrain.tuning.trials import Study, TrialProgress, read_progress
 
 POLL_S = 0.5
@@ -221,7 +221,7 @@ class Worker:
 
     def _train(self, job: Job) -> None:
         """Trains a trial from where it is to its end, or until it is pruned."""
-        given = " ".join(override_texts(job.values)) or "no settings differ"
+        given = " ".join(override_words(job.values)) or "no settings differ"
         self._say(f"trial {job.number}: {given}")
         rung = 0
         while True:

@@ -251,12 +251,12 @@ def test_a_folder_with_other_files_is_refused(refused, tmp_path: Path) -> None:
 def study_folder(tmp_path: Path) -> Iterator[Path]:
     from mxtrain.tuning.folder import StudyDescription, StudyFolder
     from mxtrain.tuning.settings import TuneSettings
-    from mxtrain.tuning.space import Parameter, Space
+    from mxtrain.tuning.space import Space, TunedSetting
 
     folder = tmp_path / "cwd" / "study"
     StudyFolder(folder).create(StudyDescription(
         "study-x", [], ["model._target_=mine.Network"], str(tmp_path), TuneSettings(n_trials=1),
-        Space([Parameter("trainer.seed", "choice", ("1", "2"))]), ["val/loss"], ["min"], 3,
+        Space([TunedSetting("trainer.seed", "choice", ("1", "2"))]), ["val/loss"], ["min"], 3,
     ))  # fmt: skip
     yield folder
 

@@ -11,9 +11,9 @@ from mxtrain.errors import ConfigError
 from mxtrain.tuning.folder import StudyDescription
 from mxtrain.tuning.population import check_population, members_at, mutate, next_rung
 from mxtrain.tuning.settings import TuneSettings
-from mxtrain.tuning.space import Parameter, Space
+from mxtrain.tuning.space import Space, TunedSetting
 
-LR = Parameter("optimizer.lr", "float", low=1e-4, high=1e-1, log=True)
+LR = TunedSetting("optimizer.lr", "float", low=1e-4, high=1e-1, log=True)
 FIRST = [{"optimizer.lr": 1e-3 * (number + 1)} for number in range(8)]
 
 
@@ -56,8 +56,8 @@ def test_values_are_handed_on_over_rungs() -> None:
 
 
 def test_settings_stay_in_their_range() -> None:
-    space = Space([LR, Parameter("optimizer.a", "int", low=1, high=3), Parameter("loss.b", "choice", ("x", "y")),
-                   Parameter("loss.c", "float", low=0, high=1, step=0.25)])  # fmt: skip
+    space = Space([LR, TunedSetting("optimizer.a", "int", low=1, high=3), TunedSetting("loss.b", "choice", ("x", "y")),
+                   TunedSetting("loss.c", "float", low=0, high=1, step=0.25)])  # fmt: skip
     values = {"optimizer.lr": 0.09, "optimizer.a": 2, "loss.b": "x", "loss.c": 0.0}
     found = [mutate(space, values, np.random.RandomState(seed)) for seed in range(60)]
     assert {round(one["optimizer.lr"], 6) for one in found} == {0.072, 0.1}
@@ -68,6 +68,6 @@ def test_settings_stay_in_their_range() -> None:
 
 def test_what_cannot_change_while_training_is_refused() -> None:
     with pytest.raises(ConfigError, match="model.hidden cannot change while a network is trained"):
-        check_population(TuneSettings(sampler="pbt"), Space([Parameter("model.hidden", "choice", ("[8]",))]))
+        check_population(TuneSettings(sampler="pbt"), Space([TunedSetting("model.hidden", "choice", ("[8]",))]))
     with pytest.raises(ConfigError, match="at least 4 members"):
         check_population(TuneSettings(sampler="pbt", n_trials=3), Space([LR]))

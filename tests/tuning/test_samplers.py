@@ -13,14 +13,14 @@ optuna = pytest.importorskip("optuna", minversion="4")
 from mxtrain.tuning.folder import StudyDescription, StudyFolder  # noqa: E402
 from mxtrain.tuning.samplers import cmaes_values, draw  # noqa: E402
 from mxtrain.tuning.settings import TuneSettings  # noqa: E402
-from mxtrain.tuning.space import Parameter, Space  # noqa: E402
+from mxtrain.tuning.space import Space, TunedSetting  # noqa: E402
 from mxtrain.tuning.trials import Study, cut_partial_line  # noqa: E402
 
-NUMBERS = (Parameter("x", "float", low=-4, high=4), Parameter("y", "float", low=1e-3, high=10, log=True),
-           Parameter("n", "int", low=1, high=9))  # fmt: skip
+NUMBERS = (TunedSetting("x", "float", low=-4, high=4), TunedSetting("y", "float", low=1e-3, high=10, log=True),
+           TunedSetting("n", "int", low=1, high=9))  # fmt: skip
 
 
-def study_in(folder: Path, sampler: str, *parameters: Parameter, n_trials: int = 9, **given: Any) -> Study:
+def study_in(folder: Path, sampler: str, *parameters: TunedSetting, n_trials: int = 9, **given: Any) -> Study:
     settings = TuneSettings(sampler=sampler, n_trials=n_trials, **given)
     description = StudyDescription("s", [], [], "/", settings, Space(parameters), ["val/loss"], ["min"], 9)
     made = StudyFolder(folder)
@@ -33,7 +33,7 @@ def test_another_worker_draws_what_the_first_would_have_drawn(tmp_path: Path, sa
     """Each trial in a study that is opened anew, and all in one that stays open."""
     if sampler == "cmaes":
         pytest.importorskip("cmaes")
-    numbers = NUMBERS if sampler != "grid" else (Parameter("x", "choice", ("1", "2", "3")), NUMBERS[2])
+    numbers = NUMBERS if sampler != "grid" else (TunedSetting("x", "choice", ("1", "2", "3")), NUMBERS[2])
     found = []
     for name, is_reopened in (("a", True), ("b", False)):
         study, values = study_in(tmp_path / name, sampler, *numbers), []

@@ -12,7 +12,7 @@ from mxtrain.cli.compose import Composer
 from mxtrain.cli.ranges import long_form, split_space
 from mxtrain.errors import ConfigError
 from mxtrain.tuning.settings import TuneSettings, budget_text, rung_budget
-from mxtrain.tuning.space import Parameter, Space, override_texts
+from mxtrain.tuning.space import Space, TunedSetting, override_words
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_ranges(composer, text, kind, low, high, step, log) -> None:
 def test_choices_are_typed_again_as_they_were(composer, text, choices) -> None:
     (found,) = space_of(composer, text).parameters
     assert (found.kind, found.choices) == ("choice", choices)
-    assert composer.parse(override_texts({found.key: found.choices[0]}))[0].is_sweep_override() is False
+    assert composer.parse(override_words({found.key: found.choices[0]}))[0].is_sweep_override() is False
 
 
 def test_other_overrides_are_the_same_for_all_trials(composer) -> None:
@@ -57,14 +57,14 @@ def test_other_overrides_are_the_same_for_all_trials(composer) -> None:
     assert long_form("a=logical(1,2)") == "a=logical(1,2)" and long_form("a=[log]") == "a=[log]"
 
 
-@pytest.mark.parametrize("texts, said", [
+@pytest.mark.parametrize("typed, said", [
     (["a=log(0,1)"], "a: a logarithmic range begins above 0"), (["a=interval(2,1)"], "a: 2 is above 1"),
     (["a=1", "a=interval(0,1)"], "a: it has one value and a range"), (["a=glob(x*)"], "a study takes choice"),
     (["a=tag(lin,interval(0,1))"], "the tag lin is not known"), (["a=1,2", "a=2,3"], "a: the space names it twice"),
 ])  # fmt: skip
-def test_what_is_no_range_is_refused(composer, texts, said) -> None:
+def test_what_is_no_range_is_refused(composer, typed, said) -> None:
     with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
-        space_of(composer, *texts)
+        space_of(composer, *typed)
 
 
 CONDITIONAL = """
@@ -115,14 +115,14 @@ def test_what_is_wrong_in_a_file_is_said(composer, tmp_path: Path, text: str, sa
 
 def test_a_grid_holds_each_combination_once() -> None:
     space = Space([
-        Parameter("model", "choice", ("mlp", "lenet")), Parameter("depth", "int", low=1, high=3),
-        Parameter("hidden", "choice", ("a", "b", "c"), when={"model": ("mlp",)}),
+        TunedSetting("model", "choice", ("mlp", "lenet")), TunedSetting("depth", "int", low=1, high=3),
+        TunedSetting("hidden", "choice", ("a", "b", "c"), when={"model": ("mlp",)}),
     ])  # fmt: skip
     grid = space.grid()
     assert len(grid) == 3 * 3 + 3 and len({tuple(sorted(one.items())) for one in grid}) == 12
     with pytest.raises(ConfigError, match="lr: sampler=grid takes values that can be listed"):
-        Space([Parameter("lr", "float", low=0, high=1)]).grid()
-    assert len(Parameter("x", "int", low=1, high=1000).edges()) == 32 and Parameter(
+        Space([TunedSetting("lr", "float", low=0, high=1)]).grid()
+    assert len(TunedSetting("x", "int", low=1, high=1000).edges()) == 32 and TunedSetting(
         "x", "int", low=1, high=1000).edges()[-1] == 1000  # fmt: skip
 
 
