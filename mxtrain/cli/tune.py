@@ -32,7 +32,7 @@ from mxtrain.process.stopping import Terminated
 from mxtrain.tuning.folder import StudyDescription, StudyFolder
 from mxtrain.tuning.population import check_population
 from mxtrain.tuning.samplers import check_sampler
-from mxtrain.tuning.settings import TuneSettings
+from mxtrain.tuning.settings import TuneSettings, first_rung
 from mxtrain.tuning.space import Space, override_words
 from mxtrain.tuning.trials import SPEED, Study, open_storage, require_cmaes, require_optuna
 from mxtrain.tuning.worker import Worker
@@ -210,9 +210,10 @@ def refuse_unknown_length(settings: TuneSettings, description: Description, spac
             raise ConfigError(
                 f"{parameter.key}: with {typed} all trials have the same length. Give it one value."
             )
-    if settings.min_steps is None and settings.min_epochs >= description.trainer.max_epochs:
+    first = first_rung(settings, description.trainer.max_epochs)
+    if settings.min_steps is None and first >= description.trainer.max_epochs:
         raise ConfigError(
-            f"min_epochs={settings.min_epochs}: the first rung must be shorter than "
+            f"min_epochs={first}: the first rung must be shorter than "
             f"trainer.max_epochs={description.trainer.max_epochs}. Give more epochs."
         )
 

@@ -25,8 +25,9 @@ class TuneSettings(Spec):
     """Stops bad trials early: asha (successive halving), hyperband, median; none = every trial runs to its end."""
     reduction: Annotated[int, pydantic.Field(ge=2)] = 3
     """With asha and hyperband: each rung is this many times longer, and the best of this many trials goes on."""
-    min_epochs: Positive = 1
-    """Epochs of the first rung, and of each with pruner=median and sampler=pbt."""
+    min_epochs: Optional[Positive] = None
+    """Epochs of the first rung, and of each with pruner=median and sampler=pbt; null = such that there are three rungs
+    in all, or ten of equal length."""
     min_steps: Optional[Positive] = None
     """Steps of the first rung in place of epochs, for long epochs."""
     objectives: Optional[str] = None
@@ -39,6 +40,20 @@ class TuneSettings(Spec):
     """Database, e.g. postgresql://host/study or sqlite:////path/study.db; null = journal.log in the folder."""
 
 
+def first_rung(settings: TuneSettings, max_epochs: Optional[int]) -> int:
+    """The length of the first rung, in epochs, or in steps with `min_steps`."""
+    given = settings.min_steps or settings.min_epochs
+    if given is not None:
+        return given
+    parts = 10 if has_even_rungs(settings) else settings.reduction**2
+    return max(1, (max_epochs or 1) // parts)
+
+
+def has_even_rungs(settings: TuneSettings) -> bool:
+    """Returns True if all rungs are of the same length."""
+    return settings.pruner == "median" or settings.sampler == "pbt"
+
+
 def rung_budget(settings: TuneSettings, max_epochs: Optional[int], rung: int) -> Optional[int]:
     """The length of a rung in epochs, or in steps with `min_steps`; None for the last one, which has no budget.
 
@@ -49,9 +64,8 @@ def rung_budget(settings: TuneSettings, max_epochs: Optional[int], rung: int) ->
     """
     if settings.pruner == "none" and settings.sampler != "pbt":
         return None
-    first = settings.min_steps or settings.min_epochs
-    is_even = settings.pruner == "median" or settings.sampler == "pbt"
-    length = first * (rung + 1) if is_even else first * settings.reduction**rung
+    first = first_rung(settings, max_epochs)
+    length = first * (rung + 1) if has_even_rungs(settings) else first * settings.reduction**rung
     if settings.min_steps is None and max_epochs is not None and length >= max_epochs:
         return None
     return length

@@ -16,7 +16,7 @@ from mxtrain.files.json_text import read_json
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import JOURNAL, StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import build_sampler
-from mxtrain.tuning.settings import TuneSettings
+from mxtrain.tuning.settings import TuneSettings, first_rung
 
 if TYPE_CHECKING:
     import optuna
@@ -112,7 +112,7 @@ def build_pruner(settings: TuneSettings, max_epochs: Optional[int]) -> optuna.pr
     """Optuna's pruner. Its unit is that of the rungs: epochs, or steps with `min_steps`."""
     import optuna
 
-    first = settings.min_steps or settings.min_epochs
+    first = first_rung(settings, max_epochs)
     if settings.pruner == "asha":
         return optuna.pruners.SuccessiveHalvingPruner(first, settings.reduction)
     if settings.pruner == "hyperband":

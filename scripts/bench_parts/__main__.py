@@ -137,7 +137,7 @@ PARTS: Dict[str, Part] = {
     "tune": Part(
         "mxtrain tune: ASHA beside a grid, two workers beside one (15 minutes)", tuning.tune,
         ["A grid of 3 optimizers and 9 learning rates, 27 epochs, trainer.seed=0 to 4 with as many orders of the "
-         "trials. The grid is trained whole; the pruner of `pruner=asha` (rungs of 1, 3 and 9 epochs) then goes "
+         "trials. The grid is trained whole; the pruner of `pruner=asha` (rungs of 3 and 9 epochs) then goes "
          "through its trials and reads their values at the rungs."],
     ),
     "verify": Part(

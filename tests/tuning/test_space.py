@@ -131,7 +131,9 @@ def test_rungs() -> None:
         settings = TuneSettings(**given)
         return [rung_budget(settings, max_epochs, rung) for rung in range(5)]
 
-    assert rungs(27, pruner="asha") == [1, 3, 9, None, None]
+    assert rungs(27, pruner="asha", min_epochs=1) == [1, 3, 9, None, None]
+    assert rungs(30, pruner="asha") == [3, 9, 27, None, None] and rungs(5, pruner="asha") == [1, 3, None, None, None]
+    assert rungs(30, sampler="pbt")[:3] == [3, 6, 9]
     assert rungs(30, pruner="hyperband", min_epochs=2, reduction=2) == [2, 4, 8, 16, None]
     assert rungs(4, pruner="median") == [1, 2, 3, None, None]
     assert rungs(9) == [None] * 5
