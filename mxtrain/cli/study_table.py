@@ -92,7 +92,7 @@ def best_numbers(study: Study, description: StudyDescription) -> List[int]:
     if not finished:
         return []
     if len(description.objectives) > 1:
-        return [trial.number for trial in study.optuna.best_trials]
+        return [trial.number for trial in by_value(study.optuna.best_trials, description.directions)]
     return [by_value(finished, description.directions)[0].number]
 
 
