@@ -27,6 +27,7 @@ from mxtrain.cli.restored import refuse_what_only_trains
 from mxtrain.cli.settings import split_settings
 from mxtrain.cli.slim import SlimSettings
 from mxtrain.cli.sweep import jobs
+from mxtrain.cli.tune import TuneSettings, describe_study, study_of
 from mxtrain.cli.verify import VerifySettings
 from mxtrain.config.specs import import_target
 from mxtrain.description.groups import describe
@@ -50,7 +51,8 @@ CHINESE = [ROOT / "README.zh-CN.md", *sorted((ROOT / "docs/zh").glob("*.md"))]
 PAGES = sorted({*GUIDES, *CHINESE, *(ROOT / "docs").rglob("*.md")})
 SETTINGS = {
     "average": AverageSettings, "data": DataSettings, "eval": EvalSettings, "export": ExportSettings,
-    "lr_find": LrFindSettings, "predict": PredictSettings, "slim": SlimSettings, "verify": VerifySettings,
+    "lr_find": LrFindSettings, "predict": PredictSettings, "slim": SlimSettings, "tune": TuneSettings,
+    "verify": VerifySettings,
 }  # fmt: skip
 STARTED = re.compile(r"(?:\bpython -m mxtrain|\bscripts/train)(?![\w./])(.*)")
 PLACEHOLDERS = re.compile(r"\[\w+\]|ARGS|\.\.\.|--with-uv")
@@ -101,6 +103,11 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         refuse_other_words(given.positionals)
     if name == "average":
         assert not overrides and len(given.positionals) == 1
+    if name == "tune":
+        subcommand, _ = study_of(given)
+        if overrides and not subcommand:
+            describe_study(composer_of(()), split_settings(given, TuneSettings, name)[0], overrides, [])
+        return
     if name == "export" and given.positionals[0] == "check":
         assert given.positionals == ["check", "FOLDER"] and not given.overrides
         return

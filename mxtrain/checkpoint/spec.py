@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import List, Optional
 
 import pydantic
 
@@ -20,6 +20,9 @@ class CheckpointSpec(Spec):
     resume: str = pydantic.Field("auto", min_length=1)
     """auto: continue the run directory where it holds a checkpoint; never: begin anew; else the path of a checkpoint or
     of a run directory to start from."""
+    changes: List[str] = []
+    """Settings, by their whole names, that may differ from those of the checkpoint that a run continues from, e.g.
+    [optimizer.lr]. The result is not that of an unbroken run."""
     every_steps: Optional[Positive] = None
     """Optimizer steps between checkpoints."""
     every_epochs: Optional[Positive] = 1

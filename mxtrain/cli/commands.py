@@ -17,7 +17,7 @@ class Command:
         settings: the name of the `Spec` in `module` with the settings of its own, or "".
         examples: of what can follow `python -m mxtrain`.
         helps_itself: whether it answers --help.
-        subcommands: one of these words must follow its name; none = no such word.
+        subcommands: words that may follow its name; none = no such word.
     """
 
     module: str
@@ -73,6 +73,18 @@ COMMANDS: Dict[str, Command] = {
         "[setting=value ...] [group=option ...] [group.field=value ...]",
         "LrFindSettings",
         ("lr_find model=resnet optimizer=sgd", "lr_find start=1e-5 end=1 steps=200 output=lr_find_resnet"),
+    ),
+    "tune": Command(
+        "mxtrain.cli.tune",
+        "STUDY [setting=value ...] [group.field=RANGE ...] [group.field=value ...] | worker STUDY | show STUDY",
+        "TuneSettings",
+        (
+            "tune studies/lr 'optimizer.lr=log(1e-4,1e-1)' n_trials=30 pruner=asha",
+            "tune studies/all 'model=choice(mlp,lenet)' 'optimizer.lr=log(1e-4,1e-1)' sampler=random",
+            "tune worker studies/lr",
+            "tune show studies/lr",
+        ),
+        subcommands=("worker", "show"),
     ),
     "explain": Command(
         "mxtrain.cli.explain",

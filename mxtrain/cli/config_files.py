@@ -33,6 +33,8 @@ from mxtrain.model.base import Model
 
 CONFIG_NAME = "config"
 MAX_FOLDER_NAME = 120
+FIRST_JOB = "MXTRAIN_SWEEP_FIRST_JOB"
+"""What is added to the numbers of a sweep's new jobs, for the processes of a launcher."""
 
 
 def register_resolvers() -> None:
@@ -41,11 +43,22 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("job_folder", job_folder, replace=True)
 
 
-def job_folder(number: Union[int, str], swept: str) -> str:
+def job_folder(number: Union[int, str], swept: str, sweep_dir: str = "") -> str:
     """The folder of a sweep's job, e.g. `0_model-lenet_optimizer.lr-0.1`, which is its name in TensorBoard, too.
 
     It contains only characters that need no quotes: a name with `=` or commas would be read as an override or a sweep.
+
+    Args:
+        number: of the job in this call.
+        swept: the overrides in which the jobs differ.
+        sweep_dir: folder of the sweep; the same job of an earlier call keeps its folder, and its number.
     """
+    if sweep_dir:
+        name = job_folder("", swept)
+        for path in sorted(Path(sweep_dir).glob("*_*" if swept else "*")):
+            if re.fullmatch(r"\d+" + re.escape(name), path.name):
+                return path.name
+        number = int(number) + int(os.environ.get(FIRST_JOB, "0"))
     words = [re.sub(r"[^\w.+-]+", "-", word).strip("+-") for word in re.split(r",(?=[+~]*[\w./@]+=)", swept)]
     return "_".join([str(number), *filter(None, words)])[:MAX_FOLDER_NAME].rstrip("_-.")
 

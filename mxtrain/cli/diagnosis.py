@@ -242,7 +242,7 @@ def _features(probe: ProbeResult) -> List[Finding]:
         Finding("float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "on CPUs: amp=bfloat16 or off"),
         _horovod(probe),
         _package("TensorBoard", "tensorboard", installing("tensorboard"), f"{tensorboard()} --logdir outputs"),
-        _package("Optuna sweeps", "hydra-optuna-sweeper", installing("hydra-optuna-sweeper<1.4", "sqlalchemy<2")),
+        _package("mxtrain tune", "optuna", installing("optuna>=4.4,<6", "cmaes>=0.12,<1")),
         _package("joblib sweeps", "hydra-joblib-launcher", installing("hydra-joblib-launcher<1.4")),
     ]
 

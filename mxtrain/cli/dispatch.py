@@ -70,8 +70,7 @@ INSTEAD = {
     "test": "Type `eval RUN split=test`.",
     "validate": "Type `eval RUN split=val`.",
     "resume": "The command that started a run continues it, with the same hydra.run.dir.",
-    "tune": "Type -m and several values of a setting: -m optimizer.lr=0.1,0.01.",
-    "sweep": "Type -m and several values of a setting: -m optimizer.lr=0.1,0.01.",
+    "sweep": "Type -m and several values of a setting: -m optimizer.lr=0.1,0.01; or `tune STUDY`, which searches.",
 }
 """Commands of other programs, and what to type instead."""
 

@@ -21,6 +21,7 @@ from mxtrain.cli.environment import conf_of, describe_here, set_environment
 from mxtrain.cli.group import supervise
 from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, print_outcome
 from mxtrain.cli.program import command_line
+from mxtrain.cli.sweep_jobs import number_of
 from mxtrain.cluster.member import find_world
 from mxtrain.config.override_text import key_of
 from mxtrain.description import rules
@@ -74,7 +75,8 @@ def job(config: DictConfig) -> Optional[float]:
     command = command_of(settings)
     swept = swept_of(settings, command.overrides)
     run_dir = Path(settings.runtime.output_dir)
-    outcome = sweep_job(plain, settings, run_dir, replace(command, job=int(settings.job.num), swept=swept))
+    number = number_of(run_dir, int(settings.job.num))
+    outcome = sweep_job(plain, settings, run_dir, replace(command, job=number, swept=swept))
     if outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM) and sweep.in_this_process:
         raise KeyboardInterrupt
     if outcome.exit_code != EXIT_FINISHED and outcome.exit_code not in STOPS:

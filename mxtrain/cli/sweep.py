@@ -23,7 +23,7 @@ from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.config_files import CONFIG_NAME
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
 from mxtrain.cli.program import program, tensorboard
-from mxtrain.cli.stored_study import StoredStudy, earlier_outcomes, jobs_numbered_from
+from mxtrain.cli.sweep_jobs import earlier_outcomes, numbered_jobs, refuse_optuna_sweeper
 from mxtrain.config.override_text import code_arguments, key_of, quote
 from mxtrain.data.base import BaseDataset, open_splits
 from mxtrain.data.loading.described_paths import lost_paths
@@ -63,6 +63,7 @@ def run_sweep(
     Raises:
         ConfigError: what is wrong with any of them; nothing was started.
     """
+    refuse_optuna_sweeper(composer.parse(overrides))
     first = composer.compose(next(jobs(composer, overrides)))
     listed = [*overrides, *sweeper_params(first, composer, overrides)]
     descriptions: List[Description] = []
@@ -81,18 +82,15 @@ def run_sweep(
     file = folder / OUTCOMES
     refuse_links_in_sweep(folder)
     start = file.stat().st_size if file.is_file() else 0
-    study = StoredStudy.of(first.hydra.sweeper)
-    earlier = earlier_outcomes([*(study.folders() if study else []), folder], OUTCOMES, start)
-    first_number = 1 + max((one.number or 0 for one in earlier), default=-1) if study else 0
+    earlier = earlier_outcomes(file, start)
     fitted = fit(first, composer, overrides)
     swept = [o.key_or_group for o in composer.parse(listed) if o.is_sweep_override()]
     own = [
         f"hydra.sweep.dir={quote(str(folder))}",
         folder_names(composer, fitted, swept),
-        *sweeper_settings(first, composer, overrides, descriptions[0]),
     ]
     try:
-        with jobs_numbered_from(first_number):
+        with numbered_jobs(composer.parse([*fitted, *sweeper_params(first, composer, overrides)]), folder):
             failure = _call_hydra(composer, [*_without_sweep_dir(composer, fitted), *own], job)
     except Exception:
         # A sweeper that has no result to choose from complains; why each job failed was said when it happened.
@@ -102,9 +100,7 @@ def run_sweep(
     finally:
         outcomes = read_outcomes(file, start)
         if outcomes:
-            if study:
-                study.note(folder)
-            print_table(outcomes, folder, descriptions[0], earlier, study)
+            print_table(outcomes, folder, descriptions[0], earlier)
     interrupted = failure and outcomes and outcomes[-1].exit_code in STOPS
     return outcomes[-1].exit_code if interrupted else failure or exit_code_of(outcomes)
 
@@ -216,28 +212,9 @@ def _without_sweep_dir(composer: Composer, overrides: Sequence[str]) -> List[str
     return [o.input_line for o in composer.parse(overrides) if o.key_or_group not in ("hydra.sweep.dir", "hydra.mode")]
 
 
-def sweeper_settings(
-    first: Composed, composer: Composer, overrides: Sequence[str], description: Description
-) -> List[str]:
-    """Overrides for Optuna: which direction is better (it would minimise an accuracy), and to survive failed jobs."""
-    given = {override.key_or_group for override in composer.parse(overrides)}
-    sweeper = first.hydra.sweeper
-    if "optuna" in str(sweeper.get("_target_")):
-        import optuna
-
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-    settings = []
-    if "direction" in sweeper and "hydra.sweeper.direction" not in given:
-        better = "maximize" if direction_of(description) == "max" else "minimize"
-        settings.append(f"hydra.sweeper.direction={better}")
-    if "max_failure_rate" in sweeper and "hydra.sweeper.max_failure_rate" not in given:
-        settings.append("hydra.sweeper.max_failure_rate=1.0")
-    return settings
-
-
-def direction_of(description: Description) -> str:
-    """Direction in which `trainer.monitor` is better: "min" or "max"."""
-    name = description.trainer.monitor.split("/", 1)[1]
+def direction_of(description: Description, value: str = "") -> str:
+    """Direction in which a value such as val/loss, by default `trainer.monitor`, is better: "min" or "max"."""
+    name = (value or description.trainer.monitor).split("/", 1)[1]
     return "min" if name == "loss" else description.metric[name].direction
 
 
@@ -315,9 +292,8 @@ def _next_steps(best: Outcome, folder: Path, description: Description) -> List[T
 
 
 def print_table(
-    outcomes: Sequence[Outcome], folder: Path, description: Description, earlier: Sequence[Outcome] = (),
-    study: Optional[StoredStudy] = None,
-) -> None:  # fmt: skip
+    outcomes: Sequence[Outcome], folder: Path, description: Description, earlier: Sequence[Outcome] = ()
+) -> None:
     """The jobs, the best by `trainer.monitor` first: what was swept, state, best value and where it was reached.
 
     Args:
@@ -325,7 +301,6 @@ def print_table(
         folder: of the sweep.
         description: of one of its jobs.
         earlier: jobs of earlier calls; those that were run again or monitored something else are left out.
-        study: that the sweep is part of.
     """
     again = {outcome.run_dir for outcome in outcomes}
     earlier = [
@@ -350,9 +325,6 @@ def print_table(
     console = open_console(sys.stdout)
     console.print()
     console.print(table)
-    remark = study.remark(ranked, direction_of(description)) if study else ""
-    if remark:
-        console.print(remark, soft_wrap=True, highlight=False)
     print_commands(console, _next_steps(ranked[0], folder, description))
     failed = sum(outcome.exit_code != EXIT_FINISHED for outcome in outcomes)
     if failed:

@@ -14,6 +14,9 @@ class Trainer(Spec):
     """Epochs of the whole run, over all resumes; null: `max_steps` decides."""
     max_steps: Optional[Positive] = None
     """Step budget. Where max_epochs would go on, reaching it ends the process with exit code 75, resumable."""
+    epoch_budget: Optional[Positive] = None
+    """Epoch budget: after this epoch the process validates, saves and exits with code 75, resumable. Schedules keep the
+    length of `max_epochs`, so that a run in several parts computes the same as an unbroken one."""
     max_time: Optional[PositiveFloat] = None
     """Seconds that this process may train; then it saves and exits with code 75, resumable."""
     seed: NonNegative = 0

@@ -169,7 +169,8 @@ def next_commands(
 def _again(result: Result, run_dir: Path, command: CommandLine) -> Tuple[str, str]:
     """The same command in the same run directory, without the limit that ended it."""
     ended_by = result.cause.partition("=")[0] if result.exit_code == EXIT_BUDGET else ""
-    is_used_up = ended_by == "trainer.max_steps" and "trainer.max_epochs=null" not in command.overrides
+    budgets = ("trainer.max_steps", "trainer.epoch_budget")
+    is_used_up = ended_by in budgets and "trainer.max_epochs=null" not in command.overrides
     left_out = ["checkpoint.resume=never", *([f"{ended_by}="] if is_used_up else [])]
     text = _retyped(command, left_out, f"hydra.run.dir={_hydra_value(_short(run_dir))}")
     return ("go on with this run" if result.checkpoint else "try again"), text

@@ -234,10 +234,14 @@ class Budget:
         total_steps: where the description is complete, None if only time limits it.
         max_steps: step budget, which may lie before `total_steps`.
         max_time: seconds from now on.
+        step_setting: the setting that gives `max_steps`, as it is typed; by default trainer.max_steps.
     """
 
-    def __init__(self, total_steps: Optional[int], max_steps: Optional[int], max_time: Optional[float]):
+    def __init__(
+        self, total_steps: Optional[int], max_steps: Optional[int], max_time: Optional[float], step_setting: str = ""
+    ):  # fmt: skip
         self._total_steps, self._max_steps, self._max_time = total_steps, max_steps, max_time
+        self._step_setting = step_setting or f"trainer.max_steps={max_steps}"
         self._deadline = None if max_time is None else time.monotonic() + max_time
 
     def steps_done(self, step: int) -> Optional[Stop]:
@@ -245,7 +249,7 @@ class Budget:
         if self._total_steps is not None and step >= self._total_steps:
             return Stop("finished", EXIT_FINISHED, "")
         if self._max_steps is not None and step >= self._max_steps:
-            return Stop("interrupted", EXIT_BUDGET, f"trainer.max_steps={self._max_steps} reached")
+            return Stop("interrupted", EXIT_BUDGET, f"{self._step_setting} reached")
         return None
 
     def time_is_up(self) -> Optional[Stop]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Callable, Mapping, Optional, Tuple
 
 from mxtrain.cadence import Cadence
 from mxtrain.description.groups import Description
@@ -11,7 +11,7 @@ from mxtrain.description.remedies import less_memory
 from mxtrain.description.trainer import Trainer
 from mxtrain.errors import LESS_MEMORY
 from mxtrain.kvstore.world import World
-from mxtrain.process.stopping import GRACE_S
+from mxtrain.process.stopping import GRACE_S, Budget
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
@@ -26,7 +26,7 @@ class Plan:
     Attributes:
         lr: learning rate by the number of finished steps.
         total_steps: where the description is complete; None if only time limits it.
-        max_steps, max_time: budgets of `trainer`.
+        max_steps, max_time: budgets of `trainer`; `max_steps` is the smaller one of its steps and epochs.
         monitor: e.g. "val/accuracy"; `direction` is "max" or "min".
     """
 
@@ -51,6 +51,17 @@ class Plan:
 
     less_memory: str = LESS_MEMORY
     """Advice for a device with too little memory."""
+
+    step_setting: str = ""
+    """The setting that gives `max_steps`, as it is typed."""
+
+    def budget(self, with_time: bool = True) -> Budget:
+        """The limits of the run, whose time begins now.
+
+        Args:
+            with_time: False = only steps count.
+        """
+        return Budget(self.total_steps, self.max_steps, self.max_time if with_time else None, self.step_setting)
 
     @property
     def saves_midway(self) -> bool:
@@ -80,16 +91,26 @@ def total_steps_of(trainer: Trainer, steps_per_epoch: int) -> Optional[int]:
     return trainer.max_epochs * steps_per_epoch if trainer.max_epochs else trainer.max_steps
 
 
+def step_budget(trainer: Trainer, steps_per_epoch: int) -> Tuple[Optional[int], str]:
+    """The smaller one of the budgets in steps and in epochs: its steps, and the setting that gives it."""
+    given = [(trainer.max_steps, f"trainer.max_steps={trainer.max_steps}")]
+    if trainer.epoch_budget is not None:
+        given.append((trainer.epoch_budget * steps_per_epoch, f"trainer.epoch_budget={trainer.epoch_budget}"))
+    return min(((steps, setting) for steps, setting in given if steps is not None), default=(None, ""))
+
+
 def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Json], direction: str) -> Plan:
     """Builds the plan: lengths, cadences and the schedule, in steps."""
     trainer, checkpoint = description.trainer, description.checkpoint
     total_steps = total_steps_of(trainer, steps_per_epoch)
     by_steps = trainer.val_interval_unit == "steps"
+    max_steps, step_setting = step_budget(trainer, steps_per_epoch)
     return Plan(
         lr=description.rates.schedule.build(description.rates.lr, steps_per_epoch, total_steps),
         steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
-        max_steps=trainer.max_steps,
+        max_steps=max_steps,
+        step_setting=step_setting,
         max_time=trainer.max_time,
         log=Cadence(every_steps=trainer.log_interval),
         validate=Cadence(**{"every_steps" if by_steps else "every_epochs": trainer.val_interval}),

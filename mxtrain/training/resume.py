@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 # What may change between a run and its continuation without changing what a step computes: for how long, where, how it
 # is watched and kept. Everything else makes other weights.
 FREE = (
-    "trainer.max_*", "trainer.log_interval", "trainer.val_interval*", "trainer.limit_val_batches",
+    "trainer.max_*", "trainer.epoch_budget", "trainer.log_interval", "trainer.val_interval*",
+    "trainer.limit_val_batches",
     "trainer.limit_test_batches", "trainer.test", "trainer.profile", "trainer.sparse_grad",
     "early_stopping.*", "checkpoint.*", "runtime.*",
     "parallel.*", "kvstore.*", "cluster.*",
@@ -111,7 +112,8 @@ def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
         # `check_compatible` compare it then.
         same = {name: old.get(name) for name in LEFT_TO_THE_DATA if "auto" in (old.get(name), new.get(name))}
         after = {**after, "dataset": {**new, **same}}
-    lines = differences(before, after)
+    allowed = tuple(f"  {name}: " for name in config["checkpoint"].get("changes") or ())
+    lines = [line for line in differences(before, after) if not line.startswith(allowed)]
     if lines:
         raise CheckpointError(
             f"{checkpoint.path} was made by a description that computes something else:\n" + "\n".join(lines) + "\n"

@@ -186,7 +186,7 @@ class Runner:
 
     def _loop_through_losses(self) -> Loop:
         """Goes on where other workers go or come, if the store can."""
-        budget = Budget(self._plan.total_steps, self._plan.max_steps, self._plan.max_time)
+        budget = self._plan.budget()
         self._clock.start(self.state.step, self.state.epoch, time.monotonic())
         lost: Optional[PeersLost] = None
         has_changed = self._workers.came_late
@@ -349,7 +349,7 @@ class Runner:
 
     def _reached(self) -> Optional[Stop]:
         """The limit of steps that was reached before. Time begins with the first step: each process makes one."""
-        return Budget(self._plan.total_steps, self._plan.max_steps, None).steps_done(self.state.step)
+        return self._plan.budget(with_time=False).steps_done(self.state.step)
 
     def _resolve_stop(self, stop: Optional[Stop]) -> Optional[Stop]:
         """Why the run ends here, after the validation: a broken off one comes first, then early stopping."""

@@ -24,6 +24,7 @@ from bench_parts import (
     parts,
     publish,
     stranger,
+    tuning,
 )
 from bench_parts.harness import ROOT, Options, Part, ProcessFailed, say
 
@@ -150,6 +151,12 @@ PARTS: Dict[str, Part] = {
          "allow at all is shown by two processes that train at the same time and exchange nothing; the samples/s are "
          "those of one of them. A pipeline of p stages and m microbatches keeps each device busy for m/(m+p-1) of "
          "the time at best. Peak memory is that of a run of four steps."],
+    ),
+    "tune": Part(
+        "mxtrain tune: ASHA beside a grid, two workers beside one (15 minutes)", tuning.tune,
+        ["A grid of 3 optimizers and 9 learning rates, 27 epochs, trainer.seed=0 to 4 with as many orders of the "
+         "trials. The grid is trained whole; the pruner of `pruner=asha` (rungs of 3 and 9 epochs) then goes "
+         "through its trials and reads their values at the rungs."],
     ),
     "verify": Part(
         "verify over placements and networks (25 minutes)", checks.verify,

@@ -27,7 +27,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
     ),
     "inference": ("Inference", ("inference", "beam_search")),
     "default-runs": ("Default runs", ("default", "segmentation_default", "detection_default", "distill")),
-    "command-line": ("Command line", ("cli", "start", "fuzz")),
+    "command-line": ("Command line", ("cli", "start", "tune", "fuzz")),
     "data": ("Data loading", ("loader", "corpora")),
     "precision": ("Mixed precision", ("precision", "detection_precision")),
     "placements": ("Data and model parallelism", ("placements", "placement_accuracy", "verify", "bits")),

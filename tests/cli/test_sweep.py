@@ -1,11 +1,10 @@
-"""Sweeps in processes of their own, with Hydra's sweeper, Optuna and joblib. About a minute."""
+"""Sweeps in processes of their own, with Hydra's sweeper and joblib. About a minute."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -13,12 +12,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from mxtrain.cli import sweep
 from mxtrain.cli.config_files import job_folder
 from mxtrain.cli.outcome import Outcome, append_outcome, read_outcomes
-from mxtrain.cli.stored_study import earlier_outcomes
 from mxtrain.cli.sweep import by_rank
+from mxtrain.cli.sweep_jobs import earlier_outcomes, first_number, number_of, numbered_jobs
 from mxtrain.types import CommandLine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,51 +102,41 @@ def test_a_preset_that_sweeps_needs_no_flag(mxtrain) -> None:
     assert done.returncode == 0 and len(rows(done.stdout)) == 2
 
 
-def test_optuna_maximises_what_is_monitored(mxtrain) -> None:
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    done = mxtrain("-m", *FAST, "hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1",
-                   "hydra.sweeper.sampler.seed=1", "optimizer.lr=tag(log,interval(1e-6,1e-1))", mxnet=True)  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    values = [status_of(mxtrain, n)["best"]["value"] for n in range(3)]
-    results = (mxtrain.folder / "s/optimization_results.yaml").read_text()
-    assert len(set(values)) > 1 and f"best_value: {max(values)}" in results
+def test_the_old_sweeper_leads_to_tune(mxtrain) -> None:
+    said = mxtrain.refused("-m", *FAST, "hydra/sweeper=optuna", "hydra.sweeper.n_trials=7",
+                           "optimizer.lr=tag(log,interval(0.0001,0.1))")  # fmt: skip
+    meant = "debug=fast model=mlp logger=jsonl 'optimizer.lr=tag(log,interval(0.0001,0.1))' n_trials=7"
+    assert f"tune STUDY {meant}" in said
 
 
 @pytest.mark.slow
-def test_a_stored_study_goes_on_with_its_best_job_and_its_numbers(mxtrain) -> None:
-    """In another folder, and in the same one; jobs of calls whose folder is gone are named by the study."""
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-
-    def call(folder: str, low: float) -> str:
-        done = mxtrain("-m", *FAST[:-1], f"hydra.sweep.dir={folder}", "hydra/sweeper=optuna",
-                       "hydra.sweeper.n_trials=1", "hydra.sweeper.n_jobs=1", "hydra.sweeper.study_name=it",
-                       "hydra.sweeper.storage=sqlite:///it.db", f"optimizer.lr=interval({low},{2 * low})",
-                       mxnet=True)  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout
-
-    call("a", 0.01)
-    (first,) = (mxtrain.folder / "a").glob("0_*")
-    best = json.loads((first / "status.json").read_text())["best"]["value"]
-    shown = call("b", 1e-9)
-    assert [(number, state) for number, state, _ in rows(shown)] == [("0", "finished, before"), ("1", "finished")]
-    assert re.search(r"^0 .* <- best", shown, re.MULTILINE) and f"eval a/{first.name}" in shown
-    shown = call("b", 1e-8)
-    assert sorted(number for number, _, _ in rows(shown)) == ["0", "1", "2"]
-    assert sorted(path.name[:2] for path in (mxtrain.folder / "b").glob("*_optimizer*")) == ["1_", "2_"]
-    shutil.rmtree(mxtrain.folder / "a")
-    shown = call("c", 1e-7)
-    assert sorted(number for number, _, _ in rows(shown)) == ["1", "2", "3"]
-    said = rf"number 0 with {best:.6g} \(optimizer.lr=0.01[0-9]*\); the folder of its run is not known"
-    assert re.search(said, shown)
+def test_another_sweep_in_the_same_folder_has_other_numbers_and_the_table_all_jobs(mxtrain) -> None:
+    assert mxtrain("-m", *FAST, "optimizer.lr=0.01,0.02", mxnet=True).returncode == 0
+    done = mxtrain("-m", *FAST, "optimizer.lr=0.03,0.02", mxnet=True)
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in (mxtrain.folder / "s").glob("*_*"))
+    assert names == ["0_optimizer.lr-0.01", "1_optimizer.lr-0.02", "2_optimizer.lr-0.03"]
+    assert sorted((number, state) for number, state, _ in rows(done.stdout)) == [
+        ("0", "finished, before"), ("1", "finished, before"), ("2", "finished"),
+    ]  # fmt: skip
+    best = max(range(3), key=lambda n: (status_of(mxtrain, n)["best"]["value"], -status_of(mxtrain, n)["best"]["loss"]))
+    assert re.search(rf"^{best} .* <- best", done.stdout, re.MULTILINE)
 
 
-def test_a_storage_that_cannot_be_opened_is_refused(mxtrain) -> None:
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    for storage in ("sqlite:///none/it.db", "nonsense"):
-        said = mxtrain.refused("-m", *FAST, "hydra/sweeper=optuna", "hydra.sweeper.study_name=it",
-                               f"hydra.sweeper.storage={storage}", "optimizer.lr=choice(0.1,0.2)")  # fmt: skip
-        assert f"hydra.sweeper.storage={storage} cannot be opened" in said
+def test_numbers_of_jobs(tmp_path) -> None:
+    parse = OverridesParser.create().parse_overrides
+    grid = parse(["model=mlp", "optimizer.lr=0.1,0.2", "+trainer.seed=1,2"])
+    assert first_number(grid, tmp_path) == 0
+    names = ("0_trainer.seed-1_optimizer.lr-0.1", "1_trainer.seed-2_optimizer.lr-0.1")
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert first_number(grid, tmp_path) == 0  # the same sweep goes on
+    assert first_number(parse(["optimizer.lr=0.1,0.2", "+trainer.seed=2,1"]), tmp_path) == 2
+    assert job_folder(1, "+trainer.seed=1,optimizer.lr=0.1", str(tmp_path)) == names[0]
+    assert job_folder(1, "optimizer.lr=0.3", str(tmp_path)) == "1_optimizer.lr-0.3"
+    with numbered_jobs(parse(["optimizer.lr=0.3,0.4"]), tmp_path):
+        assert job_folder(1, "optimizer.lr=0.4", str(tmp_path)) == "3_optimizer.lr-0.4"
+    assert number_of(tmp_path / "12_a", 0) == 12 and number_of(tmp_path / "mine", 5) == 5
 
 
 def test_jobs_of_earlier_calls_in_the_same_folder_count(tmp_path, capsys) -> None:
@@ -162,7 +152,7 @@ def test_jobs_of_earlier_calls_in_the_same_folder_count(tmp_path, capsys) -> Non
         add(number, lr, value, metric)
     start = file.stat().st_size
     add(1, "0.2", 0.5)
-    earlier = earlier_outcomes([folder], "jobs.jsonl", start)
+    earlier = earlier_outcomes(file, start)
     assert [(one.number, one.before) for one in earlier] == [(0, True), (1, True), (2, True)]
     description = SimpleNamespace(
         trainer=SimpleNamespace(monitor="val/accuracy"), logger={},
@@ -203,9 +193,7 @@ def test_joblib_runs_jobs_in_processes_and_their_ends_are_known(mxtrain) -> None
 
 
 def test_a_sweep_in_which_everything_fails_says_why_and_no_more(mxtrain) -> None:
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    done = mxtrain("-m", *FAST, "hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=1",
-                   "optimizer.lr=interval(1e37,1e38)", mxnet=True)  # fmt: skip
+    done = mxtrain("-m", *FAST, "optimizer.lr=1e37,1e38", mxnet=True)
     assert done.returncode == 3 and "Traceback" not in done.stderr
     assert [state for _, state, _ in rows(done.stdout)] == ["failed (3)"] * 2
 

@@ -1,0 +1,141 @@
+"""Reads a study's search space: ranges among the overrides, in Hydra's syntax for sweeps, and from a YAML file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+import yaml
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
+
+from mxtrain.cli.compose import Composer
+from mxtrain.config.specs import shown
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.files.regular_files import read_regular_text
+from mxtrain.tuning.space import Space, TunedSetting
+
+FORMS = "choice(a,b), range(first,end,step), interval(low,high), log(low,high), int(low,high) or log_int(low,high)"
+_SHORT = re.compile(r"(log|int|log_int)\(([^(),]+),([^(),]+)\)")
+_LONG = {"log": "tag(log,interval({}))", "int": "int(interval({}))", "log_int": "tag(log,int(interval({})))"}
+_BOOLEANS = {"True": "true", "False": "false"}
+FIELDS = ("values", "when")
+
+
+def long_form(text: str) -> str:
+    """An override with Hydra's form of `log(1e-4,1e-1)`, `int(1,8)` and `log_int(8,512)`."""
+    key, sign, value = text.partition("=")
+    found = _SHORT.fullmatch(value.strip())
+    if not found:
+        return text
+    return key + sign + _LONG[found[1]].format(f"{found[2].strip()},{found[3].strip()}")
+
+
+def split_space(composer: Composer, overrides: Sequence[str], file: str = "") -> Tuple[List[str], Space]:
+    """Separates the settings that differ between trials from those that all trials have.
+
+    Args:
+        composer: parses.
+        overrides: of the command line.
+        file: a YAML file with further settings, or "".
+
+    Raises:
+        ConfigError: a range is none, or a setting has two.
+    """
+    fixed: List[str] = []
+    parameters: List[TunedSetting] = []
+    for override in composer.parse([long_form(text) for text in overrides]):
+        if override.is_sweep_override():
+            parameters.append(parameter_of(override))
+        else:
+            fixed.append(override.input_line)
+    if file:
+        parameters += read_space_file(composer, file)
+    given = {override.key_or_group for override in composer.parse(fixed)}
+    for parameter in parameters:
+        if parameter.key.lstrip("+") in given:
+            raise ConfigError(f"{parameter.key}: it has one value and a range. Leave out one of both.")
+    return fixed, Space(parameters)
+
+
+def parameter_of(override: Override) -> TunedSetting:
+    """The setting that an override gives several values.
+
+    Raises:
+        ConfigError: they cannot be tried, such as a glob of Hydra's.
+    """
+    value, key = override.value(), override.get_key_element()
+    if isinstance(value, ChoiceSweep):
+        words = map(str, override.sweep_string_iterator())
+        return TunedSetting(key, "choice", tuple(_BOOLEANS.get(text, text) for text in words))
+    if isinstance(value, IntervalSweep):
+        if set(value.tags) - {"log"}:
+            tags = ", ".join(sorted(value.tags))
+            raise ConfigError(f"{override.input_line}: the tag {tags} is not known. Use {FORMS}.")
+        is_int = isinstance(value.start, int) and isinstance(value.end, int)
+        kind: Any = "int" if is_int else "float"
+        return TunedSetting(key, kind, low=value.start, high=value.end, log="log" in value.tags)
+    if isinstance(value, RangeSweep):
+        points = [float(text) for text in override.sweep_string_iterator()]
+        if not points:
+            raise ConfigError(f"{override.input_line}: there is no number in this range.")
+        is_int = all(isinstance(one, int) for one in (value.start, value.stop, value.step))
+        low, high = min(points), max(points)
+        step = abs(float(value.step))
+        if is_int:
+            return TunedSetting(key, "int", low=int(low), high=int(high), step=int(step))
+        return TunedSetting(key, "float", low=low, high=float(f"{high:.12g}"), step=step)
+    raise ConfigError(f"{override.input_line}: a study takes {FORMS}.")
+
+
+def read_space_file(composer: Composer, file: str) -> List[TunedSetting]:
+    """The settings of a YAML file: `key: RANGE`, or `key: {values: RANGE, when: {other: value}}`.
+
+    Raises:
+        ConfigError: it cannot be read, or something in it is no range.
+    """
+    try:
+        content = yaml.safe_load(read_regular_text(file))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"space={file}: it cannot be read: {str(error).splitlines()[0]}.") from None
+    if not isinstance(content, dict) or not content:
+        raise ConfigError(f"space={file}: it should hold lines such as `optimizer.lr: log(1e-4,1e-1)`.")
+    return [_from_file(composer, file, str(key), given) for key, given in content.items()]
+
+
+def _from_file(composer: Composer, file: str, key: str, given: Any) -> TunedSetting:
+    when: Dict[str, Tuple[str, ...]] = {}
+    if isinstance(given, Mapping):
+        for name in given:
+            if str(name).endswith(")"):
+                raise ConfigError(
+                    f"space={file}: {key}: YAML splits a range between braces at its comma. Put it in quotes: "
+                    "{values: 'interval(0,1)'}."
+                )
+            if name not in FIELDS:
+                raise ConfigError(
+                    f"space={file}: {key}.{name} is not known.{did_you_mean(str(name), FIELDS)} A setting has "
+                    "`values`, and `when` with the values of others that it needs."
+                )
+        needed = given.get("when") or {}
+        if not isinstance(needed, Mapping):
+            raise ConfigError(f"space={file}: {key}.when={shown(needed)} should be such as {{model: mlp}}.")
+        when = {str(name): _typed(allowed) for name, allowed in needed.items()}
+        given = given.get("values")
+    if isinstance(given, list):
+        return TunedSetting(key, "choice", _typed(given), when=when)
+    if not isinstance(given, str):
+        raise ConfigError(f"space={file}: {key}={shown(given)} is no range. Use {FORMS}.")
+    (override,) = composer.parse([long_form(f"{key}={given}")])
+    if not override.is_sweep_override():
+        raise ConfigError(f"space={file}: {key}={given} is no range. Use {FORMS}.")
+    return replace(parameter_of(override), when=when)
+
+
+def _typed(value: Any) -> Tuple[str, ...]:
+    """Values of YAML as they are typed in an override."""
+    if isinstance(value, list):
+        return tuple(_typed(one)[0] if not isinstance(one, list) else f"[{','.join(_typed(one))}]" for one in value)
+    if value is None or isinstance(value, bool):
+        return ({True: "true", False: "false", None: "null"}[value],)
+    return (str(value),)

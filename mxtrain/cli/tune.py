@@ -1,0 +1,296 @@
+"""`mxtrain tune` trains many trials of one description, looks for the best settings, and stops bad trials early.
+
+STUDY is a folder. Settings with ranges differ between trials: `optimizer.lr=log(1e-4,1e-1)`,
+`model=choice(mlp,lenet)`, `range(1,9,2)` (without the end), `interval(0,0.5)`, `int(1,8)`, `log_int(8,512)`. The same
+command continues a study, as does `tune STUDY` alone; `tune worker STUDY` adds a worker, here or on another machine;
+`tune show STUDY` prints the table. Each trial is a run directory of its own, named by its number."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator, List, Sequence, Tuple
+
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.arguments import Arguments
+from mxtrain.cli.commands import COMMANDS
+from mxtrain.cli.compose import Composer
+from mxtrain.cli.environment import compose_and_check
+from mxtrain.cli.outcome import print_cause
+from mxtrain.cli.program import program
+from mxtrain.cli.ranges import split_space
+from mxtrain.cli.settings import split_settings
+from mxtrain.cli.study_table import print_study
+from mxtrain.cli.sweep import direction_of, refuse_missing_data, refuse_other_task
+from mxtrain.config.override_text import code_arguments, key_of
+from mxtrain.description.groups import Description
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError, DataError, did_you_mean
+from mxtrain.process.stopping import Terminated
+from mxtrain.tuning.folder import StudyDescription, StudyFolder
+from mxtrain.tuning.population import check_population
+from mxtrain.tuning.samplers import check_sampler
+from mxtrain.tuning.settings import TuneSettings, first_rung
+from mxtrain.tuning.space import Space, override_words
+from mxtrain.tuning.trials import SPEED, Study, open_storage, require_cmaes, require_optuna
+from mxtrain.tuning.worker import Worker
+from mxtrain.types import expand_path
+
+DEFAULT_TRIALS = 20
+OWN = {
+    "hydra.run.dir": "each trial has its own, below the study's folder",
+    "hydra.sweep.dir": "the study's folder is named first: tune FOLDER",
+    "hydra.mode": "a study chooses its trials itself",
+    "trainer.epoch_budget": "the pruner sets it, for each rung; min_epochs=N is the first one",
+    "checkpoint.resume": "a study continues its trials itself",
+}
+"""Settings that a study gives its trials, and why they cannot be typed."""
+NEED_WHOLE_LENGTH = ("trainer.max_epochs", "trainer.max_steps")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs a study, a worker, or prints the table; returns the exit code."""
+    given = command_line.parse(arguments, reads_checkpoint=True)
+    if given.multirun:
+        raise ConfigError("tune is a sweep of its own: leave out -m.")
+    settings, overrides = split_settings(given, TuneSettings, "tune")
+    subcommand, folder = study_of(given)
+    require_optuna()
+    if subcommand == "show":
+        refuse_more(overrides, given, "show")
+        description = folder.read()
+        with interrupted_study(folder):
+            print_study(folder, description, Study(folder, description))
+        return EXIT_FINISHED
+    typed = [key_of(word) for word in given.overrides]
+    if subcommand == "worker":
+        refuse_more(given.overrides, given, "worker")
+        require_trusted_study(folder, given)
+        return train(folder)
+    if folder.exists and not set(typed) - {"n_trials"} and not given.config_dirs:
+        require_trusted_study(folder, given)
+    else:
+        begin(folder, settings, overrides, given)
+    resume(folder, settings)
+    return train(folder)
+
+
+def study_of(given: Arguments) -> Tuple[str, StudyFolder]:
+    """The subcommand, or an empty string, and the folder of the study. Raises: ConfigError: there is none, or more."""
+    words, names = list(given.positionals), COMMANDS["tune"].subcommands
+    subcommand = words.pop(0) if words and words[0] in names else ""
+    if len(words) != 1:
+        found = f"{len(words)} were given ({', '.join(words)})" if words else "none was given"
+        typed = f"{subcommand} STUDY" if subcommand else "STUDY RANGES n_trials=20"
+        near = did_you_mean(words[0], names) if len(words) > 1 else ""
+        raise ConfigError(
+            f"tune takes the folder of one study, and {found}. Type `tune {typed}`, where STUDY is a folder.{near}"
+        )
+    return subcommand, StudyFolder(Path(expand_path(words[0])))
+
+
+def refuse_more(words: Sequence[str], given: Arguments, subcommand: str) -> None:
+    """Raises: ConfigError: something follows the folder, which study.json decides."""
+    for word in [*words, *given.config_dirs]:
+        raise ConfigError(
+            f"tune {subcommand}: {word}: what is trained is written in the study's folder. Leave it out; "
+            "`tune STUDY n_trials=N` changes the number of trials."
+        )
+
+
+def require_trusted_study(folder: StudyFolder, given: Arguments) -> None:
+    """Refuses to run code that study.json names and nobody typed: the folder may be somebody's.
+
+    Raises:
+        ConfigError: it names some, and --trust-code was not given.
+    """
+    description = folder.read()
+    words = [*description.flags, *description.overrides, *(
+        f"{parameter.key}={choice}" for parameter in description.space.parameters for choice in parameter.choices
+    )]  # fmt: skip
+    if code_arguments(words) and not given.trusts_code:
+        shown = ", ".join(word for word in words if "_target_" in word or "searchpath" in word or word.startswith("/"))
+        raise ConfigError(
+            f"the study in {folder.path} names code or configuration that is not mxtrain's own ({shown}). Add "
+            "--trust-code if it is yours, or give the whole command again."
+        )
+
+
+# A new study.
+
+
+def begin(folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str], given: Arguments) -> None:
+    """Checks the whole space and makes the study's folder; one that exists must be the same study.
+
+    Raises:
+        ConfigError: all that is wrong; nothing was written.
+    """
+    folder.refuse_other_content()
+    if settings.sampler == "cmaes":
+        require_cmaes()
+    with Composer(given.config_dirs) as composer:
+        description = describe_study(composer, settings, overrides, command_line.config_flags(given.config_dirs))
+    if settings.storage is not None:
+        open_storage(folder, settings.storage)  # says what is wrong with it before anything is written
+    folder.create(description)
+
+
+def describe_study(
+    composer: Composer, settings: TuneSettings, overrides: Sequence[str], flags: Sequence[str]
+) -> StudyDescription:
+    """The description of a study, after its whole space was composed and validated.
+
+    Raises:
+        ConfigError: all that is wrong.
+    """
+    for word in overrides:
+        if key_of(word) in OWN:
+            raise ConfigError(f"{word}: {OWN[key_of(word)]}. Leave it out.")
+    fixed, space = split_space(composer, overrides, settings.space or "")
+    if not space.parameters:
+        raise ConfigError(
+            "nothing differs between the trials: give at least one setting a range, e.g. 'optimizer.lr=log(1e-4,1e-1)'."
+        )
+    objectives = objectives_of(settings)
+    if len(objectives) == 1 and objectives[0] != SPEED:
+        fixed = [*(word for word in fixed if key_of(word) != "trainer.monitor"), f"trainer.monitor={objectives[0]}"]
+    check_sampler(settings, space, len(objectives) or 1)
+    if settings.sampler == "pbt":
+        check_population(settings, space)
+    first = check_space(composer, fixed, space)
+    objectives = objectives or [first.trainer.monitor]
+    refuse_unknown_length(settings, first, space)
+    if not first.checkpoint.saves:
+        raise ConfigError("checkpoint=off: a trial that is stopped could not be continued. Leave it out.")
+    total = settings.n_trials or (len(space.grid()) if settings.sampler == "grid" else DEFAULT_TRIALS)
+    if settings.sampler == "grid" and total > len(space.grid()):
+        raise ConfigError(f"n_trials={total}: the grid has {len(space.grid())} combinations. Leave n_trials out.")
+    return StudyDescription(
+        name=f"study-{uuid.uuid4().hex[:8]}", flags=list(flags), overrides=fixed, working_folder=os.getcwd(),
+        settings=settings.model_copy(update={"n_trials": total}), space=space, objectives=objectives,
+        directions=[direction_for(first, name) for name in objectives], max_epochs=first.trainer.max_epochs,
+    )  # fmt: skip
+
+
+def objectives_of(settings: TuneSettings) -> List[str]:
+    """The objectives that were typed."""
+    return [word.strip() for word in (settings.objectives or "").split(",") if word.strip()]
+
+
+def direction_for(description: Description, name: str) -> str:
+    """The better direction of an objective. Raises: ConfigError: it is not measured."""
+    if name == SPEED:
+        return "max"
+    allowed = [*(f"val/{metric}" for metric in ("loss", *description.metric)), SPEED, description.trainer.monitor]
+    if name not in allowed:
+        raise ConfigError(
+            f"objectives={name}: it is not measured.{did_you_mean(name, allowed)} Measured are: {', '.join(allowed)}."
+        )
+    return direction_of(description, name)
+
+
+def refuse_unknown_length(settings: TuneSettings, description: Description, space: Space) -> None:
+    """Raises: ConfigError: a pruner cannot tell how long a whole trial is."""
+    if settings.pruner == "none" and settings.sampler != "pbt":
+        return
+    typed = f"pruner={settings.pruner}" if settings.pruner != "none" else "sampler=pbt"
+    if description.trainer.max_epochs is None:
+        raise ConfigError(
+            f"{typed}: the rungs are parts of trainer.max_epochs, which is null. Give it a number."
+        )
+    if description.trainer.max_steps is not None:
+        raise ConfigError(
+            f"trainer.max_steps={description.trainer.max_steps}: with {typed} the whole length is "
+            "trainer.max_epochs. Leave it out."
+        )
+    for parameter in space.parameters:
+        if parameter.key in NEED_WHOLE_LENGTH:
+            raise ConfigError(
+                f"{parameter.key}: with {typed} all trials have the same length. Give it one value."
+            )
+    first = first_rung(settings, description.trainer.max_epochs)
+    if settings.min_steps is None and first >= description.trainer.max_epochs:
+        raise ConfigError(
+            f"min_epochs={first}: the first rung must be shorter than "
+            f"trainer.max_epochs={description.trainer.max_epochs}. Give more epochs."
+        )
+
+
+def check_space(composer: Composer, fixed: Sequence[str], space: Space) -> Description:
+    """Composes and validates the edges of every range; returns the first description.
+
+    Raises:
+        ConfigError: all that is wrong with any of them.
+    """
+    descriptions: List[Description] = []
+    wrong: List[str] = []
+    for values in space.edges():
+        before = dict(os.environ)
+        try:
+            descriptions.append(compose_and_check(composer, [*fixed, *override_words(values)])[1])
+            refuse_other_task(descriptions[0], descriptions[-1])
+            if descriptions[-1].dataset not in [one.dataset for one in descriptions[:-1]]:
+                refuse_missing_data(descriptions[-1].dataset)
+        except (ConfigError, DataError) as error:
+            wrong.extend(str(error).splitlines())
+        finally:
+            os.environ.clear()  # each trial sets its own runtime; this process only looks
+            os.environ.update(before)
+    if wrong:
+        raise ConfigError("\n".join(dict.fromkeys(wrong)))
+    return descriptions[0]
+
+
+# Training.
+
+
+def resume(folder: StudyFolder, settings: TuneSettings) -> None:
+    """Lets a stopped study go on, and raises its number of trials.
+
+    Raises:
+        ConfigError: fewer trials were asked for than have begun.
+    """
+    description = folder.read()
+    study = Study(folder, description)
+    if study.stop_cause:
+        study.set_stop_cause("")
+    total = settings.n_trials
+    if total is None or total == description.settings.n_trials:
+        return
+    if description.settings.sampler == "pbt":
+        raise ConfigError(f"n_trials={total}: a population keeps its {description.settings.n_trials} members.")
+    if description.settings.sampler == "grid" and total > len(description.space.grid()):
+        raise ConfigError(
+            f"n_trials={total}: the grid has {len(description.space.grid())} combinations. Leave n_trials out."
+        )
+    if total < len(study.trials):
+        raise ConfigError(f"n_trials={total}: {len(study.trials)} trials have begun. Give at least that number.")
+    folder.set_n_trials(total)
+
+
+def train(folder: StudyFolder) -> int:
+    """Trains until the study is complete and prints its table; returns the exit code."""
+    description = folder.read()
+    with interrupted_study(folder) as stopped:
+        worker = Worker(folder, lambda line: print(line, flush=True))
+        worker.run()
+        print_study(folder, description, worker.study)
+        if not any(trial.state.name in ("COMPLETE", "PRUNED") for trial in worker.study.trials):
+            print_cause("all trials failed", EXIT_CRASHED)
+            return EXIT_CRASHED
+    return stopped[0] if stopped else EXIT_FINISHED
+
+
+@contextmanager
+def interrupted_study(folder: StudyFolder) -> Iterator[List[int]]:
+    """Turns a signal into a message and an exit code, which is put into the list."""
+    stopped: List[int] = []
+    try:
+        yield stopped
+    except KeyboardInterrupt as error:
+        stopped.append(EXIT_SIGTERM if isinstance(error, Terminated) else EXIT_SIGINT)
+        sys.stdout.flush()
+        print_cause(f"the study was interrupted; `{program()} tune {folder.path}` continues it", stopped[0])
+

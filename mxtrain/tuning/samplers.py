@@ -1,0 +1,212 @@
+"""Samplers: how the values of the next trial are chosen.
+
+A sampler is made anew for each trial, seeded with the study's seed and the trial's number: workers that come and go
+never draw the same values twice, and nothing but the trials themselves is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.errors import ConfigError
+from mxtrain.tuning.settings import TuneSettings
+from mxtrain.tuning.space import Space, TunedSetting, Value, Values
+
+if TYPE_CHECKING:
+    import optuna
+
+MIN_POPULATION = 4
+
+
+def seed_of(settings: TuneSettings, number: int) -> int:
+    """The seed of a trial, below 2**31."""
+    digest = hashlib.sha256(f"{settings.seed}/{number}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def check_sampler(settings: TuneSettings, space: Space, num_objectives: int) -> None:
+    """Refuses samplers and pruners that do not fit.
+
+    Raises:
+        ConfigError: says what fits.
+    """
+    numbers = [one.key for one in space.parameters if one.kind != "choice"]
+    if num_objectives > 1 and settings.sampler == "pbt":
+        raise ConfigError("sampler=pbt: it improves one objective. Type sampler=nsga2 or sampler=tpe.")
+    if settings.sampler == "grid":
+        space.grid()
+    if settings.sampler == "cmaes" and len(numbers) < 2:
+        raise ConfigError(
+            "sampler=cmaes: CMA-ES adapts ranges of numbers, at least two, and the space has "
+            f"{', '.join(numbers) or 'none'}. Type sampler=tpe, or give interval(...) or range(...)."
+        )
+    if num_objectives > 1 and settings.sampler == "cmaes":
+        raise ConfigError("sampler=cmaes: it improves one objective. Type sampler=nsga2 or sampler=tpe.")
+    if num_objectives > 1 and settings.pruner != "none":
+        raise ConfigError(
+            f"pruner={settings.pruner}: of several objectives none says which trial is bad. Type pruner=none, or give "
+            "one objective."
+        )
+    if settings.pruner != "none" and settings.sampler == "nsga2":
+        raise ConfigError(f"pruner={settings.pruner}: sampler=nsga2 compares finished trials. Type sampler=tpe.")
+
+
+def build_sampler(settings: TuneSettings, space: Space, number: int) -> optuna.samplers.BaseSampler:
+    """Optuna's sampler for the trial of this number."""
+    import optuna
+
+    seed = seed_of(settings, number)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if settings.sampler == "tpe":
+            return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+        if settings.sampler == "nsga2":
+            return optuna.samplers.NSGAIISampler(seed=seed, population_size=20)
+        if settings.sampler == "cmaes":
+            return build_cmaes(space, seed)
+        if settings.sampler == "grid":
+            return build_grid(space, settings.seed)
+        return optuna.samplers.RandomSampler(seed=seed)
+
+
+def build_grid(space: Space, seed: int) -> optuna.samplers.BaseSampler:
+    """Every combination once, by the number of the trial, in an order that the seed shuffles."""
+    import optuna
+
+    grid = space.grid()
+    order = np.random.RandomState(seed % 2**32).permutation(len(grid))
+
+    class GridByNumber(optuna.samplers.BaseSampler):
+        """Optuna's own grid ends a study from within, which ask and tell do not allow."""
+
+        def infer_relative_search_space(self, study: Any, trial: Any) -> Dict[str, Any]:
+            return {}
+
+        def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Dict[str, Any]:
+            return {}
+
+        def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
+            return grid[order[trial.number % len(grid)]][name]
+
+    return GridByNumber()
+
+
+def build_cmaes(space: Space, seed: int) -> optuna.samplers.BaseSampler:
+    """CMA-ES over the numbers of the space; choices are drawn at random.
+
+    Optuna's own keeps a pickle in the study, which would run code of whoever wrote the file. This one is computed anew
+    from the finished trials, generation by generation.
+    """
+    import optuna
+
+    numbers = [one for one in space.parameters if one.kind != "choice"]
+    others = optuna.samplers.RandomSampler(seed=seed)
+
+    class ReplayedCma(optuna.samplers.BaseSampler):
+        """Draws from the distribution that the finished trials lead to."""
+
+        def infer_relative_search_space(self, study: Any, trial: Any) -> Dict[str, Any]:
+            return {one.key: distribution_of(one) for one in numbers}
+
+        def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Dict[str, Any]:
+            sign = -1.0 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1.0
+            trials = [one for one in study.get_trials(deepcopy=False) if one.state.is_finished()]
+            pairs = ((one.params, _value_of(one)) for one in trials)
+            return cmaes_values(numbers, [(params, sign * value) for params, value in pairs if value is not None], seed)
+
+        def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
+            return others.sample_independent(study, trial, name, distribution)
+
+    return ReplayedCma()
+
+
+def _value_of(trial: Any) -> Optional[float]:
+    """The result of a finished trial, or of the last rung of a pruned one."""
+    if trial.values:
+        return float(trial.values[0])
+    values = trial.intermediate_values
+    last = values[max(values)] if values else None
+    return None if last is None or math.isnan(last) else float(last)
+
+
+def cmaes_values(
+    numbers: Sequence[TunedSetting], finished: Sequence[Tuple[Mapping[str, Value], float]], seed: int
+) -> Values:  # fmt: skip
+    """Draws values with CMA-ES, after the finished trials, in their order, in whole generations.
+
+    Args:
+        numbers: parameters that are ranges.
+        finished: values, and the result that is to be small, of each trial.
+        seed: of this draw.
+    """
+    import cmaes
+
+    size = len(numbers)
+    population = max(MIN_POPULATION, 4 + int(3 * math.log(size)))
+    known = [(params, value) for params, value in finished if all(one.key in params for one in numbers)]
+    optimizer = cmaes.CMA(
+        mean=np.full(size, 0.5), sigma=0.3, bounds=np.tile([0.0, 1.0], (size, 1)), seed=seed,
+        population_size=population,
+    )  # fmt: skip
+    for start in range(0, len(known) - population + 1, population):
+        generation = known[start : start + population]
+        optimizer.tell([(np.array([_to_unit(one, params[one.key]) for one in numbers]), value)
+                        for params, value in generation])  # fmt: skip
+    return {one.key: _from_unit(one, float(place)) for one, place in zip(numbers, optimizer.ask())}
+
+
+def _to_unit(parameter: TunedSetting, value: Value) -> float:
+    """The place of a number in its range, from 0 to 1."""
+    low, high, number = parameter.low, parameter.high, float(value)
+    if parameter.log:
+        low, high, number = math.log(low), math.log(high), math.log(number)
+    return 0.5 if high == low else (number - low) / (high - low)
+
+
+def _from_unit(parameter: TunedSetting, place: float) -> Value:
+    place = min(max(place, 0.0), 1.0)
+    low, high = parameter.low, parameter.high
+    number = math.exp(math.log(low) + place * (math.log(high) - math.log(low))) if parameter.log else (
+        low + place * (high - low)
+    )  # fmt: skip
+    step = parameter.step or (1 if parameter.kind == "int" and not parameter.log else None)
+    if step is not None:
+        number = low + round((number - low) / step) * step
+    number = min(max(number, low), high)
+    return round(number) if parameter.kind == "int" else number
+
+
+def distribution_of(parameter: TunedSetting) -> optuna.distributions.BaseDistribution:
+    """Optuna's distribution of a parameter."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if parameter.kind == "choice":
+        return CategoricalDistribution(parameter.choices)
+    if parameter.kind == "int":
+        step = int(parameter.step or 1)
+        return IntDistribution(int(parameter.low), int(parameter.high), log=parameter.log, step=step)
+    return FloatDistribution(parameter.low, parameter.high, log=parameter.log, step=parameter.step)
+
+
+def draw(trial: optuna.trial.Trial, space: Space) -> Values:
+    """The values of a trial; those that it has already are kept."""
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+
+    values: Values = {}
+    for parameter in space.parameters:
+        if not parameter.exists_with(values):
+            continue
+        key, distribution = parameter.key, distribution_of(parameter)
+        if isinstance(distribution, CategoricalDistribution):
+            values[key] = trial.suggest_categorical(key, distribution.choices)
+        else:
+            suggest = trial.suggest_int if isinstance(distribution, IntDistribution) else trial.suggest_float
+            values[key] = suggest(
+                key, distribution.low, distribution.high, step=distribution.step, log=distribution.log
+            )
+    return values

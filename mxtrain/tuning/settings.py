@@ -1,0 +1,78 @@
+"""Settings of a study."""
+
+from __future__ import annotations
+
+from typing import Literal, Optional
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.types import NonNegative, Positive, Spec
+
+Sampler = Literal["tpe", "cmaes", "random", "grid", "nsga2", "pbt"]
+Pruner = Literal["none", "asha", "hyperband", "median"]
+
+
+class TuneSettings(Spec):
+    """Settings of `tune`, besides overrides and ranges."""
+
+    n_trials: Optional[Positive] = None
+    """Trials of the study in all, whoever trains them; a larger number later adds some. null = 20, or a whole grid."""
+    sampler: Sampler = "tpe"
+    """Chooses the values: tpe, cmaes (numbers only), random, grid (every combination), nsga2 (several objectives),
+    pbt (population-based training: n_trials members exchange checkpoints every min_epochs and change settings)."""
+    pruner: Pruner = "none"
+    """Stops bad trials early: asha (successive halving), hyperband, median; none = every trial runs to its end."""
+    reduction: Annotated[int, pydantic.Field(ge=2)] = 3
+    """With asha and hyperband: each rung is this many times longer, and the best of this many trials goes on."""
+    min_epochs: Optional[Positive] = None
+    """Epochs of the first rung, and of each with pruner=median and sampler=pbt; null = such that there are three rungs
+    in all, or ten of equal length."""
+    min_steps: Optional[Positive] = None
+    """Steps of the first rung in place of epochs, for long epochs."""
+    objectives: Optional[str] = None
+    """Values to improve, with commas between them, e.g. val/accuracy,samples_per_s; null = trainer.monitor."""
+    seed: NonNegative = 0
+    """Seed of the sampler; each trial draws with this and its number."""
+    space: Optional[str] = None
+    """YAML file with ranges and conditions, besides those of the command line."""
+    storage: Optional[str] = None
+    """Database, e.g. postgresql://host/study or sqlite:////path/study.db; null = journal.log in the folder."""
+
+
+def first_rung(settings: TuneSettings, max_epochs: Optional[int]) -> int:
+    """The length of the first rung, in epochs, or in steps with `min_steps`."""
+    given = settings.min_steps or settings.min_epochs
+    if given is not None:
+        return given
+    parts = 10 if has_even_rungs(settings) else settings.reduction**2
+    return max(1, (max_epochs or 1) // parts)
+
+
+def has_even_rungs(settings: TuneSettings) -> bool:
+    """Returns True if all rungs are of the same length."""
+    return settings.pruner == "median" or settings.sampler == "pbt"
+
+
+def rung_budget(settings: TuneSettings, max_epochs: Optional[int], rung: int) -> Optional[int]:
+    """The length of a rung in epochs, or in steps with `min_steps`; None for the last one, which has no budget.
+
+    Args:
+        settings: of the study.
+        max_epochs: of a whole trial.
+        rung: from 0 on.
+    """
+    if settings.pruner == "none" and settings.sampler != "pbt":
+        return None
+    first = first_rung(settings, max_epochs)
+    length = first * (rung + 1) if has_even_rungs(settings) else first * settings.reduction**rung
+    if settings.min_steps is None and max_epochs is not None and length >= max_epochs:
+        return None
+    return length
+
+
+def budget_text(settings: TuneSettings, budget: Optional[int]) -> str:
+    """The override that gives a trial the budget of a rung; empty for the whole length."""
+    if budget is None:
+        return ""
+    return f"trainer.{'max_steps' if settings.min_steps else 'epoch_budget'}={budget}"

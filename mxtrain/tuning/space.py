@@ -1,0 +1,204 @@
+"""The search space: settings, the values that each may take, and the conditions under which it is there at all.
+
+Values are kept as the text that follows `key=` in an override, so that a list or a name needs no special case.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.files.json_form import NUMBER, problems_of
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject, Wanted
+
+Value = Union[str, int, float]
+Kind = Literal["choice", "int", "float"]
+Values = Dict[str, Value]
+MAX_EDGES = 32
+"""Values of one setting that are composed before the first trial; of more, the first and the last ones."""
+
+_FORM: Wanted = {
+    "key": str, "kind": str, "choices?": [str], "low?": NUMBER, "high?": NUMBER, "step?": (int, float, type(None)),
+    "log?": bool, "when?": dict,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TunedSetting:
+    """A setting of the space.
+
+    Attributes:
+        key: the setting or group, e.g. `optimizer.lr` or `model`.
+        kind: choice = one of `choices`; int and float = from `low` to `high`, both included.
+        choices: values as they are typed.
+        low: smallest number.
+        high: largest number.
+        step: distance between numbers; None = any number (1 for int).
+        log: whether numbers are drawn by their logarithm.
+        when: other settings of the space and the values of each with which this one exists; empty = always.
+    """
+
+    key: str
+    kind: Kind
+    choices: Tuple[str, ...] = ()
+    low: float = 0
+    high: float = 0
+    step: Optional[float] = None
+    log: bool = False
+    when: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError: no value is possible."""
+        if self.kind == "choice":
+            if not self.choices:
+                raise ConfigError(f"{self.key}: there is nothing to choose from.")
+            return
+        if self.low > self.high:
+            raise ConfigError(f"{self.key}: {self.low:g} is above {self.high:g}. Write the smaller number first.")
+        if self.log and self.low <= 0:
+            raise ConfigError(f"{self.key}: a logarithmic range begins above 0, and this one at {self.low:g}.")
+        if self.log and self.step is not None:
+            raise ConfigError(f"{self.key}: a logarithmic range has no steps. Leave out one of both.")
+
+    def edges(self) -> Tuple[Value, ...]:
+        """The values that must be possible: all choices and grid points, or both ends."""
+        points: Tuple[Value, ...] = self.points() or (self._typed(self.low), self._typed(self.high))
+        distinct = tuple(dict.fromkeys(points))
+        return distinct if len(distinct) <= MAX_EDGES else (*distinct[: MAX_EDGES - 1], distinct[-1])
+
+    def points(self) -> Tuple[Value, ...]:
+        """All values; none where they cannot be listed."""
+        if self.kind == "choice":
+            return self.choices
+        if self.log or (self.step is None and self.kind == "float"):
+            return ()
+        step = self.step or 1
+        count = int((self.high - self.low) / step + 1e-9) + 1
+        return tuple(self._typed(self.low + number * step) for number in range(count))
+
+    def _typed(self, number: float) -> Value:
+        return round(number) if self.kind == "int" else float(f"{number:.12g}")
+
+    def exists_with(self, values: Mapping[str, Value]) -> bool:
+        """Returns True if these values of other settings let it be there."""
+        return all(str(values.get(key)) in allowed for key, allowed in self.when.items())
+
+
+class Space:
+    """The settings of a study, those that others depend on first.
+
+    Raises:
+        ConfigError: a condition names no other setting of the space, or a value that it never has.
+    """
+
+    def __init__(self, parameters: Sequence[TunedSetting]) -> None:
+        by_key = {parameter.key: parameter for parameter in parameters}
+        if len(by_key) < len(parameters):
+            keys = [parameter.key for parameter in parameters]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ConfigError(f"{twice}: the space names it twice. Give it once.")
+        for parameter in parameters:
+            for key, allowed in parameter.when.items():
+                _check_condition(parameter.key, key, allowed, by_key)
+        self.parameters = tuple(_in_order(by_key))
+
+    def active(self, values: Mapping[str, Value]) -> Values:
+        """Those of the values whose settings exist, in the order of the space."""
+        found: Values = {}
+        for parameter in self.parameters:
+            if parameter.key in values and parameter.exists_with(found):
+                found[parameter.key] = values[parameter.key]
+        return found
+
+    def edges(self) -> List[Values]:
+        """Assignments that together hold every edge of every setting: each in turn, the others at their first value."""
+        first: Values = {parameter.key: parameter.edges()[0] for parameter in self.parameters}
+        found: List[Values] = []
+        for parameter in self.parameters:
+            for value in parameter.edges():
+                values = self.active({**first, **self._required(parameter), parameter.key: value})
+                if values not in found:
+                    found.append(values)
+        return found or [{}]
+
+    def _required(self, parameter: TunedSetting) -> Values:
+        """Values of other settings with which this one exists."""
+        by_key = {one.key: one for one in self.parameters}
+        required: Values = {}
+        for key, allowed in parameter.when.items():
+            required.update(self._required(by_key[key]))
+            required[key] = allowed[0]
+        return required
+
+    def grid(self) -> List[Values]:
+        """All combinations, each once.
+
+        Raises:
+            ConfigError: a setting has no list of values.
+        """
+        listed = [(parameter.key, parameter.points()) for parameter in self.parameters]
+        for key, points in listed:
+            if not points:
+                raise ConfigError(
+                    f"{key}: sampler=grid takes values that can be listed, choice(...) or range(first,end,step), and "
+                    "this one has a range of numbers."
+                )
+        found: Dict[Tuple[Tuple[str, Value], ...], None] = {}
+        keys = [key for key, _ in listed]
+        for combination in itertools.product(*(points for _, points in listed)):
+            found[tuple(self.active(dict(zip(keys, combination))).items())] = None
+        return [dict(items) for items in found]
+
+    def to_json(self) -> List[JsonObject]:
+        """For `study.json`."""
+        return [asdict(parameter) for parameter in self.parameters]
+
+    @classmethod
+    def from_json(cls, given: Any) -> Space:
+        """Raises: ValueError, ConfigError: this is no space."""
+        parameters = []
+        for one in given:
+            for problem in problems_of(one, _FORM):
+                raise ValueError(problem)
+            when = {str(key): tuple(map(str, allowed)) for key, allowed in (one.get("when") or {}).items()}
+            if one["kind"] not in ("choice", "int", "float"):
+                raise ValueError(f"has a parameter of the kind {one['kind']!r}")
+            parameters.append(TunedSetting(**{**one, "choices": tuple(one.get("choices", ())), "when": when}))
+        return cls(parameters)
+
+
+def override_words(values: Mapping[str, Value]) -> List[str]:
+    """The overrides that give a trial its values."""
+    return [f"{key}={value}" for key, value in values.items()]
+
+
+def _check_condition(key: str, on: str, allowed: Sequence[str], by_key: Mapping[str, TunedSetting]) -> None:
+    if on not in by_key:
+        raise ConfigError(
+            f"{key}: its condition is about {on}, which is not in the space.{did_you_mean(on, by_key)} "
+            f"The space has: {', '.join(by_key)}."
+        )
+    points = list(map(str, by_key[on].points()))
+    for value in allowed:
+        if value not in points:
+            raise ConfigError(
+                f"{key}: its condition is {on}={value}, which is never tried.{did_you_mean(value, points)} "
+                f"{on} can be: {', '.join(points) or 'a range of numbers, on which nothing can depend'}."
+            )
+
+
+def _in_order(by_key: Mapping[str, TunedSetting]) -> Iterator[TunedSetting]:
+    """Each parameter after those that it depends on."""
+    done: List[str] = []
+    left = list(by_key)
+    while left:
+        ready = [key for key in left if set(by_key[key].when) <= set(done)]
+        if not ready:
+            raise ConfigError(f"{', '.join(left)}: their conditions depend on each other in a circle.")
+        done.append(ready[0])
+        left.remove(ready[0])
+        yield by_key[ready[0]]

@@ -1,0 +1,273 @@
+"""Trials of a study: Optuna's record of each, and what its run directory says."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence
+
+from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError
+from mxtrain.files.durable import open_file
+from mxtrain.files.json_text import read_json
+from mxtrain.tuning.file_lock import FileLock
+from mxtrain.tuning.folder import JOURNAL, StudyDescription, StudyFolder
+from mxtrain.tuning.samplers import build_sampler
+from mxtrain.tuning.settings import TuneSettings, first_rung
+
+if TYPE_CHECKING:
+    import optuna
+
+    from mxtrain.annotations import JsonObject
+
+MISSING = (
+    "`tune` needs Optuna 4 or later, which is not installed here: .venv/bin/python -m pip install 'mxtrain[tune]', or "
+    "'optuna>=4.4' and, for sampler=cmaes, 'cmaes>=0.12'."
+)
+SPEED = "samples_per_s"
+"""An objective that is no metric: the throughput of training."""
+
+
+def require_optuna() -> None:
+    """Raises: ConfigError: Optuna, or a version that has what is needed, is not installed."""
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError(MISSING) from None
+    if int(optuna.__version__.split(".")[0]) < 4:
+        raise ConfigError(f"Optuna {optuna.__version__} is installed here. {MISSING}")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def require_cmaes() -> None:
+    """Raises: ConfigError: the package of sampler=cmaes is not installed."""
+    try:
+        import cmaes  # noqa: F401
+    except ImportError:
+        raise ConfigError(f"sampler=cmaes: the package cmaes is not installed here. {MISSING}") from None
+
+
+def open_storage(folder: StudyFolder, url: Optional[str]) -> Any:
+    """Optuna's storage: the journal in the study's folder, or a database.
+
+    Raises:
+        ConfigError: it cannot be opened.
+    """
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    class JournalLock:
+        """Optuna's own locks are files that a killed process leaves behind, and everybody waits for 30 seconds."""
+
+        def __init__(self) -> None:
+            self._lock = FileLock(folder.path / f"{JOURNAL}.lock")
+
+        def acquire(self) -> bool:
+            self._lock.acquire()
+            cut_partial_line(folder.path / JOURNAL)
+            return True
+
+        def release(self) -> None:
+            self._lock.release()
+
+    try:
+        if url is None:
+            os.close(open_file(folder.path / JOURNAL, os.O_WRONLY | os.O_CREAT))  # refuses links
+            lock = JournalLock()
+            lock.acquire()
+            lock.release()
+            return optuna.storages.JournalStorage(JournalFileBackend(str(folder.path / JOURNAL), lock))
+        return optuna.storages.RDBStorage(url)
+    except Exception as error:  # of drivers and of the file, whose classes no module lists
+        place = f"storage={url}" if url else str(folder.path / JOURNAL)
+        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        raise ConfigError(f"{place} cannot be opened: {lines[0].strip().rstrip('.')}.") from error
+
+
+def cut_partial_line(file: Path) -> None:
+    """Removes the line that a process had begun to write when its machine stopped: it was never part of the study. The
+    caller holds the lock."""
+    fd = open_file(file, os.O_RDWR)
+    try:
+        end = os.fstat(fd).st_size
+        keep = end
+        while keep > 0:
+            start = max(keep - 4096, 0)
+            place = os.pread(fd, keep - start, start).rfind(b"\n")
+            if place >= 0:
+                keep = start + place + 1
+                break
+            keep = start
+        if keep < end:
+            os.ftruncate(fd, keep)
+    finally:
+        os.close(fd)
+
+
+def build_pruner(settings: TuneSettings, max_epochs: Optional[int]) -> optuna.pruners.BasePruner:
+    """Optuna's pruner. Its unit is that of the rungs: epochs, or steps with `min_steps`."""
+    import optuna
+
+    first = first_rung(settings, max_epochs)
+    if settings.pruner == "asha":
+        return optuna.pruners.SuccessiveHalvingPruner(first, settings.reduction)
+    if settings.pruner == "hyperband":
+        longest = max_epochs if settings.min_steps is None and max_epochs else "auto"
+        return optuna.pruners.HyperbandPruner(first, longest, settings.reduction)
+    if settings.pruner == "median":
+        return optuna.pruners.MedianPruner(n_startup_trials=4)
+    return optuna.pruners.NopPruner()
+
+
+class Study:
+    """Optuna's study, with the sampler and pruner of its folder. All changes go through here.
+
+    Raises:
+        ConfigError: the storage cannot be opened.
+    """
+
+    def __init__(self, folder: StudyFolder, description: StudyDescription) -> None:
+        import optuna
+
+        self.description = description
+        storage = open_storage(folder, description.settings.storage)
+        directions = ["maximize" if one == "max" else "minimize" for one in description.directions]
+        with quiet():
+            self.optuna = optuna.create_study(
+                storage=storage, study_name=description.name, directions=directions, load_if_exists=True,
+                pruner=build_pruner(description.settings, description.max_epochs),
+            )  # fmt: skip
+
+    @property
+    def trials(self) -> List[Any]:
+        """Optuna's frozen trials, by number."""
+        return list(self.optuna.get_trials(deepcopy=False))
+
+    @property
+    def stop_cause(self) -> str:
+        """Why no worker goes on: a trial was refused as wrong input; empty while all goes on."""
+        return str(self.optuna.user_attrs.get("stop_cause", ""))
+
+    def set_stop_cause(self, cause: str) -> None:
+        """Tells all workers to stop; an empty text lets them go on."""
+        self.optuna.set_user_attr("stop_cause", cause)
+
+    def ask(self) -> Any:
+        """A new trial, without values so far."""
+        self._seat_sampler(len(self.trials))
+        return self.optuna.ask()
+
+    def adopt(self, frozen: Any) -> Any:
+        """A trial that another worker began."""
+        import optuna
+
+        self._seat_sampler(frozen.number)
+        return optuna.trial.Trial(self.optuna, frozen._trial_id)
+
+    def _seat_sampler(self, number: int) -> None:
+        self.optuna.sampler = build_sampler(self.description.settings, self.description.space, number)
+
+    def tell(self, trial: Any, state: str, values: Optional[Sequence[float]] = None, cause: str = "") -> None:
+        """Ends a trial. A trial that has ended stays as it is.
+
+        Args:
+            trial: of `ask` or `adopt`.
+            state: COMPLETE, PRUNED or FAIL.
+            values: of the objectives, for COMPLETE.
+            cause: why it failed.
+        """
+        import optuna
+
+        if cause:
+            trial.set_user_attr("cause", cause)
+        with quiet():
+            self.optuna.tell(
+                trial, list(values) if values is not None else None, state=optuna.trial.TrialState[state],
+                skip_if_finished=True,
+            )  # fmt: skip
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without Optuna's warnings, which are about its own experiments."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+# What a run directory says.
+
+
+@dataclass(frozen=True)
+class TrialProgress:
+    """How far the run of a trial has come, from its status.json.
+
+    Attributes:
+        exit_code: of its last process; None while it runs or if it was killed.
+        epoch: epochs that are trained.
+        step: steps that are trained.
+        metrics: the last measured values by name.
+        best: the best value of `trainer.monitor`, or None.
+        speed: samples per second.
+        cause: why it ended.
+    """
+
+    exit_code: Optional[int] = None
+    epoch: int = 0
+    step: int = 0
+    metrics: Mapping[str, Optional[float]] = field(default_factory=dict)
+    best: Optional[float] = None
+    speed: Optional[float] = None
+    cause: str = ""
+
+    def reached(self, settings: TuneSettings, budget: Optional[int]) -> bool:
+        """Returns True if the run has come to the end of a rung, or to its own end."""
+        if self.exit_code == EXIT_FINISHED:
+            return True
+        if self.exit_code != EXIT_BUDGET or budget is None:
+            return False
+        return (self.step if settings.min_steps else self.epoch) >= budget
+
+    @property
+    def is_failure(self) -> bool:
+        """True if the run failed by itself, and would again."""
+        return self.exit_code == EXIT_NON_FINITE
+
+    def values(self, description: StudyDescription, last: bool = False) -> Optional[List[float]]:
+        """The results of a finished run, one for each objective; None if one was never measured.
+
+        Args:
+            description: of the study.
+            last: the last value counts, where else the best of a single objective does.
+        """
+        names = description.objectives
+        takes_best = len(names) == 1 and not last
+        found = [self.best if takes_best and name != SPEED else self.value_of(name) for name in names]
+        return None if any(value is None for value in found) else [float(value) for value in found if value is not None]
+
+    def value_of(self, name: str) -> Optional[float]:
+        """The last measured value of an objective."""
+        return self.speed if name == SPEED else self.metrics.get(name)
+
+
+def read_progress(run_dir: Path) -> TrialProgress:
+    """Reads status.json; a run that has not begun has made no progress."""
+    try:
+        status: JsonObject = read_json(run_dir / "status.json")
+        best = status.get("best") or {}
+        metrics = {str(key): _number(value) for key, value in (status.get("metrics") or {}).items()}
+        return TrialProgress(
+            exit_code=status["exit_code"], epoch=int(status["epoch"]), step=int(status["step"]), metrics=metrics,
+            best=_number(best.get("value")), speed=_number(status.get("samples_per_s")),
+            cause=str(status.get("cause") or ""),
+        )  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return TrialProgress()
+
+
+def _number(value: object) -> Optional[float]:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

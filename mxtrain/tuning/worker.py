@@ -1,0 +1,366 @@
+"""A worker of a study: takes a trial, trains it rung by rung in a process of its own, and takes the next.
+
+Nothing that matters is in the worker's memory. Whoever dies, at whatever moment, leaves: trials in Optuna's storage,
+checkpoints and status.json in the run directories, and locks that the kernel frees. The process that trains inherits
+the lock of its trial, so that it may end its rung in peace after its worker has died, and nobody trains beside it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, List, Optional, Sequence
+
+from mxtrain.checkpoint import lock_run_directory
+from mxtrain.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_BUDGET,
+    EXIT_CRASHED,
+    EXIT_FINISHED,
+    EXIT_NON_FINITE,
+    EXIT_SIGINT,
+    EXIT_SIGTERM,
+    MxtrainError,
+    RunDirectoryError,
+)
+from mxtrain.files.durable import append_to
+from mxtrain.files.regular_files import open_regular
+from mxtrain.tuning import population
+from mxtrain.tuning.file_lock import FileLock
+from mxtrain.tuning.folder import StudyFolder
+from mxtrain.tuning.samplers import draw
+from mxtrain.tuning.space import Values, override_words
+from mxtrain.tuning.trials import Study, TrialProgress, read_progress
+
+POLL_S = 0.5
+"""Seconds between two looks for a trial that has become free."""
+SHUTDOWN_S = 25.0
+"""Seconds for a run to save after a signal; the worker itself is ended after 30."""
+MAX_DEATHS = 3
+"""Times that a trial may be killed without any progress before it counts as failed."""
+LAST_BYTES = 4096
+
+Say = Callable[[str], None]
+
+
+class StudyStopped(MxtrainError):
+    """A trial was refused as wrong input: every further one would be, and the study waits for a person."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class WorkerStopped(MxtrainError):
+    """The process of a trial was told to stop by a signal, and so is the worker. The trial is continued later."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass
+class Job:
+    """A trial that this worker has taken.
+
+    Attributes:
+        number: of the trial.
+        trial: Optuna's.
+        claim: its lock, held.
+        values: of the settings that differ between trials.
+        reported: budgets of the rungs that have been reported.
+        run_dir: in which it trains now.
+        words: further overrides of its run.
+    """
+
+    number: int
+    trial: Any
+    claim: FileLock
+    values: Values
+    reported: List[int]
+    run_dir: Path
+    words: Sequence[str] = ()
+
+
+class Worker:
+    """Trains trials of a study until all are done.
+
+    Args:
+        folder: of the study.
+        say: shows a line of progress.
+    """
+
+    def __init__(self, folder: StudyFolder, say: Say) -> None:
+        self._folder, self._say = folder, say
+        self._description = folder.read()
+        self._study = Study(folder, self._description)
+        self._is_population = self._description.settings.sampler == "pbt"
+        self._waits = False
+
+    @property
+    def study(self) -> Study:
+        """The study."""
+        return self._study
+
+    def run(self) -> None:
+        """Trains until no trial is left.
+
+        Raises:
+            StudyStopped: wrong input.
+            WorkerStopped: a signal to a run.
+            KeyboardInterrupt: a signal to this process; the run under way has saved.
+        """
+        while True:
+            with self._folder.lock:
+                job = self._next()
+            if job is not None:
+                self._waits = False
+                try:
+                    self._train(job)
+                finally:
+                    job.claim.release()
+            elif all(trial.state.is_finished() for trial in self._study.trials):
+                return
+            else:
+                if not self._waits:
+                    self._say("all trials are begun; waiting for those that other workers train")
+                self._waits = True
+                time.sleep(POLL_S)
+
+    # Which trial.
+
+    def _next(self) -> Optional[Job]:
+        """A trial that nobody trains, else a new one, else None. The caller holds the study's lock."""
+        if self._study.stop_cause:
+            raise StudyStopped(
+                f"the study has stopped: {self._study.stop_cause}\nOnce that is mended, "
+                f"`mxtrain tune {self._folder.path}` goes on."
+            )
+        trials = self._study.trials
+        total = self._folder.read().settings.n_trials or 0
+        if self._is_population:
+            return self._next_member(trials, total)
+        for frozen in trials:
+            if frozen.state.is_finished():
+                continue
+            claim = self._take(frozen.number, self._folder.run_dir(frozen.number))
+            if claim is not None:
+                # Another worker may have ended it between the look at the study and the lock.
+                if self._study.trials[frozen.number].state.is_finished():
+                    claim.release()
+                    continue
+                self._say(f"trial {frozen.number}: goes on with what another worker left")
+                return self._begin(frozen.number, self._study.adopt(frozen), claim, sorted(frozen.intermediate_values))
+        if len(trials) >= total:
+            return None
+        claim = self._folder.claim(len(trials))
+        claim.acquire()
+        return self._begin(len(trials), self._study.ask(), claim, [])
+
+    def _next_member(self, trials: Sequence[Any], total: int) -> Optional[Job]:
+        """A member of the population that has trained least; none begins a rung before all have ended the one before.
+        """
+        while len(trials) < total:
+            draw(self._study.ask(), self._description.space)
+            trials = self._study.trials
+        first: List[Values] = []
+        for frozen in trials:  # one that a killed worker had begun may lack values
+            first.append(draw(self._study.adopt(frozen), self._description.space))
+        reported = [population.values_by_budget(self._description, frozen) for frozen in trials]
+        rungs = population.next_rung(self._description, reported)
+        rung = min(rungs.values())
+        members = population.members_at(self._description, first, reported, rung)
+        if rung:
+            before = population.members_at(self._description, first, reported, rung - 1)
+            population.take_over(self._folder, members, before)
+        for frozen, member in zip(trials, members):
+            if frozen.state.is_finished() or rungs[frozen.number] > rung:
+                continue
+            run_dir = self._folder.run_dir(member.run)
+            claim = self._take(frozen.number, run_dir)
+            if claim is None:
+                continue
+            fresh = self._study.trials[frozen.number]
+            if fresh.state.is_finished() or fresh.intermediate_values != frozen.intermediate_values:
+                claim.release()
+                continue
+            trial = self._study.adopt(fresh)
+            if member.source is not None and fresh.user_attrs.get("run") != member.run:
+                self._say(f"trial {member.number}: takes over the weights of trial {member.source}")
+                trial.set_user_attr("run", member.run)
+                trial.set_user_attr("values", dict(member.values))
+            return Job(member.number, trial, claim, dict(member.values), sorted(fresh.intermediate_values), run_dir,
+                       population.words_of(self._folder, member))  # fmt: skip
+        return None
+
+    def _take(self, number: int, run_dir: Path) -> Optional[FileLock]:
+        """The lock of a trial, None if a worker or a run has it."""
+        claim = self._folder.claim(number)
+        if not claim.acquire(wait=False):
+            return None
+        try:
+            if run_dir.is_dir():
+                lock_run_directory(run_dir).release()
+        except RunDirectoryError:  # somebody trains there by hand
+            claim.release()
+            return None
+        return claim
+
+    def _begin(self, number: int, trial: Any, claim: FileLock, reported: List[int]) -> Job:
+        try:
+            values = draw(trial, self._description.space)
+            return Job(number, trial, claim, values, reported, self._folder.run_dir(number))
+        except BaseException:
+            claim.release()
+            raise
+
+    # Training it.
+
+    def _train(self, job: Job) -> None:
+        """Trains a trial from where it is to its end, or until it is pruned."""
+        given = " ".join(override_words(job.values)) or "no settings differ"
+        self._say(f"trial {job.number}: {given}")
+        rung = 0
+        while True:
+            budget = self._description.budget(rung)
+            if budget is None or budget not in job.reported:
+                progress = self._train_rung(job, budget)
+                if progress is None:
+                    return
+                if progress.exit_code == EXIT_FINISHED:
+                    self._finish(job, progress, rung)
+                    return
+                assert budget is not None
+                if self._is_population:
+                    self._report(job, progress, budget)
+                    return
+                if self._is_pruned(job, progress, budget):
+                    return
+            rung += 1
+
+    def _train_rung(self, job: Job, budget: Optional[int]) -> Optional[TrialProgress]:
+        """Trains to the end of a rung; None if the trial failed there."""
+        deaths = 0
+        while True:
+            before = read_progress(job.run_dir)
+            if before.reached(self._description.settings, budget):
+                return before
+            if before.is_failure:
+                return self._diverged(job, before.cause, budget)
+            code = self._train_process(job, budget)
+            after = read_progress(job.run_dir)
+            if code == EXIT_BAD_INPUT:
+                self._stop_study(job)
+            if code in (EXIT_SIGINT, EXIT_SIGTERM):
+                raise WorkerStopped(f"trial {job.number}: its run was told to stop; any worker continues it", code)
+            if code == EXIT_NON_FINITE:
+                return self._diverged(job, after.cause or f"exit code {code}", budget)
+            if code == EXIT_CRASHED:
+                self._fail(job, after.cause or self._last_words(job.number) or f"exit code {code}")
+                return None
+            if code not in (EXIT_FINISHED, EXIT_BUDGET) or not after.reached(self._description.settings, budget):
+                deaths = 0 if after.step > before.step else deaths + 1
+                if deaths == MAX_DEATHS:
+                    self._fail(job, f"its process ended {MAX_DEATHS} times with code {code}, without progress")
+                    return None
+                self._say(f"trial {job.number}: its process ended with code {code}; it is continued")
+
+    def _train_process(self, job: Job, budget: Optional[int]) -> int:
+        """Runs `mxtrain train` for a trial; returns its exit code.
+
+        Raises:
+            KeyboardInterrupt: this process got a signal; the run has got it, too, and has ended.
+        """
+        words = [*self._description.words(job.values, job.run_dir, budget), *job.words]
+        folder = Path(self._description.working_folder)
+        with append_to(self._folder.log(job.number), "ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mxtrain", "train", *words], cwd=folder if folder.is_dir() else None,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, pass_fds=[job.claim.fd],
+                start_new_session=True,  # Ctrl-C reaches it once, from here
+            )  # fmt: skip
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            try:
+                process.wait(SHUTDOWN_S)
+            except subprocess.TimeoutExpired:
+                self._say(f"trial {job.number}: process {process.pid} still saves; it ends by itself")
+            raise
+
+    # Results.
+
+    def _is_pruned(self, job: Job, progress: TrialProgress, budget: int) -> bool:
+        """Reports the value at the end of a rung; ends the trial if it is too bad to go on."""
+        said = self._report(job, progress, budget)
+        if not job.trial.should_prune():
+            self._say(f"{said}, goes on")
+            return False
+        self._study.tell(job.trial, "PRUNED")
+        self._say(f"{said}, pruned")
+        return True
+
+    def _report(self, job: Job, progress: TrialProgress, budget: int) -> str:
+        """Stores the value at the end of a rung; returns a sentence about it."""
+        name = self._description.objectives[0]
+        value = progress.value_of(name)
+        value = math.nan if value is None else value
+        job.trial.report(value, budget)
+        job.reported.append(budget)
+        reached = f"{budget} {'steps' if self._description.settings.min_steps else 'epochs'}"
+        said = f"trial {job.number}: {name}={value:.6g} after {reached}"
+        if self._is_population:
+            self._say(said)
+        return said
+
+    def _diverged(self, job: Job, cause: str, budget: Optional[int]) -> Optional[TrialProgress]:
+        """Ends a trial whose loss is no finite number; a member of a population takes over other weights instead."""
+        if self._is_population and budget is not None:
+            return TrialProgress(exit_code=EXIT_BUDGET, cause=cause)
+        self._fail(job, cause)
+        return None
+
+    def _finish(self, job: Job, progress: TrialProgress, rung: int) -> None:
+        """Ends a trial that was trained to its end."""
+        values = progress.values(self._description, last=self._is_population)
+        if values is None or not all(map(math.isfinite, values)):
+            self._fail(job, f"{', '.join(self._description.objectives)} was never measured as a finite number")
+            return
+        if not self._is_population:
+            self._report_rest(job, values[0], rung)
+        self._study.tell(job.trial, "COMPLETE", values)
+        shown = ", ".join(f"{name}={value:.6g}" for name, value in zip(self._description.objectives, values))
+        self._say(f"trial {job.number}: {shown}, finished after {progress.step} steps")
+
+    def _report_rest(self, job: Job, value: float, rung: int) -> None:
+        """A run that stops early competes in the later rungs, too, with what it has reached."""
+        while (budget := self._description.budget(rung)) is not None and rung < 64:
+            if self._description.settings.min_steps:
+                return  # the length of the whole run is not known in steps
+            job.trial.report(value, budget)
+            job.trial.should_prune()
+            rung += 1
+
+    def _fail(self, job: Job, cause: str) -> None:
+        self._study.tell(job.trial, "FAIL", cause=cause)
+        self._say(f"trial {job.number}: failed: {cause}")
+
+    def _stop_study(self, job: Job) -> None:
+        cause = f"trial {job.number}: {self._last_words(job.number) or 'its run was refused'}"
+        with self._folder.lock:
+            self._study.set_stop_cause(cause)
+        raise StudyStopped(f"{cause}\nOnce that is mended, `mxtrain tune {self._folder.path}` goes on.")
+
+    def _last_words(self, number: int) -> str:
+        """The error that a trial's process printed last."""
+        try:
+            with open_regular(self._folder.log(number)) as (file, size):
+                file.seek(max(0, size - LAST_BYTES), os.SEEK_SET)
+                text = file.read(LAST_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return ""
+        return text.rpartition("error: ")[2].strip() if "error: " in text else ""

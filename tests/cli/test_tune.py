@@ -1,0 +1,277 @@
+"""`mxtrain tune` in processes of its own: pruning, failures, signals and kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import pytest
+
+pytest.importorskip("optuna", minversion="4")
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHONPATH = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])])
+FAST = ("model=mlp", "logger=jsonl", "early_stopping=off", "trainer.test=false")
+LR = "optimizer.lr=log(1e-5,1e-1)"
+
+
+def trials_of(study: Path) -> List[Any]:
+    """Optuna's own view of the journal, by its own lock and classes."""
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(study / "journal.log")))
+    name = json.loads((study / "study.json").read_text())["name"]
+    return list(optuna.load_study(study_name=name, storage=storage).get_trials())
+
+
+def status_of(run: Path) -> Dict[str, Any]:
+    return json.loads((run / "status.json").read_text())
+
+
+def train_rows(run: Path) -> List[int]:
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [row["step"] for row in lines if row["split"] == "train"]
+
+
+def starts_of(run: Path) -> List[int]:
+    """The steps at which the run's processes began."""
+    found = re.findall(r"run (begins|continues at step (\d+)):", (run / "train.log").read_text())
+    return [int(step or 0) for _, step in found]
+
+
+def start_worker(folder: Path, *arguments: str) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-m", "mxtrain", "tune", *arguments], cwd=folder, env=environment,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
+
+
+def children_of(process: subprocess.Popen) -> List[int]:
+    try:
+        text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(word) for word in text.split()]
+
+
+def kill_and_finish(mxtrain, arguments: List[str], num_kills: int, seed: int, kills_runs: bool) -> Path:
+    """Begins a study, kills its worker again and again, with the run every third time if `kills_runs`, and lets the
+    last worker end it."""
+    draw = random.Random(seed)
+    study = mxtrain.folder / "study"
+    for number in range(num_kills):
+        worker = start_worker(mxtrain.folder, *(arguments if not study.exists() else ["study"]))
+        try:
+            deadline = time.monotonic() + 60
+            while not children_of(worker) and worker.poll() is None and time.monotonic() < deadline:
+                if draw.random() < 0.02:
+                    break  # before anything has begun
+                time.sleep(0.05)
+            time.sleep(draw.uniform(0, 4))
+            runs = children_of(worker) if kills_runs and number % 3 == 2 else []
+        finally:
+            worker.kill()
+            worker.communicate()
+        for pid in runs:
+            os.kill(pid, signal.SIGKILL)
+    last = start_worker(mxtrain.folder, *(arguments if not study.exists() else ["study"]))
+    try:
+        said = last.communicate(timeout=60 + 30 * num_kills)[1]  # it trains what is left of all trials
+    finally:
+        last.kill()
+    assert last.returncode == 0, said
+    return study
+
+
+def check_nothing_lost_or_repeated(study: Path, n_trials: int, rungs: List[int], starts_at_rungs: bool) -> None:
+    trials = trials_of(study)
+    assert [trial.number for trial in trials] == list(range(n_trials))
+    assert {trial.state.name for trial in trials} <= {"COMPLETE", "PRUNED"}
+    assert len({trial.params["optimizer.lr"] for trial in trials}) == n_trials
+    assert sorted(path.name for path in study.glob("[0-9]*")) == sorted(map(str, range(n_trials)))
+    for trial in trials:
+        run = study / str(trial.number)
+        steps = train_rows(run)
+        assert steps == list(range(1, rungs[-1] + 1 if trial.state.name == "COMPLETE" else steps[-1] + 1))
+        assert steps[-1] in rungs
+        if starts_at_rungs:  # each rung was trained by one process, from its first step to its last
+            assert starts_of(run) == [0, *rungs[: rungs.index(steps[-1])]], run
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        measured = {row["step"]: row["accuracy"] for row in rows if row["split"] == "val"}
+        assert trial.intermediate_values == {
+            step // 20: measured[step] for step in rungs[:-1] if step <= steps[-1]
+        }  # fmt: skip
+    assert any(trial.state.name == "COMPLETE" for trial in trials)
+
+
+@pytest.mark.slow
+def test_killed_workers_lose_nothing_and_a_promoted_trial_has_the_bits_of_an_unbroken_run(mxtrain) -> None:
+    arguments = ["study", *FAST, "trainer.max_epochs=3", LR, "n_trials=3", "pruner=asha", "sampler=random"]
+    study = kill_and_finish(mxtrain, arguments, num_kills=4, seed=1, kills_runs=False)
+    check_nothing_lost_or_repeated(study, 3, [20, 60], starts_at_rungs=True)
+    best = max((one for one in trials_of(study) if one.state.name == "COMPLETE"), key=lambda one: one.value)
+    shown = mxtrain("tune", "show", "study", PYTHONPATH=PYTHONPATH)  # without MXNet
+    assert shown.returncode == 0 and re.search(rf"^{best.number} .* <- best", shown.stdout, re.MULTILINE)
+    assert f"eval study/{best.number}" in shown.stdout
+    (again,) = re.findall(r"# train the best again\n.* -m mxtrain (.*)", shown.stdout)
+    done = mxtrain(*again.split(), "hydra.run.dir=unbroken", mxnet=True)
+    assert done.returncode == 0, done.stderr
+    unbroken = status_of(mxtrain.folder / "unbroken")
+    assert status_of(study / str(best.number))["weights_sha256"] == unbroken["weights_sha256"]
+    assert best.value == unbroken["best"]["value"]
+    # The same command has nothing left to do.
+    again_done = mxtrain("tune", *arguments, mxnet=False, PYTHONPATH=PYTHONPATH)
+    assert again_done.returncode == 0 and len(trials_of(study)) == 3
+    refused = mxtrain("tune", *arguments[:-1], PYTHONPATH=PYTHONPATH)
+    assert refused.returncode == 2 and "sampler: was random, now tpe" in refused.stderr
+
+
+@pytest.mark.zoo
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_fifty_kills_lose_nothing(mxtrain, seed: int) -> None:
+    """With seed 0 only workers are killed, and each rung is trained by one process; with seed 1 runs, too."""
+    arguments = ["study", *FAST, "trainer.max_epochs=9", LR, "n_trials=12", "pruner=asha", "sampler=tpe"]
+    study = kill_and_finish(mxtrain, arguments, num_kills=50, seed=seed, kills_runs=seed == 1)
+    check_nothing_lost_or_repeated(study, 12, [20, 60, 180], starts_at_rungs=seed == 0)
+
+
+@pytest.mark.zoo
+@pytest.mark.timeout(1800)
+def test_a_population_has_the_same_weights_with_kills_and_two_workers(mxtrain) -> None:
+    arguments = [*FAST, "trainer.max_epochs=3", LR, "n_trials=4", "sampler=pbt", "checkpoint.keep_last=1"]
+    whole = start_worker(mxtrain.folder, "whole", *arguments)
+    assert whole.communicate(timeout=600)[1] == "" and whole.returncode == 0
+    study = kill_and_finish(mxtrain, ["study", *arguments], num_kills=6, seed=3, kills_runs=True)
+
+    def members(folder: Path) -> List[Any]:
+        return [(one.number, one.state.name, one.value, one.user_attrs, one.intermediate_values)
+                for one in trials_of(folder)]  # fmt: skip
+
+    assert members(study) == members(mxtrain.folder / "whole")
+    names = sorted(path.name for path in study.iterdir() if path.name[0].isdigit())
+    assert names == sorted(path.name for path in (mxtrain.folder / "whole").iterdir() if path.name[0].isdigit())
+    assert [name for name in names if name.endswith(".1")] and [name for name in names if name.endswith(".2")]
+    for name in names:
+        ends = [status_of(folder / name) for folder in (study, mxtrain.folder / "whole")]
+        assert ends[0]["weights_sha256"] == ends[1]["weights_sha256"] and ends[0]["step"] == ends[1]["step"]
+    assert all(value[1] == "COMPLETE" for value in members(study))
+
+
+@pytest.mark.slow
+def test_a_diverged_trial_fails_alone_and_wrong_input_stops_the_study(mxtrain) -> None:
+    done = mxtrain("tune", "study", *FAST, "trainer.max_epochs=1", "optimizer.lr=choice(1e38,0.01)", "sampler=grid",
+                   mxnet=True, PYTHONPATH=PYTHONPATH)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    study = mxtrain.folder / "study"
+    by_lr = {trial.params["optimizer.lr"]: trial for trial in trials_of(study)}
+    assert {lr: trial.state.name for lr, trial in by_lr.items()} == {"1e+38": "FAIL", "0.01": "COMPLETE"}
+    assert "finite" in by_lr["1e+38"].user_attrs["cause"]
+    assert by_lr["0.01"].value == status_of(study / str(by_lr["0.01"].number))["best"]["value"]
+    # A mistake that only a trial's own process finds; the first trial of a further call meets it.
+    file = study / "study.json"
+    description = json.loads(file.read_text())
+    description["overrides"].append("model.hiden=3")
+    description["settings"].update(n_trials=3, sampler="random")
+    file.write_text(json.dumps(description))
+    stopped = mxtrain("tune", "study", PYTHONPATH=PYTHONPATH)
+    assert stopped.returncode == 2 and "model.hidden" in stopped.stderr and "goes on" in stopped.stderr
+    assert [trial.state.name for trial in trials_of(study)][2:] == ["RUNNING"]
+    worker = mxtrain("tune", "worker", "study", PYTHONPATH=PYTHONPATH)
+    assert worker.returncode == 2 and "the study has stopped: trial 2" in worker.stderr
+    description["overrides"].pop()
+    file.write_text(json.dumps(description))
+    assert mxtrain("tune", "study", mxnet=True, PYTHONPATH=PYTHONPATH).returncode == 0
+    assert [trial.state.is_finished() for trial in trials_of(study)] == [True] * 3
+
+
+@pytest.mark.slow
+def test_a_signal_saves_the_trial_and_another_worker_continues_it(mxtrain) -> None:
+    arguments = ["study", *FAST, "trainer.max_epochs=100", LR, "n_trials=1"]
+    worker = start_worker(mxtrain.folder, *arguments)
+    run = mxtrain.folder / "study" / "0"
+    try:
+        deadline = time.monotonic() + 90
+        while not list(run.glob("checkpoints/step-*[1-9]*")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        worker.terminate()
+        said = worker.communicate(timeout=60)[1]
+    finally:
+        worker.kill()
+    assert worker.returncode == 143 and "the study was interrupted" in said
+    status = status_of(run)
+    assert (status["state"], status["exit_code"]) == ("interrupted", 143)
+    assert [trial.state.name for trial in trials_of(mxtrain.folder / "study")] == ["RUNNING"]
+    assert mxtrain("tune", "worker", "study", mxnet=True, PYTHONPATH=PYTHONPATH).returncode == 0
+    assert starts_of(run) == [0, status["step"]] and train_rows(run) == list(range(1, 2001))
+
+
+# What is refused before anything is written.
+
+
+@pytest.mark.parametrize("arguments, said", [
+    ((), "tune takes the folder of one study, and none was given"),
+    (("worker",), "Type `tune worker STUDY`"), (("sho", "s"), "Did you mean 'show'"),
+    (("s",), "nothing differs between the trials"), (("s", "model=mlp"), "nothing differs between the trials"),
+    (("show", "s"), "there is no study in this folder"), (("worker", "s"), "there is no study in this folder"),
+    (("worker", "s", LR), "what is trained is written in the study's folder"),
+    (("s", LR, "n_trials=0"), "n_trials=0"), (("s", LR, "sampler=tpa"), "sampler=tpa"),
+    (("s", LR, "pruner=asha", "trainer.max_epochs=null", "trainer.max_steps=9"), "trainer.max_epochs, which is null"),
+    (("s", LR, "pruner=asha", "trainer.max_epochs=1"), "the first rung must be shorter"),
+    (("s", LR, "pruner=asha", "trainer.max_epochs=9,27"), "all trials have the same length"),
+    (("s", LR, "pruner=asha", "objectives=val/accuracy,val/loss"), "Type pruner=none"),
+    (("s", LR, "objectives=val/acuracy,val/loss"), "Did you mean 'val/accuracy'"),
+    (("s", LR, "sampler=grid"), "optimizer.lr: sampler=grid takes values that can be listed"),
+    (("s", LR, "sampler=cmaes"), "at least two"), (("s", LR, "hydra.run.dir=x"), "each trial has its own"),
+    (("s", LR, "checkpoint=off"), "could not be continued"), (("-m", "s", LR), "leave out -m"),
+    (("s", "model=choice(mlp,lenett)"), "lenet"), (("s", "optimizer.lr=interval(-1,1)"), "optimizer.lr=-1"),
+    (("s", "model.hidden=choice([8],x)", "model=mlp"), "model.hidden"),
+    (("s", LR, "storage=nonsense"), "storage=nonsense cannot be opened"),
+    (("s", LR, "dataset=image_folder"), "image_folder"),
+])  # fmt: skip
+def test_mistakes_are_refused(refused, arguments, said: str) -> None:
+    assert said in refused("tune", *arguments)
+
+
+def test_a_folder_with_other_files_is_refused(refused, tmp_path: Path) -> None:
+    (tmp_path / "cwd" / "notes").mkdir()
+    (tmp_path / "cwd" / "notes" / "x.txt").write_text("x")
+    assert "holds other files and no study" in refused("tune", "notes", LR)
+
+
+@pytest.fixture
+def study_folder(tmp_path: Path) -> Iterator[Path]:
+    from mxtrain.tuning.folder import StudyDescription, StudyFolder
+    from mxtrain.tuning.settings import TuneSettings
+    from mxtrain.tuning.space import Space, TunedSetting
+
+    folder = tmp_path / "cwd" / "study"
+    StudyFolder(folder).create(StudyDescription(
+        "study-x", [], ["model._target_=mine.Network"], str(tmp_path), TuneSettings(n_trials=1),
+        Space([TunedSetting("trainer.seed", "choice", ("1", "2"))]), ["val/loss"], ["min"], 3,
+    ))  # fmt: skip
+    yield folder
+
+
+def test_code_that_only_a_study_names_is_not_run(refused, study_folder: Path) -> None:
+    for arguments in (("worker", "study"), ("study",)):
+        said = refused("tune", *arguments)
+        assert "model._target_=mine.Network" in said and "--trust-code" in said
+
+
+@pytest.mark.parametrize("change, said", [
+    ({"space": 3}, "'space' is a int"), ({"settings": {"sampler": "x"}}, "sampler=x"), ({"flags": [1]}, "'flags[]'"),
+    ({"space": [{"key": "a"}]}, "'kind' is missing"),
+])  # fmt: skip
+def test_a_damaged_study_is_refused(refused, study_folder: Path, change: Dict[str, Any], said: str) -> None:
+    file = study_folder / "study.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    assert said in refused("tune", "show", "study")
