@@ -14,7 +14,7 @@ ALLOWED = {
     },
     "the kernel's own files and /dev/null": {
         "runtime/cores.py", "runtime/spinning.py", "runtime/memory.py", "runtime/huge_pages.py",
-        "cli/diagnosis.py", "cli/streams.py", "logger/patient_stream.py", "cluster/process.py", "cluster/ring.py",
+        "cli/diagnosis.py", "logger/patient_stream.py", "cluster/process.py", "cluster/ring.py",
         "private_sockets/calls.py",
     },
     "checkpoints: opens with O_NONBLOCK, and verifies kind, size and hash by the manifest": {
