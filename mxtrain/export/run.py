@@ -12,6 +12,7 @@ from mxtrain.engine.backend import mx
 from mxtrain.export.folder import new_folder, write_model, write_proof, write_texts
 from mxtrain.export.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
 from mxtrain.export.network import Dynamic, TracedNetwork
+from mxtrain.export.parts import write_part
 from mxtrain.export.proof import (
     Case,
     cases_for,
@@ -109,8 +110,13 @@ def export_network(
             ) for one in (trained, compared)
         ]  # fmt: skip
         metrics = compare_metrics(*values)
-        write_proof(draft, found.cases)
+        metadata = _metadata(description.task.name, facts)
+        given = description.task.export_parts(description, signature, trained.strategy, sampled.arrays)
+        parts = {name: write_part(draft, name, part, metadata) for name, part in given.items()}
+        errors.update((f"{name}.{key}", error) for name, part in parts.items() for key, error in part.errors.items())
+        write_proof(draft, {"": found.cases, **{name: part.cases for name, part in parts.items()}})
         written = _signature(trained, network, found.inputs, session)
+        written["parts"] = {name: part.signature for name, part in parts.items()}
         report = {
             "format": "onnx", "opset": OPSET, "ir_version": IR_VERSION, **facts, "errors": errors,
             "metrics": metrics, "evaluated": f"{split}, {limit_batches} batches at most", "fixed": fixed,

@@ -19,6 +19,8 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 import numpy as np
 
 MODEL, WEIGHTS, SIGNATURE, PROOF, REPORT = "model.onnx", "model.onnx.data", "signature.json", "proof.npz", "export.json"
+PARTS = ("encoder", "step")
+"""Further networks that a folder may hold, in files such as step.onnx."""
 MAX_MODEL_BYTES, MAX_WEIGHT_BYTES = 2**31, 1 << 36
 MAX_JSON_BYTES, MAX_PROOF_BYTES, MAX_ARRAYS = 1 << 26, 1 << 29, 1000
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
@@ -102,8 +104,13 @@ KNOWN = (b"", b"ai.onnx")
 _MODEL = {7: _GRAPH, 8: _OPERATOR_SET, 20: _FUNCTION, 25: _FUNCTION}
 
 
-def check_model(content: bytes) -> None:
-    """Refuses what is no plain ONNX model: operators of other domains, functions, data in other files.
+def weights_of(name: str) -> str:
+    """The file of a network's weights where they are more than 2 GB."""
+    return f"{name}.data"
+
+
+def check_model(content: bytes, weights: str = WEIGHTS) -> None:
+    """Refuses what is no plain ONNX model: operators of other domains, functions, data in other files than `weights`.
 
     Raises:
         UnusableFolder: says what it holds.
@@ -123,35 +130,35 @@ def check_model(content: bytes) -> None:
                     parts = dict(found)
                     if len(parts) < len(found):  # some readers take the first one, others the last one
                         raise ValueError("a field is given twice")
-                    if parts.get(1) == b"location" and parts.get(2) != WEIGHTS.encode():
-                        raise UnusableFolder(f"{MODEL} reads data outside of {WEIGHTS}")
+                    if parts.get(1) == b"location" and parts.get(2) != weights.encode():
+                        raise UnusableFolder(f"{MODEL} reads data outside of {weights}")
                 elif kind in _MESSAGES:
                     waiting.append((value, _MESSAGES[kind]))
     except (ValueError, IndexError, TypeError, AttributeError) as error:
         raise UnusableFolder(f"{MODEL} is damaged: {error}") from error
 
 
-def load_session(folder: str, threads: int = 0) -> Any:
-    """Opens the network. Raises: UnusableFolder."""
+def load_session(folder: str, threads: int = 0, name: str = MODEL) -> Any:
+    """Opens a network of the folder. Raises: UnusableFolder."""
     import onnxruntime
 
-    content = read_file(folder, MODEL, MAX_MODEL_BYTES)
-    check_model(content)
+    content = read_file(folder, name, MAX_MODEL_BYTES)
+    check_model(content, weights_of(name))
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    weights = os.path.join(folder, WEIGHTS)
+    weights = os.path.join(folder, weights_of(name))
     given: Any = content
     if os.path.lexists(weights):  # beside the model, which is then opened by its path
         status = os.lstat(weights)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_WEIGHT_BYTES:
             raise UnusableFolder(f"{weights} cannot be read: it is no regular file, or too large")
-        given = os.path.join(folder, MODEL)
+        given = os.path.join(folder, name)
     try:
         return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # of onnxruntime, which has no common class for them
-        raise UnusableFolder(f"onnxruntime cannot load {os.path.join(folder, MODEL)}: {error}") from error
+        raise UnusableFolder(f"onnxruntime cannot load {os.path.join(folder, name)}: {error}") from error
 
 
 def run(session: Any, inputs: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
@@ -196,11 +203,19 @@ def read_arrays(folder: str, name: str = PROOF) -> Dict[str, np.ndarray]:
     return found
 
 
-def cases_of(arrays: Dict[str, np.ndarray]) -> List[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]]:
-    """Inputs and MXNet's outputs of each case of the proof; arrays are named e.g. "0/input/tokens"."""
+def cases_of(
+    arrays: Dict[str, np.ndarray], part: str = ""
+) -> List[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]]:  # fmt: skip
+    """Inputs and MXNet's outputs of each case of the proof; arrays are named e.g. "0/input/tokens", and those of a part
+    "step:0/input/token"."""
     found: Dict[str, Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]] = {}
     for name, array in arrays.items():
-        number, _, rest = name.partition("/")
+        place, _, rest = name.partition("/")
+        own, _, number = place.rpartition(":")
+        if own and own not in PARTS:
+            raise UnusableFolder(f"{PROOF} holds {name[:100]}, which is no array of a proof")
+        if own != part:
+            continue
         kind, _, own = rest.partition("/")
         if kind not in ("input", "output"):
             raise UnusableFolder(f"{PROOF} holds {name[:100]}, which is no array of a proof")
@@ -254,18 +269,29 @@ def errors_of(session: Any, cases: Sequence[Tuple[Dict[str, np.ndarray], Dict[st
     return errors
 
 
+def parts_of(signature: Dict[str, Any]) -> List[str]:
+    """The names of further networks of the folder. Raises: UnusableFolder: one has another name than `PARTS`."""
+    parts = signature.get("parts", {})
+    if not isinstance(parts, dict) or not set(parts) <= set(PARTS):
+        raise UnusableFolder(f"{SIGNATURE}: parts are {', '.join(PARTS)}")
+    return list(parts)
+
+
 def check(folder: str) -> Dict[str, float]:
     """Repeats the proof of a folder; returns the relative error of each output.
 
     Raises:
         UnusableFolder: the folder is no export, or an error is larger than `MAX_ERROR`.
     """
-    for name in (SIGNATURE, REPORT):
-        read_json(folder, name)
-    cases = cases_of(read_arrays(folder))
-    if not any(expected for _, expected in cases):
-        raise UnusableFolder(f"{os.path.join(folder, PROOF)} proves nothing: it holds no outputs")
-    errors = errors_of(load_session(folder), cases)
+    signature, _ = (read_json(folder, name) for name in (SIGNATURE, REPORT))
+    arrays, errors = read_arrays(folder), {}
+    for part in ("", *parts_of(signature)):
+        cases = cases_of(arrays, part)
+        if not any(expected for _, expected in cases):
+            of = f" of {part}" if part else ""
+            raise UnusableFolder(f"{os.path.join(folder, PROOF)} proves nothing{of}: it holds no outputs")
+        found = errors_of(load_session(folder, name=f"{part}.onnx" if part else MODEL), cases)
+        errors.update((f"{part}.{name}" if part else name, error) for name, error in found.items())
     wrong = {name: error for name, error in errors.items() if not error <= MAX_ERROR}
     if wrong:
         listed = ", ".join(f"{name} {error:.1e}" for name, error in wrong.items())

@@ -74,6 +74,12 @@ class Sampling(NamedTuple):
         return np.argmax(total_BV > (drawn_B * total_BV[:, -1])[:, None], axis=1)
 
 
+def own_network(description: Description, signature: Signature, strategy: Strategy) -> OwnNetwork:
+    """A network of its own, which is asked token by token, with the weights of a strategy."""
+    size = description.task.num_classes(signature)
+    return OwnNetwork(lambda: build_text(description.model, size, signature.shape, size), strategy)
+
+
 USUAL_COUNT = 64
 """Tokens that are added to a text where no setting says how many."""
 
@@ -97,8 +103,7 @@ class Continuing:
         count: Optional[int],
     ) -> None:  # fmt: skip
         self._sampling = sampling
-        size = description.task.num_classes(signature)
-        self._network = OwnNetwork(lambda: build_text(description.model, size, signature.shape, size), strategy)
+        self._network = own_network(description, signature, strategy)
         self._longest = self._network.longest
         if count is None:
             count = USUAL_COUNT if self._longest is None else max(1, min(USUAL_COUNT, self._longest // 2))
