@@ -12,6 +12,7 @@ from mxtrain.engine.backend import mx
 from mxtrain.export.folder import new_folder, write_model, write_proof, write_texts
 from mxtrain.export.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
 from mxtrain.export.network import Dynamic, TracedNetwork
+from mxtrain.export.operator_proof import order_dependent
 from mxtrain.export.parts import write_part
 from mxtrain.export.proof import (
     Case,
@@ -116,6 +117,7 @@ def export_network(
         errors.update((f"{name}.{key}", error) for name, part in parts.items() for key, error in part.errors.items())
         write_proof(draft, {"": found.cases, **{name: part.cases for name, part in parts.items()}})
         written = _signature(trained, network, found.inputs, session)
+        written["order_dependent"] = order_dependent(graph, network.output_names)
         written["parts"] = {name: part.signature for name, part in parts.items()}
         report = {
             "format": "onnx", "opset": OPSET, "ir_version": IR_VERSION, **facts, "errors": errors,

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.metrics import Metric
     from mxtrain.parallel.base import Strategy
-    from mxtrain.task.exported_part import ExportedPart
     from mxtrain.task.explained import Attribution, Explained
+    from mxtrain.task.exported_part import ExportedPart
     from mxtrain.types import Batch, Shapes
 
 

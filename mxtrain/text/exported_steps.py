@@ -1,5 +1,5 @@
-"""The parts of a network that writes token by token, as they are exported: `encoder` for the source, and `step`. Imports
-MXNet.
+"""The parts of a network that writes token by token, as they are exported: `encoder` for the source, and `step`.
+Imports MXNet.
 
 Legend: B batch, S tokens of the source, V vocabulary.
 """
