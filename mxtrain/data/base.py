@@ -226,6 +226,10 @@ class BaseDataset(Spec):
         """
         raise NotImplementedError
 
+    def exported_columns(self) -> List[str]:
+        """Returns the columns of a table that samples are read from in an exported folder; none: no table is read."""
+        return []
+
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:

@@ -104,8 +104,17 @@ def write_proof(folder: Path, cases: Mapping[str, Any]) -> None:
         raise _unwritable(folder, error) from error
 
 
-def write_texts(folder: Path, signature: Dict[str, Any], report: Dict[str, Any]) -> None:
+def write_texts(
+    folder: Path, signature: Dict[str, Any], report: Dict[str, Any], files: Mapping[str, bytes],
+    modules: Mapping[str, bytes],
+) -> None:  # fmt: skip
     """Writes the signature, the report, the model card and the program that predicts.
+
+    Args:
+        folder: to write into.
+        signature, report: content of the files of these names.
+        files: further ones by name, such as a tokenizer's.
+        modules: that read samples, by the names of their files.
 
     Raises:
         DataError: the disk is full, or does not take it.
@@ -115,6 +124,13 @@ def write_texts(folder: Path, signature: Dict[str, Any], report: Dict[str, Any])
         replace_file(folder / standalone.REPORT, encode_json(report, 2) + b"\n")
         replace_file(folder / CARD, model_card(signature, report).encode())
         replace_file(folder / PREDICT, read_regular(standalone.__file__), mode=0o755)
+        for name, content in files.items():
+            replace_file(folder / name, content)
+        if modules:
+            reading = folder / standalone.READING
+            reading.mkdir()
+            for name, content in {"__init__.py": b"", **modules}.items():
+                replace_file(reading / name, content)
     except OSError as error:
         raise _unwritable(folder, error) from error
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import mx
+from mxtrain.export.bundle import bundled
 from mxtrain.export.folder import new_folder, write_model, write_proof, write_texts
 from mxtrain.export.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
 from mxtrain.export.network import Dynamic, TracedNetwork
@@ -124,7 +125,10 @@ def export_network(
             "metrics": metrics, "evaluated": f"{split}, {limit_batches} batches at most", "fixed": fixed,
             "versions": versions(),
         }  # fmt: skip
-        write_texts(draft, written, report)
+        written["facts"], files = _facts(trained)
+        modules = bundled(signature.exported_reader) if signature.exported_reader else {}
+        written["reader"] = signature.exported_reader.rpartition(".")[2]
+        write_texts(draft, written, report, files, modules)
     return ExportReport(folder, errors, metrics, fixed)
 
 
@@ -143,6 +147,14 @@ def _signature(
         "class_names": list(signature.class_names), "signature": signature.to_json(),
         "signature_class": type(signature).__name__,
     }  # fmt: skip
+
+
+def _facts(trained: Trained) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
+    """What the reader of samples needs to know, and further files."""
+    description, signature = trained.description, trained.signature
+    facts, files = signature.exported_facts()
+    of_task = description.task.export_facts(description, signature, trained.strategy)
+    return {**of_task, "columns": description.dataset.exported_columns(), **facts}, files
 
 
 def versions() -> Dict[str, str]:

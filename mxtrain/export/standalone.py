@@ -1,4 +1,5 @@
-"""Runs an exported network and repeats its proof. Needs onnxruntime and NumPy, and Pillow to read images.
+"""Runs an exported network and repeats its proof. Needs onnxruntime and NumPy, and what reads the files: Pillow for
+images, tokenizers for texts.
 
     python predict.py FILE...          predictions, a JSON object a line
     python predict.py --check          repeats the proof: MXNet's outputs for a few samples
@@ -9,6 +10,7 @@ anything is read.
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -20,6 +22,8 @@ from typing import Any, Collection, Dict, Iterator, List, Sequence, Tuple
 import numpy as np
 
 MODEL, WEIGHTS, SIGNATURE, PROOF, REPORT = "model.onnx", "model.onnx.data", "signature.json", "proof.npz", "export.json"
+READING = "reading"
+"""Folder of the modules that read samples of files."""
 PARTS = ("encoder", "step")
 """Further networks that a folder may hold, in files such as step.onnx."""
 MAX_MODEL_BYTES, MAX_WEIGHT_BYTES = 2**31, 1 << 36
@@ -362,6 +366,62 @@ def inputs_of(path: str, signature: Dict[str, Any]) -> Dict[str, np.ndarray]:
     return {next(iter(types)): read_image(path, signature).astype(next(iter(types.values())))}
 
 
+class OpenedExport:
+    """An exported folder whose networks run.
+
+    Args:
+        folder: its path.
+        threads: of onnxruntime; 0 = all cores.
+
+    Attributes:
+        signature: the content of its signature.json.
+
+    Raises:
+        UnusableFolder: it is no export.
+    """
+
+    def __init__(self, folder: str, threads: int = 0):
+        self._folder, self._threads = folder, threads
+        self.signature = read_json(folder, SIGNATURE)
+        self._sessions = {"": load_session(folder, threads)}
+
+    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
+        """Outputs of the network, or of one of its `PARTS`, by name. Raises: UnusableFolder: inputs do not fit."""
+        if part not in self._sessions:
+            if part not in parts_of(self.signature):
+                raise UnusableFolder(f"{self._folder} has no part {part!r}")
+            self._sessions[part] = load_session(self._folder, self._threads, f"{part}.onnx")
+        return run(self._sessions[part], inputs)
+
+    def read(self, name: str) -> bytes:
+        """The content of a file of the folder. Raises: UnusableFolder."""
+        if os.path.basename(name) != name:
+            raise UnusableFolder(f"{name} is no file of the folder")
+        return read_file(self._folder, name, MAX_JSON_BYTES)
+
+
+def rows_of(opened: OpenedExport, path: str) -> Iterator[Dict[str, Any]]:
+    """The predictions for a file: by the folder's reader, or for arrays and images."""
+    signature = opened.signature
+    entry = str(signature.get("reader") or "")
+    if entry and not path.endswith((".npz", ".json")):
+        if not entry.isidentifier():
+            raise UnusableFolder(f"{SIGNATURE}: reader is the name of a module in {READING}")
+        with open(path, "rb") as file:
+            content = file.read()
+        yield from importlib.import_module(f"{READING}.{entry}").predict(opened, content, path)
+        return
+    outputs = opened.run(inputs_of(path, signature))
+    names = signature.get("class_names", [])
+    if "probabilities" in outputs and names:
+        probability_K = outputs["probabilities"][0]
+        order = (-probability_K).argsort(kind="stable")[:3]
+        top = [{"class": names[k], "probability": round(float(probability_K[k]), 6)} for k in order]
+        yield {"file": path, **top[0], "top": top}
+    else:
+        yield {"file": path, **{name: array.tolist() for name, array in outputs.items()}}
+
+
 def main(arguments: Sequence[str], folder: str) -> int:
     """Predicts or checks; returns the exit code."""
     try:
@@ -369,21 +429,14 @@ def main(arguments: Sequence[str], folder: str) -> int:
             errors = check(folder)
             print("\n".join(f"{name}: relative error {error:.1e}" for name, error in errors.items()))
             return 0
-        signature, session = read_json(folder, SIGNATURE), load_session(folder)
+        opened = OpenedExport(folder)
         if not arguments:
             print((__doc__ or "").strip())
             return 2
-        names = signature.get("class_names", [])
         for path in arguments:
-            outputs = run(session, inputs_of(path, signature))
-            row: Dict[str, Any] = {"file": path}
-            if "probabilities" in outputs and names:
-                best = int(outputs["probabilities"][0].argmax())
-                row.update({"class": names[best], "probability": round(float(outputs["probabilities"][0, best]), 6)})
-            else:
-                row.update({name: array.tolist() for name, array in outputs.items()})
-            print(json.dumps(row, ensure_ascii=False))
-    except (UnusableFolder, OSError, KeyError, ImportError) as error:
+            for row in rows_of(opened, path):
+                print(json.dumps(row, ensure_ascii=False))
+    except (UnusableFolder, OSError, KeyError, ImportError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -292,6 +292,16 @@ class Task(Spec):
         """
         return {}
 
+    def export_facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
+        """Returns what an exported folder's reader needs to know of the task; by default its settings.
+
+        Args:
+            description: of the run.
+            signature: of the network.
+            strategy: has the weights.
+        """
+        return self.model_dump(mode="json")
+
     def export_parts(
         self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
     ) -> Mapping[str, ExportedPart]:  # fmt: skip

@@ -98,7 +98,7 @@ ELSEWHERE = {"gluoncv": "its families are below"}
 SLOW = ("lenet", "bert", "lstm", "yolo3")
 """Cases of all test runs but the quick one; the others are in the zoo."""
 
-SIDES = {"inceptionv3": 299, "alexnet": 224, "xception": 71, "squeezenet1.1": 64, "googlenet": 64,
+SIDES = {"inceptionv3": 299, "alexnet": 224, "xception": 71, "squeezenet1.1": 224, "googlenet": 224, "densenet121": 224,
          "hrnet_w18_small_v1_c": 64}  # fmt: skip
 """Sides of images in pixels, where 32 are too few."""
 

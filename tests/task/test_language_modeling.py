@@ -13,7 +13,7 @@ import pytest
 
 from mxtrain.cli.dispatch import run
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.text.language_modeling.continuation import Sampling
+from mxtrain.text.language_modeling.sampling import Sampling
 from mxtrain.text.language_modeling.plain_text import PlainText
 from mxtrain.verification import verify
 

@@ -148,6 +148,10 @@ class Translation(BeamSearchTask):
         beam = self.build_beam(special.bos, special.eos, never)
         return self.build_searching(network, beam, lambda batch: (batch.inputs[:2], batch.inputs[1].asnumpy()))
 
+    def export_facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
+        longest = _own_network(description, signature, strategy).longest
+        return {**self.model_dump(mode="json"), "longest": longest}
+
     def export_parts(
         self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
     ) -> Mapping[str, ExportedPart]:  # fmt: skip
