@@ -126,8 +126,9 @@ def export_network(
             "versions": versions(),
         }  # fmt: skip
         written["facts"], files = _facts(trained)
-        modules = bundled(signature.exported_reader) if signature.exported_reader else {}
-        written["reader"] = signature.exported_reader.rpartition(".")[2]
+        reader = description.dataset.exported_reader or signature.exported_reader
+        modules = bundled(reader) if reader else {}
+        written["reader"] = reader.rpartition(".")[2]
         write_texts(draft, written, report, files, modules)
     return ExportReport(folder, errors, metrics, fixed)
 

@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterator, List, Protocol, Sequence, Tuple
 import numpy as np
 
 from mxtrain.text.language_modeling.sampling import Sampling
+from mxtrain.text.token_classification.tags import TagCodes, find_entities, is_plain
 from mxtrain.text.translation.networks.decoding import Beam, BeamSteps, LengthLimits
 
 TOKENIZERS = ("tokenizer", "target_tokenizer")
@@ -86,8 +87,8 @@ def predict(folder: TextFolder, content: bytes, name: str) -> Iterator[Dict[str,
         raise ValueError(f"{name} is no UTF-8: {error}") from error
     made = {"language_modeling": continued, "translation": translated, "token_classification": tagged}.get(task, scored)
     lines = numbered_texts(folder, text, name, keeps_empty=task == "translation")
-    for number, (line, row) in enumerate(zip([line for line, _ in lines], made(folder, [texts for _, texts in lines]))):
-        yield {"file": f"{name}:{lines[number][0]}", **row}
+    for (line, _), row in zip(lines, made(folder, [texts for _, texts in lines])):
+        yield {"file": f"{name}:{line}", **row}
 
 
 def numbered_texts(
@@ -145,7 +146,18 @@ def tagged(folder: TextFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[D
             begins = np.cumsum([0, *map(len, some)])[:-1] + (words.facts["first"] is not None)
             score_TK = folder.run(_named(folder, *_sample(words.facts, [token_T])))["output"][0]
             tags += [names[int(score_TK[min(begin, len(score_TK) - 1)].argmax())] for begin in begins]
-        yield {"words": found, "tags": tags}
+        yield {"words": found, "tags": tags, **({} if is_plain(names) else {"entities": _entities(names, found, tags)})}
+
+
+def _entities(names: Sequence[str], words: Sequence[str], tags: Sequence[str]) -> List[Dict[str, Any]]:
+    """The entities that tags mean: their type, their words, and which these are."""
+    codes, number = TagCodes(names), {name: k for k, name in enumerate(names)}
+    code_W = codes.code_K[[number[tag] for tag in tags]]
+    found = find_entities(code_W, np.zeros(len(code_W), np.int64))
+    return [
+        {"type": codes.types[kind], "text": " ".join(words[begin:end]), "begin": begin, "end": end}
+        for kind, begin, end in zip(found.type_E.tolist(), found.begin_E.tolist(), found.end_E.tolist())
+    ]
 
 
 def _num_special(facts: Dict[str, Any], num_texts: int) -> int:

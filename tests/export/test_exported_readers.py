@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import wave
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
+import numpy as np
 import pytest
+from PIL import Image
+from pycocotools import mask as coco_mask
 from test_export_contract import CASES, export, folder  # noqa: F401  # fixtures
 
 import mxtrain
@@ -18,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
 def predicted(exported: Path, *files: Path) -> List[Dict[str, Any]]:
     """The rows of predict.py in a process that can import neither MXNet nor mxtrain."""
-    blocked = "import sys, runpy; sys.modules.update(mxnet=None, mxtrain=None, scipy=None); sys.argv[:] = sys.argv[1:]; "
+    blocked = "import sys, runpy; sys.modules.update(mxnet=None, mxtrain=None, scipy=None); del sys.argv[0]; "
     done = subprocess.run(
         [sys.executable, "-c", f"{blocked}sys.path[0] = {str(exported)!r}; "
          "runpy.run_path(sys.argv[0], run_name='__main__')", str(exported / "predict.py"), *map(str, files)],
@@ -56,3 +60,92 @@ def test_texts_are_predicted_as_by_the_run(export: Callable[..., Path], name: st
     file.write_text(TEXTS[name])
     expected = mxtrain.load(exported.parent).predict(file)
     require_equal(predicted(exported, file), [dict(row) for row in expected])
+
+
+IMAGES = {
+    "lenet": (), "fpn": (), "centernet_fpn": ("task.score_threshold=0.0",), "yolact": ("task.score_threshold=0.0",),
+    "pose_fpn": (), "mask_rcnn": ("task.score_threshold=0.0",),
+}  # fmt: skip
+IN_ZOO = pytest.mark.zoo
+
+
+def require_same_objects(found: List[Dict[str, Any]], expected: List[Dict[str, Any]]) -> None:
+    """The same detections in any order: of nearly equal scores it hangs on the last bit."""
+    assert len(found) == len(expected) > 0
+    for one in expected:
+        alike = [
+            other for other in found if other["class"] == one["class"]
+            and other["score"] == pytest.approx(one["score"], abs=2e-4)
+            and other["box"] == pytest.approx(one["box"], abs=0.05)
+        ]  # fmt: skip
+        assert alike, one
+        if "mask" in one:
+            masks = [coco_mask.decode(each["mask"]) for each in (one, *alike)]
+            assert min((masks[0] != other).mean() for other in masks[1:]) < 0.002
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "fpn" else IN_ZOO) for name in IMAGES])
+def test_images_are_predicted_as_by_the_run(export: Callable[..., Path], name: str, tmp_path: Path) -> None:  # noqa: F811
+    exported = export(*CASES[name], *IMAGES[name])
+    files = [tmp_path / "wide.png", tmp_path / "high.png", tmp_path / "small.png"]
+    for number, (file, size) in enumerate(zip(files, ((40, 90), (70, 33), (20, 24)))):
+        pixels = np.random.default_rng(number).integers(0, 256, (5, 5), dtype=np.uint8)
+        Image.fromarray(pixels).resize(size[::-1], Image.BILINEAR).save(file)
+    expected = mxtrain.load(exported.parent).predict(files)
+    for row, other in zip(predicted(exported, *files), map(dict, expected)):
+        if "found" in other:
+            require_same_objects(row["found"], other["found"])
+        else:
+            require_equal(row, {key: value for key, value in other.items() if key not in ("mask", "picture")})
+
+
+@pytest.mark.parametrize("name", ["wide_deep", pytest.param("regression", marks=IN_ZOO)])
+def test_rows_of_a_table_are_predicted_as_by_the_run(
+    export: Callable[..., Path], name: str, tmp_path: Path  # noqa: F811
+) -> None:  # fmt: skip
+    exported = export(*CASES[name])
+    own = json.loads((exported / "signature.json").read_text())["signature"]
+    columns = own.get("columns", [{"name": one, "kind": "number"} for one in own["class_names"]])
+    cells = [
+        [",".join([str(0.5 * row + place), ""][row == 2 and place == 1] if one["kind"] == "number" else
+                  [*one.get("vocabulary", ["x"]), "never seen", ""][row] for place, one in enumerate(columns))]
+        for row in range(3)
+    ]  # fmt: skip
+    file = tmp_path / "rows.csv"
+    file.write_text("\n".join([",".join(one["name"] for one in columns), *(row for (row,) in cells)]) + "\n")
+    expected = mxtrain.load(exported.parent).predict(file)
+    require_equal(predicted(exported, file), [dict(row) for row in expected])
+
+
+def test_pairs_of_a_recommender_are_scored(export: Callable[..., Path], tmp_path: Path) -> None:  # noqa: F811
+    exported = export(*CASES["neumf"])
+    ((best,),) = (one["items"][:1] for one in map(dict, mxtrain.load(exported.parent).predict(_written(tmp_path, "u3"))))
+    found = predicted(exported, _written(tmp_path, f"user,item\nu3,{best['item']}"))
+    assert [one["score"] for one in found] == [pytest.approx(best["score"], abs=2e-5)]
+
+
+def _written(folder: Path, text: str) -> Path:  # noqa: F811
+    file = folder / "given.csv"
+    file.write_text(text + "\n")
+    return file
+
+
+@pytest.mark.parametrize("name", ["deep_speech2", pytest.param("conformer", marks=IN_ZOO)])
+def test_recordings_are_recognised_as_by_the_run(export: Callable[..., Path], name: str, tmp_path: Path) -> None:  # noqa: F811
+    exported = export(*CASES[name])
+    files = []
+    for rate, channels, width in ((16000, 1, 2), (44100, 2, 2), (8000, 1, 1), (48000, 1, 3)):
+        draw = np.random.default_rng(rate)
+        tone = np.sin(np.cumsum(draw.uniform(0.02, 0.3, rate)))[:, None] * draw.uniform(0.2, 0.9, channels)
+        scaled = tone * 127 + 128 if width == 1 else tone * (2 ** (8 * width - 1) - 1)
+        whole = scaled.astype(np.uint8 if width == 1 else np.int32)
+        content = whole.tobytes() if width == 1 else b"".join(
+            int(value).to_bytes(width, "little", signed=True) for value in whole.ravel()
+        )  # fmt: skip
+        files.append(tmp_path / f"{rate}.wav")
+        with wave.open(str(files[-1]), "wb") as file:
+            file.setparams((channels, width, rate, 0, "NONE", ""))
+            file.writeframes(content)
+    expected = mxtrain.load(exported.parent).predict(files)
+    found = predicted(exported, *files)
+    assert [row["text"] for row in found] == [row["text"] for row in expected] and any(row["text"] for row in found)

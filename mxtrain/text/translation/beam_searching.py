@@ -6,7 +6,7 @@ Legend: B batch, N best sequences of a sample, T tokens of a sequence, W numbers
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import pydantic
