@@ -82,7 +82,7 @@ def _inputs(signature: Dict[str, Any], frames_TF: np.ndarray, name: str) -> Tupl
 
 
 def read_wav(content: bytes, name: str) -> Tuple[np.ndarray, int]:
-    """Sound (S, channels) float32 from -1 to 1, and its rate. Raises: ValueError: it is no WAV file that can be read."""
+    """Sound (S, channels) float32 from -1 to 1, and its rate. Raises: ValueError: it is no such file."""
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise ValueError(f"{name} is no WAV file")
     place, layout, data = 12, None, None

@@ -11,15 +11,9 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.speech.log_mel import LEAST_DEVIATION as LEAST_DEVIATION
-from mxtrain.speech.log_mel import LEAST_POWER as LEAST_POWER
 from mxtrain.speech.log_mel import FrameSizes, mel_filters
-from mxtrain.speech.log_mel import centred as centred
-from mxtrain.speech.log_mel import hz_to_mel as hz_to_mel
-from mxtrain.speech.log_mel import log_mel as log_mel
-from mxtrain.speech.log_mel import mel_to_hz as mel_to_hz
-from mxtrain.speech.log_mel import stored as stored
 from mxtrain.types import NonNegativeFloat, OpenFraction, PositiveFloat, Spec
+
 
 class Features(FrameSizes, Spec):
     """Settings of the frames computed from a recording."""

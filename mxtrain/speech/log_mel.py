@@ -24,23 +24,30 @@ _FRAMES_AT_ONCE = 2048
 class FrameNumbers(Protocol):
     """The numbers by which frames are computed, see `mxtrain.speech.features.Features`."""
 
-    sample_rate: int
-    window_ms: float
-    step_ms: float
-    num_mels: int
-    low_hz: float
-    high_hz: float
-    preemphasis: float
-    normalize: Any
-
     @property
-    def window(self) -> int: ...  # noqa: D102
+    def sample_rate(self) -> int: ...
     @property
-    def step(self) -> int: ...  # noqa: D102
+    def window_ms(self) -> float: ...
     @property
-    def fft_size(self) -> int: ...  # noqa: D102
+    def step_ms(self) -> float: ...
     @property
-    def highest_hz(self) -> float: ...  # noqa: D102
+    def num_mels(self) -> int: ...
+    @property
+    def low_hz(self) -> float: ...
+    @property
+    def high_hz(self) -> float: ...
+    @property
+    def preemphasis(self) -> float: ...
+    @property
+    def normalize(self) -> str: ...
+    @property
+    def window(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def fft_size(self) -> int: ...
+    @property
+    def highest_hz(self) -> float: ...
 
 
 class FrameSizes:
