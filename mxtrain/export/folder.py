@@ -146,12 +146,20 @@ def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
         *(f"| {name} | {error:.1e} |" for name, error in report["errors"].items()), "",
         f"| metric ({report['evaluated']}) | MXNet | onnxruntime |", "| --- | --- | --- |",
         *(f"| {name} | {both['mxnet']:.6g} | {both['onnxruntime']:.6g} |" for name, both in report["metrics"].items()),
-        "", "```", "pip install onnxruntime numpy pillow", "python predict.py --check    # repeats the proof",
+        "", "```", f"pip install onnxruntime numpy {_reader_packages(signature)}".rstrip(), "python predict.py --check    # repeats the proof",
         "python predict.py FILE...", "```", "",
         "`signature.json` says how samples become inputs. The largest error is of the samples in `proof.npz`, relative "
         "to the largest number of the output.", "",
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _reader_packages(signature: Dict[str, Any]) -> str:
+    """What reads the files of the task."""
+    files = [one["file"] for one in signature.get("facts", {}).values() if isinstance(one, dict) and "file" in one]
+    if files:
+        return " ".join(sorted({"sentencepiece" if name.endswith(".model") else "tokenizers" for name in files}))
+    return "pillow" if signature.get("samples") == "images" else ""
 
 
 def check_folder(folder: str) -> Dict[str, float]:

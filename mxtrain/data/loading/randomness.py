@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mxtrain.data.loading.uniform_hash import GOLDEN, bits, mix_integer
+from mxtrain.data.loading.uniform_hash import GOLDEN, mix_integer
+from mxtrain.data.loading.uniform_hash import bits as bits  # the hash alone
 from mxtrain.data.loading.uniform_hash import uniform as uniform  # used with those below
 from mxtrain.types import NamedInt
 
