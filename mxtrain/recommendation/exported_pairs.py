@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, Protocol
 import numpy as np
 
 
-class PairFolder(Protocol):
+class PairExport(Protocol):
     """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
 
     signature: Dict[str, Any]
@@ -18,7 +18,7 @@ class PairFolder(Protocol):
         """Outputs of the network by name."""
 
 
-def predict(folder: PairFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+def predict(folder: PairExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the score of each pair: the rating where ratings were learned, else what items are ranked by.
 
     Args:

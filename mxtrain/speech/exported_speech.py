@@ -20,7 +20,7 @@ MAX_SECONDS = 3600.0
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 
 
-class SpeechFolder(Protocol):
+class SpeechExport(Protocol):
     """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
 
     signature: Dict[str, Any]
@@ -29,7 +29,7 @@ class SpeechFolder(Protocol):
         """Outputs of the network by name."""
 
 
-def predict(folder: SpeechFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+def predict(folder: SpeechExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the row that `mxtrain predict` writes for a recording.
 
     Args:

@@ -20,7 +20,7 @@ from mxtrain.text.translation.networks.decoding import Beam, BeamSteps, LengthLi
 TOKENIZERS = ("tokenizer", "target_tokenizer")
 
 
-class TextFolder(Protocol):
+class TextExport(Protocol):
     """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
 
     signature: Dict[str, Any]
@@ -40,7 +40,7 @@ class Vocabulary:
         name: of `TOKENIZERS`.
     """
 
-    def __init__(self, folder: TextFolder, name: str = "tokenizer"):
+    def __init__(self, folder: TextExport, name: str = "tokenizer"):
         self.facts: Dict[str, Any] = folder.signature["facts"][name]
         self._library: Any
         if self.facts["file"].endswith(".model"):
@@ -69,7 +69,7 @@ class Vocabulary:
         return str(self._library.decode(kept, skip_special_tokens=False))
 
 
-def predict(folder: TextFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+def predict(folder: TextExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the rows that `mxtrain predict` writes for a file.
 
     Args:
@@ -92,7 +92,7 @@ def predict(folder: TextFolder, content: bytes, name: str) -> Iterator[Dict[str,
 
 
 def numbered_texts(
-    folder: TextFolder, text: str, name: str, keeps_empty: bool
+    folder: TextExport, text: str, name: str, keeps_empty: bool
 ) -> List[Tuple[int, Tuple[str, ...]]]:  # fmt: skip
     """The line and the texts of each sample; two for pairs, with a tab between them."""
     columns = folder.signature["facts"].get("columns") or []
@@ -112,7 +112,7 @@ def numbered_texts(
             if keeps_empty or line.strip()]  # fmt: skip
 
 
-def scored(folder: TextFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+def scored(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """The classes of texts, or the numbers that they stand for."""
     words, settings = Vocabulary(folder), folder.signature["signature"]
     names = folder.signature["class_names"]
@@ -128,7 +128,7 @@ def scored(folder: TextFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[D
         yield {**top[0], "top": top}
 
 
-def tagged(folder: TextFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+def tagged(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Words and their tags, of sentences that fit into one sample."""
     words, names = Vocabulary(folder), folder.signature["class_names"]
     for (text,) in samples:
@@ -182,7 +182,7 @@ def _sample(facts: Dict[str, Any], texts: Sequence[List[int]]) -> Tuple[List[int
     return tokens, kinds
 
 
-def _named(folder: TextFolder, tokens: List[int], kinds: List[int]) -> Dict[str, np.ndarray]:
+def _named(folder: TextExport, tokens: List[int], kinds: List[int]) -> Dict[str, np.ndarray]:
     """The inputs of the network for one sample; padded where its length is fixed."""
     facts, shapes = folder.signature["facts"]["tokenizer"], {}
     for one in folder.signature["inputs"]:
@@ -195,7 +195,7 @@ def _named(folder: TextFolder, tokens: List[int], kinds: List[int]) -> Dict[str,
     return {name: np.array(arrays[name], dtype) for name, (_, dtype) in shapes.items()}
 
 
-def continued(folder: TextFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+def continued(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """What a language model writes behind each text."""
     words, facts = Vocabulary(folder), folder.signature["facts"]
     sampling = Sampling(*(facts[name] for name in ("temperature", "top_k", "top_p", "sampling_seed")))
@@ -205,7 +205,7 @@ def continued(folder: TextFolder, samples: Sequence[Tuple[str, ...]]) -> Iterato
         yield {"continuation": words.decode(token_N[:end])}
 
 
-def continue_tokens(folder: TextFolder, prompt: Sequence[int], sampling: Sampling, number: int) -> List[int]:
+def continue_tokens(folder: TextExport, prompt: Sequence[int], sampling: Sampling, number: int) -> List[int]:
     """The tokens that follow on a text.
 
     Args:
@@ -227,7 +227,7 @@ def continue_tokens(folder: TextFolder, prompt: Sequence[int], sampling: Samplin
     return known[length:]
 
 
-def first_memory(folder: TextFolder, rows: int) -> Dict[str, np.ndarray]:
+def first_memory(folder: TextExport, rows: int) -> Dict[str, np.ndarray]:
     """What a step remembers before the first token."""
     sizes = {"batch": rows, "past": 0}
     return {
@@ -236,7 +236,7 @@ def first_memory(folder: TextFolder, rows: int) -> Dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def step(folder: TextFolder, inputs: Dict[str, np.ndarray]) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
+def step(folder: TextExport, inputs: Dict[str, np.ndarray]) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
     """Scores (B, V) of the next token, and the memory behind it."""
     read = {one["name"] for one in folder.signature["parts"]["step"]["inputs"]}
     outputs = folder.run({name: array for name, array in inputs.items() if name in read}, "step")
@@ -244,7 +244,7 @@ def step(folder: TextFolder, inputs: Dict[str, np.ndarray]) -> Tuple[np.ndarray,
     return outputs["scores"], after
 
 
-def translated(folder: TextFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+def translated(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Translations, by beam search."""
     source, facts = Vocabulary(folder), folder.signature["facts"]
     target = Vocabulary(folder, "target_tokenizer") if "target_tokenizer" in facts else source
@@ -262,7 +262,7 @@ def translated(folder: TextFolder, samples: Sequence[Tuple[str, ...]]) -> Iterat
 
 
 def translate_tokens(
-    folder: TextFolder, source: Sequence[int], target: Dict[str, Any]
+    folder: TextExport, source: Sequence[int], target: Dict[str, Any]
 ) -> List[Tuple[List[int], float]]:  # fmt: skip
     """The best translations of a source, best first, with log p over the length penalty.
 

@@ -24,7 +24,7 @@ SHIFT = 0.25
 """Cells by which the maximum of a heat map is moved towards its higher neighbour."""
 
 
-class ImageFolder(Protocol):
+class ImageExport(Protocol):
     """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
 
     signature: Dict[str, Any]
@@ -48,7 +48,7 @@ class Placed:
     fitted: Tuple[int, int]
 
 
-def predict(folder: ImageFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+def predict(folder: ImageExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the row that `mxtrain predict` writes for an image.
 
     Args:
@@ -78,7 +78,7 @@ def predict(folder: ImageFolder, content: bytes, name: str) -> Iterator[Dict[str
         yield {"file": name, **{key: array.tolist() for key, array in outputs.items()}}
 
 
-def _run(folder: ImageFolder, image_1CHW: np.ndarray) -> Dict[str, np.ndarray]:
+def _run(folder: ImageExport, image_1CHW: np.ndarray) -> Dict[str, np.ndarray]:
     (given,) = folder.signature["inputs"]
     return folder.run({given["name"]: image_1CHW.astype(given["dtype"])})
 
@@ -220,7 +220,7 @@ def _shares(signature: Dict[str, Any], class_hw: np.ndarray) -> Dict[str, Any]:
     return {"height": class_hw.shape[0], "width": class_hw.shape[1], "shares": shares}
 
 
-def _pose(folder: ImageFolder, image: Any) -> Dict[str, Any]:
+def _pose(folder: ImageExport, image: Any) -> Dict[str, Any]:
     """Key points of the one object that the image shows."""
     signature = folder.signature
     channels, height, width = signature["signature"]["shape"]

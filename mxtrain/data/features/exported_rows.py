@@ -21,7 +21,7 @@ FIRST_VALUE, FIRST_BUCKET = 2, 1
 """Ids within a field; 0 is a missing value, and 1 of a vocabulary one that it does not have."""
 
 
-class RowFolder(Protocol):
+class RowExport(Protocol):
     """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
 
     signature: Dict[str, Any]
@@ -30,7 +30,7 @@ class RowFolder(Protocol):
         """Outputs of the network by name."""
 
 
-def predict(folder: RowFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+def predict(folder: RowExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the rows that `mxtrain predict` writes for a table with a header.
 
     Args:
