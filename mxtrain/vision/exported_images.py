@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Protocol, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.vision.instance_segmentation.drawn_masks import in_picture
+from mxtrain.vision.instance_segmentation.drawn_masks import in_image
 from mxtrain.vision.pose.crop import Crop
 
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
@@ -162,7 +162,7 @@ def _found(signature: Dict[str, Any], found_NR: np.ndarray, placed: Placed) -> L
         side = round((found_NR.shape[1] - 6) ** 0.5)
         masks_NSS = [_cut(mask_S.reshape(side, side), *edges) for mask_S, *edges in
                      zip(found_NR[is_shown, 6:], edge_N4[is_shown], inside_N4[is_shown])]  # fmt: skip
-        masks = in_picture(np.reshape(masks_NSS, (-1, side, side)), inside_N4[is_shown], placed.size)
+        masks = in_image(np.reshape(masks_NSS, (-1, side, side)), inside_N4[is_shown], placed.size)
         rows = [{**row, "mask": {"size": list(placed.size), "counts": coco_code(mask)}}
                 for row, mask in zip(rows, masks)]  # fmt: skip
     return rows

@@ -10,7 +10,7 @@ from typing import List, Tuple
 import numpy as np
 
 
-def in_picture(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -> List[np.ndarray]:
+def in_image(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -> List[np.ndarray]:
     """The masks of objects of an image, (h, w) each, 0 or 1, by linear interpolation between the middles of squares.
 
     Args:

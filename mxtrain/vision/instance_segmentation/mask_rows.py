@@ -15,7 +15,7 @@ import numpy as np
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, BoxAnnotations, is_trained_on
 from mxtrain.vision.images.affine import inverse, moved
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep
-from mxtrain.vision.instance_segmentation.drawn_masks import in_picture
+from mxtrain.vision.instance_segmentation.drawn_masks import in_image
 
 TRUE_SIDE = 56
 FOUND_SIDE = 28

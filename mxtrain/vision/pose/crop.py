@@ -79,31 +79,31 @@ class Crop:
         """
         return moved_points(point_J3, self.matrix_23, order_J if self.is_flipped else None)
 
-    def draw(self, resize: Resize, picture_size: Tuple[int, int], fill_C: np.ndarray) -> np.ndarray:
+    def draw(self, resize: Resize, image_size: Tuple[int, int], fill_C: np.ndarray) -> np.ndarray:
         """Returns the network's input, (C, H, W).
 
         Args:
             resize: of the image.
-            picture_size: its (width, height).
+            image_size: its (width, height).
             fill_C: where the image ends.
         """
         height, width = self.size
         if not self.degrees:
-            image_CHW = self._upright(resize, picture_size, (width, height), fill_C)
+            image_CHW = self._upright(resize, image_size, (width, height), fill_C)
             return image_CHW[..., ::-1] if self.is_flipped else image_CHW
         # An upright part that holds the turned one, in the final size: what is resized is smoothed as it has to be.
         cos, sin = abs(math.cos(math.radians(self.degrees))), abs(math.sin(math.radians(self.degrees)))
         size = (math.ceil(width * cos + height * sin) + 2, math.ceil(width * sin + height * cos) + 2)
-        part_CHW = self._upright(resize, picture_size, size, fill_C)
+        part_CHW = self._upright(resize, image_size, size, fill_C)
         turn_23 = Crop((size[0] / 2, size[1] / 2), 1.0, self.size, self.degrees, self.is_flipped).matrix_23
         return warp(part_CHW, turn_23, (height, width), fill_C)
 
     def _upright(
-        self, resize: Resize, picture_size: Tuple[int, int], size: Tuple[int, int], fill_C: np.ndarray
+        self, resize: Resize, image_size: Tuple[int, int], size: Tuple[int, int], fill_C: np.ndarray
     ) -> np.ndarray:
         """A part of that (width, height) with the centre in its middle, resized only."""
         begins, ends, windows = [], [], []
-        for middle, length, wanted in zip(self.centre, picture_size, size):
+        for middle, length, wanted in zip(self.centre, image_size, size):
             start = middle - wanted / 2 / self.scale  # where the part begins, in the image
             # Whole pixels inside of the image: what is resized lies exactly where the matrix says.
             first = max(0, math.ceil(-start * self.scale - 1e-9))
