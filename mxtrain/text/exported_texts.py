@@ -44,7 +44,7 @@ class Vocabulary:
         self.facts: Dict[str, Any] = folder.signature["facts"][name]
         self._library: Any
         if self.facts["file"].endswith(".model"):
-            import sentencepiece
+            import sentencepiece  # type: ignore[import-untyped]  # it has no stubs
 
             self._library = sentencepiece.SentencePieceProcessor(model_proto=folder.read(self.facts["file"]))
         else:
@@ -175,7 +175,8 @@ def _sample(facts: Dict[str, Any], texts: Sequence[List[int]]) -> Tuple[List[int
         if short + long > room:
             short, long = room // 2, room - room // 2
         counts = [long, short] if first > second else [short, long]
-    tokens, kinds = ([] if facts["first"] is None else [facts["first"]]), []
+    tokens: List[int] = [] if facts["first"] is None else [facts["first"]]
+    kinds: List[int] = []
     for number, (text, count) in enumerate(zip(texts, counts)):
         tokens += [*text[:count], *([] if facts["last"] is None else [facts["last"]])]
         kinds += [number] * (len(tokens) - len(kinds))
