@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Collection, Dict, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, ClassVar, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 import pydantic
 from typing_extensions import Literal
@@ -225,6 +225,13 @@ class BaseDataset(Spec):
             options: of all loaders.
         """
         raise NotImplementedError
+
+    exported_reader: ClassVar[str] = ""
+    """See `Signature.exported_reader`, where the signature alone does not say what samples are read from."""
+
+    def exported_columns(self) -> List[str]:
+        """Returns the columns of a table that samples are read from in an exported folder; none: no table is read."""
+        return []
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

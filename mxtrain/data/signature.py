@@ -40,6 +40,8 @@ class Signature:
     }  # fmt: skip
     """The form of a signature in a checkpoint, which may come from anybody."""
 
+    exported_reader: ClassVar[str] = ""
+    """Module whose `predict` reads samples of files for an exported network (`mxtrain.export.bundle`); empty: none."""
     known_names: ClassVar[Tuple[str, ...]] = ("input_shape",)
     """The arguments, beside the number of classes, that a network of the user's own gets where it takes them."""
 
@@ -101,6 +103,10 @@ class Signature:
             output_shapes: of each output for one sample; empty where only the network knows.
         """
         return model.build(num_classes, shapes_of(self.shape)[0])
+
+    def exported_facts(self) -> Tuple[Dict[str, Json], Dict[str, bytes]]:
+        """Returns what `exported_reader` needs beside the signature: facts, and the content of further files."""
+        return {}, {}
 
     def to_json(self) -> Dict[str, Json]:
         """The plain values that a checkpoint holds. Subclasses add theirs."""

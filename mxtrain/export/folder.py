@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, Mapping
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from mxtrain.files.durable import encode_json, fsync_directory, replace_file
 from mxtrain.files.regular_files import read_regular
 
 PREDICT, CARD = "predict.py", "README.md"
+MAX_INSIDE = standalone.MAX_MODEL_BYTES
+"""Bytes of a network from which on its weights are in a file of their own."""
+LEAST_OUTSIDE = 1024
+"""Bytes of a weight that is in that file."""
 
 
 @contextmanager
@@ -51,35 +55,85 @@ def new_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def write_model(folder: Path, model: Any) -> None:
-    """Writes the network; weights of more than 2 GB into a file of their own, as the format demands."""
+def write_model(folder: Path, model: Any, name: str = standalone.MODEL) -> None:
+    """Writes a network; weights of more than 2 GB into a file of their own, as the format demands.
+
+    Raises:
+        DataError: the disk is full, or does not take it.
+    """
     import onnx
 
-    if model.ByteSize() < standalone.MAX_MODEL_BYTES:
-        replace_file(folder / standalone.MODEL, model.SerializeToString())
-        return
-    onnx.save_model(
-        model, str(folder / standalone.MODEL), save_as_external_data=True, all_tensors_to_one_file=True,
-        location=standalone.WEIGHTS, size_threshold=1024,
-    )  # fmt: skip
+    try:
+        if model.ByteSize() < MAX_INSIDE:
+            replace_file(folder / name, model.SerializeToString())
+            return
+        onnx.save_model(
+            model, str(folder / name), save_as_external_data=True, all_tensors_to_one_file=True,
+            location=standalone.weights_of(name), size_threshold=LEAST_OUTSIDE,
+        )  # fmt: skip
+    except OSError as error:
+        raise _unwritable(folder, error) from error
 
 
-def write_proof(folder: Path, cases: Any) -> None:
-    """Writes the inputs and MXNet's outputs of each case."""
+def _unwritable(draft: Path, error: OSError) -> DataError:
+    free = shutil.disk_usage(draft.parent).free
+    return DataError(
+        f"export: the folder cannot be written: {error.strerror or error}. {draft.parent} has {free:,} bytes left. "
+        "Name a folder on another disk with out=FOLDER."
+    )
+
+
+def write_proof(folder: Path, cases: Mapping[str, Any]) -> None:
+    """Writes the inputs and MXNet's outputs of each case.
+
+    Args:
+        folder: to write into.
+        cases: of each graph; that of the whole is called "".
+
+    Raises:
+        DataError: the disk is full, or does not take it.
+    """
     arrays = {
-        f"{number}/{kind}/{name}": np.ascontiguousarray(array) for number, case in enumerate(cases)
+        f"{f'{part}:' if part else ''}{number}/{kind}/{name}": np.ascontiguousarray(array)
+        for part, own in cases.items() for number, case in enumerate(own)
         for kind, named in zip(("input", "output"), case) for name, array in named.items()
     }  # fmt: skip
-    with (folder / standalone.PROOF).open("xb") as file:
-        np.savez_compressed(file, **arrays)
+    try:
+        with (folder / standalone.PROOF).open("xb") as file:
+            np.savez_compressed(file, **arrays)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
 
 
-def write_texts(folder: Path, signature: Dict[str, Any], report: Dict[str, Any]) -> None:
-    """Writes the signature, the report, the model card and the program that predicts."""
-    replace_file(folder / standalone.SIGNATURE, encode_json(signature, 2) + b"\n")
-    replace_file(folder / standalone.REPORT, encode_json(report, 2) + b"\n")
-    replace_file(folder / CARD, model_card(signature, report).encode())
-    replace_file(folder / PREDICT, read_regular(standalone.__file__), mode=0o755)
+def write_texts(
+    folder: Path, signature: Dict[str, Any], report: Dict[str, Any], files: Mapping[str, bytes],
+    modules: Mapping[str, bytes],
+) -> None:  # fmt: skip
+    """Writes the signature, the report, the model card and the program that predicts.
+
+    Args:
+        folder: to write into.
+        signature, report: content of the files of these names.
+        files: further ones by name, such as a tokenizer's.
+        modules: that read samples, by the names of their files.
+
+    Raises:
+        DataError: the disk is full, or does not take it.
+    """
+    try:
+        replace_file(folder / standalone.SIGNATURE, encode_json(signature, 2) + b"\n")
+        replace_file(folder / standalone.REPORT, encode_json(report, 2) + b"\n")
+        replace_file(folder / CARD, model_card(signature, report).encode())
+        replace_file(folder / PREDICT, read_regular(standalone.__file__), mode=0o755)
+        for name, content in files.items():
+            replace_file(folder / name, content)
+        if modules:
+            reading = folder / standalone.READING
+            reading.mkdir()
+            for name, content in {"__init__.py": b"", **modules}.items():
+                replace_file(reading / name, content)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
 
 
 def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
@@ -93,7 +147,8 @@ def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
         *(f"| {name} | {error:.1e} |" for name, error in report["errors"].items()), "",
         f"| metric ({report['evaluated']}) | MXNet | onnxruntime |", "| --- | --- | --- |",
         *(f"| {name} | {both['mxnet']:.6g} | {both['onnxruntime']:.6g} |" for name, both in report["metrics"].items()),
-        "", "```", "pip install onnxruntime numpy pillow", "python predict.py --check    # repeats the proof",
+        "", "```", f"pip install onnxruntime numpy {_reader_packages(signature)}".rstrip(),
+        "python predict.py --check    # repeats the proof",
         "python predict.py FILE...", "```", "",
         "`signature.json` says how samples become inputs. The largest error is of the samples in `proof.npz`, relative "
         "to the largest number of the output.", "",
@@ -106,6 +161,14 @@ def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
             f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|", *(f"| {' | '.join(row)} |" for row in rows), "",
         ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _reader_packages(signature: Dict[str, Any]) -> str:
+    """What reads the files of the task."""
+    files = [one["file"] for one in signature.get("facts", {}).values() if isinstance(one, dict) and "file" in one]
+    if files:
+        return " ".join(sorted({"sentencepiece" if name.endswith(".model") else "tokenizers" for name in files}))
+    return "pillow" if signature.get("samples") == "images" else ""
 
 
 def check_folder(folder: str) -> Dict[str, float]:

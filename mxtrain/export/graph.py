@@ -310,7 +310,7 @@ class OnnxGraph:
         self.probes = probes
         self.nodes: List[Dict[str, Any]]
         loaded = json.loads(symbol.tojson(remove_amp_cast=False))
-        self.nodes, self._heads = loaded["nodes"], [(head[0], head[1]) for head in loaded["heads"]]
+        self.nodes, self.heads = loaded["nodes"], [(head[0], head[1]) for head in loaded["heads"]]
         self._internals = symbol.get_internals()
         self._first = first_outputs(self._internals, [node["name"] for node in self.nodes])
         self._shapes = [self._shapes_for(sizes) for sizes in probes]
@@ -351,9 +351,9 @@ class OnnxGraph:
         """The place of a node's first output among the symbol's internals."""
         return self._first[number]
 
-    def onnx_type(self, number: int) -> int:
-        """ONNX's type of a node's first output."""
-        return TYPES[self.dtype((number, 0))]
+    def onnx_type(self, number: int, output: int = 0) -> int:
+        """ONNX's type of one of a node's outputs."""
+        return TYPES[self.dtype((number, output))]
 
     def input_sizes(self) -> List[Tuple[str, int, Size]]:
         """Name, axis and size of the open dimensions of the inputs."""
@@ -419,7 +419,7 @@ class OnnxGraph:
             inputs = [is_constant[entry[0]] for entry in node["inputs"]]
             is_variable = node["op"] == "null"
             is_constant.append(node["name"] in self.parameters if is_variable else bool(inputs) and all(inputs))
-        read = {entry[:2] for entry in self._heads}
+        read = {entry[:2] for entry in self.heads}
         for number, node in enumerate(self.nodes):
             if not is_constant[number]:
                 read.update((entry[0], entry[1]) for entry in node["inputs"])
@@ -444,7 +444,7 @@ class OnnxGraph:
         from mxtrain import __version__
 
         infos = []
-        for name, head in zip(outputs, self._heads):
+        for name, head in zip(outputs, self.heads):
             self.add_several("Identity", [self.names[head]], 1, [name])
             dims = [self._dim_name(size, f"{name}_{axis}") for axis, size in enumerate(self.dims(head))]
             infos.append(helper.make_tensor_value_info(name, TYPES[self.dtype(head)], dims))

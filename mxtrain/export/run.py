@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import mx
+from mxtrain.export.bundle import bundled
 from mxtrain.export.compression import TOLERANCES, Compression, Subject, compress
 from mxtrain.export.deploy import PLAIN, Deployment
 from mxtrain.export.folder import new_folder, write_model, write_proof, write_texts
 from mxtrain.export.graph import IR_VERSION, OPSET, Input, OnnxGraph, ShapeNotExpressible
 from mxtrain.export.network import Dynamic, TracedNetwork
+from mxtrain.export.operator_proof import order_dependent
+from mxtrain.export.parts import write_part
 from mxtrain.export.proof import (
     Case,
+    Sampled,
     cases_for,
     compare_metrics,
     prove,
@@ -38,11 +42,15 @@ class Candidate:
         graph: converted.
         inputs: by name, with what is open.
         cases: of the proof.
+        model: that was written.
+        session: of the model.
     """
 
     graph: OnnxGraph
     inputs: Mapping[str, Input]
     cases: List[Case]
+    model: Any
+    session: Any
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,37 @@ class ExportReport:
     metrics: Mapping[str, Mapping[str, float]]
     fixed: str
     compressed: Optional[Mapping[str, Any]] = None
+
+
+def choose_sizes(
+    network: TracedNetwork, sampled: Sampled, dynamic: Dynamic, draft: Path, metadata: Mapping[str, str]
+) -> Tuple[Candidate, str]:  # fmt: skip
+    """Writes the network with as many open sizes as it allows.
+
+    Args:
+        network: the traced network.
+        sampled: real samples.
+        dynamic: which sizes may be open, see `TracedNetwork.choices`.
+        draft: folder of the model.
+        metadata: of the model.
+
+    Returns:
+        The graph that was written, and why sizes are fixed; an empty string if none is.
+    """
+    fixed = ""
+    reason: Optional[Exception] = None
+    for inputs, probes in network.choices(dynamic):
+        try:
+            graph = network.build(inputs, probes)
+            cases = cases_for(network, sampled, inputs)
+            model = graph.model(network.output_names, metadata)
+            write_model(draft, model)
+            return Candidate(graph, inputs, cases, model, load_session(str(draft))), fixed
+        except (ShapeNotExpressible, mx.MXNetError) as error:
+            reason = error
+            fixed = fixed or str(error).splitlines()[0]
+    assert reason is not None, "there is at least one choice"
+    raise reason
 
 
 def export_network(
@@ -92,22 +131,9 @@ def export_network(
         draft = deployment.place(whole)
         sampled = read_samples(trained, source)
         network = TracedNetwork(trained, sampled.arrays)
-        fixed, found = "", None
-        for inputs, probes in network.choices(dynamic):
-            try:
-                graph = network.build(inputs, probes)
-                cases = cases_for(network, sampled, inputs)
-                found = Candidate(graph, inputs, cases)
-                model = graph.model(network.output_names, _metadata(description.task.name, facts))
-                write_model(draft, model)
-                session = load_session(str(draft))
-                break
-            except (ShapeNotExpressible, mx.MXNetError) as error:
-                reason = error
-                fixed = fixed or str(error).splitlines()[0]
-                found = None
-        if found is None:
-            raise reason
+        metadata = _metadata(description.task.name, facts)
+        found, fixed = choose_sizes(network, sampled, dynamic, draft, metadata)
+        graph, model, session = found.graph, found.model, found.session
         errors = prove(graph, model, network, session, found.cases)
         is_open = next(iter(found.inputs.values())).dims[0] == "batch"
         compared = with_onnx(trained, network, session, is_open)
@@ -121,15 +147,24 @@ def export_network(
         if smaller is not None:
             subject = Subject(trained, network, is_open, found.cases, source, limit_batches)
             compressed, proven = compress(draft, smaller, subject)
-        write_proof(draft, proven)
+        given = description.task.export_parts(description, signature, trained.strategy, sampled.arrays)
+        parts = {name: write_part(draft, name, part, metadata) for name, part in given.items()}
+        errors.update((f"{name}.{key}", error) for name, part in parts.items() for key, error in part.errors.items())
+        write_proof(draft, {"": proven, **{name: part.cases for name, part in parts.items()}})
         written = _signature(trained, network, found.inputs, session)
+        written["order_dependent"] = order_dependent(graph, network.output_names)
+        written["parts"] = {name: part.signature for name, part in parts.items()}
         report = {
             "format": "onnx", "opset": OPSET, "ir_version": IR_VERSION, **facts, "errors": errors,
             "metrics": metrics, "evaluated": f"{split}, {limit_batches} batches at most", "fixed": fixed,
             "versions": versions(),
         }  # fmt: skip
         report.update({} if smaller is None else {"compression": compressed, "tolerance": TOLERANCES[smaller.form]})
-        write_texts(draft, written, report)
+        written["facts"], files = _facts(trained)
+        reader = description.dataset.exported_reader or signature.exported_reader
+        modules = bundled(reader) if reader else {}
+        written["reader"] = reader.rpartition(".")[2]
+        write_texts(draft, written, report, files, modules)
         deployment.write(whole, session, signature.class_names)
     return ExportReport(folder, errors, metrics, fixed, compressed)
 
@@ -149,6 +184,14 @@ def _signature(
         "class_names": list(signature.class_names), "signature": signature.to_json(),
         "signature_class": type(signature).__name__,
     }  # fmt: skip
+
+
+def _facts(trained: Trained) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
+    """What the reader of samples needs to know, and further files."""
+    description, signature = trained.description, trained.signature
+    facts, files = signature.exported_facts()
+    of_task = description.task.export_facts(description, signature, trained.strategy)
+    return {**of_task, "columns": description.dataset.exported_columns(), **facts}, files
 
 
 def versions() -> Dict[str, str]:

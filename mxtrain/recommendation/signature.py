@@ -33,6 +33,8 @@ class RecommendationSignature(Signature):
 
     known_names: ClassVar[Tuple[str, ...]] = ("field_sizes", "num_numbers")
 
+    exported_reader: ClassVar[str] = "mxtrain.recommendation.exported_pairs"
+
     catalog: Catalog = REQUIRED
     user_columns: Optional[FeatureColumns] = None
     item_columns: Optional[FeatureColumns] = None

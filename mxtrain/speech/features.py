@@ -11,15 +11,11 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.speech.log_mel import FrameSizes, mel_filters
 from mxtrain.types import NonNegativeFloat, OpenFraction, PositiveFloat, Spec
 
-LEAST_POWER = 1e-10
-"""Added to the power of a band, so that silence has a logarithm: 100 dB below a full sine wave."""
-LEAST_DEVIATION = 1e-3
-_FRAMES_AT_ONCE = 2048
 
-
-class Features(Spec):
+class Features(FrameSizes, Spec):
     """Settings of the frames computed from a recording."""
 
     sample_rate: Annotated[int, pydantic.Field(ge=1000, le=192_000)] = 16000
@@ -58,92 +54,3 @@ class Features(Spec):
                 f"{self.sample_rate / self.fft_size:.1f} Hz. Choose fewer, or a longer window_ms"
             )
         return self
-
-    @property
-    def window(self) -> int:
-        """Samples of a frame."""
-        return round(self.window_ms * self.sample_rate / 1000)
-
-    @property
-    def step(self) -> int:
-        """Samples from one frame to the next."""
-        return round(self.step_ms * self.sample_rate / 1000)
-
-    @property
-    def fft_size(self) -> int:
-        """The next power of two."""
-        return 1 << (self.window - 1).bit_length()
-
-    @property
-    def highest_hz(self) -> float:
-        """Returns the upper frequency of the highest band, in Hz."""
-        return self.high_hz or self.sample_rate / 2
-
-    def count_frames(self, num_samples: int) -> int:
-        """The frames of a recording: only whole windows, but at least one."""
-        return max(1 + (num_samples - self.window) // self.step, 1)
-
-
-def hz_to_mel(hz: np.ndarray) -> np.ndarray:
-    """Source: O'Shaughnessy, "Speech Communication: Human and Machine" (1987), as in HTK."""
-    return 2595.0 * np.log10(1.0 + np.asarray(hz) / 700.0)
-
-
-def mel_to_hz(mel: np.ndarray) -> np.ndarray:
-    """The inverse of `hz_to_mel`."""
-    return 700.0 * (10.0 ** (np.asarray(mel) / 2595.0) - 1.0)
-
-
-def mel_filters(features: Features) -> np.ndarray:
-    """The weight of each frequency of a spectrum in each band, (P, F): triangles of height 1, whose feet are the tops
-    of their neighbours."""
-    low, high = hz_to_mel(np.array([features.low_hz, features.highest_hz]))
-    edge = mel_to_hz(np.linspace(low, high, features.num_mels + 2))
-    hz_P1 = (np.arange(features.fft_size // 2 + 1) * features.sample_rate / features.fft_size)[:, None]
-    left, top, right = edge[:-2], edge[1:-1], edge[2:]
-    return np.maximum(np.minimum((hz_P1 - left) / (top - left), (right - hz_P1) / (right - top)), 0.0)
-
-
-def log_mel(sound_S: np.ndarray, features: Features) -> np.ndarray:
-    """The frames (T, F) of a recording, float32.
-
-    Args:
-        sound_S: float32 from -1 to 1, at `features.sample_rate`.
-        features: what to compute.
-    """
-    import scipy.fft
-
-    if features.preemphasis:
-        sound_S = np.append(sound_S[:1], sound_S[1:] - np.float32(features.preemphasis) * sound_S[:-1])
-    sound_S = np.pad(sound_S, (0, max(features.window - len(sound_S), 0))).astype(np.float32)
-    window = np.hanning(features.window + 1)[:-1].astype(np.float32)  # periodic
-    filter_PF = mel_filters(features).astype(np.float32)
-    view_TW = np.lib.stride_tricks.sliding_window_view(sound_S, features.window)[:: features.step]
-    frames_TF = np.empty((len(view_TW), features.num_mels), np.float32)
-    for begin in range(0, len(view_TW), _FRAMES_AT_ONCE):  # an hour of sound would take 3 GB at once
-        part = slice(begin, begin + _FRAMES_AT_ONCE)
-        spectrum_TP = scipy.fft.rfft(view_TW[part] * window, features.fft_size, axis=1)
-        power_TP = np.square(spectrum_TP.real) + np.square(spectrum_TP.imag)
-        frames_TF[part] = np.log(power_TP @ filter_PF + np.float32(LEAST_POWER))
-    if features.normalize == "utterance":
-        frames_TF -= frames_TF.mean(axis=0, dtype=np.float64).astype(np.float32)
-        deviation_F = np.sqrt(np.square(frames_TF).mean(axis=0, dtype=np.float64))
-        frames_TF /= np.maximum(deviation_F, LEAST_DEVIATION).astype(np.float32)
-    return frames_TF
-
-
-def centred(sound_S: np.ndarray, features: Features) -> np.ndarray:
-    """Sound with silence around it, of which frame t is centred in the middle of its t-th step: there is a frame for
-    each step that has begun, ceil(S / step), and a time is a place among frames."""
-    steps = max(-(-len(sound_S) // features.step), 1)
-    before = (features.window - features.step) // 2
-    padded_S = np.zeros((steps - 1) * features.step + max(features.window, features.step), np.float32)
-    padded_S[max(before, 0) : max(before, 0) + len(sound_S)] = sound_S[: len(padded_S) - max(before, 0)]
-    return padded_S
-
-
-def stored(frames_TF: np.ndarray) -> np.ndarray:
-    """Converts frames for storage: in float16, with a rounding error of at most 0.001, far below the noise."""
-    return frames_TF.astype(np.float16)
-
-

@@ -10,7 +10,8 @@ import wave
 
 import numpy as np
 
-from mxtrain.speech.features import LEAST_POWER, Features, mel_filters
+from mxtrain.speech.features import Features
+from mxtrain.speech.log_mel import LEAST_POWER, mel_filters
 
 MOMENTUM = 0.99
 """Momentum, called alpha in the source: Perraudin, Balazs and Sondergaard, "A Fast Griffin-Lim Algorithm" (2013)."""

@@ -15,7 +15,8 @@ from mxtrain.data.corpus.preparing import Advance, Write, prepare, prepare_for_n
 from mxtrain.data.corpus.shards import ArrayForm, Ragged, Shards, ShardWriter
 from mxtrain.data.corpus.threads import in_order
 from mxtrain.speech.alphabet import Alphabet
-from mxtrain.speech.features import Features, centred, log_mel, stored
+from mxtrain.speech.features import Features
+from mxtrain.speech.log_mel import centred, log_mel, stored
 from mxtrain.speech.recording import RecordingError, read_recording
 from mxtrain.speech.source import TranscribedSource
 from mxtrain.speech.spec_augment import SpecAugment

@@ -34,6 +34,8 @@ class AudioSignature(Signature):
         },
     }  # fmt: skip
 
+    exported_reader: ClassVar[str] = "mxtrain.speech.exported_speech"
+
     audio: Features = REQUIRED
 
     def to_json(self) -> Dict[str, Json]:
@@ -55,6 +57,7 @@ class SymbolSignature(AudioSignature):
     form: ClassVar[Dict[str, Wanted]] = {**AudioSignature.form, "symbols": [str]}
 
     known_names: ClassVar[Tuple[str, ...]] = ("input_shape", "vocab_size")
+    exported_reader: ClassVar[str] = ""
 
     symbols: Sequence[str] = ()
 

@@ -63,6 +63,7 @@ class NumberTable(BaseDataset):
     sample_type: ClassVar[str] = "numbers"
     model_hints: ClassVar[Mapping[str, str]] = {"": "model=mlp"}
     tasks: ClassVar[Tuple[str, ...]] = ("regression",)
+    exported_reader: ClassVar[str] = "mxtrain.data.features.exported_rows"
 
     train: Optional[PathText] = None
     """File of training rows, .csv, .tsv or .jsonl, whose first row names the columns; null = scikit-learn's diabetes

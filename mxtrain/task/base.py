@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mxtrain.metric.metrics import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.task.explained import Attribution, Explained
+    from mxtrain.task.exported_part import ExportedPart
     from mxtrain.types import Batch, Shapes
 
 
@@ -291,6 +292,29 @@ class Task(Spec):
             outputs: of the network.
             description: of the run.
             signature: of the network.
+        """
+        return {}
+
+    def export_facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
+        """Returns what an exported folder's reader needs to know of the task; by default its settings.
+
+        Args:
+            description: of the run.
+            signature: of the network.
+            strategy: has the weights.
+        """
+        return self.model_dump(mode="json")
+
+    def export_parts(
+        self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
+    ) -> Mapping[str, ExportedPart]:  # fmt: skip
+        """Returns further graphs of an exported network by name, such as the step of a decoder.
+
+        Args:
+            description: of the run.
+            signature: of the network.
+            strategy: has the weights.
+            inputs: of real samples, (B, ...) each.
         """
         return {}
 

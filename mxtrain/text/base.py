@@ -211,6 +211,12 @@ class TextDataset(BaseDataset):
         read, header = self.text_columns()
         return copied_cells(names, columns, [str(name) for name in read]) if header or columns else {}
 
+    def exported_columns(self) -> List[str]:
+        if not self.has_text_columns:
+            return []
+        columns, header = self.text_columns()
+        return [str(column) for column in columns] if header else [""] * len(columns)
+
     def text_columns(self) -> Tuple[List[Column], bool]:
         """The columns of the texts in a table, and whether it has a header.
 

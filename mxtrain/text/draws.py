@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mxtrain.text.language_modeling.sampling import NEXT_TOKEN
 from mxtrain.types import NamedInt
 
 
@@ -13,7 +14,7 @@ class TextDraw(NamedInt):
     MASK_TOKEN = 18
     TEXT_BEGIN = 703
     """Start of running text in an epoch."""
-    NEXT_TOKEN = 704
+    NEXT_TOKEN = NEXT_TOKEN
     """Choice of the next token."""
     PHRASE = 705
     """And 4 above it: which phrases are made."""

@@ -44,6 +44,7 @@ class TextSignature(Signature):
 
     form: ClassVar[Dict[str, Wanted]] = {**Signature.form, "tokenizer_config": TOKENIZER_CONFIG}
 
+    exported_reader: ClassVar[str] = "mxtrain.text.exported_texts"
     known_names: ClassVar[Tuple[str, ...]] = ("input_shape", "vocab_size")
 
     tokenizer_config: TokenizerConfig = REQUIRED
@@ -57,6 +58,12 @@ class TextSignature(Signature):
         # Each token is scored: not the text, and no positions that enter the network with it.
         tags = len(shapes_of(self.shape)) == 3 and len(output_shapes) > 0 and len(output_shapes[0]) == 2
         return build_text(model, num_classes, self.shape, self.vocab_size, tags)
+
+    def exported_facts(self) -> Tuple[Dict[str, Json], Dict[str, bytes]]:
+        from mxtrain.text.exported_vocabulary import vocabulary_facts
+
+        facts, files = vocabulary_facts(self.tokenizer_config, "tokenizer")
+        return {"tokenizer": facts}, files
 
     def to_json(self) -> Dict[str, Json]:
         return {**super().to_json(), "tokenizer_config": self.tokenizer_config.to_json()}

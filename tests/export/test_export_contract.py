@@ -1,4 +1,4 @@
-"""Every task and every model option: its export proves itself, or is in `NOT_EXPORTED` with the reason."""
+"""Every task and every model option: its export proves itself."""
 
 from __future__ import annotations
 
@@ -78,6 +78,9 @@ CASES: Dict[str, Tuple[str, ...]] = {
     "ssd": ("task=detection", "model=ssd", *LARGER), "yolo3": ("task=detection", "model=yolo3", *LARGER),
     "gluoncv_centernet": ("task=detection", "model=gluoncv_centernet", *LARGER),
     "gluoncv_segmentation": ("task=segmentation", "model=gluoncv_segmentation", *LARGER),
+    "faster_rcnn": ("task=detection", "model=faster_rcnn", "model.name=faster_rcnn_fpn_custom", *REGIONS),
+    "mask_rcnn": ("task=instance_segmentation", "model=mask_rcnn", "model.name=mask_rcnn_fpn_custom", *REGIONS,
+                  "model.mask_channels=8", "model.mask_convs=1", "model.max_detections=5"),
     "simple_pose": ("task=pose_estimation", "model=simple_pose", *LARGER),
     "deep_speech2": (*SPOKEN, "dataset.height=8", "model.channels=[2,3,2]", "model.units=8", "model.num_layers=2"),
     "conformer": (*SPOKEN, "model=conformer", "model.units=16", "model.num_heads=2", "model.num_layers=1"),
@@ -91,19 +94,11 @@ CASES: Dict[str, Tuple[str, ...]] = {
                      "dataset.val_episodes=10", "model.normalize_observations=true", "dataset.batch_size=8",
                      "model.hidden=[8]"),
 }  # fmt: skip
-NOT_EXPORTED: Dict[str, Tuple[Tuple[str, ...], str]] = {
-    "faster_rcnn": (("task=detection", "model=faster_rcnn", "model.name=faster_rcnn_fpn_custom", *REGIONS),
-                    "differ from MXNet's"),
-    "mask_rcnn": (("task=instance_segmentation", "model=mask_rcnn", "model.name=mask_rcnn_fpn_custom", *REGIONS,
-                   "model.mask_channels=8", "model.mask_convs=1", "model.max_detections=5"), "differ from MXNet's"),
-}  # fmt: skip
-"""Two-stage detectors: which of many nearly equal proposals are kept hangs on the last bit of their scores, so outputs
-are those of other regions. A case leaves this list when its export proves itself."""
 ELSEWHERE = {"gluoncv": "its families are below"}
 SLOW = ("lenet", "bert", "lstm", "yolo3")
 """Cases of all test runs but the quick one; the others are in the zoo."""
 
-SIDES = {"inceptionv3": 299, "alexnet": 224, "xception": 71, "squeezenet1.1": 64, "googlenet": 64,
+SIDES = {"inceptionv3": 299, "alexnet": 224, "xception": 71, "squeezenet1.1": 224, "googlenet": 224, "densenet121": 224,
          "hrnet_w18_small_v1_c": 64}  # fmt: skip
 """Sides of images in pixels, where 32 are too few."""
 
@@ -169,18 +164,6 @@ def test_export_proves_itself(export: Callable[..., Path], name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.zoo
-@pytest.mark.parametrize("name", NOT_EXPORTED)
-def test_what_is_not_exported_is_refused_and_leaves_nothing(
-    export: Callable[..., Path], name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    overrides, reason = NOT_EXPORTED[name]
-    exported = export(*overrides, exit_codes=(1, 2))
-    assert reason in capsys.readouterr().err
-    assert not exported.exists() and not list(exported.parent.glob(".export-*"))
-
-
-@pytest.mark.slow
-@pytest.mark.zoo
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_gluoncv_families_prove_themselves(export: Callable[..., Path], name: str) -> None:
     side = SIDES.get(name, 32)
@@ -189,7 +172,7 @@ def test_gluoncv_families_prove_themselves(export: Callable[..., Path], name: st
 
 def test_every_model_option_is_in_a_list() -> None:
     options = {path.stem for path in (CONF / "model").glob("*.yaml")}
-    assert options == {name.partition(",")[0] for name in CASES} - {"regression"} | {*NOT_EXPORTED, *ELSEWHERE}
+    assert options == {name.partition(",")[0] for name in CASES} - {"regression"} | {*ELSEWHERE}
 
 
 @pytest.mark.slow

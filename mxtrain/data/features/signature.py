@@ -40,6 +40,8 @@ class FeatureSignature(Signature):
     form: ClassVar[Dict[str, Wanted]] = {**Signature.form, "columns": FEATURE_COLUMNS_STATE}
     known_names: ClassVar[Tuple[str, ...]] = ("field_sizes", "num_numbers", "num_indices")
 
+    exported_reader: ClassVar[str] = "mxtrain.data.features.exported_rows"
+
     columns: FeatureColumns = REQUIRED
 
     def build_network(self, model: Model, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.Block:

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from mxtrain.data.loading.uniform_hash import GOLDEN, mix_integer
+from mxtrain.data.loading.uniform_hash import bits as bits  # the hash alone
+from mxtrain.data.loading.uniform_hash import uniform as uniform  # used with those below
 from mxtrain.types import NamedInt
-
-_GOLDEN = 0x9E3779B97F4A7C15
-_MASK = (1 << 64) - 1
-_AT_ONCE = 1 << 18
 
 
 class Draw(NamedInt):
@@ -37,41 +36,6 @@ class Draw(NamedInt):
     """And those above it: rejection sampling takes a new one each round."""
 
 
-def bits(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
-    """64 random bits per index.
-
-    Args:
-        seed: Any integer.
-        epoch: Any integer.
-        index_B: Non-negative integers.
-        draw: Which of the sample's numbers, of `Draw` or of a field's class like it.
-
-    Returns:
-        uint64 of the same length.
-    """
-    key = _mix_integer(_mix_integer(_mix_integer(seed) + epoch) + int(draw))
-    index_B = np.atleast_1d(index_B)
-    found_B = np.empty(index_B.shape, np.uint64)
-    for begin in range(0, len(index_B), _AT_ONCE):  # each needs a few arrays of its own length
-        found_B[begin : begin + _AT_ONCE] = _hash(index_B[begin : begin + _AT_ONCE], key)
-    return found_B
-
-
-def _hash(index_B: np.ndarray, key: int) -> np.ndarray:
-    state = index_B.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
-    state ^= state >> np.uint64(30)
-    state *= np.uint64(0xBF58476D1CE4E5B9)
-    state ^= state >> np.uint64(27)
-    state *= np.uint64(0x94D049BB133111EB)
-    state ^= state >> np.uint64(31)
-    return state
-
-
-def uniform(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
-    """A float64 in [0, 1) per index, from the upper 53 bits."""
-    return (bits(seed, epoch, index_B, draw) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
 def uniform_rows(seed: int, epoch: int, index_B: np.ndarray, draw: int, count: int) -> np.ndarray:
     """`count` float32 in [0, 1) per index, (B, count), from the upper 24 bits; the first are the same for any `count`.
 
@@ -89,7 +53,7 @@ def uniform_rows(seed: int, epoch: int, index_B: np.ndarray, draw: int, count: i
 def uniform_number(key: int, number: int) -> float:
     """A float in [0, 1): a number of the stream that begins at `key`, as 64 random bits, counted from 0. Python's own
     integers are faster than arrays of one number."""
-    return float((_mix_integer(key + number * _GOLDEN) >> 11) * 2.0**-53)
+    return float((mix_integer(key + number * GOLDEN) >> 11) * 2.0**-53)
 
 
 def integers(seed: int, epoch: int, index_B: np.ndarray, draw: int, high: int) -> np.ndarray:
@@ -141,10 +105,3 @@ def _log_gamma_variate(seed: int, epoch: int, index_B: np.ndarray, alpha: float,
         result_B[waiting[accepted]] = np.log(d) + log_v[accepted]
         waiting = waiting[~accepted]
     return result_B + boost_B
-
-
-def _mix_integer(value: int) -> int:
-    value = (value + _GOLDEN) & _MASK
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
-    return value ^ (value >> 31)

@@ -132,7 +132,10 @@ def clip(call: OperatorCall) -> str:
 
 @converts("where")
 def where(call: OperatorCall) -> str:
-    return call.add("Where", [call.cast(call.x(), "bool"), call.x(1), call.x(2)])
+    condition = call.cast(call.x(), "bool")
+    if call.rank() == 1 and call.rank(1) > 1:  # chooses rows
+        condition = call.unsqueeze(condition, *range(1, call.rank(1)))
+    return call.add("Where", [condition, call.x(1), call.x(2)])
 
 
 @converts("hard_sigmoid")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
 from mxtrain.engine.backend import gluon, mx, nd
 
 if TYPE_CHECKING:
+    import numpy as np
     from mxnet import symbol
     from mxnet.ndarray import NDArray
 
@@ -18,6 +19,40 @@ if TYPE_CHECKING:
 
 FLAGS = (("forward_bulk_size", 1000),)
 """All operators of a step are handed to the engine at once, without waiting for one of them."""
+
+
+class StepNetwork:
+    """Base of networks whose steps can be traced, and so be exported."""
+
+    def trace_step(
+        self, F: Any, token: Any, place: Any, fixed: List[Any], moving: List[Any], beams: int
+    ) -> Tuple[Any, List[Any]]:  # fmt: skip
+        """Scores (R, V) of the tokens that follow, and what moves, as symbols or arrays.
+
+        Args:
+            F: MXNet's operators of symbols or arrays.
+            token: the last token of each row, (R,).
+            place: what `trace_place` returns.
+            fixed: arrays of the samples, see `trace_start`.
+            moving: arrays of the rows; empty where a network remembers nothing before its first step.
+            beams: rows of a sample.
+        """
+        raise NotImplementedError
+
+    def trace_place(self, F: Any, place_1: Any, num_places: int, constants: Dict[str, np.ndarray]) -> Any:
+        """What a step takes of the place.
+
+        Args:
+            F: MXNet's operators of symbols.
+            place_1: how many tokens were read before, float32.
+            num_places: places are below it.
+            constants: values of further variables, by name; may be extended.
+        """
+        return place_1
+
+    def trace_start(self, F: Any, *inputs: Any) -> List[Any]:
+        """The fixed arrays of samples; none for a network without a source."""
+        return []
 
 
 class TracedStep:

@@ -5,7 +5,7 @@ Legend: B batch, T tokens of a window.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Literal, Mapping, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -13,7 +13,8 @@ from typing_extensions import Annotated
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.base import Report, Task
-from mxtrain.text.language_modeling.continuation import Continuing, Sampling
+from mxtrain.text.language_modeling.continuation import Continuing, own_network
+from mxtrain.text.language_modeling.sampling import Sampling, usual_count
 from mxtrain.text.signature import TextSignature
 from mxtrain.types import Artifact, NonNegative, NonNegativeFloat, Positive, Table, shapes_of
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode
     from mxtrain.parallel.base import Strategy
+    from mxtrain.task.exported_part import ExportedPart
     from mxtrain.types import Batch, Shape
 
 
@@ -84,6 +86,21 @@ class LanguageModeling(Task):
     def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
         count = None if self.new_tokens == "auto" else self.new_tokens
         return Continuing(description, signature, strategy, self._sampling(), count)
+
+    def export_facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
+        longest = own_network(description, signature, strategy).longest
+        count = usual_count(longest) if self.new_tokens == "auto" else self.new_tokens
+        length = shapes_of(signature.shape)[0][0]
+        most = length if longest is None else min(length, longest - count)
+        return {**self.model_dump(mode="json"), "new_tokens": count, "max_prompt": most}
+
+    def export_parts(
+        self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
+    ) -> Mapping[str, ExportedPart]:  # fmt: skip
+        """The step that `predict` asks for one token after the other."""
+        from mxtrain.text.exported_steps import language_parts
+
+        return language_parts(own_network(description, signature, strategy).current(), inputs[0])
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         raise AssertionError("texts are continued token by token: `build_decode_with`")

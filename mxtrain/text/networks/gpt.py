@@ -15,7 +15,7 @@ from mxtrain.model.networks import fused
 from mxtrain.model.networks.attention import CausalAttention
 from mxtrain.model.networks.bert import INITIAL_STD, DropoutSum, Embed, LayerNorm, normal
 from mxtrain.model.networks.layers import Gelu
-from mxtrain.model.networks.traced_step import TracedStep
+from mxtrain.model.networks.traced_step import StepNetwork, TracedStep
 from mxtrain.text.networks.language import TokenScores
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def gelu(F: OperatorModule, x: Array, form: Gelu) -> Array:
     return x * F.sigmoid(near * (FIRST + THIRD * F.square(near)))
 
 
-class GptNetwork(gluon.HybridBlock):
+class GptNetwork(StepNetwork, gluon.HybridBlock):
     """Tokens (B, T) and the tokens that follow (B, T) to -log p of each of these, (B, T). The output layer's weights
     are the embeddings.
 
@@ -117,7 +117,7 @@ class GptNetwork(gluon.HybridBlock):
                 self.layers.add(DecoderLayer(sizes, prefix=f"layer{number}_"))
             self.norm = LayerNorm(sizes.units, epsilon=EPSILON, prefix="norm_")
             self.output = TokenScores(vocab_size, length, chunks, has_bias=False, prefix="output_")
-        self._step = TracedStep(self, self._trace_step)
+        self._step = TracedStep(self, self.trace_step)
 
     def hybrid_forward(self, F, token_BT, label_BT):
         x_TBU, table_VU = self.embedding(F.transpose(token_BT))
@@ -139,7 +139,8 @@ class GptNetwork(gluon.HybridBlock):
         """See `Stepwise`; the state is keys and values of all layers."""
         return self._step(token_B, nd.full((1,), place, ctx=token_B.context), [], memory)
 
-    def _trace_step(self, F, token_B, place_1, fixed, memory, beams):
+    def trace_step(self, F, token_B, place_1, fixed, memory, beams):
+        """See `StepNetwork`."""
         x_1BU, table_VU = self.embedding(F.reshape(token_B, shape=(1, -1)))
         x_1BU = F.broadcast_add(x_1BU, self.positions(F.reshape(place_1, shape=(1, 1))))
         after = []

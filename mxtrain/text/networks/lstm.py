@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.graph.mxnet_workarounds import dropout
+from mxtrain.model.networks.traced_step import StepNetwork, read
 from mxtrain.text.networks.language import TokenScores
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class LstmLayer(gluon.HybridBlock):
         return x_TBH, F.reshape(state_1BH, shape=(-3, 0)), F.reshape(cell_1BH, shape=(-3, 0))
 
 
-class LstmNetwork(gluon.HybridBlock):
+class LstmNetwork(StepNetwork, gluon.HybridBlock):
     """Tokens (B, T), the tokens that follow (B, T), and the state and cell of each layer (B, H), to -log p of each
     token that follows, (B, T), and the new states and cells.
 
@@ -163,10 +164,14 @@ class LstmNetwork(gluon.HybridBlock):
 
     def step(self, token_B: NDArray, place: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
         """See `Stepwise`."""
-        x_1BU, table_VE = self.embedding(token_B.reshape((1, -1)))
-        after: List[NDArray] = []
+        return self.trace_step(nd, token_B, None, [], memory, 1)
+
+    def trace_step(self, F, token_B, place, fixed, memory, beams):
+        """See `StepNetwork`."""
+        x_1BU, table_VE = self.embedding(F.reshape(token_B, shape=(1, -1)))
+        after: List[Any] = []
         for number, layer in enumerate(self.layers):
             x_1BU, *own = layer(x_1BU, *memory[2 * number : 2 * number + 2])
             after += own
-        table = table_VE if self._sizes.tied else self.table.data(token_B.context)
-        return self.output.scores(nd, x_1BU.reshape((-3, 0)), table), after  # type: ignore[return-value]  # of arrays
+        table = table_VE if self._sizes.tied else read(F, self.table, token_B)
+        return self.output.scores(F, F.reshape(x_1BU, shape=(-3, 0)), table), after

@@ -6,12 +6,13 @@ Legend: B batch, N best sequences of a sample, T tokens of a sequence, W numbers
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import pydantic
 
 from mxtrain.task.base import Task
+from mxtrain.text.translation.networks.decoding import LengthLimits
 from mxtrain.types import NonNegative, NonNegativeFloat, Positive
 
 if TYPE_CHECKING:
@@ -78,28 +79,6 @@ class BeamSearchTask(Task):
         """
         limits = LengthLimits(self.max_length_ratio, self.max_length_offset, self.max_tokens, network.longest)
         return BeamSearching(network, beam, limits, read, self.num_best)
-
-
-class LengthLimits(NamedTuple):
-    """Length limits of generated sequences.
-
-    Attributes:
-        ratio: tokens for each token (or frame) of the source.
-        offset: tokens besides.
-        most: tokens at most.
-        longest: tokens that the network can see, the first one included; None: any number.
-    """
-
-    ratio: float
-    offset: int
-    most: int
-    longest: Optional[int] = None
-
-    def of(self, length_B: np.ndarray) -> np.ndarray:
-        """Tokens of each sequence at most."""
-        limit_B = np.floor(self.ratio * length_B.astype(np.float64)).astype(np.int64) + self.offset
-        most = self.most if self.longest is None else min(self.most, self.longest - 1)
-        return np.minimum(limit_B, most)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Tuple
 
 from mxtrain.data.signature import REQUIRED
 from mxtrain.errors import DamagedCheckpoint
@@ -36,6 +36,15 @@ class TranslationSignature(TextSignature):
     def is_joint(self) -> bool:
         """True if source and target share a vocabulary."""
         return self.target_tokenizer_config == self.tokenizer_config
+
+    def exported_facts(self) -> Tuple[Dict[str, Json], Dict[str, bytes]]:
+        from mxtrain.text.exported_vocabulary import vocabulary_facts
+
+        facts, files = super().exported_facts()
+        if self.is_joint:
+            return facts, files
+        target, more = vocabulary_facts(self.target_tokenizer_config, "target_tokenizer")
+        return {**facts, "target_tokenizer": target}, {**files, **more}
 
     def to_json(self) -> Dict[str, Json]:
         found = super().to_json()

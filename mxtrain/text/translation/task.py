@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mxtrain.metric.meter import LossWeights, Meter
     from mxtrain.metric.metrics import Metric
     from mxtrain.parallel.base import Strategy
+    from mxtrain.task.exported_part import ExportedPart
     from mxtrain.text.translation.parallel import AnyPairs
     from mxtrain.types import Batch, Shape
 
@@ -140,18 +141,28 @@ class Translation(BeamSearchTask):
         return None if training else collate
 
     def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
-        signature = TranslationSignature.of(signature)
-        source, target = signature.tokenizer_config, signature.target_tokenizer_config
-        network = OwnNetwork(
-            lambda: translating_model(description).build_translator(
-                target.size, signature.shape, source.size, source == target
-            ), strategy,
-        )  # fmt: skip
-        special = target.tokenizer.special
+        network = _own_network(description, signature, strategy)
+        special = TranslationSignature.of(signature).target_tokenizer_config.tokenizer.special
         assert special.bos is not None and special.eos is not None
         never = [token for token in special.ids if token != special.eos]
         beam = self.build_beam(special.bos, special.eos, never)
         return self.build_searching(network, beam, lambda batch: (batch.inputs[:2], batch.inputs[1].asnumpy()))
+
+    def export_facts(self, description: Description, signature: Signature, strategy: Strategy) -> Dict[str, Json]:
+        longest = _own_network(description, signature, strategy).longest
+        return {**self.model_dump(mode="json"), "longest": longest}
+
+    def export_parts(
+        self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
+    ) -> Mapping[str, ExportedPart]:  # fmt: skip
+        """The encoder, and the step that beam search asks for one token after the other."""
+        from mxtrain.text.exported_steps import translation_parts
+
+        network = _own_network(description, signature, strategy)
+        bos = TranslationSignature.of(signature).target_tokenizer_config.tokenizer.special.bos
+        assert bos is not None
+        most = self.max_tokens if network.longest is None else min(self.max_tokens, network.longest - 1)
+        return translation_parts(network.current(), inputs[0], inputs[1], bos, most + 1)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         raise AssertionError("texts are translated token by token: `build_decode_with`")
@@ -205,6 +216,16 @@ class Translation(BeamSearchTask):
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         return TranslationReport(source)  # type: ignore[arg-type]  # of pairs
+
+
+def _own_network(description: Description, signature: Signature, strategy: Strategy) -> OwnNetwork:
+    """A network of its own, which is asked token by token, with the weights of a strategy."""
+    given = TranslationSignature.of(signature)
+    source, target = given.tokenizer_config, given.target_tokenizer_config
+    model = translating_model(description)
+    return OwnNetwork(
+        lambda: model.build_translator(target.size, given.shape, source.size, source == target), strategy
+    )  # fmt: skip
 
 
 @functools.cache

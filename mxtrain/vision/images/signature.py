@@ -39,6 +39,8 @@ class ImageSignature(Signature):
         },
     }  # fmt: skip
 
+    exported_reader: ClassVar[str] = "mxtrain.vision.exported_images"
+
     decoding: Decoding = REQUIRED
 
     def to_json(self) -> Dict[str, Json]:

@@ -8,13 +8,14 @@ Legend: M boxes of an image, D columns of `boxes.Column`, N detections, S square
 
 from __future__ import annotations
 
-from typing import List, Sequence, Tuple
+from typing import List, Sequence
 
 import numpy as np
 
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, BoxAnnotations, is_trained_on
 from mxtrain.vision.images.affine import inverse, moved
 from mxtrain.vision.images.transforms.lazy_image import GeometryStep
+from mxtrain.vision.instance_segmentation.drawn_masks import in_image
 
 TRUE_SIDE = 56
 FOUND_SIDE = 28
@@ -83,44 +84,6 @@ def facts(fitted_B4: np.ndarray, codes_B: Sequence[Sequence[bytes]]) -> np.ndarr
     for row, codes in enumerate(codes_B):
         fact_BF[row, -1] = tuple(codes)
     return fact_BF
-
-
-def in_image(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -> List[np.ndarray]:
-    """The masks of objects of an image, (h, w) each, 0 or 1, by linear interpolation between the middles of squares.
-
-    Args:
-        mask_NSS: of their boxes, from 0 to 1.
-        edge_N4: left, top, right, bottom of the boxes.
-        size: (height, width) of the image.
-    """
-    side = mask_NSS.shape[1]
-    weight_NhS, weight_NwS = (_weights(edge_N4[:, [at, at + 2]], size[1 - at], side) for at in (1, 0))
-    found = []
-    for mask_SS, weight_hS, weight_wS in zip(mask_NSS.astype(np.float32), weight_NhS, weight_NwS):
-        lines, columns = (np.flatnonzero(weight_LS.any(axis=1)) for weight_LS in (weight_hS, weight_wS))
-        mask_hw = np.zeros(size, np.uint8)
-        if len(lines) and len(columns):
-            part = slice(lines[0], lines[-1] + 1), slice(columns[0], columns[-1] + 1)
-            mask_hw[part] = weight_hS[part[0]] @ mask_SS @ weight_wS[part[1]].T >= 0.5
-        found.append(mask_hw)
-    return found
-
-
-def _weights(edge_N2: np.ndarray, length: int, side: int) -> np.ndarray:
-    """Returns the weights of squares in each line of an image, (N, length, S): 0 if the middle of the line is outside
-    of the box.
-
-    Args:
-        edge_N2: where each box begins and ends.
-        length: lines of the image.
-        side: S.
-    """
-    middle_L, square_S = np.arange(length, dtype=np.float32) + 0.5, np.arange(side, dtype=np.float32)
-    begin_N1, end_N1 = (edge_N2[:, at, None].astype(np.float32) for at in (0, 1))
-    at_NL = (middle_L - begin_N1) * (side / np.maximum(end_N1 - begin_N1, 1e-6)) - 0.5
-    weight_NLS = np.maximum(0, 1 - np.abs(at_NL.clip(0, side - 1)[..., None] - square_S))
-    weight_NLS[(middle_L < begin_N1) | (middle_L >= end_N1)] = 0
-    return weight_NLS
 
 
 def found_masks(found_NR: np.ndarray) -> List[np.ndarray]:

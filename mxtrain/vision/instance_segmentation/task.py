@@ -5,7 +5,7 @@ Legend: B batch, M boxes of an image, N detections, R columns of a row with a ma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, List, Mapping
 
 from mxtrain.errors import ConfigError
 from mxtrain.task.report import Report
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Array, Json, JsonObject, OperatorModule
+    from mxtrain.annotations import Json, JsonObject
     from mxtrain.data.base import Samples
     from mxtrain.data.signature import Signature
     from mxtrain.description.groups import Description
@@ -51,11 +51,6 @@ class InstanceSegmentation(Detection):
                 "task=instance_segmentation: a network of your own has to say how its masks are read: a subclass of "
                 "mxtrain.vision.detection.heads.base.InstanceDetector."
             )
-
-    def export_outputs(
-        self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
-    ) -> Dict[str, Array]:  # fmt: skip
-        return {}  # masks are decoded outside of the graph
 
     def build_decode(self, description: Description, signature: Signature) -> Decode:
         from mxtrain.engine.backend import nd

@@ -25,9 +25,10 @@ from mxtrain.vision.detection.scenes import Scenes
 from mxtrain.vision.images.encoded_image_source import fill_of
 from mxtrain.vision.images.settings import Decoding
 from mxtrain.vision.images.sizes import ImageSize, square
+from mxtrain.vision.pose.crop import Crop
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
 from mxtrain.vision.pose.key_point_dataset import KeyPointDataset
-from mxtrain.vision.pose.key_points import Crop, KeyPointSet, Visibility, facts, left_right_pairs
+from mxtrain.vision.pose.key_points import KeyPointSet, Visibility, facts, left_right_pairs
 from mxtrain.vision.pose.signature import KeyPointSplits
 
 NAMES = ("top", "bottom", "left", "right", "centre")

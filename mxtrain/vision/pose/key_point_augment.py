@@ -17,7 +17,7 @@ from mxtrain.types import Fraction, OpenFraction
 from mxtrain.vision.draws import VisionDraw
 from mxtrain.vision.images.transforms.base import DatasetTransform
 from mxtrain.vision.images.transforms.chain import AugmentSettings
-from mxtrain.vision.pose.key_points import Crop
+from mxtrain.vision.pose.crop import Crop
 
 Degrees = Annotated[float, pydantic.Field(ge=0, le=90)]
 

@@ -14,8 +14,9 @@ import numpy as np
 from mxtrain.vision.images.decoding import EncodedImages
 from mxtrain.vision.images.encoded_image_source import EncodedImageSource, batch_of
 from mxtrain.vision.images.settings import Decoding
+from mxtrain.vision.pose.crop import Crop
 from mxtrain.vision.pose.key_point_augment import KeyPointAugment
-from mxtrain.vision.pose.key_points import Crop, KeyPointSet, facts
+from mxtrain.vision.pose.key_points import KeyPointSet, facts
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from mxtrain.speech.features import Features, log_mel, mel_filters, stored
+from mxtrain.speech.features import Features
+from mxtrain.speech.log_mel import log_mel, mel_filters, stored
 from mxtrain.speech.spec_augment import SpecAugment
 
 SMALL = Features(sample_rate=4000, window_ms=16.0, step_ms=5.0, num_mels=10, low_hz=100.0, normalize="none")

@@ -9,7 +9,7 @@ import pytest
 import scipy.signal
 import soundfile
 
-from mxtrain.speech.features import Features, centred, log_mel, mel_filters
+from mxtrain.speech.features import Features
 from mxtrain.speech.formant import DIGITS, PHONEMES, SILENCE, say
 from mxtrain.speech.griffin_lim import (
     frames_to_sound,
@@ -20,6 +20,7 @@ from mxtrain.speech.griffin_lim import (
     stft,
     wav_bytes,
 )
+from mxtrain.speech.log_mel import centred, log_mel, mel_filters
 
 FEATURES = Features(sample_rate=8000, window_ms=32.0, step_ms=8.0, num_mels=40, preemphasis=0.0, normalize="none")
 

@@ -1,4 +1,5 @@
 """Beam search over networks that give the next token's probabilities, for all sentences of a batch at once.
+Exported folders have a copy of this module.
 
 Legend: S sentences of a batch, A active sentences, K beams, N candidates or results, R rows of the network
 (sentences x beams), V vocabulary, G groups of tokens, M anything, T tokens.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
@@ -76,6 +77,28 @@ class Beam:
         return ((5.0 + length) / 6.0) ** self.length_penalty
 
 
+class LengthLimits(NamedTuple):
+    """Length limits of generated sequences.
+
+    Attributes:
+        ratio: tokens for each token (or frame) of the source.
+        offset: tokens besides.
+        most: tokens at most.
+        longest: tokens that the network can see, the first one included; None: any number.
+    """
+
+    ratio: float
+    offset: int
+    most: int
+    longest: Optional[int] = None
+
+    def of(self, length_B: np.ndarray) -> np.ndarray:
+        """Tokens of each sequence at most."""
+        limit_B = np.floor(self.ratio * length_B.astype(np.float64)).astype(np.int64) + self.offset
+        most = self.most if self.longest is None else min(self.most, self.longest - 1)
+        return np.minimum(limit_B, most)
+
+
 @dataclass(frozen=True)
 class Hypotheses:
     """The best sequences of each sentence, best first; empty ones of score -inf where fewer were found.
@@ -116,7 +139,7 @@ def beam_search(
     from mxtrain.engine.backend import autograd, nd
 
     assert 1 <= num_best <= beam.size
-    search = _Search(limit_S, beam, num_best)
+    search = BeamSteps(limit_S, beam, num_best)
     if not len(limit_S):
         return search.found()
     device = inputs[0].context
@@ -142,7 +165,7 @@ def beam_search(
     raise AssertionError("counting does not end")
 
 
-class _Search:
+class BeamSteps:
     """State of the search for all sequences of a batch.
 
     Args:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.networks.bert import PADDING_SCORE
-from mxtrain.model.networks.traced_step import TracedStep, read
+from mxtrain.model.networks.traced_step import StepNetwork, TracedStep, read
 from mxtrain.text.networks.lstm import LstmLayer
 from mxtrain.text.translation.networks.translation import TargetScores
 
@@ -98,7 +98,7 @@ class SourceAttention(gluon.HybridBlock):
         return F.reshape(self.score(F.tanh(sum_BTSH)), shape=(0, 0, 0))
 
 
-class GnmtNetwork(gluon.HybridBlock):
+class GnmtNetwork(StepNetwork, gluon.HybridBlock):
     """Source (B, S), its lengths (B,), target (B, T) and the tokens that follow in it (B, T), -1 where none counts, to
     -log p of each and the mean of -log p over the vocabulary, (B, T) both.
 
@@ -133,7 +133,7 @@ class GnmtNetwork(gluon.HybridBlock):
             self.keys = nn.Dense(units, use_bias=False, flatten=False, in_units=units, prefix="keys_")
             self.attention = SourceAttention(sizes, prefix="attention_")
             self.output = TargetScores(target_size, chunks, has_bias=True, prefix="output_")
-        self._step = TracedStep(self, self._trace_step)
+        self._step = TracedStep(self, self.trace_step)
 
     def hybrid_forward(
         self, F, source_BS, length_B, token_BT, label_BT, source_table, target_table=None, output_table=None
@@ -171,10 +171,13 @@ class GnmtNetwork(gluon.HybridBlock):
         """See `StepDecoder`: constants are keys, values and lengths of the source; the state is state and cell of each
         layer."""
         source_BS, length_B = inputs[:2]
-        keys, values = self._encode(nd, source_BS, length_B, self.source_table.data(source_BS.context))
         shape = (len(source_BS), self._sizes.units)
-        count = 2 * self._sizes.num_layers
-        return [keys, values, length_B], [nd.zeros(shape, ctx=source_BS.context) for _ in range(count)]
+        moving = [nd.zeros(shape, ctx=source_BS.context) for _ in range(2 * self._sizes.num_layers)]
+        return self.trace_start(nd, source_BS, length_B), moving
+
+    def trace_start(self, F, source_BS, length_B):
+        """See `StepNetwork`."""
+        return [*self._encode(F, source_BS, length_B, read(F, self.source_table, source_BS)), length_B]
 
     def step(
         self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
@@ -182,7 +185,8 @@ class GnmtNetwork(gluon.HybridBlock):
         """See `StepDecoder`."""
         return self._step(token_R, nd.full((1,), place, ctx=token_R.context), fixed, moving)
 
-    def _trace_step(self, F, token_R, place_1, fixed, moving, beams):
+    def trace_step(self, F, token_R, place_1, fixed, moving, beams):
+        """See `StepNetwork`."""
         tables = [
             read(F, table, token_R)
             for table in (getattr(self, f"{name}_table", None) for name in ("source", "target", "output"))

@@ -17,7 +17,7 @@ import numpy as np
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.networks.attention import CausalAttention, CrossAttention, PaddedAttention
 from mxtrain.model.networks.bert import DropoutSum, Embed, LayerNorm
-from mxtrain.model.networks.traced_step import TracedStep, read
+from mxtrain.model.networks.traced_step import StepNetwork, TracedStep, read
 from mxtrain.text.translation.networks.translation import TargetScores
 
 if TYPE_CHECKING:
@@ -121,10 +121,10 @@ class TransformerDecoderLayer(TransformerLayer):
 
     # One token after the other.
 
-    def initial_state(self, source_SBU: NDArray) -> List[Any]:
+    def initial_state(self, F: OperatorModule, source_SBU: Array) -> List[Any]:
         """Keys and values of the source, (B, N, S, D) each."""
         attention = self.cross_attention
-        return [attention.by_row(nd, one) for one in attention.heads(nd, self.key_value(source_SBU), 2)]
+        return [attention.by_row(F, one) for one in attention.heads(F, self.key_value(source_SBU), 2)]
 
     def step(
         self, F: OperatorModule, x_1RU: Array, length_A: Array, source: List[Array], before: List[Array], beams: int
@@ -145,7 +145,7 @@ class TransformerDecoderLayer(TransformerLayer):
         return self.feed_forward(F, self.leave("cross", x_1RU, self.cross_projection(context))), after
 
 
-class TransformerNetwork(gluon.HybridBlock):
+class TransformerNetwork(StepNetwork, gluon.HybridBlock):
     """Source (B, S), its lengths (B,), target (B, T) and the tokens that follow in it (B, T), -1 where none counts, to
     -log p of each and the mean of -log p over the vocabulary, (B, T) both.
 
@@ -179,7 +179,7 @@ class TransformerNetwork(gluon.HybridBlock):
             if tied == "none":
                 self.table = self.params.get("table", shape=(target_size, units), init=mx.init.Normal(std))
             self.output = TargetScores(target_size, chunks, prefix="output_")
-        self._step = TracedStep(self, self._trace_step)
+        self._step = TracedStep(self, self.trace_step)
         self._sinusoids: Dict[Tuple[int, Context], NDArray] = {}
 
     def hybrid_forward(self, F, source_BS, length_B, token_BT, label_BT, table=None):
@@ -228,9 +228,12 @@ class TransformerNetwork(gluon.HybridBlock):
     def initial_state(self, *inputs: NDArray) -> Tuple[List[NDArray], List[NDArray]]:
         """See `StepDecoder`: constants are the lengths of the source, and its keys and values of each layer; the state
         is keys and values of the target."""
-        source_BS, length_B = inputs[:2]
-        x_SBU, _ = self._encode(nd, source_BS, length_B)
-        return [length_B, *(one for layer in self.decoder for one in layer.initial_state(x_SBU))], []
+        return self.trace_start(nd, *inputs[:2]), []
+
+    def trace_start(self, F, source_BS, length_B):
+        """See `StepNetwork`."""
+        x_SBU, _ = self._encode(F, source_BS, length_B)
+        return [length_B, *(one for layer in self.decoder for one in layer.initial_state(F, x_SBU))]
 
     def step(
         self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
@@ -242,7 +245,14 @@ class TransformerNetwork(gluon.HybridBlock):
             self._sinusoids[key] = nd.array(values_11U, ctx=token_R.context, dtype="float32")
         return self._step(token_R, self._sinusoids[key], fixed, moving)
 
-    def _trace_step(self, F, token_R, sinusoid_11U, fixed, moving, beams):
+    def trace_place(self, F, place_1, num_places, constants):
+        """See `StepNetwork`: a sinusoid of a table, (1, 1, U)."""
+        units = self._sizes.units
+        constants["sinusoids"] = np.stack([sinusoid(place, units) for place in range(num_places)]).astype(np.float32)
+        return F.reshape(F.take(F.var("sinusoids"), place_1), shape=(1, 1, units))
+
+    def trace_step(self, F, token_R, sinusoid_11U, fixed, moving, beams):
+        """See `StepNetwork`."""
         table_VU = read(F, self.embedding.weight, token_R) if self._tied == "all" else None
         y_1RU, table_VU = self._embed_target(F, F.reshape(token_R, shape=(-1, 1)), table_VU)
         y_1RU = F.broadcast_add(y_1RU * self._sizes.units**0.5, sinusoid_11U)

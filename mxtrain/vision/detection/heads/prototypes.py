@@ -16,11 +16,10 @@ from mxtrain.types import Shape
 from mxtrain.vision.detection.box_arithmetic import near
 from mxtrain.vision.detection.boxes import NUM_COLUMNS, is_trained_on
 from mxtrain.vision.detection.heads.heatmap import HeatmapCoding
+from mxtrain.vision.detection.heads.operators import operators
 from mxtrain.vision.instance_segmentation.mask_rows import FOUND_SIDE
 
 if TYPE_CHECKING:
-    from mxnet.ndarray import NDArray
-
     from mxtrain.annotations import Array, OperatorModule
 
 
@@ -65,31 +64,30 @@ class PrototypeCoding(HeatmapCoding):
         return (*super().encode(box_BMD[..., :NUM_COLUMNS]), object_BM5.astype(np.float32))
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
-        """Detections (B, N, 6 + S * S), see `InstanceDetector`; of arrays only."""
-        from mxtrain.engine.backend import nd
-
-        coefficient_BPhw, prototype_BPHW = (output.astype("float32") for output in outputs[2:4])
-        score_BN, class_BN, cell_BN = self.peaks(nd, outputs)
-        found_BN6 = self.boxes(nd, outputs, score_BN, class_BN, cell_BN)
-        coefficient_BNP = self.at_cells(nd, coefficient_BPhw, cell_BN)
-        count, number, channels = coefficient_BNP.shape
+        """Detections (B, N, 6 + S * S), see `InstanceDetector`."""
+        F = operators(F)
+        coefficient_BPhw, prototype_BPHW = (F.cast(output, dtype="float32") for output in outputs[2:4])
+        score_BN, class_BN, cell_BN = self.peaks(F, outputs)
+        found_BN6 = self.boxes(F, outputs, score_BN, class_BN, cell_BN)
+        coefficient_BNP = self.at_cells(F, coefficient_BPhw, cell_BN)
         # Of rows that are no detection, too: where an image is -1, ROIAlign writes into the mask of another row.
-        first_B1 = nd.arange(count, ctx=score_BN.context).reshape((-1, 1))
-        image_BN1 = nd.broadcast_like(first_B1, score_BN).expand_dims(2)
-        edge_BN4 = _bounded(found_BN6.slice_axis(axis=2, begin=2, end=6) / self._mask_stride)
-        part = nd.contrib.ROIAlign(
-            prototype_BPHW, nd.concat(image_BN1, edge_BN4, dim=2).reshape((-1, 5)),
+        first_B1 = F.reshape(F.contrib.arange_like(score_BN, axis=0), shape=(-1, 1))
+        picture_BN1 = F.expand_dims(F.broadcast_like(first_B1, score_BN), axis=2)
+        edge_BN4 = _bounded(F, F.slice_axis(found_BN6, axis=2, begin=2, end=6) / self._mask_stride)
+        part = F.contrib.ROIAlign(
+            prototype_BPHW, F.reshape(F.concat(picture_BN1, edge_BN4, dim=2), shape=(-1, 5)),
             pooled_size=(FOUND_SIDE, FOUND_SIDE), spatial_scale=1.0, sample_ratio=1, aligned=True,
         )  # fmt: skip
-        logit = nd.batch_dot(coefficient_BNP.reshape((-1, 1, channels)), part.reshape((0, 0, -1)))
-        mask = nd.sigmoid(logit.reshape((count * number, -1)))
-        mask = nd.where(score_BN.reshape((-1,)) > 0, mask, nd.zeros_like(mask))
-        return nd.concat(found_BN6, mask.reshape((count, number, -1)), dim=2)
+        weight = F.expand_dims(F.reshape(coefficient_BNP, shape=(-3, 0)), axis=1)
+        logit = F.batch_dot(weight, F.reshape(part, shape=(0, 0, -1)))
+        mask = F.sigmoid(F.reshape(logit, shape=(-3, 0)))
+        mask = F.where(F.reshape(score_BN, shape=(-1,)) > 0, mask, F.zeros_like(mask))
+        mask_BNS = F.reshape_like(mask, score_BN, lhs_begin=0, lhs_end=1, rhs_begin=0, rhs_end=2)
+        return F.concat(found_BN6, mask_BNS, dim=2)
 
 
-def _bounded(edge_BN4: NDArray) -> NDArray:
+def _bounded(F: OperatorModule, edge_BN4: Array) -> Array:
     """Boxes of an untrained or a diverged network, too, that ROIAlign takes."""
-    from mxtrain.engine.backend import nd
-
-    begin_BN2, end_BN2 = near(nd, edge_BN4).split(2, axis=2)
-    return nd.concat(begin_BN2, nd.maximum(end_BN2, begin_BN2 + _LEAST * (1 + begin_BN2.abs())), dim=2)
+    near_BN4 = near(F, edge_BN4)
+    begin_BN2, end_BN2 = (F.slice_axis(near_BN4, axis=2, begin=at, end=at + 2) for at in (0, 2))
+    return F.concat(begin_BN2, F.maximum(end_BN2, begin_BN2 + _LEAST * (1 + F.abs(begin_BN2))), dim=2)

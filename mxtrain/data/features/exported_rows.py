@@ -1,0 +1,118 @@
+"""Predicts for rows of a table with an exported network. Exported folders have a copy of this module.
+
+Legend: B batch, F fields with ids, M numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import zlib
+from typing import Any, Dict, Iterator, List, Protocol, Sequence
+
+import numpy as np
+
+MISSING_CELLS = frozenset((
+    "", "NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>", "#N/A", "#N/A N/A", "#NA",
+    "1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN", "\\N", "?",
+))  # fmt: skip
+FIRST_VALUE, FIRST_BUCKET = 2, 1
+"""Ids within a field; 0 is a missing value, and 1 of a vocabulary one that it does not have."""
+
+
+class RowExport(Protocol):
+    """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
+
+    signature: Dict[str, Any]
+
+    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
+        """Outputs of the network by name."""
+
+
+def predict(folder: RowExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+    """Yields the rows that `mxtrain predict` writes for a table with a header.
+
+    Args:
+        folder: with the network.
+        content: of a CSV file; of one with tabs if its name ends in .tsv.
+        name: of the file.
+
+    Raises:
+        ValueError: it lacks a column, or has a cell that is no number.
+    """
+    signature, own = folder.signature, folder.signature["signature"]
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is no UTF-8: {error}") from error
+    reader = csv.DictReader(io.StringIO(text), delimiter="\t" if name.lower().endswith(".tsv") else ",")
+    columns = own["columns"] if "columns" in own else [
+        {"name": column, "kind": "number", "mean": mean, "std": std}
+        for column, mean, std in zip(own["class_names"], own["mean"], own["std"])
+    ]  # fmt: skip
+    if any(column["kind"] == "indexed" for column in columns):
+        raise ValueError(f"{name}: rows of ids and values are given as arrays, in a .npz file")
+    missing = [column["name"] for column in columns if column["name"] not in (reader.fieldnames or ())]
+    if missing:
+        raise ValueError(f"{name} has no column '{missing[0]}'; it has {', '.join(reader.fieldnames or ())}")
+    for cells in reader:
+        place = f"{name}:{reader.line_num}"
+        given = {one["name"]: one["dtype"] for one in signature["inputs"]}
+        arrays = [np.array([row]) for row in encode(columns, cells, place) if row]
+        outputs = folder.run({key: array.astype(given[key]) for key, array in zip(given, arrays)})
+        yield {"file": place, **_row(signature, outputs)}
+
+
+def encode(columns: Sequence[Dict[str, Any]], cells: Dict[str, str], place: str) -> List[List[float]]:
+    """Ids and numbers of one row.
+
+    Args:
+        columns: of the network, as its signature has them.
+        cells: by the names of columns.
+        place: of the row, for messages.
+    """
+    ids: List[float] = []
+    numbers: List[float] = []
+    begin = 0
+    for column in columns:
+        cell = (cells[column["name"]] or "").strip()
+        is_missing = cell in MISSING_CELLS
+        if column["kind"] == "number":
+            value = math.nan if is_missing else _number(cell, column["name"], place)
+            value = value if math.isnan(value) or not column.get("log") else math.log1p(max(value, 0.0))
+            is_missing = math.isnan(value)
+            numbers.append(0.0 if is_missing else (value - column.get("mean", 0.0)) / column.get("std", 1.0))
+            numbers += [float(is_missing)] * bool(column.get("indicator"))
+        elif column["kind"] == "hashed":
+            code = zlib.crc32(cell.encode()) or 1
+            ids.append(begin + (0 if is_missing else FIRST_BUCKET + code % column["buckets"]))
+            begin += FIRST_BUCKET + column["buckets"]
+        else:
+            vocabulary = column.get("vocabulary", [])
+            own = 0 if is_missing else FIRST_VALUE + vocabulary.index(cell) if cell in vocabulary else 1
+            ids.append(begin + own)
+            begin += FIRST_VALUE + len(vocabulary)
+    return [ids, numbers]
+
+
+def _number(cell: str, column: str, place: str) -> float:
+    try:
+        return float(cell)
+    except ValueError as error:
+        raise ValueError(f"{place}: '{cell}' in column '{column}' is no number") from error
+
+
+def _row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:
+    """The prediction for one row, as its task writes it."""
+    own, names, task = signature["signature"], signature["class_names"], signature["task"]
+    if task == "regression":
+        value = float(np.ravel(outputs["output"])[0])
+        return {"value": round(value * own.get("target_std", 1.0) + own.get("target_mean", 0.0), 6)}
+    if "probabilities" in outputs:
+        probability_K = outputs["probabilities"][0]
+        order = (-probability_K).argsort(kind="stable")[:3]
+        top = [{"class": names[k], "probability": round(float(probability_K[k]), 6)} for k in order]
+        return {**top[0], "top": top}
+    score = float(np.ravel(outputs["output"])[0])
+    return {"class": names[-1], "probability": round(0.5 * (1 + math.tanh(score / 2)), 6)}

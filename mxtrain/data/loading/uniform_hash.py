@@ -1,0 +1,53 @@
+"""Counter-based random numbers: the hash of `randomness`, without anything else. Exported folders have a copy of this
+module, so it imports nothing but NumPy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+_AT_ONCE = 1 << 18
+
+
+def bits(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
+    """64 random bits per index.
+
+    Args:
+        seed: Any integer.
+        epoch: Any integer.
+        index_B: Non-negative integers.
+        draw: Which of the sample's numbers, of `Draw` or of a field's class like it.
+
+    Returns:
+        uint64 of the same length.
+    """
+    key = mix_integer(mix_integer(mix_integer(seed) + epoch) + int(draw))
+    index_B = np.atleast_1d(index_B)
+    found_B = np.empty(index_B.shape, np.uint64)
+    for begin in range(0, len(index_B), _AT_ONCE):  # each needs a few arrays of its own length
+        found_B[begin : begin + _AT_ONCE] = _hash(index_B[begin : begin + _AT_ONCE], key)
+    return found_B
+
+
+def _hash(index_B: np.ndarray, key: int) -> np.ndarray:
+    state = index_B.astype(np.uint64) * np.uint64(GOLDEN) + np.uint64(key)
+    state ^= state >> np.uint64(30)
+    state *= np.uint64(0xBF58476D1CE4E5B9)
+    state ^= state >> np.uint64(27)
+    state *= np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)
+    return state
+
+
+def uniform(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
+    """A float64 in [0, 1) per index, from the upper 53 bits."""
+    return (bits(seed, epoch, index_B, draw) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def mix_integer(value: int) -> int:
+    value = (value + GOLDEN) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)

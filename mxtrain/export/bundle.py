@@ -1,0 +1,56 @@
+"""Copies the modules that read what a task takes into an exported folder, where mxtrain is not installed.
+
+A module that is copied imports the standard library, NumPy, what reads its files, and other modules that are copied.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from typing import Dict, Iterator, List, Tuple
+
+from mxtrain.files.regular_files import read_regular
+
+PACKAGE = "mxtrain."
+
+
+def bundled(entry: str) -> Dict[str, bytes]:
+    """The files of a module and of those of mxtrain that it imports, by the last part of their names.
+
+    Args:
+        entry: name of the module.
+    """
+    found: Dict[str, bytes] = {}
+    waiting = [entry]
+    while waiting:
+        name = waiting.pop()
+        file = f"{name.rpartition('.')[2]}.py"
+        if file in found:
+            continue
+        text, imported = _rewritten(_source(name))
+        found[file] = text.encode()
+        waiting += imported
+    return found
+
+
+def _source(name: str) -> str:
+    spec = importlib.util.find_spec(name)
+    assert spec is not None and spec.origin is not None, name
+    return read_regular(spec.origin).decode()
+
+
+def _rewritten(text: str) -> Tuple[str, List[str]]:
+    """The module with imports of its neighbours in the place of mxtrain's, and the names of these."""
+    lines, names = text.split("\n"), []
+    for node in _imports(ast.parse(text)):
+        name = node.module or ""
+        if name.startswith(PACKAGE):
+            names.append(name)
+            line = lines[node.lineno - 1]
+            lines[node.lineno - 1] = line.replace(f"from {name} import", f"from .{name.rpartition('.')[2]} import", 1)
+    return "\n".join(lines), names
+
+
+def _imports(tree: ast.Module) -> Iterator[ast.ImportFrom]:
+    """Those at the top of a module; what is imported for annotations alone, or where it is used, is left as it is."""
+    yield from (node for node in tree.body if isinstance(node, ast.ImportFrom))

@@ -1,0 +1,103 @@
+"""The proof of networks that sort: every operator by itself, with what onnxruntime gave it. Imports MXNet and onnx.
+
+Detectors keep the highest scores and suppress the others. Where two scores are nearly equal, their last bits decide
+which of them is kept, so that outputs of two correct engines may be those of other regions. Then outputs are compared
+as sets of rows, and each operator is proven alone: MXNet computes it from onnxruntime's values.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Set
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from mxtrain.engine.backend import mx
+from mxtrain.export.graph import evaluate
+from mxtrain.export.standalone import MAX_ERROR, relative_error, rows_error
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from mxtrain.export.graph import OnnxGraph
+
+ORDERING = frozenset(("topk", "argsort", "argmax", "_contrib_box_nms", "_mxtrain_suppression"))
+"""Operators whose results jump where numbers are nearly equal."""
+
+
+def order_dependent(graph: OnnxGraph, outputs: Sequence[str]) -> List[str]:
+    """The names, of `outputs`, of what depends on an operator of `ORDERING`."""
+    reached: Set[int] = set()
+    for number, node in enumerate(graph.nodes):
+        if node["op"] in ORDERING or any(entry[0] in reached for entry in node["inputs"]):
+            reached.add(number)
+    return [name for name, (number, _) in zip(outputs, graph.heads) if number in reached]
+
+
+def differing_operator(graph: OnnxGraph, model: ModelProto, inputs: Mapping[str, np.ndarray]) -> str:
+    """Names the first operator that MXNet computes otherwise from the same inputs, in a sentence; "" if there is none.
+
+    Args:
+        graph: converted.
+        model: of it.
+        inputs: of the network.
+    """
+    import onnxruntime
+
+    hidden = {*graph.initializers, *graph.inputs}
+    entries = [(number, output) for number, output in graph.names if graph.names[number, output] not in hidden]
+    names = {graph.names[entry]: entry for entry in entries}
+    exposed = type(model).FromString(model.SerializeToString())
+    del exposed.graph.output[:]
+    exposed.graph.output.extend(
+        helper.make_tensor_value_info(name, graph.onnx_type(*entry), None) for name, entry in names.items()
+    )
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(exposed.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    given = {name: array for name, array in inputs.items() if name in graph.inputs}
+    known: Dict[str, np.ndarray] = {**given, **dict(zip(names, session.run(list(names), given)))}
+    for number, node in enumerate(graph.nodes):
+        if node["op"] == "null" or (number, 0) not in graph.names or graph.names[number, 0] in graph.initializers:
+            continue
+        arrays = [_value(graph, known, graph.names[entry[0], entry[1]]).astype(graph.dtype((entry[0], entry[1])))
+                  for entry in node["inputs"]]  # fmt: skip
+        found = [_value(graph, known, graph.names[number, k]) for k in range(2) if (number, k) in graph.names]
+        expected = evaluate(_alone(node, len(found)), {f"input{k}": array for k, array in enumerate(arrays)})
+        error = max(_error(node, arrays, *pair) for pair in zip(found, expected))
+        if not error <= MAX_ERROR:
+            layer = node.get("attrs", {}).get("__layer__", "")
+            return f"The operator {node['op']} ({node['name']}) of layer '{layer}' differs by {error:.1e}."
+    return ""
+
+
+def _value(graph: OnnxGraph, known: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    return known[name] if name in known else numpy_helper.to_array(graph.initializers[name])
+
+
+def _alone(node: Mapping[str, Any], num_outputs: int) -> Any:
+    """One operator as a symbol of its own, of input0, input1, ..."""
+    count = len(node["inputs"])
+    variables = [{"op": "null", "name": f"input{k}", "inputs": []} for k in range(count)]
+    own = {**node, "inputs": [[k, 0, 0] for k in range(count)]}
+    whole = {
+        "nodes": [*variables, own], "arg_nodes": list(range(count)), "node_row_ptr": list(range(count + 2)),
+        "heads": [[count, k, 0] for k in range(num_outputs)], "attrs": {"mxnet_version": ["int", 10901]},
+    }  # fmt: skip
+    return mx.sym.load_json(json.dumps(whole))
+
+
+def _error(node: Mapping[str, Any], arrays: Sequence[np.ndarray], found: np.ndarray, expected: np.ndarray) -> float:
+    """The relative error of one output. Equal numbers have no order: places are compared by what is there."""
+    error = relative_error(found, expected)
+    if error <= MAX_ERROR or node["op"] not in ORDERING or found.shape != expected.shape:
+        return error
+    if node["op"] in ("topk", "argsort", "argmax"):
+        axis = int(node.get("attrs", {}).get("axis", "-1"))
+        places = [one.astype(np.int64) for one in (found, expected)]
+        if found.ndim != arrays[0].ndim or min(one.min() for one in places) < 0:
+            return error
+        values = [np.sort(np.take_along_axis(arrays[0], one, axis), axis) for one in places]
+        return relative_error(*values)
+    return rows_error(found, expected, 1.0) if found.ndim == 3 else error

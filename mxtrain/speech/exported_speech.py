@@ -1,0 +1,147 @@
+"""Recognises speech in WAV files with an exported network. Exported folders have a copy of this module.
+
+    WAV -> one channel at the rate of training -> log-mel frames -> the network -> CTC -> text
+
+Legend: S samples of sound, T frames or scores, F mel bands, K characters and the blank, which is the last class.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, Dict, Iterator, List, Protocol, Tuple
+
+import numpy as np
+
+from mxtrain.speech.log_mel import StoredNumbers, log_mel, stored
+from mxtrain.speech.prefix_beam import prefix_beam_search
+
+MAX_SECONDS = 3600.0
+PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+
+
+class SpeechExport(Protocol):
+    """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
+
+    signature: Dict[str, Any]
+
+    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
+        """Outputs of the network by name."""
+
+
+def predict(folder: SpeechExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+    """Yields the row that `mxtrain predict` writes for a recording.
+
+    Args:
+        folder: with the network.
+        content: of a WAV file of 8 to 32 bits or of floats.
+        name: of the file.
+
+    Raises:
+        ValueError: it is none, or the network cannot take its length.
+    """
+    sound_SC, own_rate = read_wav(content, name)
+    numbers = StoredNumbers.of(folder.signature["signature"]["audio"])
+    sound_S = resampled(sound_SC.mean(axis=1, dtype=np.float32), own_rate, numbers.sample_rate)
+    frames_TF = stored(log_mel(sound_S, numbers)).astype(np.float32)
+    inputs, count = _inputs(folder.signature, frames_TF, name)
+    score_TK = folder.run(inputs)["output"][0].astype(np.float32)
+    if count:  # of a network whose length is fixed
+        score_TK = score_TK[: math.ceil(len(score_TK) * len(frames_TF) / count)]
+    names = folder.signature["class_names"]
+    yield {"file": name, "text": "".join(names[k] for k in decode(score_TK, folder.signature["facts"]["beam_size"]))}
+
+
+def decode(score_TK: np.ndarray, width: int) -> List[int]:
+    """The characters of scores: of the likeliest alignment if the width is 1, else by prefix beam search."""
+    if width > 1:
+        shifted_TK = score_TK - score_TK.max(axis=1, keepdims=True)
+        log_p_TK = shifted_TK - np.log(np.exp(shifted_TK).sum(axis=1, keepdims=True))
+        return prefix_beam_search(log_p_TK, width)[0].characters
+    best_T, blank = score_TK.argmax(axis=1), score_TK.shape[1] - 1
+    is_new_T = (best_T != np.append(blank, best_T[:-1])) & (best_T != blank)
+    return [int(k) for k in best_T[is_new_T]]
+
+
+def _inputs(signature: Dict[str, Any], frames_TF: np.ndarray, name: str) -> Tuple[Dict[str, np.ndarray], int]:
+    """Inputs by name, and the frames that they are padded to; 0 if they are not."""
+    given, padded = {}, 0
+    for one in signature["inputs"]:
+        if len(one["shape"]) == 3:
+            wanted = one["shape"][1]
+            array_1TF = frames_TF[None]
+            if not isinstance(wanted, str):
+                padded = wanted
+                if len(frames_TF) > wanted:
+                    raise ValueError(f"{name} has {len(frames_TF)} frames, and the network takes {wanted}")
+                array_1TF = np.pad(array_1TF, ((0, 0), (0, wanted - len(frames_TF)), (0, 0)))
+            given[one["name"]] = array_1TF.astype(one["dtype"])
+        else:
+            given[one["name"]] = np.array([len(frames_TF)], one["dtype"])
+    return given, padded
+
+
+def read_wav(content: bytes, name: str) -> Tuple[np.ndarray, int]:
+    """Sound (S, channels) float32 from -1 to 1, and its rate. Raises: ValueError: it is no such file."""
+    if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
+        raise ValueError(f"{name} is no WAV file")
+    place, layout, data = 12, None, None
+    while place + 8 <= len(content) and data is None:
+        kind, size = content[place : place + 4], struct.unpack_from("<I", content, place + 4)[0]
+        body = content[place + 8 : place + 8 + size]
+        if kind == b"fmt " and len(body) >= 16:
+            layout = struct.unpack_from("<HHIIHH", body)
+            if layout[0] == EXTENSIBLE and len(body) >= 26:
+                layout = (struct.unpack_from("<H", body, 24)[0], *layout[1:])
+        elif kind == b"data":
+            data = body
+        place += 8 + size + size % 2
+    if layout is None or data is None:
+        raise ValueError(f"{name} is damaged: it lacks a format or sound")
+    form, channels, rate, _, _, bits = layout
+    if not 1 <= channels <= 64 or not 1000 <= rate <= 768_000:
+        raise ValueError(f"{name} has {rate} samples a second and {channels} channels")
+    sound = _samples(data, form, bits, name)
+    sound = sound[: len(sound) // channels * channels].reshape(-1, channels)
+    if not len(sound) or len(sound) > MAX_SECONDS * rate or not np.isfinite(sound).all():
+        raise ValueError(f"{name} holds {len(sound) / rate:.1f} seconds of sound that cannot be used")
+    return sound, rate
+
+
+def _samples(data: bytes, form: int, bits: int, name: str) -> np.ndarray:
+    width = bits // 8
+    data = data[: len(data) // max(width, 1) * max(width, 1)]
+    if form == FLOAT and bits in (32, 64):
+        return np.frombuffer(data, f"<f{width}").astype(np.float32)
+    if form == PCM and bits == 8:
+        return (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
+    if form == PCM and bits in (16, 32):
+        return (np.frombuffer(data, f"<i{width}") / 2.0 ** (bits - 1)).astype(np.float32)
+    if form == PCM and bits == 24:
+        bytes_S3 = np.frombuffer(data, np.uint8).reshape(-1, 3).astype(np.int32)
+        value_S = bytes_S3[:, 0] | bytes_S3[:, 1] << 8 | bytes_S3[:, 2] << 16
+        return (np.where(value_S >= 1 << 23, value_S - (1 << 24), value_S) / 2.0**23).astype(np.float32)
+    raise ValueError(f"{name} holds sound of the kind {form} with {bits} bits; PCM and floats are read")
+
+
+def resampled(sound_S: np.ndarray, own_rate: int, rate: int) -> np.ndarray:
+    """Sound at another rate, by the polyphase filter of `scipy.signal.resample_poly` (a Kaiser window, beta 5)."""
+    common = math.gcd(own_rate, rate)
+    up, down = rate // common, own_rate // common
+    if up == down:
+        return sound_S
+    half = 10 * max(up, down)
+    place_H = np.arange(-half, half + 1)
+    filter_H = np.sinc(place_H / max(up, down)) * np.kaiser(2 * half + 1, 5.0)
+    filter_H = filter_H * (up / filter_H.sum())
+    # Sample m of the result lies at m * down among the samples with up - 1 zeros between them.
+    found_M = np.zeros(-(-len(sound_S) * up // down), np.float32)
+    taps = 2 * half // up + 1
+    for begin in range(0, len(found_M), 1 << 16):
+        middle_M1 = (np.arange(begin, min(begin + (1 << 16), len(found_M))) * down)[:, None]
+        index_MT = -(-(middle_M1 - half) // up) + np.arange(taps)
+        at_MT = middle_M1 - index_MT * up + half
+        is_there = (index_MT >= 0) & (index_MT < len(sound_S)) & (at_MT >= 0) & (at_MT <= 2 * half)
+        value_MT = np.where(is_there, sound_S[np.clip(index_MT, 0, len(sound_S) - 1)], 0)
+        found_M[begin : begin + len(middle_M1)] = (value_MT * filter_H[np.clip(at_MT, 0, 2 * half)]).sum(axis=1)
+    return found_M

@@ -1,0 +1,140 @@
+"""The parts of a network that writes token by token, as they are exported: `encoder` for the source, and `step`.
+Imports MXNet.
+
+Legend: B batch, S tokens of the source, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.engine.backend import autograd, mx, nd
+from mxtrain.model.networks.traced_step import StepNetwork
+from mxtrain.task.exported_part import Dims, ExportedPart, PartCase
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+    from mxnet.symbol import Symbol
+
+    from mxtrain.text.networks.language import Stepwise
+    from mxtrain.text.translation.networks.decoding import StepDecoder
+
+NUM_ROWS, NUM_STEPS = 3, 4
+"""Of the proof: rows of the larger batch, and steps one after the other."""
+SCORES = "scores"
+Steps = List[PartCase]
+
+
+def language_parts(network: Stepwise, token_BT: np.ndarray) -> Dict[str, ExportedPart]:
+    """The step of a language model; nothing if the network's step cannot be traced.
+
+    Args:
+        network: on a CPU.
+        token_BT: of real texts.
+    """
+    if not isinstance(network, StepNetwork):
+        return {}
+    steps = []
+    for rows in (1, NUM_ROWS):
+        some_BT = token_BT[:rows]
+        moving = network.initial_state(len(some_BT), mx.cpu())
+        for place in range(min(NUM_STEPS, some_BT.shape[1])):
+            with autograd.pause(train_mode=False):
+                score, after = network.step(nd.array(some_BT[:, place], dtype="int32"), place, moving)
+            steps.append(_case(some_BT[:, place], place, [], moving, score, after))
+            moving = after
+    return {"step": step_part(network, steps, NUM_STEPS)}
+
+
+def translation_parts(
+    network: StepDecoder, source_BS: np.ndarray, length_B: np.ndarray, bos: int, num_places: int
+) -> Dict[str, ExportedPart]:  # fmt: skip
+    """The encoder and the step of a network that translates; nothing if they cannot be traced.
+
+    Args:
+        network: on a CPU.
+        source_BS: tokens of real sources.
+        length_B: their numbers.
+        bos: the token that is read first.
+        num_places: tokens that are read at most.
+    """
+    if not isinstance(network, StepNetwork):
+        return {}
+    steps, starts = [], []
+    shorter = max(source_BS.shape[1] - 1, 1)
+    first = [source_BS[:1, :shorter], np.minimum(length_B[:1], shorter)]
+    for given in (first, [source_BS[:NUM_ROWS], length_B[:NUM_ROWS]]):
+        names = dict(zip(("source", "lengths"), given))
+        arrays = [nd.array(one, dtype=one.dtype) for one in given]
+        with autograd.pause(train_mode=False):
+            fixed, moving = network.initial_state(*arrays)
+        starts.append((names, _named("fixed", fixed)))
+        token_B = np.full(len(given[0]), bos, np.int32)
+        for place in range(min(NUM_STEPS, num_places)):
+            with autograd.pause(train_mode=False):
+                score, after = network.step(nd.array(token_B, dtype="int32"), place, fixed, moving)
+            steps.append(_case(token_B, place, fixed, moving, score, after))
+            token_B, moving = score.asnumpy().argmax(axis=1).astype(np.int32), after
+    types = {"source": (("batch", "length"), source_BS.dtype.name), "lengths": (("batch",), length_B.dtype.name)}
+    variables = [mx.sym.var(name) for name in types]
+    symbol = mx.sym.Group(network.trace_start(mx.sym, *variables))
+    return {
+        "encoder": ExportedPart(symbol, _parameters(network), types, list(starts[0][1]), starts),
+        "step": step_part(network, steps, num_places),
+    }
+
+
+def step_part(network: StepNetwork, steps: Steps, num_places: int) -> ExportedPart:
+    """The step as a graph; the cases get empty memories where the network remembers nothing before its first step.
+
+    Args:
+        network: whose step it is.
+        steps: what MXNet computed.
+        num_places: see `StepNetwork.trace_place`.
+    """
+    last, later = steps[-2][0], steps[-1][0]
+    first = steps[0][0]
+    types: Dict[str, Tuple[Dims, str]] = {"token": (("batch",), "int32"), "place": ((1,), "float32")}
+    for name, array in later.items():
+        if name not in types:
+            other = "past" if name.startswith("moving") else "length"
+            shapes = (last[name].shape, array.shape) if other == "past" else (first[name].shape, array.shape)
+            dims = [size if a == size else other for a, size in zip(*shapes)]
+            types[name] = (("batch", *dims[1:]), array.dtype.name)
+    groups = {kind: [mx.sym.var(name) for name in types if name.startswith(kind)] for kind in ("fixed", "moving")}
+    constants: Dict[str, np.ndarray] = {}
+    place = network.trace_place(mx.sym, mx.sym.var("place"), num_places, constants)
+    score, after = network.trace_step(mx.sym, mx.sym.var("token"), place, groups["fixed"], groups["moving"], 1)
+    symbol: Symbol = mx.sym.Group([score, *after])
+    read = symbol.list_inputs()
+    types = {name: one for name, one in types.items() if name in read}
+    return ExportedPart(
+        symbol, {**_parameters(network), **constants}, types, [SCORES, *(f"next_moving{k}" for k in range(len(after)))],
+        [({name: inputs[name] if name in inputs else _empty(types[name], len(inputs["token"])) for name in types},
+          outputs) for inputs, outputs in steps],
+    )  # fmt: skip
+
+
+def _empty(given: Tuple[Dims, str], rows: int) -> np.ndarray:
+    sizes = {"batch": rows, "past": 0}
+    return np.zeros([sizes[size] if isinstance(size, str) else size for size in given[0]], given[1])
+
+
+def _case(
+    token_B: np.ndarray, place: int, fixed: Sequence[NDArray], moving: Sequence[NDArray], score: NDArray,
+    after: Sequence[NDArray],
+) -> PartCase:  # fmt: skip
+    inputs = {"token": token_B.astype(np.int32), "place": np.array([place], np.float32), **_named("fixed", fixed),
+              **_named("moving", moving)}  # fmt: skip
+    return inputs, {SCORES: score.asnumpy(), **_named("next_moving", after)}
+
+
+def _named(kind: str, arrays: Sequence[NDArray]) -> Dict[str, np.ndarray]:
+    return {f"{kind}{number}": array.asnumpy() for number, array in enumerate(arrays)}
+
+
+def _parameters(network: StepNetwork) -> Mapping[str, np.ndarray]:
+    block = network  # a block, too
+    return {name: one.data().asnumpy() for name, one in block.collect_params().items()}  # type: ignore[attr-defined]

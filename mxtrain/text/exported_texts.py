@@ -1,0 +1,295 @@
+"""Predicts for texts with an exported network. Exported folders have a copy of this module.
+
+    text -> tokenizer.json -> ids -> the network -> classes, tags, a continuation or a translation
+
+Legend: B batch, T tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any, Dict, Iterator, List, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.text.language_modeling.sampling import Sampling
+from mxtrain.text.token_classification.tags import TagCodes, find_entities, is_plain
+from mxtrain.text.translation.networks.decoding import Beam, BeamSteps, LengthLimits
+
+TOKENIZERS = ("tokenizer", "target_tokenizer")
+
+
+class TextExport(Protocol):
+    """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
+
+    signature: Dict[str, Any]
+
+    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
+        """Outputs of the network, or of one of its parts, by name."""
+
+    def read(self, name: str) -> bytes:
+        """The content of a file of the folder."""
+
+
+class Vocabulary:
+    """Texts to ids and back.
+
+    Args:
+        folder: has the tokenizer's file.
+        name: of `TOKENIZERS`.
+    """
+
+    def __init__(self, folder: TextExport, name: str = "tokenizer"):
+        self.facts: Dict[str, Any] = folder.signature["facts"][name]
+        self._library: Any
+        if self.facts["file"].endswith(".model"):
+            import sentencepiece  # type: ignore[import-untyped]  # it has no stubs
+
+            self._library = sentencepiece.SentencePieceProcessor(model_proto=folder.read(self.facts["file"]))
+        else:
+            import tokenizers
+
+            self._library = tokenizers.Tokenizer.from_str(folder.read(self.facts["file"]).decode())
+            self._library.no_truncation()
+            self._library.no_padding()
+
+    def encode(self, text: str) -> List[int]:
+        """The ids of a text, without special ones."""
+        text = text.lower() if self.facts["lowercase"] else text
+        if self.facts["file"].endswith(".model"):
+            return list(self._library.encode(text, out_type=int))
+        return list(self._library.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of ids; special ones are left out."""
+        kept = [int(token) for token in tokens if int(token) not in self.facts["special"]]
+        if self.facts["file"].endswith(".model"):
+            return str(self._library.decode(kept))
+        return str(self._library.decode(kept, skip_special_tokens=False))
+
+
+def predict(folder: TextExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+    """Yields the rows that `mxtrain predict` writes for a file.
+
+    Args:
+        folder: with the network.
+        content: of the file: lines, or a table with a header if its name ends in .csv or .tsv.
+        name: of the file.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    task = folder.signature["task"]
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is no UTF-8: {error}") from error
+    made = {"language_modeling": continued, "translation": translated, "token_classification": tagged}.get(task, scored)
+    lines = numbered_texts(folder, text, name, keeps_empty=task == "translation")
+    for (line, _), row in zip(lines, made(folder, [texts for _, texts in lines])):
+        yield {"file": f"{name}:{line}", **row}
+
+
+def numbered_texts(
+    folder: TextExport, text: str, name: str, keeps_empty: bool
+) -> List[Tuple[int, Tuple[str, ...]]]:  # fmt: skip
+    """The line and the texts of each sample; two for pairs, with a tab between them."""
+    columns = folder.signature["facts"].get("columns") or []
+    ending = name.rpartition(".")[2].lower()
+    if ending in ("csv", "tsv") and columns and all(isinstance(one, str) for one in columns):
+        reader = csv.DictReader(io.StringIO(text), delimiter="\t" if ending == "tsv" else ",")
+        rows = [(reader.line_num, row) for row in reader]
+        missing = [column for column in columns if column not in (reader.fieldnames or ())]
+        if missing:
+            raise ValueError(f"{name} has no column '{missing[0]}'; it has {', '.join(reader.fieldnames or ())}")
+        return [(line, tuple(row[column] or "" for column in columns)) for line, row in rows]
+    lines = text.split("\n")
+    lines = lines[:-1] if not lines[-1] else lines
+    found = [(number, line.rstrip("\r")) for number, line in enumerate(lines, start=1)]
+    is_pair = len(columns) > 1
+    return [(number, tuple(line.split("\t")) if is_pair else (line,)) for number, line in found
+            if keeps_empty or line.strip()]  # fmt: skip
+
+
+def scored(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+    """The classes of texts, or the numbers that they stand for."""
+    words, settings = Vocabulary(folder), folder.signature["signature"]
+    names = folder.signature["class_names"]
+    for texts in samples:
+        outputs = folder.run(_named(folder, *_sample(words.facts, [words.encode(text) for text in texts])))
+        if not names:
+            value = float(np.ravel(outputs["output"])[0])
+            yield {"value": round(value * settings.get("target_std", 1.0) + settings.get("target_mean", 0.0), 6)}
+            continue
+        probability_K = outputs["probabilities"][0]
+        order = (-probability_K).argsort(kind="stable")[:3]
+        top = [{"class": names[k], "probability": round(float(probability_K[k]), 6)} for k in order]
+        yield {**top[0], "top": top}
+
+
+def tagged(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+    """Words and their tags, of sentences that fit into one sample."""
+    words, names = Vocabulary(folder), folder.signature["class_names"]
+    for (text,) in samples:
+        found = text.split()
+        pieces = [words.encode(word) or [words.facts["unknown"]] for word in found]
+        room = words.facts["max_length"] - _num_special(words.facts, 1)
+        tags: List[str] = []
+        while len(tags) < len(found):  # a sentence that is too long becomes several samples
+            count, size = 0, 0
+            while len(tags) + count < len(found) and (not count or size + len(pieces[len(tags) + count]) <= room):
+                size += len(pieces[len(tags) + count])
+                count += 1
+            some = pieces[len(tags) : len(tags) + count]
+            token_T = [token for one in some for token in one][:room]
+            begins = np.cumsum([0, *map(len, some)])[:-1] + (words.facts["first"] is not None)
+            score_TK = folder.run(_named(folder, *_sample(words.facts, [token_T])))["output"][0]
+            tags += [names[int(score_TK[min(begin, len(score_TK) - 1)].argmax())] for begin in begins]
+        yield {"words": found, "tags": tags, **({} if is_plain(names) else {"entities": _entities(names, found, tags)})}
+
+
+def _entities(names: Sequence[str], words: Sequence[str], tags: Sequence[str]) -> List[Dict[str, Any]]:
+    """The entities that tags mean: their type, their words, and which these are."""
+    codes, number = TagCodes(names), {name: k for k, name in enumerate(names)}
+    code_W = codes.code_K[[number[tag] for tag in tags]]
+    found = find_entities(code_W, np.zeros(len(code_W), np.int64))
+    return [
+        {"type": codes.types[kind], "text": " ".join(words[begin:end]), "begin": begin, "end": end}
+        for kind, begin, end in zip(found.type_E.tolist(), found.begin_E.tolist(), found.end_E.tolist())
+    ]
+
+
+def _num_special(facts: Dict[str, Any], num_texts: int) -> int:
+    return (facts["first"] is not None) + num_texts * (facts["last"] is not None)
+
+
+def _sample(facts: Dict[str, Any], texts: Sequence[List[int]]) -> Tuple[List[int], List[int]]:
+    """Tokens and token types, with special ones; the longer text of a pair is cut first."""
+    room = facts["max_length"] - _num_special(facts, len(texts))
+    counts = [min(len(texts[0]), room)]
+    if len(texts) > 1:
+        first, second = map(len, texts)
+        short, long = min(first, second), max(first, second)
+        long = min(long, max(short, room - short))
+        if short + long > room:
+            short, long = room // 2, room - room // 2
+        counts = [long, short] if first > second else [short, long]
+    tokens: List[int] = [] if facts["first"] is None else [facts["first"]]
+    kinds: List[int] = []
+    for number, (text, count) in enumerate(zip(texts, counts)):
+        tokens += [*text[:count], *([] if facts["last"] is None else [facts["last"]])]
+        kinds += [number] * (len(tokens) - len(kinds))
+    return tokens, kinds
+
+
+def _named(folder: TextExport, tokens: List[int], kinds: List[int]) -> Dict[str, np.ndarray]:
+    """The inputs of the network for one sample; padded where its length is fixed."""
+    facts, shapes = folder.signature["facts"]["tokenizer"], {}
+    for one in folder.signature["inputs"]:
+        shapes[one["name"]] = (one["shape"], one["dtype"])
+    length = shapes["input0"][0][1]
+    missing = 0 if isinstance(length, str) else max(length - len(tokens), 0)
+    arrays = {
+        "input0": [tokens + [facts["pad"]] * missing], "input1": [kinds + [0] * missing], "input2": [len(tokens)],
+    }  # fmt: skip
+    return {name: np.array(arrays[name], dtype) for name, (_, dtype) in shapes.items()}
+
+
+def continued(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+    """What a language model writes behind each text."""
+    words, facts = Vocabulary(folder), folder.signature["facts"]
+    sampling = Sampling(*(facts[name] for name in ("temperature", "top_k", "top_p", "sampling_seed")))
+    for number, (text,) in enumerate(samples):
+        token_N = continue_tokens(folder, words.encode(text), sampling, number)
+        end = token_N.index(words.facts["eos"]) if words.facts["eos"] in token_N else len(token_N)
+        yield {"continuation": words.decode(token_N[:end])}
+
+
+def continue_tokens(folder: TextExport, prompt: Sequence[int], sampling: Sampling, number: int) -> List[int]:
+    """The tokens that follow on a text.
+
+    Args:
+        folder: with the part `step`.
+        prompt: tokens of the text; the last ones are read if there are too many.
+        sampling: how tokens are chosen.
+        number: of the text, which random numbers depend on.
+    """
+    facts = folder.signature["facts"]
+    known = list(prompt[-facts["max_prompt"] :]) or [0]
+    moving = first_memory(folder, 1)
+    length = len(known)
+    for place in range(length + facts["new_tokens"] - 1):
+        inputs = {"token": np.array([known[place]], np.int32), "place": np.array([place], np.float32), **moving}
+        score_BV, moving = step(folder, inputs)
+        if place + 1 >= length:
+            chosen = sampling.choose(score_BV, np.array([number]), np.array([place + 1 - length]))
+            known.append(int(chosen[0]))
+    return known[length:]
+
+
+def first_memory(folder: TextExport, rows: int) -> Dict[str, np.ndarray]:
+    """What a step remembers before the first token."""
+    sizes = {"batch": rows, "past": 0}
+    return {
+        one["name"]: np.zeros([sizes.get(size, size) for size in one["shape"]], one["dtype"])
+        for one in folder.signature["parts"]["step"]["inputs"] if one["name"].startswith("moving")
+    }  # fmt: skip
+
+
+def step(folder: TextExport, inputs: Dict[str, np.ndarray]) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
+    """Scores (B, V) of the next token, and the memory behind it."""
+    read = {one["name"] for one in folder.signature["parts"]["step"]["inputs"]}
+    outputs = folder.run({name: array for name, array in inputs.items() if name in read}, "step")
+    after = {name[len("next_") :]: array for name, array in outputs.items() if name.startswith("next_")}
+    return outputs["scores"], after
+
+
+def translated(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+    """Translations, by beam search."""
+    source, facts = Vocabulary(folder), folder.signature["facts"]
+    target = Vocabulary(folder, "target_tokenizer") if "target_tokenizer" in facts else source
+    for (text,) in samples:
+        if not text.strip():
+            yield {"source": text, "translation": "", "score": 0.0}
+            continue
+        room = source.facts["max_length"] - 1
+        tokens = source.encode(text)
+        (best, score), *others = translate_tokens(folder, [*tokens[:room], source.facts["eos"]], target.facts)
+        row: Dict[str, Any] = {"source": text, "translation": target.decode(best), "score": round(score, 4)}
+        if others:
+            row["others"] = [{"translation": target.decode(one), "score": round(own, 4)} for one, own in others]
+        yield {**row, "is_cut": True} if len(tokens) > room else row
+
+
+def translate_tokens(
+    folder: TextExport, source: Sequence[int], target: Dict[str, Any]
+) -> List[Tuple[List[int], float]]:  # fmt: skip
+    """The best translations of a source, best first, with log p over the length penalty.
+
+    Args:
+        folder: with the parts `encoder` and `step`.
+        source: tokens, `<eos>` included.
+        target: the facts of the target's vocabulary.
+    """
+    facts = folder.signature["facts"]
+    types = {one["name"]: one["dtype"] for one in folder.signature["parts"]["encoder"]["inputs"]}
+    given = {"source": np.array([source], types["source"]), "lengths": np.array([len(source)], types.get("lengths"))}
+    fixed = folder.run({name: given[name] for name in types}, "encoder")
+    never = [token for token in target["special"] if token != target["eos"]]
+    beam = Beam(target["bos"], target["eos"], facts["beam_size"], facts["length_penalty"], never)
+    limits = LengthLimits(facts["max_length_ratio"], facts["max_length_offset"], facts["max_tokens"], facts["longest"])
+    search = BeamSteps(limits.of(np.array([len(source)])), beam, facts["num_best"])
+    token, moving, place = np.array([beam.bos], np.int32), first_memory(folder, 1), 0
+    while True:
+        rows = {name: np.repeat(array, len(token) // len(array), axis=0) for name, array in fixed.items()}
+        log_p, moving = step(folder, {"token": token, "place": np.array([place], np.float32), **rows, **moving})
+        row = search.advance(log_p)
+        if not len(row):
+            break
+        token, place = search.last_tokens().astype(np.int32), place + 1
+        moving = {name: array[row] for name, array in moving.items()}
+    found = search.found()
+    kept = [([int(one) for one in token[:length]], float(score)) for token, length, score in
+            zip(found.token_SNT[0], found.length_SN[0], found.score_SN[0])]  # fmt: skip
+    return [one for number, one in enumerate(kept) if not number or one[1] > -np.inf]

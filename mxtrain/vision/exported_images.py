@@ -1,0 +1,258 @@
+"""Predicts for images with an exported network. Exported folders have a copy of this module.
+
+    image file -> part, size and channels as in training -> the network -> classes, boxes, masks, class maps, key points
+
+Legend: C channels, H height, W width of what enters the network, h, w of the image itself, N detections, K classes,
+J key points.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.vision.instance_segmentation.drawn_masks import in_image
+from mxtrain.vision.pose.crop import Crop
+
+IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
+MAX_PIXELS = 178_956_970
+DEEP = ("I", "F", "I;16", "I;16B", "I;16L")
+SHIFT = 0.25
+"""Cells by which the maximum of a heat map is moved towards its higher neighbour."""
+
+
+class ImageExport(Protocol):
+    """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
+
+    signature: Dict[str, Any]
+
+    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
+        """Outputs of the network by name."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An image as it enters the network.
+
+    Attributes:
+        image_1CHW: uint8.
+        size: (height, width) of the image itself.
+        fitted: (height, width) of what became of it, at the top left.
+    """
+
+    image_1CHW: np.ndarray
+    size: Tuple[int, int]
+    fitted: Tuple[int, int]
+
+
+def predict(folder: ImageExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+    """Yields the row that `mxtrain predict` writes for an image.
+
+    Args:
+        folder: with the network.
+        content: of the image file.
+        name: of the file.
+
+    Raises:
+        ValueError: it is no image that can be read.
+    """
+    image, task = open_image(content, name), folder.signature["task"]
+    if task == "pose_estimation":
+        yield {"file": name, **_pose(folder, image)}
+        return
+    placed = place(image, folder.signature)
+    outputs = _run(folder, placed.image_1CHW)
+    if task == "segmentation":
+        yield {"file": name, **_shares(folder.signature, class_map(outputs["output"][0], placed))}
+    elif "detections" in outputs:
+        yield {"file": name, "found": _found(folder.signature, outputs["detections"][0].astype(np.float64), placed)}
+    elif "probabilities" in outputs:
+        probability_K, names = outputs["probabilities"][0], folder.signature["class_names"]
+        order = (-probability_K).argsort(kind="stable")[:3]
+        top = [{"class": names[k], "probability": round(float(probability_K[k]), 6)} for k in order]
+        yield {"file": name, **top[0], "top": top}
+    else:
+        yield {"file": name, **{key: array.tolist() for key, array in outputs.items()}}
+
+
+def _run(folder: ImageExport, image_1CHW: np.ndarray) -> Dict[str, np.ndarray]:
+    (given,) = folder.signature["inputs"]
+    return folder.run({given["name"]: image_1CHW.astype(given["dtype"])})
+
+
+def open_image(content: bytes, name: str) -> Any:
+    """A file as an upright image of Pillow's. Raises: ValueError: it cannot be read."""
+    from PIL import Image, ImageOps
+
+    try:
+        image = Image.open(io.BytesIO(content), formats=IMAGE_FORMATS)
+        if image.width * image.height > MAX_PIXELS:
+            raise ValueError(f"it has {image.width} x {image.height} pixels, and at most {MAX_PIXELS:,} are read")
+        if image.mode in DEEP:
+            raise ValueError("it has more than 8 bits a channel. Give its pixels, from 0 to 255, as a .npz file")
+        return ImageOps.exif_transpose(image)
+    except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
+        raise ValueError(f"{name} cannot be read as an image: {error}") from error
+
+
+def place(image: Any, signature: Dict[str, Any]) -> Placed:
+    """The image as it enters the network.
+
+    Args:
+        image: of Pillow's.
+        signature: of the folder.
+    """
+    own, decoding = signature["signature"], signature["signature"]["decoding"]
+    channels, height, width = own["shape"]
+    full_width, full_height = image.size
+    frame, fit = decoding.get("frame"), decoding.get("fit", "")
+    if frame or fit:
+        if frame:
+            height, width = frame
+        scale = min([1.0] * bool(frame) + [height / full_height, width / full_width])
+        fitted = (max(1, round(full_height * scale)), max(1, round(full_width * scale)))
+        fitted = (height, width) if fit == "stretch" else fitted
+        part_CHW = _resized(image, (0.0, 0.0, full_width, full_height), (fitted[1], fitted[0]), decoding["shape"][0])
+        image_CHW = np.empty((len(part_CHW), height, width), np.uint8)
+        image_CHW[:] = _fill(signature, len(part_CHW))[:, None, None]
+        image_CHW[:, : fitted[0], : fitted[1]] = part_CHW
+    else:
+        unit = min(full_width / width, full_height / height) * decoding["central_crop"]
+        left, top = (full_width - unit * width) / 2, (full_height - unit * height) / 2
+        box = (left, top, min(left + unit * width, full_width), min(top + unit * height, full_height))
+        fitted = (height, width)
+        image_CHW = _resized(image, box, (width, height), decoding["shape"][0])
+    image_1CHW = np.broadcast_to(image_CHW[None], (1, channels, *image_CHW.shape[1:])).copy()
+    return Placed(image_1CHW, (full_height, full_width), fitted)
+
+
+def _resized(image: Any, box: Sequence[float], size: Tuple[int, int], channels: int) -> np.ndarray:
+    """A part in another (width, height), (C, H, W); Pillow averages over all pixels of a part that gets smaller."""
+    from PIL import Image
+
+    found = image.convert("L" if channels == 1 else "RGB").resize(size, Image.BILINEAR, box=tuple(box))
+    return np.asarray(found).reshape(size[1], size[0], -1).transpose(2, 0, 1)
+
+
+def _fill(signature: Dict[str, Any], channels: int) -> np.ndarray:
+    """The mean colour, which is where no image is."""
+    mean = signature["signature"]["mean"]
+    mean = mean if len(mean) == channels else [sum(mean) / len(mean)] * channels
+    return np.rint(255 * np.asarray(mean)).astype(np.uint8)
+
+
+def _found(signature: Dict[str, Any], found_NR: np.ndarray, placed: Placed) -> List[Dict[str, Any]]:
+    """Detections in pixels of the image, highest score first; with masks as COCO's codes if there are some."""
+    (height, width), (fitted_height, fitted_width) = placed.size, placed.fitted
+    scale_4 = np.array([fitted_width / width, fitted_height / height] * 2)
+    edge_N4 = found_NR[:, 2:6] / scale_4
+    inside_N4 = np.clip(edge_N4, 0, [width, height] * 2)
+    left, top, right, bottom = inside_N4.round(2).T
+    is_shown = (found_NR[:, 0] >= 0) & (found_NR[:, 1] >= signature["facts"]["score_threshold"])
+    is_shown &= (right > left) & (bottom > top)
+    rows = [
+        {"class": signature["class_names"][int(row[0])], "score": round(float(row[1]), 6),
+         "box": [round(float(edge), 2) for edge in inside_4]}
+        for row, inside_4 in zip(found_NR[is_shown], inside_N4[is_shown])
+    ]  # fmt: skip
+    if found_NR.shape[1] > 6:
+        side = round((found_NR.shape[1] - 6) ** 0.5)
+        masks_NSS = [_cut(mask_S.reshape(side, side), *edges) for mask_S, *edges in
+                     zip(found_NR[is_shown, 6:], edge_N4[is_shown], inside_N4[is_shown])]  # fmt: skip
+        masks = in_image(np.reshape(masks_NSS, (-1, side, side)), inside_N4[is_shown], placed.size)
+        rows = [{**row, "mask": {"size": list(placed.size), "counts": coco_code(mask)}}
+                for row, mask in zip(rows, masks)]  # fmt: skip
+    return rows
+
+
+def _cut(mask_SS: np.ndarray, edge_4: np.ndarray, inside_4: np.ndarray) -> np.ndarray:
+    """A mask of the part of its box that is inside of the image: the means over squares, see `mask_arithmetic`."""
+    shares = []
+    for at in (0, 1):
+        (begin, end), (low, high) = (one[[at, at + 2]] for one in (edge_4, inside_4))
+        number_S = np.arange(len(mask_SS))
+        unit = max(end - begin, 1e-6) / len(mask_SS)
+        step = max((high - low) / unit / len(mask_SS), 1e-6)
+        low_P1 = (number_S * step + (low - begin) / unit)[:, None]
+        common_PS = np.minimum(low_P1 + step, number_S + 1) - np.maximum(low_P1, number_S)
+        shares.append(np.maximum(common_PS, 0) / step)
+    return shares[1] @ mask_SS @ shares[0].T
+
+
+def coco_code(mask_hw: np.ndarray) -> str:
+    """A mask as COCO's run-length code: lengths of runs, column by column. Source: cocoapi, common/maskApi.c."""
+    flat = np.concatenate([[0], mask_hw.T.ravel() > 0])
+    ends = np.append(np.flatnonzero(flat[1:] != flat[:-1]), mask_hw.size)
+    counts, text = np.diff(np.concatenate([[0], ends])).tolist(), ""
+    for place, count in enumerate(counts):
+        left = count - counts[place - 2] if place > 2 else count
+        more = True
+        while more:
+            bits = left & 31
+            left >>= 5
+            more = left != -1 if bits & 16 else left != 0
+            text += chr(bits + 32 * more + 48)
+    return text
+
+
+def class_map(score_KHW: np.ndarray, placed: Placed) -> np.ndarray:
+    """The likeliest class of each pixel, (h, w); scores of an image that was made smaller are enlarged first."""
+    score_Khw = score_KHW[:, : placed.fitted[0], : placed.fitted[1]].astype(np.float32)
+    for axis, (wanted, length) in enumerate(zip(placed.size, placed.fitted), start=1):
+        if wanted != length:
+            at = np.clip((np.arange(wanted) + 0.5) * (length / wanted) - 0.5, 0, length - 1).astype(np.float32)
+            low = np.floor(at).astype(np.int64)
+            share = (at - low).reshape([-1 if k == axis else 1 for k in range(3)])
+            below, above = (np.take(score_Khw, one, axis) for one in (low, np.minimum(low + 1, length - 1)))
+            score_Khw = below + (above - below) * share
+    return score_Khw.argmax(axis=0)
+
+
+def _shares(signature: Dict[str, Any], class_hw: np.ndarray) -> Dict[str, Any]:
+    """The size, and the share of each class, as `mxtrain predict` writes them."""
+    names = signature["class_names"]
+    count_K = np.bincount(class_hw.ravel(), minlength=len(names))
+    order = [int(k) for k in np.argsort(-count_K, kind="stable") if count_K[k]]
+    shares = {names[k]: round(float(count_K[k] / class_hw.size), 6) for k in order}
+    return {"height": class_hw.shape[0], "width": class_hw.shape[1], "shares": shares}
+
+
+def _pose(folder: ImageExport, image: Any) -> Dict[str, Any]:
+    """Key points of the one object that the image shows."""
+    signature = folder.signature
+    channels, height, width = signature["signature"]["shape"]
+    box_4 = (0.0, 0.0, *map(float, image.size))
+    crop, own = Crop.around(box_4, (height, width)), signature["signature"]["decoding"]["shape"][0]
+
+    def resize(box: Tuple[float, float, float, float], size: Tuple[int, int]) -> np.ndarray:
+        return _resized(image, box, size, own)
+
+    image_CHW = crop.draw(resize, image.size, _fill(signature, own))
+    outputs = _run(folder, np.broadcast_to(image_CHW[None], (1, channels, height, width)).copy())
+    point_J3 = places_of(outputs["output"][0], (height, width))
+    place_J2 = point_J3[:, :2] @ crop.back_23[:, :2].T + crop.back_23[:, 2]
+    return {
+        "score": round(float(point_J3[:, 2].mean()), 6), "box": [round(edge, 2) for edge in box_4],
+        "key_points": {
+            name: [round(float(x), 2), round(float(y), 2), round(float(score), 6)]
+            for name, (x, y), score in zip(signature["class_names"], place_J2, point_J3[:, 2])
+        },
+    }  # fmt: skip
+
+
+def places_of(map_Jhw: np.ndarray, size: Tuple[int, int]) -> np.ndarray:
+    """x, y in what enters the network and height of the maximum of each heat map, (J, 3)."""
+    count, lines, columns = map_Jhw.shape
+    found_J3 = np.zeros((count, 3))
+    for row, map_hw in zip(found_J3, map_Jhw):
+        line, column = divmod(int(map_hw.argmax()), columns)
+        x, y = float(column), float(line)
+        if 0 < column < columns - 1:
+            x += SHIFT * np.sign(map_hw[line, column + 1] - map_hw[line, column - 1])
+        if 0 < line < lines - 1:
+            y += SHIFT * np.sign(map_hw[line + 1, column] - map_hw[line - 1, column])
+        row[:] = x * size[1] / columns + 0.5, y * size[0] / lines + 0.5, map_hw[line, column]
+    return found_J3

@@ -1,0 +1,155 @@
+"""Proofs that must fail, weights outside of the file, a full disk, tokenizers as data files."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+from test_export_contract import CASES, export, folder  # noqa: F401  # fixtures
+
+import mxtrain
+from mxtrain.errors import DataError
+from mxtrain.export import bundle, standalone
+from mxtrain.export import folder as export_folder
+from mxtrain.export.converters import CONVERTERS
+from mxtrain.export.folder import check_folder
+from mxtrain.export.proof import NotProven
+from mxtrain.export.standalone import UnusableFolder, rows_error
+from mxtrain.text.exported_texts import Vocabulary
+from mxtrain.text.exported_vocabulary import vocabulary_facts
+from mxtrain.text.tokenizing.config import TokenizerConfig
+from mxtrain.text.tokenizing.library import train_bpe
+from mxtrain.text.tokenizing.plain import train_characters, train_words
+from mxtrain.text.tokenizing.wordpiece import train_wordpiece
+from mxtrain.vision import exported_images
+
+OWN_CACHE = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.mark.slow
+@OWN_CACHE
+def test_a_wrong_step_or_a_wrong_order_is_refused(
+    export: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path  # noqa: F811
+) -> None:  # fmt: skip
+    exported = export(*CASES["gpt"])
+    run = mxtrain.load(exported.parent)
+    proof = dict(standalone.read_arrays(str(exported)))
+    assert any(name.startswith("step:3/output/scores") for name in proof)
+    tampered = tmp_path / "tampered"
+    shutil.copytree(exported, tampered)
+    proof["step:3/output/scores"] = proof["step:3/output/scores"] * 1.01
+    np.savez_compressed(tampered / "proof.npz", **proof)
+    with pytest.raises(DataError, match=r"step\.scores"):
+        check_folder(str(tampered))
+    real = CONVERTERS["_mxtrain_attention_step"]
+    monkeypatch.setitem(CONVERTERS, "_mxtrain_attention_step", lambda call: [*real(call)[:1], *real(call)[:0:-1]])
+    with pytest.raises(NotProven, match="next_moving"):
+        run.export(tmp_path / "wrong", limit_batches=1)
+    assert not (tmp_path / "wrong").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.zoo
+@OWN_CACHE
+def test_a_detector_with_a_wrong_operator_is_refused_however_its_rows_are_compared(
+    export: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path  # noqa: F811
+) -> None:  # fmt: skip
+    exported = export(*CASES["ssd"])
+    real = CONVERTERS["_contrib_box_nms"]
+
+    def wrong(call: Any) -> Any:
+        call.attrs = {**call.attrs, "overlap_thresh": "0.95"}
+        return real(call)
+
+    monkeypatch.setitem(CONVERTERS, "_contrib_box_nms", wrong)
+    with pytest.raises(NotProven, match="_contrib_box_nms"):
+        mxtrain.load(exported.parent).export(tmp_path / "wrong", limit_batches=1)
+
+
+def test_rows_are_compared_in_any_order_and_only_a_share_may_differ() -> None:
+    row_BND = np.random.default_rng(0).normal(size=(2, 10, 3)).astype(np.float32)
+    shuffled = row_BND[:, ::-1].copy()
+    assert rows_error(shuffled, row_BND, 1.0) == 0
+    shuffled[:, :4] = 100
+    assert rows_error(shuffled, row_BND, 0.5) == 0 and rows_error(shuffled, row_BND, 0.7) > 0.01
+
+
+@pytest.mark.slow
+@OWN_CACHE
+def test_large_weights_are_outside_of_the_file_and_are_needed(
+    export: Callable[..., Path], monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    monkeypatch.setattr(export_folder, "MAX_INSIDE", 20_000)
+    exported = export("model=mlp", "model.hidden=[512]")
+    weights = exported / "model.onnx.data"
+    assert weights.stat().st_size > 64 * 512 * 4 and (exported / "model.onnx").stat().st_size < 20_000
+    weights.write_bytes(bytes(weights.stat().st_size))
+    with pytest.raises(DataError, match="differ from MXNet's"):
+        check_folder(str(exported))
+    weights.unlink()
+    with pytest.raises(DataError, match="cannot load"):
+        check_folder(str(exported))
+
+
+def test_a_full_disk_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(export_folder, "replace_file", full)
+    with pytest.raises(DataError, match=r"No space left on device\. .* bytes left\. Name a folder on another disk"):
+        export_folder.write_texts(tmp_path, {"task": "", "inputs": []}, _REPORT, {}, {})
+
+
+_REPORT = {"model": "x", "dataset": "y", "step": 1, "versions": {"mxtrain": "1"}, "errors": {}, "metrics": {},
+           "evaluated": ""}  # fmt: skip
+TEXTS = ["The quick brown Fox jumps", "over  the\tlazy dög.", "ΣΑΣ İstanbul", "one\x1ctwo three", "x" * 40, "", "  "]
+
+
+class _Folder:
+    def __init__(self, facts: Any, files: Any):
+        self.signature, self.read = {"facts": {"tokenizer": facts}}, files.__getitem__
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("kind", ["words", "characters", "wordpiece", "bpe"])
+def test_tokenizers_are_the_same_as_data_files(kind: str, lowercase: bool) -> None:
+    learned = TEXTS[:3] * 3
+    tokenizer = {
+        "words": lambda: train_words(learned, 100, lowercase),
+        "characters": lambda: train_characters(learned, 60, lowercase),
+        "wordpiece": lambda: train_wordpiece(learned, 120, lowercase),
+        "bpe": lambda: train_bpe(learned, 300, lowercase, False),
+    }[kind]()  # fmt: skip
+    facts, files = vocabulary_facts(TokenizerConfig(tokenizer, 16), "tokenizer")
+    found = Vocabulary(_Folder(json.loads(json.dumps(facts)), files))  # type: ignore[arg-type]
+    for text in TEXTS:
+        assert found.encode(text) == tokenizer.tokens(text), text
+        assert found.decode(tokenizer.tokens(text)) == tokenizer.decode(tokenizer.tokens(text))
+
+
+@pytest.mark.parametrize("entry", [
+    "mxtrain.text.exported_texts", "mxtrain.vision.exported_images", "mxtrain.speech.exported_speech",
+    "mxtrain.data.features.exported_rows", "mxtrain.recommendation.exported_pairs",
+])  # fmt: skip
+def test_bundled_modules_import_nothing_of_mxtrain(entry: str) -> None:
+    assert exported_images.IMAGE_FORMATS == standalone.IMAGE_FORMATS
+    files = bundle.bundled(entry)
+    assert f"{entry.rpartition('.')[2]}.py" in files
+    for name, content in files.items():
+        allowed = {"numpy", "scipy.fft", "numpy.fft", "__future__"}
+        for line in content.decode().split("\n"):
+            if line.startswith(("import mxtrain", "from mxtrain")):
+                raise AssertionError(f"{name}: {line}")
+            if line.startswith("from ") and not line.startswith("from ."):
+                module = line.split()[1]
+                assert module in allowed or module in ("dataclasses", "typing"), f"{name}: {line}"
+
+
+def test_a_part_of_another_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnusableFolder, match="parts are encoder, step"):
+        standalone.parts_of({"parts": {"../../etc": {}}})
