@@ -49,6 +49,12 @@ COMMANDS: Dict[str, Command] = {
         "ExportSettings",
         ("export RUN", "export RUN out=FOLDER which=last", "export check FOLDER"),
     ),
+    "serve": Command(
+        "mxtrain.cli.serve",
+        "FOLDER|RUN|NAME=FOLDER... [setting=value ...]",
+        "ServeSettings",
+        ("serve exported/digits", "serve digits=exported/a letters=exported/b port=9000", "serve RUN max_batch=64"),
+    ),
     "average": Command(
         "mxtrain.cli.average",
         "RUN [last=N]",
