@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -14,6 +15,7 @@ from typing import Any, Deque, Iterator, List, Optional, Tuple
 import numpy as np
 
 from mxtrain.serving.errors import RequestError
+from mxtrain.serving.logs import log_event
 from mxtrain.serving.metrics import ServerMetrics
 from mxtrain.serving.models import Arrays, ServedModel
 from mxtrain.serving.settings import ServeSettings
@@ -61,6 +63,9 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"run-{model.name}")
         self._most_rows = settings.max_batch if model.is_batched else 1
         self._is_shared = False  # whether the last batch had several requests: only then others are waited for
+        self._queue, self._waited, self._rows, self._computed = (
+            metric.labels(model.name) for metric in (metrics.queue, metrics.waited, metrics.rows, metrics.computed)
+        )
         self._task: Optional[asyncio.Task[None]] = None
 
     def start(self) -> None:
@@ -85,12 +90,12 @@ class Batcher:
         if self._open >= self._settings.queue:
             raise RequestError(429, f"{self._open} requests wait for '{self.model.name}' already. Try again later.")
         self._open += 1
-        self._metrics.queue.labels(self.model.name).set(self._open)
+        self._queue.set(self._open)
         try:
             yield
         finally:
             self._open -= 1
-            self._metrics.queue.labels(self.model.name).set(self._open)
+            self._queue.set(self._open)
 
     async def compute(self, inputs: Arrays, rows: int) -> Tuple[Arrays, float]:
         """The outputs for checked inputs, and the seconds they waited.
@@ -116,9 +121,15 @@ class Batcher:
             now = loop.time()
             for job in jobs:
                 job.queue_s = now - job.entered
-                self._metrics.waited.labels(self.model.name).observe(job.queue_s)
-            self._metrics.rows.labels(self.model.name).observe(sum(job.rows for job in jobs))
-            await self._answer(jobs)
+                self._waited.observe(job.queue_s)
+            self._rows.observe(sum(job.rows for job in jobs))
+            try:
+                await self._answer(jobs)
+            except Exception as error:  # a bug of ours: the next batches are computed all the same
+                log_event("error", logging.ERROR, exc_info=True, model=self.model.name, error=str(error))
+                for job in jobs:
+                    if not job.answer.done():
+                        job.answer.set_exception(RequestError(500, "the server has failed. Its log says more."))
 
     async def _collect(self) -> List[Job]:
         """The next batch: the request that has waited longest, and others of the same shapes."""
@@ -139,7 +150,8 @@ class Batcher:
         if not self._waiting:
             return await self._collect()
         first = self._waiting.popleft()
-        jobs, kept, rows = [first], [], first.rows
+        jobs, rows = [first], first.rows
+        kept: List[Job] = []
         while self._waiting and rows < self._most_rows:
             job = self._waiting.popleft()
             fits = job.key == first.key and rows + job.rows <= self._most_rows
@@ -178,6 +190,7 @@ class Batcher:
 
         loop = asyncio.get_running_loop()
         options = onnxruntime.RunOptions()
+        options.log_severity_level = 4  # what it would write is no JSON, and clients get the reason
         is_stopped = threading.Event()
 
         def stop() -> None:
@@ -194,7 +207,7 @@ class Batcher:
             raise _refusal(error, is_stopped.is_set(), self._settings.timeout_s) from error
         finally:
             timer.cancel()
-            self._metrics.computed.labels(self.model.name).observe(time.perf_counter() - begin)
+            self._computed.observe(time.perf_counter() - begin)
 
     def _compute(self, jobs: List[Job], options: Any) -> List[Arrays]:
         names = [spec.name for spec in self.model.outputs]

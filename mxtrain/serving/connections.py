@@ -15,9 +15,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 MAX_HEAD_BYTES = 1 << 16
 """Of the request line and the header fields."""
 _TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\ncontent-length: 47\r\n"
-    b'connection: close\r\n\r\n{"error":"the head of the request is too large"}'
-).replace(b"length: 47", b"length: 48")
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\ncontent-length: 49\r\n"
+    b'connection: close\r\n\r\n{"error": "the head of the request is too large"}'
+)
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._has_begun = False  # whether bytes of the next request have come
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self.limits.count(len(self.connections))
         if len(self.connections) > self.limits.max_connections:
             oldest = next(iter(self.waiting), self)
+            oldest._end_wait()  # so that the next one closes another
             oldest.transport.abort()
+            if oldest is self:
+                return
         self._has_begun = True  # a connection is opened in order to ask something
         self._wait(self.limits.header_s)
 

@@ -29,6 +29,7 @@ class ServerMetrics:
     def __init__(self, models: Sequence[ServedModel]) -> None:
         import prometheus_client as prometheus
 
+        prometheus.disable_created_metrics()  # twice as many lines, which nobody asks for
         self.registry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=self.registry)
         of_model = {"registry": self.registry, "labelnames": ["model"]}

@@ -114,8 +114,7 @@ class ServedModel:
         together = standalone.run(self.session, inputs)
         if any(not one.ndim or len(one) != rows for one in together.values()):
             return False
-        alone = [tuple({name: one[row : row + 1] for name, one in both.items()} for both in (inputs, together))
-                 for row in range(rows)]  # fmt: skip
+        alone = [(row_of(inputs, row), row_of(together, row)) for row in range(rows)]
         return all(error <= standalone.MAX_ERROR for error in standalone.errors_of(self.session, alone).values())
 
     def _open_sizes(self, cases: Sequence[Tuple[Arrays, Arrays]], max_scale: float) -> Dict[str, int]:
@@ -182,6 +181,11 @@ class ServedModel:
     def accepts(self) -> List[str]:
         """Media types of bodies of `predict`."""
         return [*(self.reader.media_types if self.reader else ()), "application/json"]
+
+
+def row_of(arrays: Mapping[str, np.ndarray], row: int) -> Arrays:
+    """One sample of arrays, (1, ...) each."""
+    return {name: one[row : row + 1] for name, one in arrays.items()}
 
 
 def _statistics(cases: Sequence[Tuple[Arrays, Arrays]]) -> Dict[str, Tuple[float, float]]:

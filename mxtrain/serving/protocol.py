@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -138,7 +138,8 @@ def from_json(data: Any, spec: TensorSpec, count: int) -> np.ndarray:
 def numbers(flat: List[Any], spec: TensorSpec) -> np.ndarray:
     """A flat list as an array of the type of an input. Raises: RequestError: something is no such number."""
     kind = np.dtype(spec.dtype).kind
-    allowed = {"f": {int, float}, "b": {bool}}.get(kind, {int})
+    of_kind: Dict[str, Set[type]] = {"f": {int, float}, "b": {bool}}
+    allowed = of_kind.get(kind, {int})
     wrong = set(map(type, flat)) - allowed
     if wrong:
         names = ", ".join(sorted(one.__name__ for one in wrong))

@@ -22,15 +22,15 @@ FIELD_MODULE = "served"
 
 
 class BodyReader(Protocol):
-    """Reads the body of a request as one sample.
+    """Reads the body of a request as one sample."""
 
-    Attributes:
-        kind: image, text or sound, for the page.
-        media_types: that it reads.
-    """
+    @property
+    def kind(self) -> str:
+        """image, text or sound, for the page."""
 
-    kind: str
-    media_types: Sequence[str]
+    @property
+    def media_types(self) -> Sequence[str]:
+        """Media types of bodies that it reads."""
 
     def read(self, body: bytes, media_type: str, max_pixels: int) -> Dict[str, np.ndarray]:
         """The inputs for one sample, (1, ...) each.
@@ -81,14 +81,14 @@ def field_readers() -> Dict[str, MakeReader]:
     return found
 
 
-def make_image_reader(signature: Dict[str, Any], dtype: str) -> Optional[ImageReader]:
+def make_image_reader(signature: Dict[str, Any], dtype: str) -> Optional[BodyReader]:
     """None for networks whose images are placed in a frame, which `predict.py` does not read either."""
     decoding = signature["signature"]["decoding"]
     is_plain = "frame" not in decoding and decoding.get("fit") in (None, "stretch")
-    return ImageReader(signature, dtype) if is_plain else None
+    return ImageBodyReader(signature, dtype) if is_plain else None
 
 
-class ImageReader:
+class ImageBodyReader:
     """Reads an image file, as in training.
 
     Args:

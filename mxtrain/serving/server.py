@@ -7,7 +7,7 @@ import contextlib
 import resource
 import signal
 import socket
-from typing import Iterator, Sequence
+from typing import Iterator, List, Optional, Sequence
 
 import uvicorn
 
@@ -75,7 +75,8 @@ async def _serve(
         timeout_keep_alive=int(settings.idle_s) + 3600,  # `connections` has limits of its own
         timeout_graceful_shutdown=int(settings.timeout_s) + 1,
     )  # fmt: skip
-    server = SignalledServer(config)
+    said = f"mxtrain: {', '.join(model.name for model in models)} at {address_of(listener)}"
+    server = SignalledServer(config, said)
     loop = asyncio.get_running_loop()
 
     def end() -> None:
@@ -91,7 +92,6 @@ async def _serve(
     service.start()
     for model in models:
         log_event("model", model=model.name, folder=model.folder, is_batched=model.is_batched, accepts=model.accepts)
-    print(f"mxtrain: {', '.join(model.name for model in models)} at {address_of(listener)}", flush=True)
     try:
         await server.serve(sockets=[listener])
     finally:
@@ -99,7 +99,20 @@ async def _serve(
 
 
 class SignalledServer(uvicorn.Server):
-    """uvicorn's server, whose signals are handled elsewhere."""
+    """uvicorn's server, whose signals are handled elsewhere.
+
+    Args:
+        config: of uvicorn.
+        said: is printed when it listens.
+    """
+
+    def __init__(self, config: uvicorn.Config, said: str) -> None:
+        super().__init__(config)
+        self._said = said
+
+    async def startup(self, sockets: Optional[List[socket.socket]] = None) -> None:
+        await super().startup(sockets=sockets)
+        print(self._said, flush=True)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

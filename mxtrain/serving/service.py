@@ -16,8 +16,8 @@ from mxtrain.serving.answers import describe_sample
 from mxtrain.serving.batching import Batcher
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.metrics import MOST_CLASSES, ServerMetrics
-from mxtrain.serving.models import Arrays, ServedModel
-from mxtrain.serving.protocol import HEADER_LENGTH, from_json, encode_answer, parse_infer, parse_json
+from mxtrain.serving.models import Arrays, ServedModel, row_of
+from mxtrain.serving.protocol import HEADER_LENGTH, encode_answer, from_json, parse_infer, parse_json
 
 if TYPE_CHECKING:
     from mxtrain.serving.settings import ServeSettings
@@ -106,11 +106,10 @@ class Service:
                 inputs = await self._in_thread(SMALL_BODY, read, body, media_type, self.settings.max_pixels)
             outputs = await self._compute(batcher, inputs, request)
             rows = next(iter(inputs.values())).shape[0] if model.max_rows > 1 else 1
-            found = [
-                describe_sample(model, *({name: one[row : row + 1] if rows > 1 else one for name, one in both.items()}
-                                         for both in (inputs, outputs)))
-                for row in range(rows)
+            samples = [(inputs, outputs)] if rows == 1 else [
+                (row_of(inputs, row), row_of(outputs, row)) for row in range(rows)
             ]  # fmt: skip
+            found = [describe_sample(model, *sample) for sample in samples]
         if 0 < len(model.class_names) <= MOST_CLASSES:
             for one in found:
                 if "class" in one:
@@ -218,7 +217,8 @@ def _named_arrays(body: bytes, model: ServedModel) -> Arrays:
         if spec is None:
             found[name] = np.zeros(0, np.float32)  # refused by `validate`
             continue
-        shape, inner = [], value
+        shape: List[int] = []
+        inner = value
         while isinstance(inner, list) and len(shape) < len(spec.dims):
             shape.append(len(inner))
             inner = inner[0] if inner else None
