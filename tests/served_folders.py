@@ -147,8 +147,10 @@ class Served:
             env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         )  # fmt: skip
         assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        found = re.search(r":(\d+)$", said.strip())
+        said, found = "-", None
+        while said and found is None:
+            said = self.process.stdout.readline()
+            found = re.search(r" at http://.*:(\d+)$", said.strip())
         if found is None:
             self.end()
             raise RuntimeError(f"{said}{self.errors}")

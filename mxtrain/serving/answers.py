@@ -39,8 +39,7 @@ def describe_sample(
     rows = outputs.get(standalone.RANKED)
     if rows is not None and rows.ndim == 3 and rows.shape[2] >= 6:
         return {"detections": [_detection(row, names) for row in rows[0] if row[0] >= 0]}
-    own = model.signature.get("signature", {})
-    scale, mean = own.get("target_std"), own.get("target_mean")
+    scale, mean = (model.own_signature.get(name) for name in ("target_std", "target_mean"))
     if model.signature.get("task") == "regression" and isinstance(scale, float) and isinstance(mean, float):
         return {"value": (outputs[model.outputs[0].name][0] * scale + mean).tolist()}
     return {name: array[0].tolist() if array.ndim else array.tolist() for name, array in outputs.items()}

@@ -73,6 +73,8 @@ class ServedModel:
         is_batched: whether samples of several requests may be computed together: the batch is open, and each sample
             of the proof gives the same alone and among others.
         statistics: by input, the mean and deviation of the proof's samples.
+        class_names: of what is predicted; empty if it has none.
+        own_signature: that of the checkpoint.
         reader: of bodies that are an image, a text or a sound; None if only arrays are read.
 
     Raises:
@@ -95,8 +97,10 @@ class ServedModel:
         self._largest = self._open_sizes(cases, max_scale)
         self.statistics = _statistics(cases)
         self.reader: Optional[BodyReader] = find_reader(self.signature, self.inputs)
-        names = self.signature.get("class_names", [])
-        self.class_names: Sequence[str] = names if all(isinstance(one, str) for one in names) else []
+        names, own = self.signature.get("class_names"), self.signature.get("signature")
+        is_list = isinstance(names, list) and all(isinstance(one, str) for one in names)
+        self.class_names: Sequence[str] = names if is_list else []
+        self.own_signature: Dict[str, Any] = own if isinstance(own, dict) else {}
 
     def _check(self, cases: Sequence[Tuple[Arrays, Arrays]]) -> None:
         errors = standalone.errors_of(self.session, cases)

@@ -63,7 +63,7 @@ def find_reader(signature: Dict[str, Any], inputs: Sequence[Any]) -> Optional[Bo
     """
     try:
         if signature.get("samples") == "images" and len(inputs) == 1:
-            return make_image_reader(signature, inputs[0].dtype)
+            return make_image_reader(signature, inputs[0])
         make = field_readers().get(str(signature.get("signature_class")))
         return make(signature, inputs) if make is not None else None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -81,11 +81,11 @@ def field_readers() -> Dict[str, MakeReader]:
     return found
 
 
-def make_image_reader(signature: Dict[str, Any], dtype: str) -> Optional[BodyReader]:
+def make_image_reader(signature: Dict[str, Any], spec: Any) -> Optional[BodyReader]:
     """None for networks whose images are placed in a frame, which `predict.py` does not read either."""
     decoding = signature["signature"]["decoding"]
     is_plain = "frame" not in decoding and decoding.get("fit") in (None, "stretch")
-    return ImageBodyReader(signature, dtype) if is_plain else None
+    return ImageBodyReader(signature, spec) if is_plain else None
 
 
 class ImageBodyReader:
@@ -93,18 +93,18 @@ class ImageBodyReader:
 
     Args:
         signature: of the folder.
-        dtype: of the network's input.
+        spec: `TensorSpec` of the network's input.
     """
 
     kind = "image"
     media_types = ("image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff",
                    "image/x-portable-anymap")  # fmt: skip
 
-    def __init__(self, signature: Dict[str, Any], dtype: str) -> None:
+    def __init__(self, signature: Dict[str, Any], spec: Any) -> None:
         channels, height, width = signature["signature"]["shape"]
         if not all(isinstance(size, int) and 0 < size <= 1 << 14 for size in (channels, height, width)):
             raise ValueError(f"the shape of images is {channels} x {height} x {width}")
-        self._signature, self._dtype = signature, dtype
+        self._signature, self._spec = signature, spec
 
     def read(self, body: bytes, media_type: str, max_pixels: int) -> Dict[str, np.ndarray]:
         """See `BodyReader.read`."""
@@ -117,11 +117,7 @@ class ImageBodyReader:
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
             said = "" if "BytesIO" in str(error) else f": {error}"
             raise RequestError(400, f"the body is no image that can be read{said[:200]}.") from error
-        return {self._input_name: image.astype(self._dtype)}
-
-    @property
-    def _input_name(self) -> str:
-        return str(self._signature["inputs"][0]["name"])
+        return {self._spec.name: image.astype(self._spec.dtype)}
 
     def describe(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Optional[Answer]:
         """See `BodyReader.describe`."""
