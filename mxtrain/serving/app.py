@@ -28,6 +28,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 OPEN_PATHS = ("/", "/v2/health/live", "/v2/health/ready", "/openapi.json")
 """Paths that need no token; none tells anything of a model."""
+HEALTH = "/v2/health/"
 PAGE = "page.html"
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,100}")
 _ERRORS: Dict[int, str] = {
@@ -214,7 +215,8 @@ class Edge:
         model = name if name in self._service.batchers else ""
         self._service.metrics.requests.labels(model, path, str(status)).inc()
         self._service.metrics.seconds.labels(model, path).observe(seconds)
-        if self._service.settings.log == "requests" or status >= 400:
+        is_failure = status >= 400 and not path.startswith(HEALTH)  # which says no while the server drains
+        if self._service.settings.log == "requests" or is_failure:
             client = scope.get("client") or ("", 0)
             log_event(
                 "request", logging.WARNING if status >= 500 else logging.INFO, method=scope["method"],
