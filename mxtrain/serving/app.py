@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from importlib import resources
-from typing import Any, Awaitable, Callable, Dict, MutableMapping, Optional
+from typing import Any, Awaitable, Callable, Dict, MutableMapping, Sequence
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -30,6 +30,7 @@ OPEN_PATHS = ("/", "/v2/health/live", "/v2/health/ready", "/openapi.json")
 """Paths that need no token; none tells anything of a model."""
 HEALTH = "/v2/health/"
 PAGE = "page.html"
+_MODEL_CALL = re.compile(r"/v2/models/([^/]+)/(infer|predict)")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,100}")
 _ERRORS: Dict[int, str] = {
     400: "The request is wrong.", 401: "The token is missing or wrong.", 404: "There is no such model or version.",
@@ -52,9 +53,20 @@ def build_app(service: Service, token: str) -> Any:
     )  # fmt: skip
     _add_server_routes(app, service)
     _add_model_routes(app, service)
+    _describe_names(app, list(service.batchers))
     app.add_exception_handler(HTTPException, _refuse_http)
     app.add_exception_handler(RequestError, _refuse)
     return Edge(app, service, token)
+
+
+def _describe_names(app: FastAPI, names: Sequence[str]) -> None:
+    """Names the models in the description, so that its readers need not guess."""
+    described = app.openapi()  # FastAPI keeps it
+    for path in described["paths"].values():
+        for call in path.values():
+            for parameter in call.get("parameters", ()):
+                if parameter["name"] == "name":
+                    parameter["schema"]["enum"] = list(names)
 
 
 async def _refuse_http(request: Request, error: Any) -> Response:
@@ -131,16 +143,27 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
         @app.post(f"{prefix}/infer", response_class=Response, openapi_extra=infer_body,
                   responses={**refused, **answered}, summary="Outputs for arrays")  # fmt: skip
         async def infer(name: str, request: Request, version: str = "1") -> Response:
-            content, headers = await service.infer(service.batcher_of(name, version), request)
-            return Response(content, headers=headers)
+            return await call_model(service, "infer", name, version, request)
 
     of_version("/v2/models/{name}")
     of_version("/v2/models/{name}/versions/{version}")
 
     @app.post("/v2/models/{name}/predict", openapi_extra=predict_body, responses=refused,
               summary="Prediction for an image, a text, a sound, or arrays by name")  # fmt: skip
-    async def predict(name: str, request: Request) -> Dict[str, Any]:
-        return await service.predict(service.batcher_of(name), request)
+    async def predict(name: str, request: Request) -> Response:
+        return await call_model(service, "predict", name, "1", request)
+
+
+async def call_model(service: Service, action: str, name: str, version: str, request: Request) -> Response:
+    """Answers `infer` or `predict`, or says why not."""
+    try:
+        batcher = service.batcher_of(name, version)
+        if action == "predict":
+            return JSONResponse(await service.predict(batcher, request))
+        content, headers = await service.infer(batcher, request)
+        return Response(content, headers=headers)
+    except RequestError as error:
+        return await _refuse(request, error)
 
 
 def page_policy(page: bytes) -> str:
@@ -174,6 +197,7 @@ class Edge:
         if scope["type"] != "http":
             return
         begin, status, has_begun = time.perf_counter(), 500, False
+        route = "none"  # never the client's text: each would be a series of its own
         headers = dict(scope["headers"])
         given_id = headers.get(b"x-request-id", b"").decode("latin-1")
         request_id = given_id if _REQUEST_ID.fullmatch(given_id) else secrets.token_hex(8)
@@ -193,14 +217,21 @@ class Edge:
         try:
             if scope["path"] not in OPEN_PATHS and not self._has_token(headers):
                 await _plain_refusal(answer, 401, "this needs the server's token, as `Authorization: Bearer TOKEN`.")
+            elif scope["method"] == "POST" and (found := _MODEL_CALL.fullmatch(scope["path"])):
+                # Past FastAPI, which takes two thirds of the time of a small request; its routes describe these.
+                name, action = found.groups()
+                scope["path_params"], route = {"name": name}, f"/v2/models/{{name}}/{action}"
+                response = await call_model(self._service, action, name, "1", Request(scope, receive))
+                await response(scope, receive, answer)
             else:
                 await self._app(scope, receive, answer)
+                route = scope["route"].path if "route" in scope else route
         except Exception as error:
             log_event("error", logging.ERROR, exc_info=True, request_id=request_id, error=str(error))
             if not has_begun:
                 await _plain_refusal(answer, 500, "the server has failed. Its log says more.")
         finally:
-            self._note(scope, status, time.perf_counter() - begin, request_id, fields)
+            self._note(scope, route, status, time.perf_counter() - begin, request_id, fields)
 
     def _has_token(self, headers: Dict[bytes, bytes]) -> bool:
         if not self._token:
@@ -208,14 +239,14 @@ class Edge:
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
         return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)
 
-    def _note(self, scope: Scope, status: int, seconds: float, request_id: str, fields: Dict[str, Any]) -> None:
-        route: Optional[Any] = scope.get("route")
-        path = route.path if route is not None else "none"  # never the client's text: each would be a series
+    def _note(
+        self, scope: Scope, route: str, status: int, seconds: float, request_id: str, fields: Dict[str, Any]
+    ) -> None:  # fmt: skip
         name = (scope.get("path_params") or {}).get("name", "")
         model = name if name in self._service.batchers else ""
-        self._service.metrics.requests.labels(model, path, str(status)).inc()
-        self._service.metrics.seconds.labels(model, path).observe(seconds)
-        is_failure = status >= 400 and not path.startswith(HEALTH)  # which says no while the server drains
+        self._service.metrics.requests.labels(model, route, str(status)).inc()
+        self._service.metrics.seconds.labels(model, route).observe(seconds)
+        is_failure = status >= 400 and not route.startswith(HEALTH)  # which says no while the server drains
         if self._service.settings.log == "requests" or is_failure:
             client = scope.get("client") or ("", 0)
             log_event(

@@ -98,8 +98,9 @@ class ServedModel:
         self.statistics = _statistics(cases)
         self.reader: Optional[BodyReader] = find_reader(self.signature, self.inputs)
         names, own = self.signature.get("class_names"), self.signature.get("signature")
-        is_list = isinstance(names, list) and all(isinstance(one, str) for one in names)
-        self.class_names: Sequence[str] = names if is_list else []
+        self.class_names: Sequence[str] = (
+            names if isinstance(names, list) and all(isinstance(one, str) for one in names) else []
+        )
         self.own_signature: Dict[str, Any] = own if isinstance(own, dict) else {}
 
     def _check(self, cases: Sequence[Tuple[Arrays, Arrays]]) -> None:

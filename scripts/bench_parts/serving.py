@@ -158,7 +158,7 @@ class Connection:
             reader, writer = self._streams
             writer.write(body)
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            await reader.readexactly(int(re.findall(rb"content-length: (\d+)", head)[0]))
+            await reader.readexactly(int(re.findall(rb"\ncontent-length: (\d+)", head)[0]))
             status = int(head.split()[1])
             if b"connection: close" in head:
                 self.close()
