@@ -25,7 +25,7 @@ FIELDS = tuple(sorted(
 FIELD_NAMED = re.compile(rf"\bmxtrain[./]({'|'.join(FIELDS)})\b")
 
 # Only these know what a sample is.
-KNOW_SAMPLES = (*FIELDS, "task", "data", "model", "loss", "metric", "export")
+KNOW_SAMPLES = (*FIELDS, "task", "data", "model", "loss", "metric", "export", "serving")
 SAMPLE_WORDS = re.compile(
     r"(?<![a-z])(class names?|num class(?:es)?|classes|labels?|tokens?|images?|pixels?|box(?:es)?|confusions?|"
     r"vocab[a-z]*|sentences|texts|masks?|photos?|scenes?|key points?|detections?|segmentation|"
@@ -70,7 +70,7 @@ OTHER_MEANINGS = {
     },
     "sentences of messages": {"mxtrain.training.remarks": "sentences"},
     "secrets.token_hex, and what such a secret is called": {
-        "mxtrain.cluster.ranked": "token", "mxtrain.kvstore.table_link": "token",
+        "mxtrain.cli.serve": "token", "mxtrain.cluster.ranked": "token", "mxtrain.kvstore.table_link": "token",
         "mxtrain.kvstore.table_wire": "token", "mxtrain.private_sockets.folder": "token",
     },
     "lines of output": {"mxtrain.cli.artifacts": "texts", "mxtrain.cluster.frames": "texts"},

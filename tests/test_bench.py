@@ -129,6 +129,16 @@ def test_default(tmp_path):
 
 @pytest.mark.zoo
 @pytest.mark.slow
+def test_serve(tmp_path):
+    series, result = run_part("serve", tmp_path)
+    assert series["LeNet, 64 clients: batching"]["median"] > 1
+    lost = [target for target in result["targets"] if target["name"].startswith("rolling restart")]
+    assert [target["value"] for target in lost] == [0]
+    assert set(result["details"]["rolling restart: statuses"]) == {"200"}
+
+
+@pytest.mark.zoo
+@pytest.mark.slow
 def test_runner(tmp_path):
     series, result = run_part("runner", tmp_path)
     share = series["ResNet-20, 16 px, batch 8: runner / hand-written loop, pair by pair"]["values"]

@@ -24,6 +24,7 @@ from mxtrain.cli.export import ExportSettings
 from mxtrain.cli.lr_find import LrFindSettings
 from mxtrain.cli.predict import PredictSettings
 from mxtrain.cli.restored import refuse_what_only_trains
+from mxtrain.cli.serve import ServeSettings
 from mxtrain.cli.settings import split_settings
 from mxtrain.cli.slim import SlimSettings
 from mxtrain.cli.sweep import jobs
@@ -95,6 +96,11 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         assert not arguments or arguments == ["--json"]
         return
     if "--shell-completion" in arguments:
+        return
+    if name == "serve":
+        given = command_line.parse(arguments)
+        _, folders = split_settings(given, ServeSettings, name)
+        assert all(re.match(r"(\w+=)?(exported/|RUN|FOLDER)", word) for word in [*given.positionals, *folders])
         return
     reads_checkpoint = name in ("eval", "export", "predict", "slim")
     given = command_line.parse(arguments, reads_checkpoint=reads_checkpoint, trains=name == "train")

@@ -50,6 +50,12 @@ COMMANDS: Dict[str, Command] = {
         ("export RUN", "export RUN quantize=int8 max_loss=0.005", "export RUN for=triton name=digits",
          "export check FOLDER"),
     ),
+    "serve": Command(
+        "mxtrain.cli.serve",
+        "FOLDER|RUN|NAME=FOLDER... [setting=value ...]",
+        "ServeSettings",
+        ("serve exported/digits", "serve digits=exported/a letters=exported/b port=9000", "serve RUN max_batch=64"),
+    ),
     "average": Command(
         "mxtrain.cli.average",
         "RUN [last=N]",

@@ -65,7 +65,6 @@ def run(argv: Optional[List[str]] = None) -> int:
 
 
 INSTEAD = {
-    "serve": "`predict RUN FILE...` predicts for files.",
     "infer": "Did you mean 'predict'?",
     "test": "Type `eval RUN split=test`.",
     "validate": "Type `eval RUN split=val`.",
@@ -142,7 +141,7 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
         leave_role(name)
     if role is None:
         return functools.partial(importlib.import_module(command.module).run, arguments)
-    from mxtrain.cli.serve import serve
+    from mxtrain.cli.store_server import serve
 
     return functools.partial(serve, role, lambda: importlib.import_module(command.module).description_of(arguments))
 

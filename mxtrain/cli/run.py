@@ -19,7 +19,7 @@ from mxtrain.cli.job import command_of, train_as_group, train_safely
 from mxtrain.cli.outcome import Outcome, exit_code_of, print_cause, print_outcome
 from mxtrain.cli.program import command_line
 from mxtrain.cli.run_dir_rollback import RunDirRollback
-from mxtrain.cli.serve import serve
+from mxtrain.cli.store_server import serve
 from mxtrain.cluster.member import Member
 from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError

@@ -1,99 +1,120 @@
-"""Runs a parameter server, which obeys commands that are JSON of a fixed form, and nothing else."""
+"""`mxtrain serve FOLDER...` answers requests for exported networks over HTTP, by the Open Inference Protocol v2.
+
+FOLDER is what `mxtrain export` has written; a run is exported to a temporary folder first. The model's name is that of
+the folder; NAME=FOLDER gives another one. The variable MXTRAIN_SERVE_TOKEN holds a token that clients must send."""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
-import threading
-import traceback
-from typing import TYPE_CHECKING, Callable, Optional
+import tempfile
+from contextlib import ExitStack
+from typing import Dict, List, Sequence
 
-from mxtrain.cluster.node import run_node
-from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError
-from mxtrain.kvstore.wire import ServerCommand, read_command
-from mxtrain.process.stopping import SHUTDOWN_TIMEOUT_S
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.settings import split_settings
+from mxtrain.errors import ConfigError, DataError, did_you_mean
+from mxtrain.serving.settings import ServeSettings as ServeSettings  # its help is shown
 
-if TYPE_CHECKING:
-    import mxnet as mx
-
-    from mxtrain.description.groups import Description  # a server that only sums starts without it
-    from mxtrain.kvstore.table_wire import TableCall
-    from mxtrain.server.update_server import UpdateServer
-
-
-def serve(role: str, description_of: Callable[[], Description]) -> int:
-    """Serves as a scheduler or server until all workers are done; returns the exit code.
-
-    Args:
-        role: scheduler or server.
-        description_of: gives the run's description; only a server that updates asks for it.
-    """
-    return run_node(role, Serving(description_of))
+TOKEN = "MXTRAIN_SERVE_TOKEN"
+LOCAL = ("127.0.0.1", "localhost", "::1")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+LEAST_TOKEN = 16
+"""Characters of a token."""
 
 
-class Serving:
-    """Answers commands. Until one says that servers update, this server only sums.
-
-    Args:
-        description_of: see `serve`.
-    """
-
-    def __init__(self, description_of: Callable[[], Description]):
-        self._description_of = description_of
-        self._server: Optional[UpdateServer] = None
-
-    def __call__(self, store: mx.kv.KVStore, command: int, body: bytes) -> None:
-        """See `mxtrain.cluster.node.run_node`."""
-        given = read_command(body) if command == 0 else None
-        if given is None:
-            print(f"refused the command {command} ({len(body)} bytes): it is none of mxtrain's", flush=True)
-            return
-        with_exit(lambda: self._carry_out(store, given))
-
-    def _carry_out(self, store: mx.kv.KVStore, given: ServerCommand) -> None:
-        if given.begin and self._server is None:
-            self._server = self._begin(store)
-        if given.set_up is not None and self._server is not None:
-            self._server.set_up(given.set_up)
-        if given.tables is not None:
-            self._hold_tables(given.tables)
-        if given.end:
-            last_resort = threading.Timer(SHUTDOWN_TIMEOUT_S, os._exit, [EXIT_FINISHED])
-            last_resort.daemon = True
-            last_resort.start()
-
-    def _hold_tables(self, call: TableCall) -> None:
-        from mxtrain.kvstore.table_link import answer_call
-        from mxtrain.server.table_server import TableServer
-
-        server = TableServer(self._description_of())
-        answer_call(
-            call, lambda connection, rank: with_exit(lambda: server.answer(connection, rank))
-        )  # fmt: skip
-
-    def _begin(self, store: mx.kv.KVStore) -> UpdateServer:
-        description = self._description_of()
-        if not description.kvstore.updates:
-            raise ConfigError(
-                f"kvstore={type(description.kvstore).__name__} here, and worker 0 was started with kvstore=dist_async. "
-                "Start servers and workers with the same overrides."
-            )
-        from mxtrain.server.update_server import UpdateServer
-
-        server = UpdateServer(description)
-        store._set_updater(lambda *call: with_exit(lambda: server.update(*call)))
-        return server
-
-
-def with_exit(work: Callable[[], None]) -> None:
-    """Does work that MXNet's C++ calls, which would swallow an error: the process ends instead."""
+def run(arguments: Sequence[str]) -> int:
+    """Serves until it is told to end; returns the exit code."""
+    given = command_line.parse(arguments)
+    named = [word for word in given.overrides if word.partition("=")[0] not in ServeSettings.model_fields]
+    settings, _ = split_settings(given, ServeSettings, "serve")
+    folders = read_folders(given.positionals, named)
+    token = read_token(settings.host)
     try:
-        work()
-    except BaseException as error:
-        if isinstance(error, MxtrainError):
-            print(error, flush=True)
-        else:
-            traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(error.exit_code if isinstance(error, MxtrainError) else EXIT_CRASHED)
+        import fastapi  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import prometheus_client  # noqa: F401
+
+        from mxtrain.serving import server
+    except ImportError as error:
+        raise ConfigError(f"serve needs {error.name}: pip install 'mxtrain[serve]'.") from error
+    from mxtrain.export.standalone import UnusableFolder
+    from mxtrain.serving.models import ServedModel
+
+    with ExitStack() as stack:
+        listener = stack.enter_context(server.bind(settings))
+        models = []
+        for name, folder in folders.items():
+            try:
+                models.append(ServedModel(
+                    name, exported(folder, stack), settings.threads, settings.check, settings.max_batch,
+                    settings.max_scale,
+                ))  # fmt: skip
+            except UnusableFolder as error:
+                raise DataError(f"{error}.") from error
+        return server.run_server(models, settings, token, listener)
+
+
+def read_folders(positionals: Sequence[str], named: Sequence[str]) -> Dict[str, str]:
+    """The folders to serve, by the names of their models.
+
+    Raises:
+        ConfigError: there is none, a word is no folder, or two have the same name.
+    """
+    if not positionals and not named:
+        raise ConfigError("serve takes exported folders or runs, e.g. `mxtrain serve exported/digits`.")
+    pairs = [(os.path.basename(os.path.abspath(folder)), folder) for folder in positionals]
+    pairs += [(name, folder) for name, _, folder in (word.partition("=") for word in named)]
+    found: Dict[str, str] = {}
+    for name, folder in pairs:
+        if not os.path.isdir(folder):
+            near = did_you_mean(name, ServeSettings.model_fields) if f"{name}={folder}" in named else ""
+            raise ConfigError(f"serve: there is no folder '{folder}', nor a setting '{name}'.{near}" if near else
+                              f"serve: there is no folder '{folder}'.")  # fmt: skip
+        if not NAME.fullmatch(name):
+            raise ConfigError(f"serve: '{name}' is no name of a model: letters, digits, '.', '_' and '-' are. Give it "
+                              f"another one: NAME={folder}.")  # fmt: skip
+        if name in found:
+            raise ConfigError(f"serve: two models are called '{name}'. Give one another name: NAME={folder}.")
+        found[name] = folder
+    return found
+
+
+def read_token(host: str) -> str:
+    """The token of the environment; empty if there is none.
+
+    Raises:
+        ConfigError: it is too short or cannot be sent.
+    """
+    token = os.environ.get(TOKEN, "")
+    if token and not re.fullmatch(rf"[\x21-\x7e]{{{LEAST_TOKEN},1000}}", token):
+        raise ConfigError(f"{TOKEN} must have at least {LEAST_TOKEN} characters, without spaces, all of them ASCII.")
+    if not token and host not in LOCAL:
+        print(f"mxtrain: host={host} and {TOKEN} is not set: whoever reaches this port may use the models.",
+              file=sys.stderr)  # fmt: skip
+    return token
+
+
+def exported(folder: str, stack: ExitStack) -> str:
+    """A folder itself if it is exported; for a run a temporary one, which `stack` removes.
+
+    Raises:
+        DataError: the run cannot be exported.
+    """
+    from mxtrain.export.standalone import MODEL, SIGNATURE
+
+    if any(os.path.lexists(os.path.join(folder, name)) for name in (MODEL, SIGNATURE)):
+        return folder
+    temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="mxtrain-serve-"))
+    out = os.path.join(temporary, "export")
+    print(f"mxtrain: {folder} is exported first", flush=True)
+    # In a process of its own: MXNet and the run's data are not needed afterwards.
+    command: List[str] = [sys.executable, "-m", "mxtrain", "export", folder, f"out={out}"]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise DataError(f"serve: '{folder}' is neither an exported folder nor a run that can be exported. "
+                        f"{said[-1] if said else ''}".rstrip())  # fmt: skip
+    return out

@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     refuse_updates_without_order(description)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     from mxtrain.cli.group import find_role, supervise_in
-    from mxtrain.cli.serve import serve
+    from mxtrain.cli.store_server import serve
 
     member = find_role(description)
     if member is not None and member.role != "worker":

@@ -30,6 +30,8 @@ MAX_MODEL_BYTES, MAX_WEIGHT_BYTES = 2**31, 1 << 36
 MAX_JSON_BYTES, MAX_PROOF_BYTES, MAX_ARRAYS = 1 << 26, 1 << 29, 1000
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
 """Formats that are read, as in training. Others of Pillow's start programs (EPS) or contain no pixels."""
+MAX_PIXELS = 178_956_970
+"""Of an image file: where Pillow itself refuses."""
 RANKED = "detections"
 """Name of the output whose rows are in the order of their scores."""
 MAX_ERROR = 1e-4
@@ -341,13 +343,23 @@ def tolerance_of(report: Dict[str, Any]) -> float:
     return float(found)
 
 
-def read_image(path: str, signature: Dict[str, Any]) -> np.ndarray:
-    """(1, C, H, W) uint8: the central part of an image, resized as in training."""
+def read_image(file: Any, signature: Dict[str, Any], path: str = "", max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """(1, C, H, W) uint8: the central part of an image, resized as in training.
+
+    Args:
+        file: a path, or an open binary file.
+        signature: of the folder.
+        path: for messages, where `file` is no path.
+        max_pixels: of an image that is decoded; its header says how many it has.
+    """
     from PIL import Image, ImageOps
 
+    path = path or str(file)
     decoding = signature["signature"]["decoding"]
     channels, height, width = signature["signature"]["shape"]
-    with Image.open(path, formats=IMAGE_FORMATS) as opened:
+    with Image.open(file, formats=IMAGE_FORMATS) as opened:
+        if opened.width * opened.height > max_pixels:
+            raise UnusableFolder(f"{path}: {opened.width} x {opened.height} pixels; at most {max_pixels:,} are read")
         image = ImageOps.exif_transpose(opened).convert("L" if decoding["shape"][0] == 1 else "RGB")
     full_width, full_height = image.size
     if decoding.get("fit") == "stretch":

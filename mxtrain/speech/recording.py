@@ -108,9 +108,14 @@ def _read(file: BinaryIO, begin_s: float, duration_s: Optional[float]) -> Tuple[
     return found_SC, rate
 
 
+def is_recording(head: bytes) -> bool:
+    """Returns True if a file begins as one of `FORMATS`; `head` has its first 12 bytes."""
+    return _HEAD.match(head) is not None
+
+
 def _refuse_other_formats(file: BinaryIO) -> None:
     """Raises: RecordingError: the file is in none of `FORMATS`, so that libsndfile is not asked for it."""
-    if not _HEAD.match(os.pread(file.fileno(), 12, 0)):
+    if not is_recording(os.pread(file.fileno(), 12, 0)):
         fact = f"is no recording that can be read: {FORMATS} are, and its first bytes are of none of these."
         raise RecordingError(fact, kind=UNREADABLE_AUDIO)
 

@@ -23,6 +23,7 @@ from bench_parts import (
     kill_sweep,
     parts,
     publish,
+    serving,
     stranger,
     tuning,
 )
@@ -234,6 +235,13 @@ PARTS: Dict[str, Part] = {
         [TORCH, "Ours: what `python -m mxtrain eval` measures, loss and accuracy, with its data through the loader. "
          "Networks, batches and texts are those of training's race; PyTorch's side is in inference mode."],
         parts.needs_torch,
+    ),
+    "serve": Part(
+        "the server under load: batching, latency, memory, restarts, a plain onnxruntime loop (12 minutes)",
+        serving.serve,
+        ["`python -m mxtrain serve`, clients and the plain loop share the machine's cores. Each client has a "
+         "connection of its own and sends one sample as a binary tensor. Sides take turns. In the restart, a client "
+         "sends each request once, to a replica whose /v2/health/ready said yes at most 50 ms before."],
     ),
     "soak": Part(
         "200 starts of two workers and two servers, whose weights must be right (20 minutes)", checks.soak,

@@ -1,0 +1,99 @@
+"""Runs a parameter server, which obeys commands that are JSON of a fixed form, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Callable, Optional
+
+from mxtrain.cluster.node import run_node
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError
+from mxtrain.kvstore.wire import ServerCommand, read_command
+from mxtrain.process.stopping import SHUTDOWN_TIMEOUT_S
+
+if TYPE_CHECKING:
+    import mxnet as mx
+
+    from mxtrain.description.groups import Description  # a server that only sums starts without it
+    from mxtrain.kvstore.table_wire import TableCall
+    from mxtrain.server.update_server import UpdateServer
+
+
+def serve(role: str, description_of: Callable[[], Description]) -> int:
+    """Serves as a scheduler or server until all workers are done; returns the exit code.
+
+    Args:
+        role: scheduler or server.
+        description_of: gives the run's description; only a server that updates asks for it.
+    """
+    return run_node(role, Serving(description_of))
+
+
+class Serving:
+    """Answers commands. Until one says that servers update, this server only sums.
+
+    Args:
+        description_of: see `serve`.
+    """
+
+    def __init__(self, description_of: Callable[[], Description]):
+        self._description_of = description_of
+        self._server: Optional[UpdateServer] = None
+
+    def __call__(self, store: mx.kv.KVStore, command: int, body: bytes) -> None:
+        """See `mxtrain.cluster.node.run_node`."""
+        given = read_command(body) if command == 0 else None
+        if given is None:
+            print(f"refused the command {command} ({len(body)} bytes): it is none of mxtrain's", flush=True)
+            return
+        with_exit(lambda: self._carry_out(store, given))
+
+    def _carry_out(self, store: mx.kv.KVStore, given: ServerCommand) -> None:
+        if given.begin and self._server is None:
+            self._server = self._begin(store)
+        if given.set_up is not None and self._server is not None:
+            self._server.set_up(given.set_up)
+        if given.tables is not None:
+            self._hold_tables(given.tables)
+        if given.end:
+            last_resort = threading.Timer(SHUTDOWN_TIMEOUT_S, os._exit, [EXIT_FINISHED])
+            last_resort.daemon = True
+            last_resort.start()
+
+    def _hold_tables(self, call: TableCall) -> None:
+        from mxtrain.kvstore.table_link import answer_call
+        from mxtrain.server.table_server import TableServer
+
+        server = TableServer(self._description_of())
+        answer_call(
+            call, lambda connection, rank: with_exit(lambda: server.answer(connection, rank))
+        )  # fmt: skip
+
+    def _begin(self, store: mx.kv.KVStore) -> UpdateServer:
+        description = self._description_of()
+        if not description.kvstore.updates:
+            raise ConfigError(
+                f"kvstore={type(description.kvstore).__name__} here, and worker 0 was started with kvstore=dist_async. "
+                "Start servers and workers with the same overrides."
+            )
+        from mxtrain.server.update_server import UpdateServer
+
+        server = UpdateServer(description)
+        store._set_updater(lambda *call: with_exit(lambda: server.update(*call)))
+        return server
+
+
+def with_exit(work: Callable[[], None]) -> None:
+    """Does work that MXNet's C++ calls, which would swallow an error: the process ends instead."""
+    try:
+        work()
+    except BaseException as error:
+        if isinstance(error, MxtrainError):
+            print(error, flush=True)
+        else:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(error.exit_code if isinstance(error, MxtrainError) else EXIT_CRASHED)

@@ -1,0 +1,53 @@
+"""Answers of `predict` for people: classes, numbers, boxes; other outputs as they are."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping
+
+import numpy as np
+
+from mxtrain.export import standalone
+from mxtrain.serving.models import ServedModel
+from mxtrain.serving.protocol import require_finite
+
+TOP = 5
+
+
+def describe_sample(
+    model: ServedModel, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
+) -> Dict[str, Any]:  # fmt: skip
+    """The answer for one sample.
+
+    Args:
+        model: of the outputs.
+        inputs, outputs: of the sample, (1, ...) each.
+
+    Raises:
+        RequestError: an output holds numbers that are not finite.
+    """
+    for name, array in outputs.items():
+        require_finite(name, array)
+    found = model.reader.describe(inputs, outputs) if model.reader is not None else None
+    if found is not None:
+        return found
+    names = model.class_names
+    if "probabilities" in outputs and outputs["probabilities"].shape == (1, len(names)):
+        share_K = outputs["probabilities"][0]
+        order = np.argsort(-share_K, kind="stable")[:TOP]
+        top = [{"class": names[index], "probability": round(float(share_K[index]), 6)} for index in order]
+        return {**top[0], "top": top}
+    rows = outputs.get(standalone.RANKED)
+    if rows is not None and rows.ndim == 3 and rows.shape[2] >= 6:
+        return {"detections": [_detection(row, names) for row in rows[0] if row[0] >= 0]}
+    scale, mean = (model.own_signature.get(name) for name in ("target_std", "target_mean"))
+    if model.signature.get("task") == "regression" and isinstance(scale, float) and isinstance(mean, float):
+        return {"value": (outputs[model.outputs[0].name][0] * scale + mean).tolist()}
+    return {name: array[0].tolist() if array.ndim else array.tolist() for name, array in outputs.items()}
+
+
+def _detection(row: np.ndarray, names: Any) -> Dict[str, Any]:
+    number = int(row[0])
+    return {
+        "class": names[number] if number < len(names) else number, "score": round(float(row[1]), 6),
+        "box": [round(float(edge), 2) for edge in row[2:6]],
+    }  # fmt: skip

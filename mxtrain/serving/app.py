@@ -1,0 +1,266 @@
+"""The routes of the server, and what surrounds all of them: token, time, log and figures of each request."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import re
+import secrets
+import time
+from importlib import resources
+from typing import Any, Awaitable, Callable, Dict, MutableMapping, Sequence
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from mxtrain import __version__
+from mxtrain.serving.errors import RequestError
+from mxtrain.serving.logs import log_event
+from mxtrain.serving.schema import INFER_BODY, ErrorBody, InferAnswer, ModelBody, ServerBody
+from mxtrain.serving.service import Service
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+OPEN_PATHS = ("/", "/v2/health/live", "/v2/health/ready", "/openapi.json")
+"""Paths that need no token; none tells anything of a model."""
+HEALTH = "/v2/health/"
+PAGE = "page.html"
+_MODEL_CALL = re.compile(r"/v2/models/([^/]+)/(infer|predict)")
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,100}")
+_ERRORS: Dict[int, str] = {
+    400: "The request is wrong.", 401: "The token is missing or wrong.", 404: "There is no such model or version.",
+    408: "The body did not arrive in time.", 413: "The request is too large.", 415: "The content type is not read.",
+    422: "The network refuses these inputs.", 429: "Too many requests wait.", 503: "The server cannot take it now.",
+    504: "The network took too long.",
+}  # fmt: skip
+
+
+def build_app(service: Service, token: str) -> Any:
+    """The application.
+
+    Args:
+        service: does the work.
+        token: that clients must send; empty = none.
+    """
+    app = FastAPI(
+        title="mxtrain serve", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json",
+        description="Open Inference Protocol v2, and predictions for files.",
+    )  # fmt: skip
+    _add_server_routes(app, service)
+    _add_model_routes(app, service)
+    _describe_names(app, list(service.batchers))
+    app.add_exception_handler(HTTPException, _refuse_http)
+    app.add_exception_handler(RequestError, _refuse)
+    return Edge(app, service, token)
+
+
+def _describe_names(app: FastAPI, names: Sequence[str]) -> None:
+    """Names the models in the description, so that its readers need not guess."""
+    described = app.openapi()  # FastAPI keeps it
+    for path in described["paths"].values():
+        for call in path.values():
+            for parameter in call.get("parameters", ()):
+                if parameter["name"] == "name":
+                    parameter["schema"]["enum"] = list(names)
+
+
+async def _refuse_http(request: Request, error: Any) -> Response:
+    said = {404: "there is nothing at this path. /openapi.json lists all.",
+            405: f"{request.method} is not allowed here."}.get(error.status_code, str(error.detail))  # fmt: skip
+    # Whoever sends a body to a wrong path would go on sending: the connection is closed.
+    headers = {**(error.headers or {}), "connection": "close"}
+    return JSONResponse({"error": said}, error.status_code, headers)
+
+
+async def _refuse(request: Request, error: Any) -> Response:
+    headers = {"connection": "close"} if error.closes else {}
+    if error.status in (429, 503):
+        headers["retry-after"] = "1"
+    request.scope["mxtrain.fields"]["error"] = error.message
+    return JSONResponse({"error": error.message}, error.status, headers)
+
+
+def _said(*statuses: int, **more: Any) -> Dict[Any, Dict[str, Any]]:
+    return {**{status: {"model": ErrorBody, "description": _ERRORS[status]} for status in statuses}, **more}
+
+
+def _add_server_routes(app: FastAPI, service: Service) -> None:
+    page = resources.files("mxtrain.serving").joinpath(PAGE).read_bytes()
+    policy = page_policy(page)
+
+    @app.get("/", include_in_schema=False)
+    async def try_by_hand() -> Response:
+        return Response(page, media_type="text/html; charset=utf-8", headers={"content-security-policy": policy})
+
+    @app.get("/v2", response_model=ServerBody, responses=_said(401), summary="Metadata of the server")
+    async def server() -> Any:
+        return {"name": "mxtrain", "version": __version__, "extensions": ["binary_tensor_data"]}
+
+    @app.get("/v2/health/live", summary="Whether the process answers")
+    async def live() -> Dict[str, bool]:
+        return {"live": True}
+
+    @app.get("/v2/health/ready", responses={503: {"description": "The server is about to end."}},
+             summary="Whether requests are wanted")  # fmt: skip
+    async def ready() -> Response:
+        return JSONResponse({"ready": not service.is_draining}, 503 if service.is_draining else 200)
+
+    @app.get("/metrics", response_class=Response, summary="Figures for Prometheus",
+             responses=_said(401, **{"200": {"content": {"text/plain": {"schema": {"type": "string"}}}}}))  # fmt: skip
+    async def metrics() -> Response:
+        text, media_type = service.metrics.text()
+        return Response(text, headers={"content-type": media_type})
+
+    @app.get("/v2/models", responses=_said(401), summary="Metadata of all models")
+    async def models() -> Dict[str, Any]:
+        return {"models": [batcher.model.metadata() for batcher in service.batchers.values()]}
+
+
+def _add_model_routes(app: FastAPI, service: Service) -> None:
+    infer_body = {"requestBody": {"required": True, "content": {"application/json": {"schema": INFER_BODY}}}}
+    binary: Dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+    accepted = sorted({one for batcher in service.batchers.values() for one in batcher.model.accepts})
+    forms = {one: binary if one != "application/json" else {"schema": {"type": "object"}} for one in accepted}
+    predict_body = {"requestBody": {"required": True, "content": forms}}
+    refused = _said(400, 401, 404, 408, 413, 415, 422, 429, 503, 504)
+    answered: Dict[str, Any] = {"200": {"model": InferAnswer}}
+
+    def of_version(prefix: str) -> None:
+        @app.get(prefix, response_model=ModelBody, responses=_said(401, 404), summary="Metadata of a model")
+        async def metadata(name: str, version: str = "1") -> Any:
+            return service.batcher_of(name, version).model.metadata()
+
+        @app.get(f"{prefix}/ready", responses=_said(401, 404, 503), summary="Whether a model answers")
+        async def ready(name: str, version: str = "1") -> Response:
+            service.batcher_of(name, version)
+            return JSONResponse({"name": name, "ready": not service.is_draining}, 503 if service.is_draining else 200)
+
+        @app.post(f"{prefix}/infer", response_class=Response, openapi_extra=infer_body,
+                  responses={**refused, **answered}, summary="Outputs for arrays")  # fmt: skip
+        async def infer(name: str, request: Request, version: str = "1") -> Response:
+            return await call_model(service, "infer", name, version, request)
+
+    of_version("/v2/models/{name}")
+    of_version("/v2/models/{name}/versions/{version}")
+
+    @app.post("/v2/models/{name}/predict", openapi_extra=predict_body, responses=refused,
+              summary="Prediction for an image, a text, a sound, or arrays by name")  # fmt: skip
+    async def predict(name: str, request: Request) -> Response:
+        return await call_model(service, "predict", name, "1", request)
+
+
+async def call_model(service: Service, action: str, name: str, version: str, request: Request) -> Response:
+    """Answers `infer` or `predict`, or says why not."""
+    try:
+        batcher = service.batcher_of(name, version)
+        if action == "predict":
+            return JSONResponse(await service.predict(batcher, request))
+        content, headers = await service.infer(batcher, request)
+        return Response(content, headers=headers)
+    except RequestError as error:
+        return await _refuse(request, error)
+
+
+def page_policy(page: bytes) -> str:
+    """The content security policy of the page: its own script and style, and this server, nothing else."""
+    import base64
+    import hashlib
+
+    hashes = {
+        tag: " ".join(
+            f"'sha256-{base64.b64encode(hashlib.sha256(part).digest()).decode()}'"
+            for part in re.findall(rb"<%s>(.*?)</%s>" % (tag, tag), page, re.DOTALL)
+        ) for tag in (b"script", b"style")
+    }  # fmt: skip
+    return (f"default-src 'none'; script-src {hashes[b'script']}; style-src {hashes[b'style']}; connect-src 'self'; "
+            "img-src blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")  # fmt: skip
+
+
+class Edge:
+    """What surrounds all routes.
+
+    Args:
+        app: with the routes.
+        service: whose figures count.
+        token: that clients must send; empty = none.
+    """
+
+    def __init__(self, app: Any, service: Service, token: str) -> None:
+        self._app, self._service, self._token = app, service, token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        begin, status, has_begun = time.perf_counter(), 500, False
+        route = "none"  # never the client's text: each would be a series of its own
+        headers = dict(scope["headers"])
+        given_id = headers.get(b"x-request-id", b"").decode("latin-1")
+        request_id = given_id if _REQUEST_ID.fullmatch(given_id) else secrets.token_hex(8)
+        fields: Dict[str, Any] = {}
+        scope["mxtrain.fields"] = fields
+
+        async def answer(message: Message) -> None:
+            nonlocal status, has_begun
+            if message["type"] == "http.response.start":
+                status, has_begun = message["status"], True
+                own = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
+                if self._service.is_draining:
+                    own.append((b"connection", b"close"))
+                message["headers"] = [*message.get("headers", []), *own]
+            await send(message)
+
+        try:
+            if scope["path"] not in OPEN_PATHS and not self._has_token(headers):
+                await _plain_refusal(answer, 401, "this needs the server's token, as `Authorization: Bearer TOKEN`.")
+            elif scope["method"] == "POST" and (found := _MODEL_CALL.fullmatch(scope["path"])):
+                # Past FastAPI, which takes two thirds of the time of a small request; its routes describe these.
+                name, action = found.groups()
+                scope["path_params"], route = {"name": name}, f"/v2/models/{{name}}/{action}"
+                response = await call_model(self._service, action, name, "1", Request(scope, receive))
+                await response(scope, receive, answer)
+            else:
+                await self._app(scope, receive, answer)
+                route = scope["route"].path if "route" in scope else route
+        except Exception as error:
+            log_event("error", logging.ERROR, exc_info=True, request_id=request_id, error=str(error))
+            if not has_begun:
+                await _plain_refusal(answer, 500, "the server has failed. Its log says more.")
+        finally:
+            self._note(scope, route, status, time.perf_counter() - begin, request_id, fields)
+
+    def _has_token(self, headers: Dict[bytes, bytes]) -> bool:
+        if not self._token:
+            return True
+        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)
+
+    def _note(
+        self, scope: Scope, route: str, status: int, seconds: float, request_id: str, fields: Dict[str, Any]
+    ) -> None:  # fmt: skip
+        name = (scope.get("path_params") or {}).get("name", "")
+        model = name if name in self._service.batchers else ""
+        self._service.metrics.requests.labels(model, route, str(status)).inc()
+        self._service.metrics.seconds.labels(model, route).observe(seconds)
+        is_failure = status >= 400 and not route.startswith(HEALTH)  # which says no while the server drains
+        if self._service.settings.log == "requests" or is_failure:
+            client = scope.get("client") or ("", 0)
+            log_event(
+                "request", logging.WARNING if status >= 500 else logging.INFO, method=scope["method"],
+                path=scope["path"][:200], status=status, ms=round(seconds * 1000, 2), model=model, client=client[0],
+                request_id=request_id, **fields,
+            )  # fmt: skip
+
+
+async def _plain_refusal(send: Send, status: int, message: str) -> None:
+    content = json.dumps({"error": message}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode()),
+               (b"connection", b"close")]  # fmt: skip
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,111 @@
+"""HTTP connections with time limits: a client that sends nothing, or a byte now and then, is cut off.
+
+uvicorn limits neither the time nor the size of a request's head, and its limit on connections refuses everybody as soon
+as enough idle ones are open. Here the one that has waited longest without a request is closed instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Optional, Type
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD_BYTES = 1 << 16
+"""Of the request line and the header fields."""
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\ncontent-length: 49\r\n"
+    b'connection: close\r\n\r\n{"error": "the head of the request is too large"}'
+)
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """See `ServeSettings`.
+
+    Attributes:
+        header_s, idle_s: in seconds.
+        max_connections: that are open.
+        count: is called with their number.
+    """
+
+    header_s: float
+    idle_s: float
+    max_connections: int
+    count: Callable[[int], object]
+
+
+def limited_protocol(limits: ConnectionLimits) -> Type[HttpToolsProtocol]:
+    """The class of connections with such limits."""
+    waiting: Dict[LimitedProtocol, None] = {}  # without a request, those that began to wait first come first
+    return type("ServedConnection", (LimitedProtocol,), {"limits": limits, "waiting": waiting})
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """A connection. `limited_protocol` makes the class that is used."""
+
+    limits: ConnectionLimits
+    waiting: Dict[LimitedProtocol, None]
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._timer: Optional[asyncio.TimerHandle] = None
+        self._head_bytes = 0
+        self._has_begun = False  # whether bytes of the next request have come
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self.limits.count(len(self.connections))
+        if len(self.connections) > self.limits.max_connections:
+            oldest = next(iter(self.waiting), self)
+            oldest._end_wait()  # so that the next one closes another
+            oldest.transport.abort()
+            if oldest is self:
+                return
+        self._has_begun = True  # a connection is opened in order to ask something
+        self._wait(self.limits.header_s)
+
+    def connection_lost(self, exc: Optional[Exception]) -> None:
+        self._end_wait()
+        super().connection_lost(exc)
+        self.limits.count(len(self.connections))
+
+    def data_received(self, data: bytes) -> None:
+        if self._timer is not None:
+            self._head_bytes += len(data)
+            if not self._has_begun:
+                self._has_begun = True
+                self._wait(self.limits.header_s)
+        super().data_received(data)
+        if self._timer is not None and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        self._end_wait()
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing() and self.cycle.response_complete:
+            self._has_begun = False
+            self._wait(self.limits.idle_s)
+
+    def _wait(self, seconds: float) -> None:
+        self._end_wait()
+        self._head_bytes = 0
+        self.waiting[self] = None
+        self._timer = self.loop.call_later(seconds, self._give_up)
+
+    def _end_wait(self) -> None:
+        self.waiting.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        if self.transport.get_write_buffer_size():  # the client does not read its answer
+            self.transport.abort()
+        else:
+            self.transport.close()

@@ -1,0 +1,219 @@
+"""Requests and answers of the Open Inference Protocol v2, as JSON and with its binary extension.
+
+Source: https://github.com/kserve/open-inference-protocol, and Triton's "Binary tensor data extension".
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
+
+import numpy as np
+
+from mxtrain.serving.errors import RequestError
+from mxtrain.serving.models import Arrays, ServedModel, TensorSpec
+
+HEADER_LENGTH = "inference-header-content-length"
+BINARY_TYPE = "application/octet-stream"
+MAX_ID = 200
+MAX_DIMENSIONS = 16
+
+
+@dataclass(frozen=True)
+class InferCall:
+    """What a client asks for.
+
+    Attributes:
+        id: that the answer repeats; None = none.
+        inputs: arrays by name.
+        outputs: names, and whether each is binary.
+    """
+
+    id: Optional[str]
+    inputs: Arrays
+    outputs: Sequence[Tuple[str, bool]]
+
+
+def parse_json(body: bytes) -> Dict[str, Any]:
+    """A JSON object. Raises: RequestError: it is none, or holds NaN or infinities."""
+
+    def refuse(name: str) -> NoReturn:
+        raise RequestError(400, f"the body holds {name}, which is no JSON.")
+
+    try:
+        found = json.loads(body, parse_constant=refuse)
+    except UnicodeDecodeError as error:
+        raise RequestError(400, "the body is no UTF-8.") from error
+    except ValueError as error:
+        raise RequestError(400, f"the body is no JSON: {str(error)[:200]}.") from error
+    except RecursionError as error:
+        raise RequestError(400, "the body is no JSON: it is nested too deeply.") from error
+    if not isinstance(found, dict):
+        raise RequestError(400, "the body is no JSON object.")
+    return found
+
+
+def parse_infer(body: bytes, header_length: Optional[str], model: ServedModel) -> InferCall:
+    """Reads the body of `infer`.
+
+    Args:
+        body: JSON, behind which the bytes of binary inputs may stand.
+        header_length: bytes of the JSON, as the client's header says; None = all.
+        model: that is asked.
+
+    Raises:
+        RequestError: names the field.
+    """
+    size = len(body)
+    if header_length is not None:
+        if not (header_length.isascii() and header_length.isdigit()) or not int(header_length[:20]) <= size:
+            raise RequestError(400, f"Inference-Header-Content-Length is {header_length[:50]!r}; it must be the bytes "
+                                    "of the JSON at the beginning of the body.")  # fmt: skip
+        size = int(header_length)
+    given = parse_json(body[:size])
+    call_id = given.get("id")
+    if call_id is not None and (not isinstance(call_id, str) or len(call_id) > MAX_ID):
+        raise RequestError(400, f"id must be a string of at most {MAX_ID} characters.")
+    tensors = given.get("inputs")
+    if not isinstance(tensors, list) or not all(isinstance(one, dict) for one in tensors):
+        raise RequestError(400, "inputs must be a list of objects with name, shape, datatype and data.")
+    specs = {spec.name: spec for spec in model.inputs}
+    rest, arrays = memoryview(body)[size:], {}
+    for tensor in tensors:
+        name = tensor.get("name")
+        if not isinstance(name, str) or name in arrays:
+            raise RequestError(400, "each of inputs must have a name of its own.")
+        arrays[name], rest = _read_tensor(tensor, specs.get(name), rest)
+    if len(rest):
+        raise RequestError(400, f"{len(rest)} bytes at the end of the body belong to no input.")
+    return InferCall(call_id, arrays, _wanted(given, model))
+
+
+def _read_tensor(
+    tensor: Dict[str, Any], spec: Optional[TensorSpec], rest: memoryview
+) -> Tuple[np.ndarray, memoryview]:  # fmt: skip
+    name = tensor["name"][:100]
+    if spec is None:
+        return np.zeros(0, np.float32), rest[len(rest) :]  # `ServedModel.validate` says that there is no such input
+    if tensor.get("datatype") != spec.datatype:
+        said = str(tensor.get("datatype"))[:30]
+        raise RequestError(400, f"the input '{name}' has the datatype {said}; it must be {spec.datatype}.")
+    shape = tensor.get("shape")
+    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(
+        type(size) is int and 0 <= size < 1 << 31 for size in shape
+    ):  # fmt: skip
+        raise RequestError(400, f"the shape of the input '{name}' must be a list of sizes.")
+    count = math.prod(shape)
+    binary = _parameters(tensor, f"the input '{name}'").get("binary_data_size")
+    if binary is None:
+        return from_json(tensor.get("data"), spec, count).reshape(shape), rest
+    wanted = count * np.dtype(spec.dtype).itemsize
+    if type(binary) is not int or binary != wanted or binary > len(rest):
+        raise RequestError(400, f"the input '{name}' has {str(binary)[:30]} as binary_data_size; its shape and type "
+                                f"need {wanted} bytes, and {len(rest)} bytes are left.")  # fmt: skip
+    array = np.frombuffer(rest[:binary], np.dtype(spec.dtype).newbyteorder("<")).astype(spec.dtype, copy=False)
+    if spec.dtype == "bool":
+        array = np.frombuffer(rest[:binary], np.uint8) != 0
+    return array.reshape(shape), rest[binary:]
+
+
+def from_json(data: Any, spec: TensorSpec, count: int) -> np.ndarray:
+    """Numbers in a flat list, or in nested ones."""
+    flat = data
+    for _ in range(MAX_DIMENSIONS):
+        if not (isinstance(flat, list) and flat and isinstance(flat[0], list)):
+            break
+        if set(map(type, flat)) != {list} or len(set(map(len, flat))) != 1:
+            raise RequestError(400, f"the data of the input '{spec.name}' are nested unevenly.")
+        flat = list(itertools.chain.from_iterable(flat))
+    if not isinstance(flat, list) or len(flat) != count:
+        found = len(flat) if isinstance(flat, list) else "no list of"
+        raise RequestError(400, f"the data of the input '{spec.name}' are {found} numbers; its shape needs {count}.")
+    return numbers(flat, spec)
+
+
+def numbers(flat: List[Any], spec: TensorSpec) -> np.ndarray:
+    """A flat list as an array of the type of an input. Raises: RequestError: something is no such number."""
+    kind = np.dtype(spec.dtype).kind
+    of_kind: Dict[str, Set[type]] = {"f": {int, float}, "b": {bool}}
+    allowed = of_kind.get(kind, {int})
+    wrong = set(map(type, flat)) - allowed
+    if wrong:
+        names = ", ".join(sorted(one.__name__ for one in wrong))
+        raise RequestError(400, f"the data of the input '{spec.name}' hold {names}; they must be {spec.datatype}.")
+    try:
+        if kind == "f":
+            with np.errstate(over="ignore"):
+                return np.array(flat, np.float64).astype(spec.dtype)
+        wide = np.array(flat, {"b": np.bool_, "u": np.uint64}.get(kind, np.int64))
+        if kind == "u" and flat and min(flat) < 0:  # NumPy 1 wraps
+            raise OverflowError
+    except OverflowError as error:
+        raise RequestError(400, f"the data of the input '{spec.name}' are beyond {spec.datatype}.") from error
+    limits = None if kind == "b" or not wide.size else np.iinfo(spec.dtype)
+    if limits is not None and not (limits.min <= wide.min() and wide.max() <= limits.max):
+        raise RequestError(400, f"the data of the input '{spec.name}' are beyond {spec.datatype}.")
+    return wide.astype(spec.dtype)
+
+
+def _parameters(given: Mapping[str, Any], where: str) -> Dict[str, Any]:
+    found = given.get("parameters")
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise RequestError(400, f"the parameters of {where} must be an object.")
+    return found
+
+
+def _wanted(given: Mapping[str, Any], model: ServedModel) -> Sequence[Tuple[str, bool]]:
+    names = [spec.name for spec in model.outputs]
+    is_binary = _parameters(given, "the request").get("binary_data_output") is True
+    wanted = given.get("outputs")
+    if wanted is None or wanted == []:
+        return [(name, is_binary) for name in names]
+    if not isinstance(wanted, list) or not all(isinstance(one, dict) for one in wanted):
+        raise RequestError(400, "outputs must be a list of objects with a name.")
+    found: Dict[str, bool] = {}
+    for one in wanted:
+        name = one.get("name")
+        if name not in names:
+            raise RequestError(400, f"there is no output {str(name)[:100]!r}. Outputs: {', '.join(names)}.")
+        found[name] = _parameters(one, f"the output '{name}'").get("binary_data", is_binary) is True
+    return list(found.items())
+
+
+def encode_answer(model: ServedModel, call: InferCall, outputs: Arrays) -> Tuple[bytes, Dict[str, str]]:
+    """The body of an answer, and its headers.
+
+    Raises:
+        RequestError: an output that is asked for as JSON holds numbers that are not finite.
+    """
+    types = {spec.name: spec.datatype for spec in model.outputs}
+    tensors, parts = [], []
+    for name, is_binary in call.outputs:
+        array = outputs[name]
+        tensor: Dict[str, Any] = {"name": name, "datatype": types[name], "shape": list(array.shape)}
+        if is_binary:
+            parts.append(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
+            tensor["parameters"] = {"binary_data_size": len(parts[-1])}
+        else:
+            require_finite(name, array)
+            tensor["data"] = array.ravel().tolist()
+        tensors.append(tensor)
+    answer = {"model_name": model.name, "model_version": "1", "outputs": tensors}
+    if call.id is not None:
+        answer["id"] = call.id
+    head = json.dumps(answer, separators=(",", ":")).encode()
+    if not parts:
+        return head, {"content-type": "application/json"}
+    return head + b"".join(parts), {"content-type": BINARY_TYPE, HEADER_LENGTH: str(len(head))}
+
+
+def require_finite(name: str, array: np.ndarray) -> None:
+    """Raises: RequestError: an output cannot be written as JSON."""
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise RequestError(422, f"the output '{name}' holds numbers that are not finite for these inputs, which JSON "
+                                "cannot hold. Ask for it with binary_data.")  # fmt: skip

@@ -1,0 +1,229 @@
+"""What the server does with a request, apart from its routes: reads the body, computes, writes the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
+
+import numpy as np
+from starlette.requests import ClientDisconnect, Request
+
+from mxtrain.errors import did_you_mean
+from mxtrain.serving.answers import describe_sample
+from mxtrain.serving.batching import Batcher
+from mxtrain.serving.errors import RequestError
+from mxtrain.serving.metrics import MOST_CLASSES, ServerMetrics
+from mxtrain.serving.models import Arrays, ServedModel, row_of
+from mxtrain.serving.protocol import HEADER_LENGTH, encode_answer, from_json, parse_infer, parse_json
+
+if TYPE_CHECKING:
+    from mxtrain.serving.settings import ServeSettings
+
+T = TypeVar("T")
+MB = 1_000_000
+SMALL_BODY = 1 << 14
+"""Bodies of fewer bytes are parsed at once, others in a thread."""
+DECODING_THREADS = 2
+DISCARD_S = 2.0
+"""A body that is too large is read and forgotten for so long, since most clients read no answer before they have sent
+all."""
+
+
+class Service:
+    """All models of a server.
+
+    Args:
+        models: to serve.
+        settings: of the server.
+
+    Attributes:
+        is_draining: whether the server is about to end.
+    """
+
+    def __init__(self, models: Sequence[ServedModel], settings: ServeSettings) -> None:
+        self.settings = settings
+        self.metrics = ServerMetrics(models)
+        self.batchers = {model.name: Batcher(model, settings, self.metrics) for model in models}
+        self.is_draining = False
+        self._pending = 0
+        self._threads = ThreadPoolExecutor(DECODING_THREADS, thread_name_prefix="decode")
+        self.metrics.ready.set(1)
+
+    def start(self) -> None:
+        """Begins to compute, on the running event loop."""
+        for batcher in self.batchers.values():
+            batcher.start()
+
+    async def close(self) -> None:
+        """Ends the threads."""
+        for batcher in self.batchers.values():
+            await batcher.close()
+        self._threads.shutdown(wait=False)
+
+    def drain(self) -> None:
+        """Says to load balancers that no further requests are wanted."""
+        self.is_draining = True
+        self.metrics.ready.set(0)
+
+    def batcher_of(self, name: str, version: str = "1") -> Batcher:
+        """Raises: RequestError: there is no such model or version."""
+        if name not in self.batchers:
+            raise RequestError(404, f"there is no model '{name[:100]}'.{did_you_mean(name[:100], self.batchers)} "
+                                    f"Models: {', '.join(self.batchers)}.")  # fmt: skip
+        if version != "1":
+            raise RequestError(404, f"the model '{name}' has no version '{version[:100]}'. Its only one is 1.")
+        return self.batchers[name]
+
+    async def infer(self, batcher: Batcher, request: Request) -> Tuple[bytes, Dict[str, str]]:
+        """Answers `infer`: body and headers."""
+        async with contextlib.AsyncExitStack() as stack:
+            body = await self._read_body(request, stack)
+            stack.enter_context(batcher.admit())
+            header_length = request.headers.get(HEADER_LENGTH)
+            call = await self._in_thread(len(body), parse_infer, body, header_length, batcher.model)
+            outputs = await self._compute(batcher, call.inputs, request)
+            size = sum(one.nbytes for one in outputs.values())
+            return await self._in_thread(size, encode_answer, batcher.model, call, outputs)
+
+    async def predict(self, batcher: Batcher, request: Request) -> Dict[str, Any]:
+        """Answers `predict`: what is said of one sample, or of several in `predictions`."""
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        model = batcher.model
+        if media_type not in model.accepts:
+            raise RequestError(415, f"the content type is {media_type[:100] or 'not given'!r}; '{model.name}' takes "
+                                    f"{', '.join(model.accepts)}.", closes=True)  # fmt: skip
+        async with contextlib.AsyncExitStack() as stack:
+            body = await self._read_body(request, stack)
+            stack.enter_context(batcher.admit())
+            if media_type == "application/json":
+                inputs = await self._in_thread(len(body), _named_arrays, body, model)
+            else:
+                assert model.reader is not None
+                read = model.reader.read
+                inputs = await self._in_thread(SMALL_BODY, read, body, media_type, self.settings.max_pixels)
+            outputs = await self._compute(batcher, inputs, request)
+            rows = next(iter(inputs.values())).shape[0] if model.max_rows > 1 else 1
+            samples = [(inputs, outputs)] if rows == 1 else [
+                (row_of(inputs, row), row_of(outputs, row)) for row in range(rows)
+            ]  # fmt: skip
+            found = [describe_sample(model, *sample) for sample in samples]
+        if 0 < len(model.class_names) <= MOST_CLASSES:
+            for one in found:
+                if "class" in one:
+                    self.metrics.predicted.labels(model.name, one["class"]).inc()
+        return found[0] if rows == 1 else {"predictions": found}
+
+    async def _compute(self, batcher: Batcher, inputs: Arrays, request: Request) -> Arrays:
+        rows = batcher.model.validate(inputs)
+        outputs, queue_s = await batcher.compute(inputs, rows)
+        request.scope["mxtrain.fields"].update(rows=rows, queue_ms=round(queue_s * 1000, 2))
+        return outputs
+
+    async def _in_thread(self, size: int, function: Callable[..., T], *arguments: Any) -> T:
+        if size < SMALL_BODY:
+            return function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    async def _read_body(self, request: Request, stack: contextlib.AsyncExitStack) -> bytes:
+        """The body, counted among those in memory until `stack` closes.
+
+        Raises:
+            RequestError: it is too large, comes too slowly, or is compressed.
+        """
+        limit = int(self.settings.max_body_mb * MB)
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise RequestError(415, "compressed bodies are not read: leave Content-Encoding out.", closes=True)
+        length = request.headers.get("content-length", "0")
+        parts: List[bytes] = []
+        size = 0
+        held = stack.enter_context(self._held())
+        try:
+            async with _time_limit(self.settings.timeout_s):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > limit or int(length) > limit:
+                        await _discard(request)
+                        raise RequestError(413, f"the body has more than {limit:,} bytes.", closes=True)
+                    held(len(part))
+                    parts.append(part)
+        except asyncio.TimeoutError as error:
+            said = f"the body did not arrive within {self.settings.timeout_s:g} s."
+            raise RequestError(408, said, closes=True) from error
+        except ClientDisconnect as error:
+            raise RequestError(499, "the client has closed the connection.", closes=True) from error
+        request.scope["mxtrain.fields"].update(bytes=size)
+        return b"".join(parts)
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[Callable[[int], None]]:
+        own = 0
+
+        def hold(size: int) -> None:
+            nonlocal own
+            if self._pending + size > self.settings.max_pending_mb * MB:
+                raise RequestError(503, "too many bodies are in memory. Try again later.", closes=True)
+            own += size
+            self._pending += size
+            self.metrics.pending.set(self._pending)
+
+        try:
+            yield hold
+        finally:
+            self._pending -= own
+            self.metrics.pending.set(self._pending)
+
+
+@contextlib.asynccontextmanager
+async def _time_limit(seconds: float) -> Any:
+    """`asyncio.timeout`, which Python 3.9 and 3.10 do not have."""
+    task = asyncio.current_task()
+    assert task is not None
+    is_over = False
+
+    def end() -> None:
+        nonlocal is_over
+        is_over = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, end)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if is_over:
+            raise asyncio.TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+
+
+async def _discard(request: Request) -> None:
+    until = time.monotonic() + DISCARD_S
+    with contextlib.suppress(asyncio.TimeoutError):
+        while time.monotonic() < until:
+            message = await asyncio.wait_for(request.receive(), until - time.monotonic())
+            if message["type"] != "http.request" or not message.get("more_body"):
+                return
+
+
+def _named_arrays(body: bytes, model: ServedModel) -> Arrays:
+    """The arrays of a JSON object by the names of inputs, as `predict.py` reads them."""
+    given, found = parse_json(body), {}
+    specs = {spec.name: spec for spec in model.inputs}
+    for name, value in given.items():
+        spec = specs.get(name)
+        if spec is None:
+            found[name] = np.zeros(0, np.float32)  # refused by `validate`
+            continue
+        shape: List[int] = []
+        inner = value
+        while isinstance(inner, list) and len(shape) < len(spec.dims):
+            shape.append(len(inner))
+            inner = inner[0] if inner else None
+        if not spec.dims and not isinstance(value, list):
+            value = [value]
+        count = int(np.prod(shape, dtype=object))
+        found[name] = from_json(value, spec, count).reshape(shape)
+    return found

@@ -1,0 +1,49 @@
+"""Settings of `mxtrain serve`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.types import NonNegative, NonNegativeFloat, Positive, PositiveFloat, Spec
+
+
+class ServeSettings(Spec):
+    """Settings of `serve`."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 = every network of this machine (set MXTRAIN_SERVE_TOKEN then)."""
+    port: Annotated[int, pydantic.Field(ge=0, le=65535)] = 8000
+    """Port to listen on; 0 = a free one, which is printed."""
+    max_batch: Positive = 32
+    """Samples that a model computes at once at most, of all requests together; 1 = no batching."""
+    batch_wait_ms: NonNegativeFloat = 2.0
+    """Time that a batch waits for further requests; only while several clients send."""
+    queue: Positive = 256
+    """Requests of one model that are answered or wait at the same time at most; further ones get 429."""
+    timeout_s: PositiveFloat = 30.0
+    """Time for a request's body to arrive, and again for its answer: 408 or 504 after that."""
+    header_s: PositiveFloat = 10.0
+    """Time for a new connection to send the head of its request."""
+    idle_s: PositiveFloat = 75.0
+    """Time after which a connection without a request is closed."""
+    drain_s: NonNegativeFloat = 2.0
+    """Time after SIGTERM in which requests are still accepted, while /v2/health/ready says no."""
+    max_connections: Positive = 2000
+    """Open connections; with more, the one that has waited longest without a request is closed."""
+    max_body_mb: PositiveFloat = 32.0
+    """Size of a request's body in MB; larger ones get 413."""
+    max_pending_mb: PositiveFloat = 512.0
+    """Bodies of all requests together in MB; 503 beyond."""
+    max_pixels: Positive = 50_000_000
+    """Pixels of an image, by its header, before it is decoded."""
+    max_scale: PositiveFloat = 4.0
+    """Largest size of an open dimension (length, height, width), relative to the largest sample of the proof."""
+    threads: NonNegative = 0
+    """Threads of each model; 0 = one for each core."""
+    check: bool = True
+    """Repeat the proof of each folder before listening."""
+    log: Literal["requests", "errors"] = "requests"
+    """What is logged, as JSON lines on standard error: each request, or only those that fail."""
