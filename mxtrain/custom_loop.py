@@ -36,7 +36,7 @@ from mxtrain.cli.environment import compose_and_check
 from mxtrain.cli.group import find_role
 from mxtrain.cli.objects import ObjectComposer, Objects, read_arguments, require_overrides
 from mxtrain.cli.preserved import preserved_process
-from mxtrain.cli.serve import serve
+from mxtrain.cli.store_server import serve
 from mxtrain.cli.worker_script import run_in_workers
 from mxtrain.cluster.member import find_world
 from mxtrain.config.override_text import quote

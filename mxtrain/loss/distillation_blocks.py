@@ -5,7 +5,12 @@ Legend: B batch, K classes, C channels, P positions of a map.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mxtrain.engine.backend import gluon
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import LossBlock
 
 SMALL = 1e-12
 SCORES, VALUES = "scores", "values"
@@ -39,7 +44,7 @@ class DistillationLoss(gluon.HybridBlock):
     """
 
     def __init__(
-        self, own: gluon.Block, kind: str, num_outputs: int, num_features: int, alpha: float, temperature: float,
+        self, own: LossBlock, kind: str, num_outputs: int, num_features: int, alpha: float, temperature: float,
         feature_weight: float,
     ):  # fmt: skip
         super().__init__()
@@ -89,7 +94,7 @@ class OutputsOnly(gluon.HybridBlock):
         num_features: arrays between them and the targets.
     """
 
-    def __init__(self, own: gluon.Block, num_outputs: int, num_features: int):
+    def __init__(self, own: LossBlock, num_outputs: int, num_features: int):
         super().__init__()
         weights = vars(own)
         self.weighted, self.least_weight = weights.get("weighted", False), weights.get("least_weight", 0.0)

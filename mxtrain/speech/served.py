@@ -12,7 +12,7 @@ from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.json_form import problems_of
 from mxtrain.serving.errors import RequestError
 from mxtrain.speech.alphabet import Alphabet
-from mxtrain.speech.features import log_mel, stored
+from mxtrain.speech.log_mel import log_mel, stored
 from mxtrain.speech.recording import FORMATS, is_recording, read_recording
 from mxtrain.speech.signature import AudioSignature
 

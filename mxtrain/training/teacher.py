@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mxnet import Context, gluon
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import Config, Json, JsonObject
+    from mxtrain.annotations import Json, JsonObject
     from mxtrain.data.loading.loader import Collate
 
 SETTING = "distillation.teacher"
@@ -189,7 +189,7 @@ def load_teacher(run: Description, own: Signature, device: Context) -> Teacher:
     checkpoint = open_checkpoint(spec.teacher, which=spec.which)
     require_run_state(checkpoint)
     path = str(checkpoint.path)
-    config: Config = {**checkpoint.state["run"]["description"], **dict.fromkeys(NAMED_GROUPS, {})}
+    config: Dict[str, Any] = {**checkpoint.state["run"]["description"], **dict.fromkeys(NAMED_GROUPS, {})}
     config.update({group: run.config[group] for group in OWN_GROUPS})
     config = {group: config[group] for group in config if group in GROUPS}
     if not spec.trust_code:
