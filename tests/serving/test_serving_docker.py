@@ -1,0 +1,68 @@
+"""The steps of the Dockerfile, in a fresh environment: a server without MXNet."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+import served_folders
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples/serving"
+
+
+def steps(word: str) -> list:
+    text = (EXAMPLE / "Dockerfile").read_text(encoding="utf-8")
+    return re.findall(rf"^{word} (.*)$", text, re.MULTILINE)
+
+
+def test_its_versions_are_those_of_the_extra() -> None:
+    given = dict(re.findall(r"^([\w-]+)(\S*)", (EXAMPLE / "requirements.txt").read_text("utf-8"), re.MULTILINE))
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    extra = json.loads(re.findall(r"^serve = (\[.*\])$", project, re.MULTILINE)[0])
+    for line in extra:
+        name, version = re.fullmatch(r"([\w-]+)(.*)", line).groups()  # type: ignore[union-attr]
+        assert given[name] == version
+
+
+@pytest.mark.slow
+@pytest.mark.zoo
+def test_its_steps_make_a_server(tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, timeout=120)
+    for step in steps("RUN"):
+        if step.startswith("pip "):
+            command = step.replace("/src", str(ROOT), 1).replace("pip ", f"{environment}/bin/pip ", 1)
+            done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=900, check=False)
+            if "Could not find a version" in done.stderr or "No route" in done.stderr:
+                pytest.skip("there is no package index here")
+            assert done.returncode == 0, done.stderr[-2000:]
+    folder = served_folders.write_pixels(tmp_path / "digits")
+    program, command, _, host = json.loads(steps("CMD")[0])
+    assert (command, host) == ("serve", "host=0.0.0.0")
+    process = subprocess.Popen([str(environment / "bin" / program), command, str(folder), "port=0"], text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path, env={})  # fmt: skip
+    try:
+        assert process.stdout is not None
+        port = int(re.findall(r":(\d+)$", process.stdout.readline().strip())[0])
+        image = np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4)
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/v2/models/digits/predict", json.dumps({"input": image.tolist()}).encode(),
+            {"Content-Type": "application/json"},
+        )  # fmt: skip
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            found = json.loads(answer.read())
+        expected = served_folders.pixels_of(image)[0]
+        assert found["class"] == served_folders.CLASSES[expected.argmax()]
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+        process.stdout.close()
+    listed = subprocess.run([str(environment / "bin/pip"), "list"], capture_output=True, text=True, check=True).stdout
+    assert "mxtrain" in listed and "mxnet" not in listed and "torch" not in listed
