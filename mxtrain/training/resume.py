@@ -112,7 +112,7 @@ def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
         # `check_compatible` compare it then.
         same = {name: old.get(name) for name in LEFT_TO_THE_DATA if "auto" in (old.get(name), new.get(name))}
         after = {**after, "dataset": {**new, **same}}
-    allowed = tuple(f"  {name}: " for name in config["checkpoint"].get("changes") or ())
+    allowed = tuple(f"  {name}: " for name in (config.get("checkpoint") or {}).get("changes") or ())
     lines = [line for line in differences(before, after) if not line.startswith(allowed)]
     if lines:
         raise CheckpointError(

@@ -327,7 +327,7 @@ def test_an_image_is_trained_on_or_measured(tmp_path):
     opened(tmp_path).open()
     (tmp_path / "val/images/b.jpg").unlink()
     (tmp_path / "val/images/b.jpg").symlink_to(tmp_path / "train/images/b.jpg")
-    said = "train/images/b.jpg' and '.*val/images/b.jpg' are the same file, which belongs to train and to val: what is"
+    said = "train/images/b.jpg' and '.*val/images/b.jpg' are the same file, which belongs to train and to val: "
     with pytest.raises(DataError, match=said):
         opened(tmp_path).open()
 

@@ -17,9 +17,9 @@ def test_streams_of_a_field_are_no_shared_ones(field):
 
 def test_hash_is_splitmix64():
     # From a state of 0, SplitMix64 first gives these (the reference code of Vigna, prng.di.unimi.it/splitmix64.c).
-    from mxtrain.data.loading.randomness import _mix_integer
+    from mxtrain.data.loading.uniform_hash import mix_integer
 
-    assert _mix_integer(0) == 0xE220A8397B1DCDAF
+    assert mix_integer(0) == 0xE220A8397B1DCDAF
 
 
 def test_values_never_change():
