@@ -130,14 +130,14 @@ def found_row(name: str, score: float, box: List[int]) -> str:
 @pytest.mark.parametrize(
     "line, said",
     [
-        ('{"file": "a.jpg"}', "line 1: this is no output row of"),
-        ("[1]", "line 1: this is no output row"), ("{", "line 1: this is no output row"), ("[" * 9000, "line 1: this is no output row"),
-        (found_row("person", 1, [5, 5, 5, 9]), "line 1: this is no output row"),
-        (found_row("person", 2, [5, 5, 8, 9]), "line 1: this is no output row"),
-        (found_row("person", float("nan"), [5, 5, 8, 9]), "line 1: this is no output row"),
-        (found_row("person", 1, [5, 5, 8]), "line 1: this is no output row"),
-        (found_row("person", 1, [5, 5, 10**400, 9]), "line 1: this is no output row"),
-        (found_row("person", 1, [5, 5, "1_0", 9]), "line 1: this is no output row"),
+        ('{"file": "a.jpg"}', "line 1: this is no output of"),
+        ("[1]", "line 1: this is no output"), ("{", "line 1: this is no output"), ("[" * 9000, "line 1: this is no output"),
+        (found_row("person", 1, [5, 5, 5, 9]), "line 1: this is no output"),
+        (found_row("person", 2, [5, 5, 8, 9]), "line 1: this is no output"),
+        (found_row("person", float("nan"), [5, 5, 8, 9]), "line 1: this is no output"),
+        (found_row("person", 1, [5, 5, 8]), "line 1: this is no output"),
+        (found_row("person", 1, [5, 5, 10**400, 9]), "line 1: this is no output"),
+        (found_row("person", 1, [5, 5, "1_0", 9]), "line 1: this is no output"),
         (found_row("chair", 1, [5, 5, 8, 9]), "no box of person was found"),
     ],
 )
