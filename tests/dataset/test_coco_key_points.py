@@ -131,7 +131,9 @@ def found_row(name: str, score: float, box: List[int]) -> str:
     "line, said",
     [
         ('{"file": "a.jpg"}', "line 1: this is no output of"),
-        ("[1]", "line 1: this is no output"), ("{", "line 1: this is no output"), ("[" * 9000, "line 1: this is no output"),
+        ("[1]", "line 1: this is no output"),
+        ("{", "line 1: this is no output"),
+        ("[" * 9000, "line 1: this is no output"),
         (found_row("person", 1, [5, 5, 5, 9]), "line 1: this is no output"),
         (found_row("person", 2, [5, 5, 8, 9]), "line 1: this is no output"),
         (found_row("person", float("nan"), [5, 5, 8, 9]), "line 1: this is no output"),
