@@ -49,8 +49,11 @@ if TYPE_CHECKING:
     from mxnet import Context, gluon
 
     from mxtrain.annotations import Json
+    from mxtrain.checkpoint import Checkpoint
     from mxtrain.kvstore.remote_updater import RemoteUpdater
+    from mxtrain.training.actions import ActionList
     from mxtrain.training.custom_steps import CustomSteps
+    from mxtrain.training.teacher import Teacher
 
 
 @dataclass(frozen=True)
@@ -117,11 +120,8 @@ def build_run(
     network = build_network(description, signature, device, description.kvstore.serves_tables)
     if chooses_batch:
         description = with_fixed_batch_size(description, fit_batch_size(description, network, signature, devices))
-    teachers = teachers_of(description, signature, device)
+    teachers = open_teachers(description, signature, network, device)
     teacher = teachers.get("distillation")
-    if teacher is not None:
-        shape = description.task.training_shapes(description, signature)
-        teacher.require_same_maps(network, shape, list(description.distillation.features))
     data = build_data(description, splits, signature, device, world, teacher)
     objective = build_objective(description, network, signature, world)
     meter = objective.meter
@@ -141,10 +141,7 @@ def build_run(
             meter = objective.meter
     actions = build_actions(description)
     if checkpoint is not None:
-        before = signature_of(checkpoint, type(signature))
-        description.dataset.check_compatible(signature, before, str(checkpoint.path))
-        actions.require_same(checkpoint)
-        resume.require_same_batch(checkpoint, *description.dataset.batch_unit)
+        require_compatible(checkpoint, description, signature, actions)
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
     build = build_step if loop is None else loop.build_step
@@ -161,12 +158,12 @@ def build_run(
         log_remarks(description, splits, signature, data.train, objective, strategy.layout, workers)
     callbacks = CallbackList(build_callbacks(description, run_dir) if is_first else [])
     profiling = build_profiling(description, network, strategy.layout, run_dir, len(data.train)) if is_first else None
-    measured = replace(description, task=description.task.in_training())
     actions.bind(
         step, data, plan, description.rates.lr, meter.direction, lambda text: callbacks.notify("on_message", text)
     )
     if actions:
         step.add_states({"actions": actions, "gradient_sum": step.gradient_sum})
+    measured = replace(description, task=description.task.in_training())
     context = RunContext(
         step, plan, data, build_evaluator(measured, step.strategy, signature), Saving(checkpoints, callbacks),
         SignalStop(plan.grace_s), callbacks, actions,
@@ -183,6 +180,32 @@ def build_run(
         **run_info_fields(description, plan, signature, network), placement_table=placement_table(strategy.layout),
     )  # fmt: skip
     return BuiltRun(runner, info)
+
+
+def open_teachers(
+    description: Description, signature: Signature, network: gluon.Block, device: Context
+) -> Dict[str, Teacher]:
+    """Opens the networks whose outputs this run learns from, by the name of their setting.
+
+    Raises:
+        CheckpointError: a teacher cannot be loaded.
+        ConfigError: a teacher cannot teach this network.
+    """
+    teachers = teachers_of(description, signature, device)
+    if "distillation" in teachers:
+        shape = description.task.training_shapes(description, signature)
+        teachers["distillation"].require_same_maps(network, shape, list(description.distillation.features))
+    return teachers
+
+
+def require_compatible(
+    checkpoint: Checkpoint, description: Description, signature: Signature, actions: ActionList
+) -> None:
+    """Raises: CheckpointError, DataError: data, batches or actions of a checkpoint differ from those of this run."""
+    before = signature_of(checkpoint, type(signature))
+    description.dataset.check_compatible(signature, before, str(checkpoint.path))
+    actions.require_same(checkpoint)
+    resume.require_same_batch(checkpoint, *description.dataset.batch_unit)
 
 
 def place(description: Description) -> List[List[Context]]:

@@ -113,7 +113,7 @@ def quantize_int8(source: Path, target: Path, samples: Iterable[Arrays]) -> Way:
     common: Dict[str, Any] = {"per_channel": True, "reduce_range": True, "weight_type": quantization.QuantType.QInt8}
     if way.name == STATIC:
         quantization.quantize_static(
-            str(prepared), str(target), _Reader(samples), nodes_to_quantize=nodes_in_int8(model),
+            str(prepared), str(target), _CalibrationReader(samples), nodes_to_quantize=nodes_in_int8(model),
             activation_type=quantization.QuantType.QUInt8,
             extra_options={"OpTypesToExcludeOutputQuantization": list(PRODUCTS)}, **common,
         )  # fmt: skip
@@ -168,7 +168,7 @@ def nodes_in_int8(model: ModelProto) -> List[str]:
     return [node.name for node in model.graph.node if node.name in weighted or is_between(node)]
 
 
-class _Reader:
+class _CalibrationReader:
     """Gives samples to onnxruntime's calibration."""
 
     def __init__(self, samples: Iterable[Arrays]):

@@ -24,7 +24,7 @@ Key = Tuple[Any, ...]
 
 
 @dataclass
-class Job:
+class WaitingRequest:
     """One request.
 
     Attributes:
@@ -57,7 +57,7 @@ class Batcher:
 
     def __init__(self, model: ServedModel, settings: ServeSettings, metrics: ServerMetrics) -> None:
         self.model, self._settings, self._metrics = model, settings, metrics
-        self._waiting: Deque[Job] = deque()
+        self._waiting: Deque[WaitingRequest] = deque()
         self._arrived = asyncio.Event()
         self._open = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"run-{model.name}")
@@ -106,7 +106,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         now = loop.time()
         key = tuple((name, one.shape[1:]) for name, one in sorted(inputs.items()))
-        job = Job(inputs, rows, key, now + self._settings.timeout_s, loop.create_future(), now)
+        job = WaitingRequest(inputs, rows, key, now + self._settings.timeout_s, loop.create_future(), now)
         self._waiting.append(job)
         self._arrived.set()
         try:
@@ -131,7 +131,7 @@ class Batcher:
                     if not job.answer.done():
                         job.answer.set_exception(RequestError(500, "the server has failed. Its log says more."))
 
-    async def _collect(self) -> List[Job]:
+    async def _collect(self) -> List[WaitingRequest]:
         """The next batch: the request that has waited longest, and others of the same shapes."""
         loop = asyncio.get_running_loop()
         while not self._waiting:
@@ -151,7 +151,7 @@ class Batcher:
             return await self._collect()
         first = self._waiting.popleft()
         jobs, rows = [first], first.rows
-        kept: List[Job] = []
+        kept: List[WaitingRequest] = []
         while self._waiting and rows < self._most_rows:
             job = self._waiting.popleft()
             fits = job.key == first.key and rows + job.rows <= self._most_rows
@@ -169,7 +169,7 @@ class Batcher:
         """Forgets requests whose clients no longer wait."""
         self._waiting = deque(job for job in self._waiting if not job.answer.done())
 
-    async def _answer(self, jobs: List[Job]) -> None:
+    async def _answer(self, jobs: List[WaitingRequest]) -> None:
         try:
             outputs = await self._run(jobs)
         except RequestError as error:
@@ -184,7 +184,7 @@ class Batcher:
             if not job.answer.done():
                 job.answer.set_result(own)
 
-    async def _run(self, jobs: List[Job]) -> List[Arrays]:
+    async def _run(self, jobs: List[WaitingRequest]) -> List[Arrays]:
         """The outputs of each job. Raises: RequestError: all of them failed."""
         import onnxruntime
 
@@ -209,7 +209,7 @@ class Batcher:
             timer.cancel()
             self._computed.observe(time.perf_counter() - begin)
 
-    def _compute(self, jobs: List[Job], options: Any) -> List[Arrays]:
+    def _compute(self, jobs: List[WaitingRequest], options: Any) -> List[Arrays]:
         names = [spec.name for spec in self.model.outputs]
         inputs = jobs[0].inputs
         if len(jobs) > 1:
