@@ -190,7 +190,6 @@ class Rollouts:
         steps = self._source.settings.rollout_steps + 1
         index_TE = np.arange(steps)[:, None] + steps * np.array(self._own(), np.int64)[None]
         # 31 bits fit a signed 32-bit integer, which some environments require.
-        # 31 bits fit a signed 32-bit integer, which some environments require.
         seeds = bits(self._seed, number, index_TE.reshape(-1), ReinforcementDraw.EPISODE) >> np.uint64(33)
         return seeds.astype(np.int64).reshape(index_TE.shape)
 
