@@ -1,6 +1,6 @@
-"""Report of `eval` for probabilities: metrics of the network and of baselines, and calibration.
+"""Report of `eval` for tabular classification: metrics of the network and of baselines, and calibration.
 
-Legend: N samples, F fields, M numbers, D bins.
+Legend: N samples, T training rows, D bins.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ _ROWS_AT_ONCE = 65536
 
 
 class TabularReport(Report):
-    """The network beside scikit-learn's logistic regression (C=1) and the base rate of the training rows, which is
-    always predicted then; and its calibration curve.
+    """Compares the network with two baselines, and draws its calibration curve.
+
+    The baselines are scikit-learn's logistic regression (C=1), and the constant base rate of the training rows.
 
     Args:
-        task: decodes.
-        description: of the run; its dataset has the training rows.
-        signature: of the network.
-        source: the split that is measured.
+        task: task, which decodes outputs.
+        description: description of the run; its dataset has the training rows.
+        signature: signature of the network.
+        source: the measured split.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class TabularReport(Report):
         return rows
 
     def _logistic_regression(self, train: FeatureRows, index_N: np.ndarray) -> np.ndarray:
-        """Scores of the measured samples, by a logistic regression on the same numbers and on ids as 0 and 1."""
+        """Fits a logistic regression on the same numbers and one-hot ids; returns scores of the measured samples."""
         from scipy.sparse import vstack
         from sklearn.linear_model import LogisticRegression
 
@@ -118,7 +119,7 @@ class TabularReport(Report):
 
 
 def draw_calibration(curve: CalibrationCurve, title: str) -> Image.Image:
-    """A reliability diagram: the share of positive samples over the probability, and how many samples there are."""
+    """Draws a reliability diagram: share of positive samples over predicted probability, and a histogram of samples."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
@@ -127,7 +128,7 @@ def draw_calibration(curve: CalibrationCurve, title: str) -> Image.Image:
     canvas = FigureCanvasAgg(figure)
     top, bottom = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1]})
     largest = max(float(curve.probability_D.max(initial=0)), float(curve.share_D.max(initial=0)), 1e-3)
-    most = 1.0 if largest > 0.5 else 1.1 * largest  # probabilities of rare events would all lie in a corner
+    most = 1.0 if largest > 0.5 else 1.1 * largest  # otherwise all points of rare events would be in a corner
     top.plot([0, most], [0, most], color="lightgrey", linewidth=1)
     top.plot(curve.probability_D, curve.share_D, marker="o", markersize=4)
     top.set(ylabel="share that is positive", title=title, xlim=(0, most), ylim=(0, most))
