@@ -1,9 +1,9 @@
-"""The types that the packages share: descriptions (`Spec`), and the values that flow between them.
+"""Types that the packages share: descriptions (`Spec`), and the values that are passed between packages.
 
-No module here or above imports MXNet. A description is a frozen, validated object made from YAML; its `build...` method
-imports MXNet when it is called, never before, so that a bad description is refused without it.
+This module does not import MXNet. A description is a frozen, validated object built from YAML. Its `build...` methods
+import MXNet only when they are called, so that a wrong description is rejected without MXNet.
 
-Shapes are suffixes: B batch.
+Legend: B batch.
 """
 
 from __future__ import annotations
