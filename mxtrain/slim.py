@@ -112,7 +112,7 @@ def slim(
     inputs = _inputs(full, source)
     outputs = zip(full.strategy.predict(inputs), small.strategy.predict(inputs))
     difference = max(_relative_error(*pair) for pair in outputs)
-    if not difference <= MAX_ERROR:
+    if not difference <= MAX_ERROR:  # not `>`, because a NaN must fail, too
         discard(slimmed.path)
         raise ConfigError(
             f"slim: the smaller network gives other numbers (relative error {difference:.1e}) than {checkpoint.path}. "

@@ -304,7 +304,7 @@ def trained(
         found = _state(placed)  # waits for the device
         HEARTBEAT.begin_batch()
         advance(1)
-        placed.seed_random(number)
+        placed.seed_random(number)  # both sides must draw the same numbers
         reference.step(batch, lr)
         wanted = tuple({name: array.asnumpy() for name, array in arrays.items()}
                        for arrays in (reference.values, reference.gradients))  # fmt: skip

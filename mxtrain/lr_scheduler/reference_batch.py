@@ -84,6 +84,7 @@ def scale_rates(
 
 
 def _with_warmup(schedule: Schedule, warmup: float) -> Schedule:
+    # Not `model_copy`, which would skip the checks of warm-up against duration.
     try:
         return type(schedule).model_validate({**schedule.model_dump(), "warmup": warmup})
     except pydantic.ValidationError as error:

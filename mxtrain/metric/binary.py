@@ -124,6 +124,7 @@ def roc_auc(score_N: np.ndarray, target_N: np.ndarray) -> float:
     negative = len(target_N) - positive
     if not positive or not negative:
         return 0.5
+    # The Mann-Whitney U statistic: pairs of a positive and a lower-ranked negative sample, from the sum of ranks.
     above = ranks(score_N)[target_N > 0].sum() - positive * (positive + 1) / 2
     return float(above / (positive * negative))
 
@@ -134,6 +135,7 @@ def average_precision(score_N: np.ndarray, target_N: np.ndarray) -> float:
     hit_N = np.cumsum(target_N[order] > 0)
     if not len(hit_N) or not hit_N[-1]:
         return 0.0
+    # The last sample of each run of equal scores: a threshold cannot separate the samples of a run.
     last_T = np.flatnonzero(np.append(np.diff(score_N[order]) != 0, True))
     hit_T = hit_N[last_T]
     return float((np.diff(hit_T, prepend=0) * hit_T / (last_T + 1)).sum() / hit_N[-1])
@@ -154,6 +156,7 @@ def calibration_curve(
     """
     part_E = np.linspace(0.0, 1.0, num_bins + 1)
     bound_E = part_E if strategy == "uniform" or not len(probability_N) else np.quantile(probability_N, part_E)
+    # side="left" puts a probability that equals an edge into the lower bin; the clip keeps 0 in the first bin.
     bin_N = np.clip(np.searchsorted(bound_E, probability_N, side="left") - 1, 0, num_bins - 1)
     count_D = np.bincount(bin_N, minlength=num_bins)
     filled = np.flatnonzero(count_D)

@@ -94,6 +94,7 @@ class Meter(gluon.HybridBlock):
 
     def hybrid_forward(self, F, *arrays):
         own, arrays = arrays[: 1 + self.weighted], arrays[1 + self.weighted :]
+        # Sum in float32: with amp, sums over a batch would overflow float16.
         sums = [F.sum(F.cast(array, "float32")).reshape((1,)) for array in own]
         if not arrays:
             return F.concat(*sums, dim=0)

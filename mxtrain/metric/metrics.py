@@ -293,7 +293,7 @@ class F1(ConfusionMetric):
         present_K = confusion_KK.sum(0) + confusion_KK.sum(1)
         if self.average == "micro":
             return float(2 * hits_K.sum() / max(present_K.sum(), EPSILON))
-        seen_K = present_K > 0
+        seen_K = present_K > 0  # for a class that never occurs the F1 would be 0 / 0
         return float(np.mean(2 * hits_K[seen_K] / present_K[seen_K]))
 
 

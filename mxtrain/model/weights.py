@@ -146,6 +146,7 @@ def load_weights(
             f"{len(arrays)}: {_brief(names)}. Check that model= and model.name= are the ones of the file."
         )
     matched = [name for name in names if name not in replaced and name not in rows]
+    # All checks precede the first write, so that an error leaves the network unchanged.
     _check_finite(path, {file_names[name]: arrays[file_names[name]] for name in (*matched, *rows)})
     for name in matched:
         _set(parameters[name], arrays[file_names[name]])
@@ -256,7 +257,7 @@ def _brief(names: List[str]) -> str:
 def _match_names(parameters: Mapping[str, gluon.Parameter], arrays: Mapping[str, np.ndarray]) -> Dict[str, str]:
     """Returns structural name -> name in the file, for all names that match."""
     plain: Mapping[str, str] = {re.sub(r"^(arg|aux):", "", name): name for name in arrays}
-    if len(plain) != len(arrays):
+    if len(plain) != len(arrays):  # an argument and an auxiliary state have the same name: keep the prefixes
         plain = {name: name for name in arrays}
     plain = _as_part(parameters, plain)
     structural = {name: plain[name] for name in parameters if name in plain}

@@ -106,12 +106,13 @@ def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
         made = Path(folder) / "operators.so"
         sources = [FOLDER / name for name in SOURCES if name.endswith(".cc")]
         objects = [str(Path(folder) / f"{source.stem}.o") for source in sources]
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # its threads only wait for compilers
             waiting = [pool.submit(_run, *compiler, *FLAGS, "-c", str(source), "-o", target)
                        for source, target in zip(sources, objects)]  # fmt: skip
             for one in waiting:
                 one.result()
         _run(*compiler, *FLAGS, *objects, "-o", str(made), "-ldl")
+        # After a crash, a renamed file must not be empty: its content has to be on the disk first.
         with made.open("rb") as file:
             os.fsync(file.fileno())
         made.chmod(0o700)

@@ -131,7 +131,7 @@ class LARSOptimizer(mx.optimizer.LARS):
     def _update_count(self, index):
         before = self.num_update
         super()._update_count(index)
-        if self.num_update > before:  # the first group of a step
+        if self.num_update > before:  # only the first fused group of a step raises the count
             self.last_lr = self.lr if self.cur_lr is None else self.cur_lr  # type: ignore[has-type]
             self.cur_lr = self.lr
 

@@ -103,7 +103,7 @@ def lazy_update(
         rows: rows that the gradient covers.
         gradient_CU: gradients of `rows`; further rows are ignored.
     """
-    if not len(rows):
+    if not len(rows):  # MXNet has no empty arrays; the step still counts, e.g. for Adam's bias correction
         optimizer._update_count(index)
         return
     weight_KU = rows.gather(table_RU)
@@ -134,6 +134,6 @@ def exact_update(
         optimizer._index_update_count[index] = count
         piece = map_state(state, operator.itemgetter(slice(begin, end)))  # views, so the state is updated in place
         optimizer.update(index, table_RU[begin:end], gradient_PU[: end - begin], piece)
-        if until > done:
+        if until > done:  # the buffer is reused for the next chunk: clear only the rows that were written
             put_rows(nd.zeros((until - done, units), ctx=place.context, dtype=gradient_PU.dtype), place, gradient_PU)
         done = until

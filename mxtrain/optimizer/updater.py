@@ -252,6 +252,7 @@ class Updater:
         Raises:
             CheckpointError: the state belongs to another optimizer or another network.
         """
+        # LBSGD has a `cum_grad` only in the middle of an accumulation, so its presence may differ.
         own = {name: array for name, array in self.arrays().items() if not name.endswith(":cum_grad")}
         still = {name for i, name in enumerate(self.names) if not self._optimizer.lr_mult[i]}
         given = {

@@ -231,7 +231,7 @@ def _prefix(values: Sequence[float]) -> List[float]:
 
 
 def _bytes(cost: BlockCost) -> int:
-    return cost.activation_bytes + 2 * cost.parameter_bytes
+    return cost.activation_bytes + 2 * cost.parameter_bytes  # parameters and their gradients
 
 
 def _describe(

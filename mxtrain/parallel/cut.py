@@ -208,6 +208,7 @@ class Graph(Cuttable):
             **{node: -1 for node, _ in self.inputs},
             **{node: position for position, node in enumerate(self.operators)},
         }
+        # "null": frozen parameters and moving statistics, which need no backward pass.
         variables = {p.name for p in network.collect_params().values() if p.grad_req != "null"}
         self.without_gradient = self._find_without_gradient(variables)
         self._last_read = self._find_last_reads()

@@ -126,7 +126,7 @@ class Reference(Strategy):
                 if lazy:
                     self._ids_of[names[table.weight]] = table.ids_from
         self.trainable = [name for name, parameter in self._parameters.items() if is_trained(parameter)]
-        if division.num_parts * division.num_microbatches > 1:
+        if division.num_parts * division.num_microbatches > 1:  # several backward passes sum into one gradient
             for name in self.trainable:
                 self._parameters[name].grad_req = "add"
         self.values = {name: parameter.data() for name, parameter in self._parameters.items()}
@@ -173,7 +173,7 @@ class Reference(Strategy):
             statistics.append([array.copy() for array in self._statistics])
         for array, found in zip(self._statistics, zip(*statistics)):
             (nd.add_n(*found) * (1.0 / len(found))).copyto(array)
-        in_order = [states[rows] for rows in sorted(states)]
+        in_order = [states[rows] for rows in sorted(states)]  # shards were computed in the order of copies, not of rows
         self._recurrent_state = [nd.concat(*arrays, dim=0) for arrays in zip(*in_order)]
         self.gradients = {name: nd.add_n(*found) for name, found in zip(self.trainable, zip(*gradients))}
         if not self._scaling.unscale(list(self.gradients.values())):

@@ -223,7 +223,7 @@ class SignalStop:
     def _receive(self, number: int) -> None:
         if self.stop is not None and (HEARTBEAT.has_listener or time.monotonic() - self._first_s < SAME_S):
             return
-        if self.stop is not None:
+        if self.stop is not None:  # `os._exit`, because the main thread may be blocked inside MXNet
             os._exit(EXIT_CODES[number])
         self._first_s = time.monotonic()
         name = signal.Signals(number).name

@@ -129,6 +129,7 @@ class EpisodeLoader(BatchLoader):
             first_B = playing.observation_E.astype(np.float32)
             playing.require_finite()
             open_places = list(range(len(index_B)))
+            # Without noise, the policy chooses the most probable action.
             still = np.zeros((len(index_B), actions.count or actions.size), np.float32)
             for step in range(MOST_STEPS + 1):
                 if step == MOST_STEPS:
@@ -136,6 +137,7 @@ class EpisodeLoader(BatchLoader):
                         f"episode {index_B[open_places[0]]} of {self._source.maker.id} has not ended after {step:,} "
                         "steps. Type dataset.max_episode_steps=N."
                     )
+                # Finished episodes stay in the batch, so that its size does not change.
                 action_BA = actions.choose(client.act(playing.observation_E), still)
                 chosen, still_open = spaces.actions_for(action_BA), []
                 for place in open_places:

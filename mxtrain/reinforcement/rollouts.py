@@ -225,7 +225,7 @@ class Rollouts:
         reward_TE, ended_TE, over_TE = (np.zeros((steps, size)) for _ in range(3))
         return_TE, length_TE = (np.zeros((steps, size)) for _ in range(2))
         cut_off: List[Tuple[int, int, np.ndarray]] = []
-        for step in range(steps if size else 0):
+        for step in range(steps if size else 0):  # a worker without environments only takes part in the collectives
             observation_TE[step] = playing.observation_E
             output_TE[step] = output_EO = client.act(playing.observation_E)
             action_TE[step] = action_EA = actions.choose(output_EO, noise_TE[step])
@@ -234,7 +234,7 @@ class Rollouts:
                 ended_TE[step, place], over_TE[step, place] = 1.0, is_over
                 return_TE[step, place] = playing.returns[place]
                 length_TE[step, place] = len(playing.taken[place])
-                if not is_over:
+                if not is_over:  # copied, because the next episode overwrites the observation
                     cut_off.append((step, place, playing.observation_E[place].copy()))
                 playing.start_episode(place, int(seed_TE[step + 1, place]))
             playing.require_finite()
@@ -245,6 +245,7 @@ class Rollouts:
         advantage_TE = generalised_advantages(
             reward_TE, value_TE, next_value_TE, ended_TE, settings.gamma, settings.gae_lambda
         )
+        # Must precede the standardization: targets of the value are in the unit of rewards.
         target_TE = advantage_TE + value_TE
         if settings.normalize_advantages:
             advantage_TE = self._standardized(advantage_TE)
@@ -253,7 +254,7 @@ class Rollouts:
         )
         facts = (log_p_N.reshape((steps, size)), advantage_TE, target_TE, value_TE, return_TE, length_TE, ended_TE)
         facts_TEX = np.concatenate([np.stack(facts, axis=-1), action_TE], axis=-1).astype(np.float32)
-        if client.has_moments:
+        if client.has_moments:  # updated last, so that all steps of a roll-out were normalised alike
             rows = observation_TE.reshape((steps * size, *spaces.shape))
             self._moments["observation"].update(rows, self._total)
         return Rollout(np.ascontiguousarray(observation_TE.swapaxes(0, 1)),

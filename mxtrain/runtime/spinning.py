@@ -57,7 +57,7 @@ def start() -> None:
         brake = SpinLimiter(ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW))
     except OSError:
         return
-    brake.engage()
+    brake.engage()  # threads may only spin after the first calm period
     threading.Thread(target=_watch, args=(brake,), name="mxtrain-spinning", daemon=True).start()
 
 
@@ -164,5 +164,6 @@ class SpinLimiter:
 
     def _hold(self, let_go: threading.Event, there: threading.Event) -> None:
         self._parallel(self._nothing, None, len(os.sched_getaffinity(0)) + 1, 0)
+        # GNU OpenMP keeps the team, asleep, as long as the thread that created it lives.
         there.set()
         let_go.wait()

@@ -244,6 +244,7 @@ class TableServer:
             array = shard.arrays()[header.array]
         if header.version < 0 or header.version + header.count > len(array):
             raise ValueError(f"rows up to {header.version + header.count} of an array of {len(array)} are written to")
+        # Receive without the lock: other workers must not wait for this one's connection.
         given = connection.read_array((header.count, *array.shape[1:]), np.dtype(array.dtype).name)
         with self._changed:
             shard.write(header.array, header.version, given)

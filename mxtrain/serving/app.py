@@ -238,6 +238,7 @@ class Edge:
         if not self._token:
             return True
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        # The comparison takes constant time, so that its duration does not reveal a prefix of the token.
         return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)
 
     def _note(

@@ -165,7 +165,7 @@ class Batcher:
             fits = job.key == first.key and rows + job.rows <= self._most_rows
             (jobs if fits else kept).append(job)
             rows += job.rows if fits else 0
-        self._waiting.extendleft(reversed(kept))
+        self._waiting.extendleft(reversed(kept))  # requests that did not fit keep their order and go first next time
         self._is_shared = len(jobs) > 1 or bool(self._waiting)
         return jobs
 

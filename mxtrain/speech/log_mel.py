@@ -139,6 +139,7 @@ def log_mel(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
         power_TP = np.square(spectrum_TP.real) + np.square(spectrum_TP.imag)
         frames_TF[part] = np.log(power_TP @ filter_PF + np.float32(LEAST_POWER))
     if features.normalize == "utterance":
+        # Sums over many frames need float64.
         frames_TF -= frames_TF.mean(axis=0, dtype=np.float64).astype(np.float32)
         deviation_F = np.sqrt(np.square(frames_TF).mean(axis=0, dtype=np.float64))
         frames_TF /= np.maximum(deviation_F, LEAST_DEVIATION).astype(np.float32)

@@ -79,6 +79,7 @@ class TabularReport(Report):
         ]  # fmt: skip
 
     def _row(self, name: str, score_N: np.ndarray, target_N: np.ndarray) -> List[Union[str, float]]:
+        # -log sigmoid(x) as log(1 + exp(-x)), which cannot overflow.
         loss = float(np.logaddexp(0.0, np.where(target_N > 0, -score_N, score_N)).mean())
         found = (
             roc_auc(score_N, target_N), average_precision(score_N, target_N), loss,
@@ -94,7 +95,7 @@ class TabularReport(Report):
         label_N = train.read_labels()
         share = float(label_N.mean())
         rate = float(np.clip(share, 1e-12, 1 - 1e-12))
-        constant = np.full(len(target_N), np.log(rate / (1 - rate)))
+        constant = np.full(len(target_N), np.log(rate / (1 - rate)))  # the logit, because metrics take scores
         rows = [self._row(f"base rate, {share:.4g}", constant, target_N)]
         most = self._task.baseline_rows
         if most and 0 < label_N[:most].sum() < len(label_N[:most]):

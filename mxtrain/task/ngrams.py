@@ -71,6 +71,7 @@ class KneserNey:
         context_U = key_U // self._vocab_size
         sum_C = np.bincount(context_U, weights=count_U, minlength=num_contexts)
         different_C = np.bincount(context_U, weights=count_U > 0, minlength=num_contexts)
+        # Discount n1 / (n1 + 2 n2) of absolute discounting, from the numbers of n-grams that occur once and twice.
         once, twice = (int((count_U == times).sum()) for times in (1, 2))
         return Ngrams(key_U, count_U, sum_C, different_C, once / (once + 2 * twice) if once else USUAL_DISCOUNT)
 

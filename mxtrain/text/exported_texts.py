@@ -82,7 +82,7 @@ def predict(folder: TextExport, content: bytes, name: str) -> Iterator[Dict[str,
     """
     task = folder.signature["task"]
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")  # ignores a byte order mark
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is no UTF-8: {error}") from error
     made = {"language_modeling": continued, "translation": translated, "token_classification": tagged}.get(task, scored)

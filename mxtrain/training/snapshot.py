@@ -224,5 +224,5 @@ def set_parameters(
         # Not `value[:] = ...`: after inference oneDNN may hold the array in a private layout, for which MXNet rejects
         # copies from the host.
         nd.array(arrays[name], ctx=value.context, dtype=arrays[name].dtype).copyto(value)
-        forget(arrays[name])
+        forget(arrays[name])  # releases the pages of the mapped file
     strategy.publish()

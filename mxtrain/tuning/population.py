@@ -88,6 +88,7 @@ def members_at(
         before_members = [replace(member, source=None) for member in members]
         members = list(before_members)
         for number in worst:
+            # The offset keeps these seeds apart from those of the trials' samplers, which are small numbers.
             random = np.random.RandomState(seed_of(description.settings, 1_000_000 * (before + 1) + number))
             source = best[random.randint(len(best))]
             values = mutate(description.space, before_members[source].values, random)
@@ -137,6 +138,7 @@ def take_over(folder: StudyFolder, members: Sequence[PopulationMember], before: 
         if member.source is None or target.exists():
             continue
         checkpoint = open_checkpoint(folder.path / before[member.source].run, which="last")
+        # Copy and rename, so that a worker that dies never leaves an incomplete checkpoint under the final name.
         partial = target.with_name(f"{target.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         target.parent.mkdir(exist_ok=True)

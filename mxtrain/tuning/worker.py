@@ -292,6 +292,7 @@ class Worker:
             try:
                 process.wait(SHUTDOWN_S)
             except subprocess.TimeoutExpired:
+                # It holds the lock of its trial, so no other worker starts the trial before it has saved.
                 self._say(f"trial {job.number}: process {process.pid} still saves; it ends by itself")
             raise
 

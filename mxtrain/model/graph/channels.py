@@ -155,12 +155,13 @@ class _Analysis:
 
     def _root(self, number: int) -> int:
         while self._parents[number] != number:
-            self._parents[number] = self._parents[self._parents[number]]
+            self._parents[number] = self._parents[self._parents[number]]  # path halving keeps the trees flat
             number = self._parents[number]
         return number
 
     def _join(self, first: np.ndarray, second: np.ndarray) -> None:
         for one, other in zip(first.tolist(), second.tolist()):
+            # The smaller number becomes the root, so that sets are numbered in the order of the layers.
             one, other = sorted((self._root(one), self._root(other)))
             self._parents[other] = one
 

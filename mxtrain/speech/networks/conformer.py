@@ -51,6 +51,7 @@ class HalfFeedForward(gluon.HybridBlock):
             self.dropout = nn.Dropout(sizes.dropout)
 
     def hybrid_forward(self, F, x_TBU):
+        # The identity is needed because our own norm operator overwrites other gradients of its input, see `fused`.
         hidden = self.expand(self.norm(F.identity(x_TBU)))
         return x_TBU + 0.5 * self.dropout(self.reduce(hidden * F.sigmoid(hidden)))
 

@@ -188,6 +188,7 @@ def _unpack_rle(frame: bytes, layout: PixelLayout) -> np.ndarray:
     if offset[0] != count or list(offset[1 : count + 1]) != sorted(offset[1 : count + 1]) or ends[-1] < offset[count]:
         raise ValueError("its RLE segments do not fit its pixels: it is damaged")
     planes = [_unpack_bits(frame[first:end], size) for first, end in zip(offset[1 : count + 1], ends)]
+    # Segments are ordered from the most significant byte; NumPy reads little-endian, so their order is reversed.
     samples = [np.stack(planes[i : i + width][::-1], -1).reshape(-1).view(f"<u{width}") for i in range(0, count, width)]
     sample_HWC = np.stack(samples, -1).reshape(layout.rows, layout.columns, layout.samples)
     return sample_HWC if layout.samples == 3 else sample_HWC[..., 0]

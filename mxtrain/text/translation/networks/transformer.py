@@ -247,7 +247,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
     ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
         """See `StepDecoder`."""
         key = (place, token_R.context)
-        if key not in self._sinusoids:
+        if key not in self._sinusoids:  # cached, because copying to the device waits for all pending operations
             values_11U = sinusoid(place, self._sizes.units)[None, None]
             self._sinusoids[key] = nd.array(values_11U, ctx=token_R.context, dtype="float32")
         return self._step(token_R, self._sinusoids[key], fixed, moving)

@@ -252,6 +252,7 @@ class TwoStageNetwork(TrainPredictBlock):
             post_nms: number of proposals after the suppression.
         """
         settings, (height, width) = self._settings, self._image
+        # The second stage treats proposals as constants, as in the paper's approximate joint training.
         score_BN, offset_BN4 = F.BlockGrad(score_BN), F.BlockGrad(offset_BN4)
         edge_BN4 = F.relu(
             apply_offsets(F, F.BlockGrad(anchor_1N4), offset_BN4, PROPOSAL_VARIANCES, settings.max_log_scale)
@@ -322,6 +323,7 @@ class TwoStageNetwork(TrainPredictBlock):
         """Returns class logits (B, R, 1 + K) and box offsets (B, R, 4 K) of `count` regions per image."""
         x = F.mean(x, axis=(2, 3)) if self.box_features is None else self.box_features(x)
         logit, offset = self.class_predictor(x), self.box_predictor(x)
+        # -4 splits the axis of all regions into images and regions per image.
         return tuple(F.reshape(one, shape=(-4, -1, count, 0)) for one in (logit, offset))
 
     def align_regions(
