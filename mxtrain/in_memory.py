@@ -147,7 +147,7 @@ def _write_image(one: Any, number: int, path: Path) -> str:
         raise ConfigError(
             f"predict: input {number} is an image of mode {upright.mode}. Convert it to one of {', '.join(_MODES)}."
         )
-    upright.save(path, compress_level=1)
+    upright.save(path, compress_level=1)  # lossless; the file is temporary, so speed matters more than size
     return str(path)
 
 

@@ -135,7 +135,7 @@ def _write(
     run = dict(checkpoint.state["run"])
     description = dict(run["description"])
     description["model"] = {**description["model"], "widths": dict(widths), "weights": None}
-    description["callback"] = {}
+    description["callback"] = {}  # without actions such as pruning
     left_out = ("states", "averaged_steps")
     state = {name: value for name, value in checkpoint.state.items() if name not in left_out}
     state.update({"run": {**run, "description": description}, SLIM: checkpoint.step})

@@ -22,7 +22,7 @@ class DelayCompensatedSGD(mx.optimizer.DCASGD):
         if momentum is not None:
             momentum[:] = momentum * self.momentum + change
             change = momentum
-        previous_weight[:] = weight
+        previous_weight[:] = weight  # before the update: the next step compensates for the change of this one
         weight[:] += change
 
 

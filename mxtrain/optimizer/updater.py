@@ -41,6 +41,7 @@ def create_state(optimizer: mx.optimizer.Optimizer, index: int, weight: nd.NDArr
         ConfigError: the optimizer cannot train an array of this shape.
     """
     try:
+        # An AssertionError is GroupAdaGrad's only sign that it cannot train vectors.
         state = optimizer.create_state_multi_precision(index, weight)
         return map_state(state, in_float64) if weight.dtype == np.float64 else state
     except AssertionError:
@@ -65,7 +66,7 @@ def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray], ratio: f
     """
     groups: List[List[int]] = []
     largest = 0
-    for index in sorted(indices, key=lambda index: -arrays[index].size):
+    for index in sorted(indices, key=lambda index: -arrays[index].size):  # arrays of similar size become neighbours
         size = arrays[index].size
         if not groups or largest >= LARGE or ratio * size < largest or len(groups[-1]) == AGGREGATED_UPDATES:
             groups.append([])

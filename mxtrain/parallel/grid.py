@@ -231,7 +231,7 @@ class Grid(Strategy):
         if workers.world.size > 1 and not parallel.cut_before:
             is_first = workers.world.rank == 0
             layers = json.loads(workers.broadcast(json.dumps(cut.layers).encode() if is_first else None))
-            if layers != cut.layers:
+            if layers != cut.layers:  # choose again with the layers of rank 0, to get the costs of its cut
                 settings = parallel.model_copy(update={"cut_before": layers})
                 cut = choose_cut(graph, settings, len(first), objective, first[0], microbatch_size)
         return cut

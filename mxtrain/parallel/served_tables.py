@@ -152,7 +152,7 @@ class ServedTables(RowTables, RemoteTables):
         if not self._is_within(one, id_K):
             next(iter(one.rows.values())).set(id_K)  # raises
         pulled: Optional[PulledRows] = (batch.rows or {}).get(one.number)
-        if pulled is not None:
+        if pulled is not None:  # rows that were pulled ahead of time may be outdated by later updates
             self.client.refresh(one.group, id_K, pulled)
         elif len(id_K):
             pulled = self.client.pull(one.group, id_K)

@@ -88,6 +88,7 @@ class Parallel(Spec):
         if kind == "gpu":
             self._require_gpus(replicas * stages, num_gpus)
             first = first_of(among, replicas * stages, num_gpus, self.devices)
+        # The stages of a replica are neighbours, because they exchange activations in each microbatch.
         begins = range(first, first + replicas * stages, stages)
         return [[mx.Context(kind, begin + stage) for stage in range(stages)] for begin in begins]
 

@@ -117,6 +117,7 @@ class AmongSampled(RankingMetric):
 
     def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
         score_BC, item_BC = outputs[0], targets[0]
+        # Candidates below 0 are no items and do not count. NaN scores count against the item, as in `ranks_in`.
         below_BC = F.broadcast_lesser(score_BC, F.slice_axis(score_BC, axis=1, begin=0, end=1))
         rank_B = F.sum((1 - below_BC) * (item_BC >= 0), axis=1) - 1  # the item itself is counted, too
         return F.sum(self.gain_on_device(F, rank_B)).reshape((1,))

@@ -115,6 +115,7 @@ def newest_of_each(pairs: InteractionRows, findings: Findings, remarks: bool) ->
         remarks: True to report dropped interactions: a second rating of an item may be a mistake, a second visit is
             usual.
     """
+    # lexsort sorts by its last key first: user, item, time, then order of the rows.
     order = np.lexsort((np.arange(len(pairs.user_P)), *_times(pairs), pairs.item_P, pairs.user_P))
     pairs = pairs.take(order)
     is_last = np.ones(len(order), bool)

@@ -291,7 +291,7 @@ class VectorEnvironment:
 
     def require_finite(self) -> None:
         """Raises a `LoaderError` if an observation is infinite or NaN."""
-        if self._spaces.dtype == "uint8" or np.isfinite(self.observation_E).all():
+        if self._spaces.dtype == "uint8" or np.isfinite(self.observation_E).all():  # one check for all environments
             return
         number = int(np.argmin(np.isfinite(self.observation_E.reshape((len(self._names), -1))).all(axis=1)))
         raise self._failure(number, f"its observation is not finite: {self.observation_E[number]!s:.100}")

@@ -32,6 +32,7 @@ NUM_FACTS = len(FACTS)
 
 def facts_of(F: OperatorModule, facts_NX: Array, *names: str) -> List[Array]:
     """Returns some of `FACTS` of each sample, (N,) each."""
+    # Facts are constants of the loss: no gradient may flow into e.g. the advantages.
     known_NX = F.BlockGrad(F.slice_axis(facts_NX, axis=1, begin=0, end=NUM_FACTS))
     columns = F.split(known_NX, num_outputs=NUM_FACTS, axis=1, squeeze_axis=True)
     return [columns[FACTS.index(name)] for name in names]

@@ -208,6 +208,7 @@ def _set(name: str, wish: Wish, imported: bool, environ: MutableMapping[str, str
 
 
 def _put(name: str, value: str, why: str, environ: MutableMapping[str, str]) -> Setting:
+    # Noted in the environment, because child processes must not take the variable for the user's choice.
     environ[name] = value
     environ[OWN] = f"{environ.get(OWN, '')} {name}={value}".strip()
     return Setting(name, value, why, "set")

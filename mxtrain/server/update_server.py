@@ -166,6 +166,7 @@ class GroupServer:
         return self._reply
 
     def _answer_with(self, piece: np.ndarray, stored: nd.NDArray) -> None:
+        # A kvstore value has a fixed length, so each answer is as long as a message with all weights.
         rest = np.zeros(self._outbox.words - len(piece), np.float32)
         nd.array(np.concatenate([piece, rest, wire.encode(self._reply)])).copyto(stored)
 

@@ -106,7 +106,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _give_up(self) -> None:
-        if self.transport.get_write_buffer_size():  # the client does not read its answer
+        if self.transport.get_write_buffer_size():  # the client does not read its answer: `close` would wait for it
             self.transport.abort()
         else:
             self.transport.close()

@@ -143,6 +143,7 @@ class Service:
         length = request.headers.get("content-length", "0")
         parts: List[bytes] = []
         size = 0
+        # The number of bytes of all bodies in memory is limited, so that many clients together cannot exhaust it.
         held = stack.enter_context(self._held())
         try:
             async with _time_limit(self.settings.timeout_s):

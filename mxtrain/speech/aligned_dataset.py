@@ -157,6 +157,7 @@ class AlignedDataset(BaseDataset):
     def _symbols(self, given: Sequence[Optional[Sequence[Aligned]]]) -> List[str]:
         if self.symbols != "auto":
             return list(dict.fromkeys(self.symbols))
+        # Symbols that only validation or test files have cannot be learned.
         parts = given if self.is_made else given[:1]
         return sorted({symbol for part in parts for one in part or () for symbol in one.symbols})
 

@@ -120,7 +120,7 @@ def open_indexed(path: str, with_target: bool, findings: Findings = STRICT) -> I
         (content,) = contents_of([path], f"content of {path}")
         made_of: Json = [content.sha256, with_target]
         shards = prepare("indexed", made_of, _FORMS, write, what=f"rows of {path}")
-        content.require_unchanged()
+        content.require_unchanged()  # the cache key is the hash of the content before it was parsed
     return IndexedStore(
         shards.ragged("id"), shards.ragged("value"), shards.array("label"), path, shards.array("place"), shards
     )

@@ -81,7 +81,7 @@ class KneserNey:
         Each order refines the probability of the lower order, starting from the uniform distribution.
         """
         token_N = token_N.astype(np.int64)
-        result_N = np.full(len(token_N), 1.0 / self._vocab_size)
+        result_N = np.full(len(token_N), 1.0 / self._vocab_size)  # order 0: the uniform distribution
         number_N = np.zeros(len(token_N), np.int64)  # number of the context of each token
         for order in self._lengths:
             known_N = number_N != UNKNOWN

@@ -302,4 +302,5 @@ def translate_tokens(
     found = search.found()
     kept = [([int(one) for one in token[:length]], float(score)) for token, length, score in
             zip(found.token_SNT[0], found.length_SN[0], found.score_SN[0])]  # fmt: skip
+    # Results of score -inf are fillers. The first one is kept, so that there always is a translation.
     return [one for number, one in enumerate(kept) if not number or one[1] > -np.inf]

@@ -160,7 +160,7 @@ class IntegratedGradients(Method):
         difference_B = (whole_B - baseline_B).asnumpy()
         while True:
             for step in range(steps):
-                total = total + at((step + 0.5) / steps)[1]
+                total = total + at((step + 0.5) / steps)[1]  # midpoints of the previous intervals
             steps *= 2
             part = (given * total / steps).asnumpy().astype(np.float64)
             sum_B = part.reshape(batch.size, -1).sum(axis=1)

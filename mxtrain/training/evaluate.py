@@ -142,7 +142,7 @@ class Evaluator:
             # Without this limit, the outputs of the whole split could be in memory at once.
             under_way.append(outputs[0])
             if len(under_way) > BATCHES_AHEAD:
-                under_way.pop(0).wait_to_read()
+                under_way.pop(0).wait_to_read()  # waits for an old batch, while newer ones keep the device busy
             yield batch, outputs
 
 

@@ -64,6 +64,7 @@ def build_sampler(settings: TuneSettings, space: Space, number: int) -> optuna.s
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if settings.sampler == "tpe":
+            # constant_liar: workers that draw at the same time must not all draw near the same best value.
             return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         if settings.sampler == "nsga2":
             return optuna.samplers.NSGAIISampler(seed=seed, population_size=20)

@@ -81,6 +81,7 @@ def open_storage(folder: StudyFolder, url: Optional[str]) -> Any:
         if url is None:
             os.close(open_file(folder.path / JOURNAL, os.O_WRONLY | os.O_CREAT))  # refuses links
             lock = JournalLock()
+            # Removes an incomplete last line before Optuna reads the file.
             lock.acquire()
             lock.release()
             return optuna.storages.JournalStorage(JournalFileBackend(str(folder.path / JOURNAL), lock))

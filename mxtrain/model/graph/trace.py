@@ -281,6 +281,7 @@ def _infer_all(internals: Symbol, feed: Mapping[str, Shape]) -> Tuple[Dict[int, 
             _, shapes, _ = internals.infer_shape_partial(**feed)
         except mx.MXNetError as error:
             return {}, str(error)
+    # MXNet marks unknown sizes as 0, or as -1 with NumPy shapes.
     known = {index: tuple(shape) for index, shape in enumerate(shapes) if shape and 0 not in shape and -1 not in shape}
     reason = None if len(known) == len(shapes) else "its output would be empty, or its shape cannot be inferred"
     return known, reason

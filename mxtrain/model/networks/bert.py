@@ -320,7 +320,7 @@ class BertNetwork(gluon.HybridBlock):
             return F.transpose(encoded_TBU, axes=(1, 0, 2))
         if not self._decodes:
             return self.pooler(F.reshape(F.slice_axis(encoded_TBU, axis=0, begin=0, end=1), shape=(-3, 0)))
-        positions_BM = F.cast(positions_BM, "float32")
+        positions_BM = F.cast(positions_BM, "float32")  # `stack` needs one type, and `arange_like` returns float32
         number_B1 = F.reshape(F.contrib.arange_like(positions_BM, axis=0), shape=(-1, 1))
         places = F.stack(positions_BM, F.broadcast_like(number_B1, positions_BM), axis=0)
         hidden_BMU = F.LeakyReLU(self.decoder[0](F.gather_nd(encoded_TBU, places)), act_type="gelu")

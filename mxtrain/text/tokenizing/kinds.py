@@ -182,7 +182,7 @@ def _some_of(texts: TrainingTexts, most_bytes: int) -> List[str]:
         return list(texts.texts())
     order = np.argsort(bits(0, 0, np.arange(len(size_N)), TextDraw.VOCABULARY), kind="stable")
     count = int(np.searchsorted(np.cumsum(size_N[order]), most_bytes, side="right"))
-    return list(texts.texts(np.sort(order[: max(count, 1)])))
+    return list(texts.texts(np.sort(order[: max(count, 1)])))  # sorted, because stores are read sequentially
 
 
 def read_tokenizer(settings: TokenizerSettings, path: str) -> BaseTokenizer:

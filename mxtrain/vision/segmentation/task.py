@@ -91,6 +91,7 @@ class Segmentation(Task):
         for row, (own, fitted) in enumerate(zip(own_B2, fitted_B2)):
             score_1Khw = score_BKHW[row : row + 1, :, : fitted[0], : fitted[1]]
             if own != fitted:
+                # Resize scores, not classes: the boundaries of classes are then smooth.
                 score_1Khw = nd.contrib.BilinearResize2D(score_1Khw, height=own[0], width=own[1], align_corners=False)
             found.append(score_1Khw.argmax(axis=1)[0])
         return found
