@@ -1,11 +1,11 @@
-"""The Python API: what the command line does, from a script or a notebook.
+"""Python API with the functions of the command line, for scripts and notebooks.
 
 >>> import mxtrain
 >>> run = mxtrain.train("debug=fast", dir="outputs/first")
 >>> run.metrics["test/accuracy"], run.predict("digit.png")
 
-Nothing here exits the process: errors that the command line prints before work starts are raised with the same text.
-Environment variables, log handlers, warning filters and signal handlers are as before when a function returns.
+Functions never exit the process: errors that the command line prints before work starts are raised with the same text.
+Environment variables, log handlers, warning filters and signal handlers are restored when a function returns.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ NO_OBJECTS = Objects()
 
 
 def compose(*overrides: str, config_dir: Optional[AnyPath] = None, **parts: Any) -> Config:
-    """Returns the configuration that a command line with these overrides has, checked, as nested dicts.
+    """Returns the checked configuration of a command line with these overrides, as nested dicts.
 
     Args:
         overrides: as on the command line, e.g. ``"model=resnet"``, ``"optimizer.lr=0.01"``.
@@ -105,10 +105,10 @@ def train(
     *overrides: str, dir: Optional[AnyPath] = None, config_dir: Optional[AnyPath] = None,
     process: Literal["same", "new"] = "same", callbacks: Any = None, **parts: Any,
 ) -> Run:  # fmt: skip
-    """Trains, and returns the run, also if training failed or was interrupted; see `Run.state`.
+    """Trains, and returns the run, even if training failed or was interrupted; see `Run.state`.
 
-    The same as ``python -m mxtrain OVERRIDES hydra.run.dir=DIR``, with the same files in the run directory. A run
-    directory that holds an unfinished run of the same description is continued; objects must be given again.
+    Equivalent to ``python -m mxtrain OVERRIDES hydra.run.dir=DIR``, with the same files in the run directory. An
+    unfinished run of the same description in the run directory is continued; objects must be given again.
 
     Args:
         overrides: as on the command line.
@@ -163,7 +163,7 @@ def train(
 
 @contextmanager
 def named_in_python() -> Iterator[None]:
-    """Within it, errors call the run directory by its argument."""
+    """Context in which error messages name the argument ``dir`` instead of the setting ``hydra.run.dir``."""
     try:
         yield
     except MxtrainError as error:
@@ -174,7 +174,7 @@ def named_in_python() -> Iterator[None]:
 
 
 def refuse_several_processes(description: Description, objects: Objects, process: str) -> None:
-    """Raises: ConfigError: objects were given, and other processes would need them."""
+    """Raises a `ConfigError` if objects were given that other processes would need."""
     names = ", ".join(objects.values)
     if process == "new":
         raise ConfigError(
@@ -226,7 +226,7 @@ def evaluate(
     run: Union[AnyPath, Run], *overrides: str, split: Split = "auto", limit_batches: Optional[int] = None,
     dataset: Any = None,
 ) -> Dict[str, float]:  # fmt: skip
-    """Measures a run, or the run at a path, which is loaded; see `Run.evaluate` and `load`.
+    """Evaluates a run, or loads and evaluates the run at a path; see `Run.evaluate` and `load`.
 
     >>> mxtrain.evaluate("outputs/mlp", split="val")["accuracy"]
     """
@@ -234,7 +234,7 @@ def evaluate(
 
 
 def predict(run: Union[AnyPath, Run], inputs: Any, *, top_k: int = 3) -> Predictions:
-    """Predicts with a run, or with the run at a path, which is loaded; see `Run.predict` and `load`.
+    """Predicts with a run, or loads the run at a path and predicts with it; see `Run.predict` and `load`.
 
     >>> mxtrain.predict("outputs/mlp", "digit.png")[0]["class"]
     """
@@ -248,7 +248,7 @@ def _loaded(run: Union[AnyPath, Run]) -> Run:
 def verify(
     *overrides: str, steps: int = 3, tolerance: float = 1e-6, config_dir: Optional[AnyPath] = None, **parts: Any
 ) -> Verification:
-    """Trains a few steps under the placement of a description and on one device, and compares them.
+    """Trains a few steps with the placement of a description and on one device, and compares the results.
 
     Args:
         overrides: as on the command line, e.g. ``"parallel=hybrid"``.
@@ -281,10 +281,10 @@ def verify(
 
 
 class Predictions(List[Dict[str, Any]]):
-    """Rows as `predict` writes them, one for each input, with the predictions as arrays.
+    """List of the rows that `predict` writes, one for each input.
 
     Attributes:
-        arrays: the decoded outputs, one for each sample, e.g. class probabilities (K,).
+        arrays: decoded outputs, one array per sample, e.g. class probabilities (K,).
     """
 
     def __init__(self, rows: Sequence[Dict[str, Any]], arrays: Sequence[np.ndarray]):
@@ -293,9 +293,9 @@ class Predictions(List[Dict[str, Any]]):
 
 
 class Run:
-    """A run directory, or a checkpoint. Returned by `train` and `load`.
+    """A run directory or a checkpoint. Returned by `train` and `load`.
 
-    The network is loaded when it is first needed, and kept.
+    The network is loaded on first use and kept in memory.
     """
 
     def __init__(
@@ -369,7 +369,7 @@ class Run:
         rows = []
         with open_regular(file) as (stream, _):
             while line := stream.readline(MAX_TEXT_BYTES):
-                if line.endswith(b"\n") and line.strip():  # the last line may be under way
+                if line.endswith(b"\n") and line.strip():  # the last line of a running run may be incomplete
                     rows.append(parse_json(line))
         return rows
 
@@ -404,7 +404,7 @@ class Run:
         with self._prepared("predict") as (checkpoint, description, _, signature):
             network = load_network(checkpoint, description, signature)
         for parameter in network.collect_params().values():
-            parameter.grad_req = "write"  # for prediction it has no gradients; statistics and constants keep none
+            parameter.grad_req = "write"  # loading for prediction has disabled gradients
         return network  # type: ignore[return-value]  # a user's Block need not be hybrid
 
     def evaluate(
@@ -502,7 +502,7 @@ class Run:
             return self._predict_files([os.fspath(one) for one in given], top_k)
         with tempfile.TemporaryDirectory(prefix="mxtrain-predict-") as folder:
             found = self._predict_files(write_inputs(given, Path(folder)), top_k)
-        if len(found) == len(given):  # a place in the temporary folder means nothing to the caller
+        if len(found) == len(given):  # paths in the temporary folder are meaningless to the caller
             for row in found:
                 row.pop("file", None)
         return found
@@ -590,11 +590,10 @@ class Run:
     def _prepared(
         self, command: str, overrides: Sequence[str] = (), dataset: Any = None
     ) -> Iterator[Tuple[Checkpoint, Description, BaseDataset, Signature]]:
-        """The checkpoint, its description, and its dataset with the signature. Their use leaves the state of the
-        process unchanged."""
+        """Yields checkpoint, description, dataset and signature in a context that restores the state of the process."""
         with preserved_process():
             checkpoint, description = self._restore(command, overrides, dataset)
-            set_environment(description)  # once more: MXNet may be imported now, and finds it
+            set_environment(description)  # again: `_restore` has undone it, and MXNet may be imported from here on
             opened, signature = restore_inputs(checkpoint, description, overrides)
             try:
                 yield checkpoint, description, opened, signature
@@ -623,7 +622,7 @@ def absolute_path(path: AnyPath, argument: str) -> str:
 
 
 def text_of_path(path: AnyPath, argument: str) -> str:
-    """Raises: ConfigError: it is no path."""
+    """Returns a path as a string. Raises a `ConfigError` for other types."""
     if not isinstance(path, (str, os.PathLike)):
         raise ConfigError(f"{argument}={path!r:.60}: must be a path, and is a {type(path).__name__}.")
     return os.fspath(path)

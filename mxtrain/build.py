@@ -1,4 +1,4 @@
-"""Builds a run from a description: the one place that knows how loaders, network, strategy, store and loop fit."""
+"""Builds a run from a description. Only this module connects loaders, network, strategy, store and loop."""
 
 from __future__ import annotations
 
@@ -71,8 +71,13 @@ def build_step(
     """Builds the training step: updater and moving average around a placed network and a store.
 
     Args:
-        description, network, signature, steps_per_epoch, strategy, store: of the run.
-        states: by name, what else changes in training: in the loader.
+        description: description of the run.
+        network: initialised network.
+        signature: signature of the network.
+        steps_per_epoch: steps in an epoch.
+        strategy: strategy that has placed the network.
+        store: store that reduces gradients.
+        states: name -> further state that training changes, such as that of the loader.
     """
     trainer = description.trainer
     multipliers = parameter_multipliers(description.model, network)
@@ -98,19 +103,20 @@ def build_run(
     description: Description, run_dir: Path, command: CommandLine = BY_HAND, world: World = ALONE,
     resume_point: Optional[ResumePoint] = None, loop: Optional[CustomSteps] = None,
 ) -> BuiltRun:  # fmt: skip
-    """Everything that is needed to train in `run_dir`, continued from what it already holds.
+    """Builds everything that is needed to train in `run_dir`, and continues from its last checkpoint.
 
     Args:
-        run_dir: directory of the run.
-        command: how it was started.
-        world: of this worker. Only rank 0 reads and writes the run directory; the others are told what it holds.
-        resume_point: what `run_dir` holds, where that was looked at before.
-        loop: a user's own loop, which takes the steps.
+        description: description of the run.
+        run_dir: run directory.
+        command: command that started the run.
+        world: world of this worker. Only rank 0 reads and writes the run directory, and informs the others.
+        resume_point: checkpoint to continue from, if the caller has already looked it up.
+        loop: custom loop of the user, which takes the steps.
 
     Raises:
-        ConfigError, DataError, WeightsError, CheckpointError: nothing was started.
+        ConfigError, DataError, WeightsError, CheckpointError: the run cannot start; nothing has been written.
     """
-    if description.model.weights:  # before the data, which may take minutes to open
+    if description.model.weights:  # check before the data, which may take minutes to open
         find_weights(description.model.weights, description.model.published_name)
     splits, signature = open_data(description)
     chooses_batch = is_automatic(description)
@@ -125,7 +131,8 @@ def build_run(
     data = build_data(description, splits, signature, device, world, teacher)
     objective = build_objective(description, network, signature, world)
     meter = objective.meter
-    # Here the other workers are waited for: mistakes in data and network are reported before. A ring gives new ranks.
+    # This waits for the other workers, so errors in data and network are reported before. A ring of workers may assign
+    # new ranks.
     workers = description.kvstore.build(world)
     if workers.world != world:
         data.share(workers.world)
@@ -209,10 +216,11 @@ def require_compatible(
 
 
 def place(description: Description) -> List[List[Context]]:
-    """The devices, [replica][stage].
+    """Returns the devices, [replica][stage].
 
     Raises:
-        ConfigError: there are fewer, or they do not compute in the precision: what `auto` means was not known before.
+        ConfigError: there are too few devices, or they do not support the precision. With `parallel.devices=auto` this
+            is not known earlier.
     """
     devices = description.parallel.place()
     reason = description.amp.unsupported_reason(devices[0][0].device_type)

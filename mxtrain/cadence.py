@@ -1,7 +1,7 @@
-"""The cadence of saving, validating and logging: one rule for all of them.
+"""Intervals of saving, validating and logging.
 
-No clock and no randomness in here: the caller hands the counters and the time in. Steps and epochs count from the
-start of training, so what they make due is the same in a run that was resumed.
+The caller passes counters and time, so this module needs no clock and is deterministic. Steps and epochs count from the
+start of training, so a resumed run has the same schedule.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ SECONDS_PER_MINUTE = 60.0
 
 
 class Cadence:
-    """Due whenever a multiple of the steps or of the epochs was passed, or the minutes went by.
+    """An event that is due at each multiple of steps or epochs, or after a number of minutes.
 
-    The three rules are alternatives. Any due event restarts the minutes; nothing restarts the counters of epochs and
-    steps, so the clock never changes their schedule.
+    The rules are alternatives. Each due event restarts the minutes. Counters of steps and epochs never restart, so time
+    does not change their schedule.
 
     >>> cadence = Cadence(every_steps=10)
     >>> cadence.start(step=0, epoch=0, now=0.0)
@@ -23,7 +23,7 @@ class Cadence:
     [10, 20, 30]
 
     Args:
-        every_steps: optimizer steps; None or no number switches a rule off.
+        every_steps: optimizer steps; None switches a rule off.
         every_epochs: finished epochs.
         every_minutes: minutes of a monotonic clock.
     """
@@ -49,10 +49,10 @@ class Cadence:
         return f"Cadence(steps={self.every_steps}, epochs={self.every_epochs}, minutes={self.every_minutes})"
 
     def start(self, step: int, epoch: int, now: float) -> None:
-        """Begin, or begin again, at these counters: nothing is due for them.
+        """Starts or restarts at these counters; nothing is due at them.
 
         Args:
-            step: finished optimizer steps; of the checkpoint, where a run is resumed.
+            step: finished optimizer steps, including those before a resume.
             epoch: finished epochs.
             now: seconds of a monotonic clock.
         """
@@ -61,7 +61,7 @@ class Cadence:
         self._since_s = now
 
     def due(self, step: int, epoch: int, now: float) -> bool:
-        """Returns True if the moment has come since the last call. Ask once per moment: the answer moves on.
+        """Returns True if the event became due since the last call. Each call updates the counters.
 
         Args:
             step: finished optimizer steps; calls may skip some.

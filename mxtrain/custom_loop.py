@@ -1,4 +1,4 @@
-"""Custom training loops: the loaders, networks, steps, evaluation and checkpoints of a run as parts.
+"""Custom training loops with the loaders, networks, steps, evaluation and checkpoints of a run.
 
 >>> with mxtrain.session("model=mlp", dir="outputs/own") as s:
 ...     for batch in s.train_batches():
@@ -80,8 +80,10 @@ def session(
     *overrides: str, dir: Optional[AnyPath] = None, config_dir: Optional[AnyPath] = None, task: str = "",
     callbacks: Any = None, **parts: Any,
 ) -> Iterator[Session]:  # fmt: skip
-    """Gives the parts of a run to a loop of your own. The run directory is that of `train`, and the same loop continues
-    it after an interruption, to the same bits.
+    """Opens a run for a training loop of your own.
+
+    The run directory has the same content as that of `train`. After an interruption, the same loop continues the run
+    with bitwise equal results.
 
     Args:
         overrides: as on the command line.
@@ -142,7 +144,7 @@ def session(
 
 
 def require_one_update(description: Description, objects: Objects) -> None:
-    """Raises: ConfigError: the store of several workers cannot take the steps of a loop."""
+    """Raises a `ConfigError` if the store of several workers does not support custom steps."""
     if description.kvstore.updates:
         raise ConfigError(
             "session: the servers of kvstore=dist_async update by the optimizer of the task. Type kvstore=dist_sync or "
@@ -158,7 +160,7 @@ def require_one_update(description: Description, objects: Objects) -> None:
 
 
 def _begin(stack: ExitStack, composed: Composed, description: Description, is_custom: bool, run: Run) -> Session:
-    """The session in its run directory, which is taken until `stack` is closed."""
+    """Builds the session. The run directory is locked until `stack` is closed."""
     from mxtrain.cli.hydra_run import run_composed
     from mxtrain.cli.job import begin_run, command_of
     from mxtrain.cli.run import claim
@@ -167,7 +169,7 @@ def _begin(stack: ExitStack, composed: Composed, description: Description, is_cu
 
     run_dir = run.path
     steps = CustomSteps(is_custom)
-    if find_world().rank > 0:  # of several workers, the first one has the run directory
+    if find_world().rank > 0:  # only the first worker uses the run directory
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
         return Session(run, description, begin_run(description, run_dir, BY_HAND, loop=steps), steps)  # type: ignore[arg-type]  # it is built
     before = RunDirRollback(composed.run_dir, str(composed.hydra.output_subdir))
@@ -191,7 +193,7 @@ def _begin(stack: ExitStack, composed: Composed, description: Description, is_cu
 
 
 class Session:
-    """The parts of a run in a loop; made by `session`."""
+    """A run in a custom loop; created by `session`."""
 
     def __init__(self, run: Run, description: Description, built: BuiltRun, steps: CustomSteps):
         self.path, self.description, self._run = run.path, description, run
@@ -212,13 +214,15 @@ class Session:
 
     @property
     def network(self) -> gluon.Block:
-        """The network, or for several a block with an attribute for each. With ``parallel.stages`` its parameters are
-        spread over devices."""
+        """The network; with several networks, a block with an attribute for each.
+
+        With ``parallel.stages`` its parameters are on several devices.
+        """
         return self._loop.first.strategy.network
 
     @property
     def step_number(self) -> int:
-        """Number of steps that were taken, that of the batch at hand included once `step` was called for it."""
+        """Number of finished steps, including the current batch once `step` was called for it."""
         return self._built.runner.state.step + bool(self._sums)
 
     @property
@@ -228,23 +232,23 @@ class Session:
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch of the batch at hand, from 1."""
+        """Number of the epoch of the current batch, from 1."""
         return self._built.runner.state.epoch + 1
 
     @property
     def ends_epoch(self) -> bool:
-        """True if the batch at hand is the last of its epoch."""
+        """True if the current batch is the last one of its epoch."""
         return self._built.runner.state.epoch_step + 1 == self._loop.plan.steps_per_epoch
 
     @property
     def lr(self) -> float:
-        """Learning rate of the schedule for the batch at hand."""
+        """Learning rate of the schedule for the current batch."""
         return self._loop.plan.lr(self._built.runner.state.step)
 
     def train_batches(self) -> Iterator[Batch]:
-        """Yields the batches that are left to train on, over all epochs; `step` must be called for each.
+        """Yields the remaining training batches of all epochs; `step` must be called for each.
 
-        Between two batches the run is recorded, validated and saved as its description says.
+        Between two batches the run logs, validates and saves according to its description.
 
         Yields:
             Batches with ``inputs`` and ``targets``, tuples of arrays on the first device, ``size`` and ``index_B``.
@@ -305,8 +309,10 @@ class Session:
         self, loss: Optional[Callable[[Any, Batch], Any]] = None, split: Literal["val", "test"] = "val",
         name: str = "",
     ) -> Dict[str, float]:  # fmt: skip
-        """Measures a split with the weights as they are. For "val" metrics.jsonl gets the values, all of a step in one
-        row; where the run validates after this step, too, it takes the values of the task instead of measuring again.
+        """Evaluates a split with the current weights (the moving average if there is one).
+
+        Values of "val" are written to metrics.jsonl, in one row per step. If the run validates after this step, it uses
+        the task's values instead of measuring again.
 
         Args:
             loss: function as for `step`, which is averaged over the samples; default: loss and metrics of the task.
@@ -324,8 +330,8 @@ class Session:
             raise ConfigError(f"s.evaluate(split={split!r}): there is no such split.")
         is_loss = self._loop.is_custom and not name
         called = "loss" if is_loss else f"custom/{name or getattr(loss, '__name__', type(loss).__name__)}"
-        workers = self._loop.first.store if split == "val" else Store()  # each has the whole test split
-        if self.result is not None:  # the workers have parted: each measures all samples
+        workers = self._loop.first.store if split == "val" else Store()  # each worker has the whole test split
+        if self.result is not None:  # after the end workers are disconnected, so each measures all samples
             workers = Store()
             self._loop.data.share(ALONE)
         with self._loop.first.average.applied():
@@ -338,7 +344,7 @@ class Session:
         return {key: value for key, value in found.items() if key != "samples_per_s"}
 
     def _note(self, found: Mapping[str, float], is_own: bool) -> None:
-        """Keeps values of the validation split for the row of the last step, and for a validation after it."""
+        """Stores values of the validation split for the row of the last step, and for a validation after it."""
         state = self._built.runner.state
         if not is_own and 0 < state.validated_step == self.step_number:
             return  # the run has validated after that step
@@ -355,18 +361,18 @@ class Session:
         self._saves = True
 
     def log(self, **values: Union[float, NDArray]) -> None:
-        """Records values of your own for TensorBoard, as ``custom/NAME``, after the step of the batch at hand."""
+        """Records your own values for TensorBoard as ``custom/NAME``, after the step of the current batch."""
         self._scalars.update({f"custom/{name}": float(np.asarray(_on_host(one))) for name, one in values.items()})
 
     def load(self) -> Run:
-        """The run, to evaluate, predict and read its history, once the loop has ended."""
+        """Returns the run, to evaluate, predict and read its history after the loop has ended."""
         return self._run
 
     # The loop.
 
     @contextmanager
     def run_loop(self) -> Iterator[None]:
-        """Ends the run when the user's code has left the loop."""
+        """Context around the user's loop that ends the run when the loop is left."""
         try:
             yield
         except BaseException as error:
@@ -375,7 +381,7 @@ class Session:
         self._end(None)
 
     def _advance(self) -> bool:
-        """Goes on to the next batch; returns False at the end of the run."""
+        """Advances to the next batch. Returns False at the end of the run."""
         if self.result is not None:
             return False
         try:
@@ -413,7 +419,7 @@ class Session:
             callbacks.notify("on_scalars", scalars, step)
 
     def _end(self, error: Optional[BaseException]) -> None:
-        """Ends the run, which the user's code has left."""
+        """Ends the run after the user's code has left the loop, with its exception if there is one."""
         from mxtrain.training.runner import LoopLeft
 
         if self.result is not None or self._due is None:
@@ -446,7 +452,7 @@ class Session:
         strategy = self._loop.first.strategy
         strategy.function_executor()
         network = strategy.network_on(0)
-        mx.random.seed(self.description.trainer.seed)  # the next step seeds anew
+        mx.random.seed(self.description.trainer.seed)  # safe for resuming: each training step seeds again
         total = weight = 0.0
         for batch in loader.epoch():
             losses = [one.asnumpy().astype(np.float64) for one in evaluate_loss(loss, network, batch)]
@@ -457,7 +463,7 @@ class Session:
 
 
 class StepLoss:
-    """The mean loss of a step, which the device may still compute; `float()` of it waits."""
+    """Mean loss of a step. The device may still be computing it; `float()` waits for the value."""
 
     def __init__(self, sums: NDArray, weighted: bool, size: int):
         self._sums, self._weighted, self._size = sums, weighted, size

@@ -1,7 +1,7 @@
-"""Every error that mxtrain raises on purpose, and the exit code it ends the process with.
+"""All exceptions that mxtrain raises on purpose, and the exit codes of the process.
 
-The command line prints the message of a `MxtrainError` as it is, without a traceback: each message is a sentence that
-a stranger can act on (what was given, what is allowed, what to type).
+The command line prints the message of a `MxtrainError` without a traceback. Each message is a sentence that users can
+act on: what was given, what is allowed, what to type.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AGREED = (EXIT_FINISHED, EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
 
 
 class MxtrainError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base class of all exceptions that are raised on purpose."""
 
     exit_code = EXIT_CRASHED
 
@@ -44,7 +44,7 @@ class DataError(MxtrainError):
 
 
 class WrongData(DataError):
-    """Something in a dataset's files is wrong, and there may be more of it: `data check` lists all."""
+    """The files of a dataset contain a problem, possibly one of many: `data check` lists all of them."""
 
 
 class WeightsError(MxtrainError):
@@ -66,19 +66,19 @@ class CheckpointError(MxtrainError):
 
 
 class NoCheckpoint(CheckpointError):
-    """Nothing that was named holds a checkpoint."""
+    """The given path contains no checkpoint."""
 
 
 class DamagedCheckpoint(CheckpointError):
-    """The files of a checkpoint do not hold what was written: they may be removed, nothing is lost with them."""
+    """The files of a checkpoint are damaged. They can be removed without losing anything usable."""
 
 
 class UnreadableCheckpoint(CheckpointError):
-    """A checkpoint may be whole, but cannot be read now (permission, a fault of the disk): it is never removed."""
+    """A checkpoint may be intact, but cannot be read now (permissions, disk errors). It is never removed."""
 
 
 class LaterCheckpoint(UnreadableCheckpoint):
-    """A checkpoint was made by a later version of mxtrain."""
+    """A checkpoint was written by a later version of mxtrain."""
 
 
 class RunDirectoryError(MxtrainError):
@@ -96,7 +96,7 @@ class LoaderError(MxtrainError):
 
     Args:
         fact: the problem in one sentence.
-        remedy: the remedy in one sentence, if it is not always the same: a command may know a better one.
+        remedy: the remedy in one sentence; empty if the calling command knows a better one.
         kind: name of the kind of problem, by which problems are counted; empty if unknown.
     """
 
@@ -116,7 +116,7 @@ class PeersLost(MxtrainError):
 
 
 class DivergenceError(MxtrainError):
-    """Workers that must have the same weights have not."""
+    """The weights of workers or replicas differ although they must be equal."""
 
 
 NO_MEMORY = re.compile(
@@ -127,7 +127,7 @@ LESS_MEMORY = "Lower the batch size, or the number of processes that share the d
 
 
 def out_of_memory(error: BaseException, remedy: str = LESS_MEMORY) -> str:
-    """The message for an error whose cause is memory, of a device or of the host; empty for any other."""
+    """Returns the message for an out-of-memory error of a device or the host; empty for other errors."""
     lines = [line.strip() for line in str(error).splitlines() if NO_MEMORY.search(line)]
     if not lines and not isinstance(error, MemoryError):
         return ""
@@ -136,7 +136,7 @@ def out_of_memory(error: BaseException, remedy: str = LESS_MEMORY) -> str:
 
 
 def unforeseen(error: Exception) -> str:
-    """The message for an unexpected error. Prints its traceback, unless the cause is a full disk or memory."""
+    """Returns the message for an unexpected error. Prints its traceback, unless disk or memory is full."""
     said = out_of_memory(error)
     if said:
         return said
@@ -148,13 +148,13 @@ def unforeseen(error: Exception) -> str:
 
 
 def nearest(word: str, allowed: Iterable[str], count: int = 1) -> list[str]:
-    """The spellings in `allowed` that are closest to `word`, best first; empty if nothing is close."""
+    """Returns the spellings in `allowed` that are closest to `word`, best first; empty if nothing is close."""
     by_lower = {str(name).lower(): str(name) for name in allowed}
     return [by_lower[name] for name in difflib.get_close_matches(str(word).lower(), by_lower, n=count, cutoff=0.55)]
 
 
 def did_you_mean(word: str, allowed: Iterable[str]) -> str:
-    """` Did you mean 'x'?` for the nearest spelling, or an empty string."""
+    """Returns ` Did you mean 'x'?` with the nearest spelling, or an empty string."""
     found = nearest(word, allowed)
     return f" Did you mean '{found[0]}'?" if found else ""
 
@@ -164,14 +164,14 @@ _PLAIN_NAME = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_]*", re
 
 
 def typed_name(setting: str, name: str) -> str:
-    """A setting with a name, as it is typed in a shell."""
+    """Returns `setting=name`, quoted for Hydra and the shell if necessary."""
     if _PLAIN_NAME.fullmatch(name):
         return f"{setting}={name}"
     return shlex.quote(f"{setting}={json.dumps(name, ensure_ascii=False)}")
 
 
 def typed_list(setting: str, names: Iterable[str]) -> str:
-    """A setting with a list of names, as it is typed in a shell."""
+    """Returns `setting=[name,...]`, quoted for Hydra and the shell if necessary."""
     names = list(names)
     if all(_PLAIN_NAME.fullmatch(name) for name in names):
         return f"{setting}=[{','.join(names)}]"

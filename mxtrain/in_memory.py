@@ -1,5 +1,4 @@
-"""Inputs for `Run.predict` that are Python objects: written as the files that the task reads, so that they are decoded
-and preprocessed exactly like files."""
+"""Writes Python objects given to `Run.predict` to files, so that they are decoded and preprocessed like any file."""
 
 from __future__ import annotations
 
@@ -33,15 +32,15 @@ READS: Dict[str, str] = {
 
 
 def refuse_wrong_kind(inputs: Sequence[Any], sample_type: str, task: str) -> None:
-    """Refuses inputs of a kind that a task does not read.
+    """Checks that the task reads inputs of these types.
 
     Args:
-        inputs: what was given.
-        sample_type: of the run's dataset.
+        inputs: inputs of `Run.predict`.
+        sample_type: sample type of the run's dataset.
         task: name of the task, for messages.
 
     Raises:
-        ConfigError: names the first, and says what the task reads.
+        ConfigError: it does not; the message names the first such input and the allowed types.
     """
     for number, one in enumerate(inputs):
         is_path = isinstance(one, os.PathLike) or (isinstance(one, str) and sample_type not in TEXTS)
@@ -58,15 +57,15 @@ def refuse_wrong_kind(inputs: Sequence[Any], sample_type: str, task: str) -> Non
 
 
 def write_inputs(inputs: Sequence[Any], folder: Path) -> List[str]:
-    """Writes inputs of one kind into files, and returns these: one for each image, one for all texts or dicts.
+    """Writes inputs of one type to files and returns their paths: one file per image, or one for all texts or dicts.
 
     Args:
         inputs: strings; or dicts from column to value; or images: `PIL.Image`, or uint8 arrays (H, W), (H, W, 1),
             (H, W, 3) or (H, W, 4).
-        folder: existing and empty.
+        folder: existing empty folder.
 
     Raises:
-        ConfigError: an input is none of these, or they are of several kinds.
+        ConfigError: an input has another type, or the types are mixed.
     """
     if all(isinstance(one, str) for one in inputs):
         return [_write_texts(inputs, folder / "inputs.txt")]
@@ -78,7 +77,7 @@ def write_inputs(inputs: Sequence[Any], folder: Path) -> List[str]:
 def _write_texts(texts: Sequence[str], path: Path) -> str:
     lines = []
     for number, text in enumerate(texts):
-        text = text.lstrip("\ufeff")  # a reader takes it for a byte order mark
+        text = text.lstrip("\ufeff")  # a reader would remove it as a byte order mark
         if not text.strip() or "\n" in text or "\r" in text:
             what = "a text of several lines" if text.strip() else "empty"
             raise ConfigError(f"predict: input {number} is {what}. Give one line of text for each input.")
@@ -91,7 +90,7 @@ def _write_texts(texts: Sequence[str], path: Path) -> str:
 
 
 def _write_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
-    """CSV if all values are numbers, strings or None; otherwise JSONL, which also holds lists."""
+    """Writes rows as CSV; as JSONL if there is a context or a list among the values."""
     plain = [_plain_row(row, number) for number, row in enumerate(rows)]
     names = list(plain[0])
     for number, row in enumerate(plain):
@@ -117,7 +116,7 @@ def _plain_row(row: Mapping[str, Any], number: int) -> Dict[str, Any]:
 
 
 def _plain(value: Any, place: str) -> Any:
-    """The value as JSON has it; NaN is a missing value."""
+    """Converts a value to a JSON type; NaN becomes a missing value."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (list, tuple)):
@@ -148,7 +147,7 @@ def _write_image(one: Any, number: int, path: Path) -> str:
         raise ConfigError(
             f"predict: input {number} is an image of mode {upright.mode}. Convert it to one of {', '.join(_MODES)}."
         )
-    upright.save(path, compress_level=1)
+    upright.save(path, compress_level=1)  # lossless; the file is temporary, so speed matters more than size
     return str(path)
 
 

@@ -1,7 +1,7 @@
-"""The order of validations: the better monitored value first; of equal ones the lower validation loss, then the later.
+"""Ranking of validations: by the monitored value, then by lower validation loss, then by later step.
 
-Tasks that are scored by exact hits (BLEU, average precision, exact match) measure 0 until the network has learned a
-good deal. Without the second rule the first checkpoint of such a run, the least trained one, counts as its best.
+Metrics of exact hits (BLEU, average precision, exact match) are 0 for a long time at the beginning of training. Without
+the second criterion, the first and least trained checkpoint of such a run would be the best one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Unmoved = Dict[str, Union[int, float, None]]
 
 
 def rank(value: float, loss: Optional[float], step: int, direction: str) -> Tuple[float, float, int]:
-    """A key to sort by: the smaller, the better.
+    """Returns a sort key of a validation; smaller keys are better.
 
     Args:
-        value: monitored value; finite.
-        loss: of the same validation; None or not finite counts as worse than any.
-        step: of the validation.
-        direction: "max" or "min", of the value.
+        value: monitored value, finite.
+        loss: loss of the same validation; None or a non-finite loss is worse than any other.
+        step: step of the validation.
+        direction: "max" if larger values are better, otherwise "min".
     """
     is_known = loss is not None and math.isfinite(loss)
     return (-value if direction == "max" else value), (float(loss or 0.0) if is_known else math.inf), -step
@@ -40,12 +40,12 @@ def is_perfect(value: float, direction: str) -> bool:
 
 
 def note_unmoved(before: Mapping[str, Union[int, float, None]], value: float, loss: Optional[float]) -> Unmoved:
-    """Updates the record of whether the monitored value has ever changed, after one more validation.
+    """Records after a validation if the monitored value has ever changed.
 
     Args:
-        before: what this returned last; empty at first.
-        value: of this validation.
-        loss: of this validation, or None.
+        before: previous result of this function; empty at first.
+        value: monitored value of this validation.
+        loss: loss of this validation, or None.
     """
     if before and before.get("value") != value or not math.isfinite(value):
         return {"moved": 1}
@@ -55,14 +55,14 @@ def note_unmoved(before: Mapping[str, Union[int, float, None]], value: float, lo
 
 
 def is_said_midway(unmoved: Mapping[str, Union[int, float, None]], step: int, total_steps: Optional[int]) -> bool:
-    """Returns True if a run is to warn now that the value has not changed: after `MANY` validations, not at its end."""
+    """Returns True if a run should warn now that the value never changed: after `MANY` validations, before its end."""
     return unmoved.get("validations") == MANY and step != total_steps
 
 
 def unmoved_remark(monitor: str, direction: str, unmoved: Mapping[str, Union[int, float, None]]) -> str:
-    """The warning that the monitored value has not changed since training began; empty if it has.
+    """Returns a warning that the monitored value has never changed; empty if it has.
 
-    A single validation is no reason for it, unless its value is 0 and higher values are better.
+    A single validation gives no warning, unless its value is 0 and larger values are better.
     """
     value, count = unmoved.get("value"), int(unmoved.get("validations") or 0)
     if value is None or is_perfect(value, direction) or not (count > 1 or (direction == "max" and value == 0.0)):

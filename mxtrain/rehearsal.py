@@ -1,4 +1,4 @@
-"""Rehearses a run up to its first step: opens the data, builds the network, and estimates memory and time."""
+"""Dry run: opens the data, builds the network, and estimates memory and time, without training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DryRun(NamedTuple):
-    """Facts about a run that was not started."""
+    """Result of a dry run."""
 
     rows: List[Tuple[str, str]]
     """Pairs of a name and a value as text."""
@@ -34,12 +34,12 @@ class DryRun(NamedTuple):
 
 
 def rehearse(description: Description) -> DryRun:
-    """Builds everything of worker 0 up to the training step, trains nothing, and writes no run directory.
+    """Builds everything of worker 0 up to the training step. Trains nothing and writes no run directory.
 
     Other workers and servers are not started.
 
     Raises:
-        ConfigError, DataError, WeightsError: the run could not begin.
+        ConfigError, DataError, WeightsError: the run could not start.
     """
     from mxtrain.build import place
 

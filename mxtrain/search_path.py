@@ -1,7 +1,7 @@
-"""Keeps the current folder off Python's module path, until the user names a class that may lie there.
+"""Removes the current folder from `sys.path` until the user names a class that may be there.
 
-`python -m` and `python -c` put the current folder first, before the standard library. In a folder of somebody's, a
-`horovod.py` or a `random.py` would then run in whatever imports that name.
+`python -m` and `python -c` put the current folder first, before the standard library. In an untrusted folder, a
+`horovod.py` or `random.py` would then be executed by any module that imports this name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-# `typing` is not imported here: at this point of `python -m mxtrain` it could be one of the current folder's.
+# Do not import `typing` here: at this point of `python -m mxtrain` a file of the current folder could shadow it.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List
@@ -34,7 +34,7 @@ def module_command(module: str, python: str = sys.executable) -> List[str]:
 
 
 def leave_out_current_folder() -> None:
-    """Undoes what `python -m` did to the path, unless mxtrain itself is found by that."""
+    """Removes the current folder that `python -m` has added, unless mxtrain itself was imported from there."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     here = _current_folder()
     is_isolated = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
@@ -43,11 +43,13 @@ def leave_out_current_folder() -> None:
 
 
 def admit_current_folder(module: str = "") -> None:
-    """Puts the current folder on the path, for a class that the user named: first where it holds the module, as
-    `python -m` would; else last, for what an installed class may import from there.
+    """Adds the current folder to `sys.path` for a class that the user has named.
+
+    The folder is put first if it contains the module, as with `python -m`. Otherwise it is put last, for modules that
+    an installed class may import from there.
 
     Args:
-        module: the import path of the class's module.
+        module: import path of the module of the class.
     """
     here = _current_folder()
     if not here or here in sys.path or "" in sys.path:
@@ -57,7 +59,7 @@ def admit_current_folder(module: str = "") -> None:
 
 
 def _current_folder() -> str:
-    """The path of the current folder; empty if it was removed."""
+    """Returns the path of the current folder; empty if it was deleted."""
     try:
         return os.getcwd()
     except FileNotFoundError:

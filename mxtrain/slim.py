@@ -1,7 +1,7 @@
-"""Takes the channels out of a trained network that nothing reads, and writes what is left as a run of its own.
+"""Removes unused channels from a trained network, and writes the smaller network as a new run.
 
-A channel can go when all weights that read it are 0: the network then computes the same without it. So the weights
-decide, whatever set them to 0.
+A channel is unused if all weights that read it are 0: the network computes the same without it. It does not matter how
+the weights became 0.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Size:
     """Size and speed of a network.
 
     Attributes:
-        parameters: numbers that are learned.
-        flops: for one sample; None where it is not known.
-        seconds: shortest time of a forward pass, by the number of samples.
+        parameters: number of learned values.
+        flops: floating-point operations for one sample; 0 if unknown.
+        seconds: number of samples -> shortest time of a forward pass, in seconds.
     """
 
     parameters: int
@@ -58,11 +58,11 @@ class SlimReport:
     """Result of `slim`.
 
     Attributes:
-        folder: that was written.
+        folder: the new run directory.
         widths: `model.widths` of the smaller network.
-        before, after: sizes.
+        before, after: size of the network before and after.
         error: largest relative difference of the outputs.
-        channels: by layer that lost some: number before and after.
+        channels: layer with removed channels -> number of channels before and after.
     """
 
     folder: Path
@@ -76,18 +76,18 @@ class SlimReport:
 def slim(
     checkpoint: Checkpoint, description: Description, signature: Signature, source: Samples, folder: Path
 ) -> SlimReport:  # fmt: skip
-    """Writes the network of a checkpoint without the channels that nothing reads, as a run directory.
+    """Writes the network of a checkpoint without its unused channels as a run directory.
 
     Args:
-        checkpoint: of a run.
-        description: of the run, placed on one device.
-        signature: the checkpoint's.
-        source: real samples, with which the two networks are compared.
-        folder: where it is written.
+        checkpoint: checkpoint of a run.
+        description: description of the run, placed on one device.
+        signature: signature of the checkpoint.
+        source: real samples, on which the two networks are compared.
+        folder: run directory to write.
 
     Raises:
-        ConfigError: there is no such channel, or the smaller network computes something else.
-        OSError: it could not be written.
+        ConfigError: there is no unused channel, or the smaller network computes something else.
+        OSError: the folder could not be written.
     """
     if description.model.state_shapes:
         raise ConfigError("slim: the network carries state from batch to batch, whose size would change.")
@@ -111,8 +111,8 @@ def slim(
     small = load_trained(slimmed, replace(description, model=model), signature)
     inputs = _inputs(full, source)
     outputs = zip(full.strategy.predict(inputs), small.strategy.predict(inputs))
-    difference = max(_relative_error(*pair) for pair in outputs)
-    if not difference <= MAX_ERROR:
+    difference = float(np.max([_relative_error(*pair) for pair in outputs]))  # NaN if one of them is NaN
+    if not difference <= MAX_ERROR:  # not `>`, because a NaN must fail, too
         discard(slimmed.path)
         raise ConfigError(
             f"slim: the smaller network gives other numbers (relative error {difference:.1e}) than {checkpoint.path}. "
@@ -135,7 +135,7 @@ def _write(
     run = dict(checkpoint.state["run"])
     description = dict(run["description"])
     description["model"] = {**description["model"], "widths": dict(widths), "weights": None}
-    description["callback"] = {}
+    description["callback"] = {}  # without actions such as pruning
     left_out = ("states", "averaged_steps")
     state = {name: value for name, value in checkpoint.state.items() if name not in left_out}
     state.update({"run": {**run, "description": description}, SLIM: checkpoint.step})
@@ -146,13 +146,13 @@ def _write(
     path = folder / CHECKPOINTS / f"step-{checkpoint.step:08d}"
     write_folder(snapshot, path)
     for place in scan(path.parent):
-        if place.path != path:  # of an earlier `slim`, which would be taken for the best one
+        if place.path != path:  # a checkpoint of an earlier `slim` could be selected as the best one
             discard(place.path)
     return open_checkpoint(path)
 
 
 def _inputs(trained: Trained, source: Samples) -> Tuple[NDArray, ...]:
-    """The first samples."""
+    """Returns the network inputs of the first samples."""
     description = replace(
         trained.description, dataset=trained.description.dataset.model_copy(update={"eval_batch_size": max(BATCHES)})
     )
@@ -169,7 +169,10 @@ def _relative_error(expected: NDArray, found: NDArray) -> float:
 
 
 def _times(both: List[Trained], inputs: Tuple[NDArray, ...]) -> List[Dict[int, float]]:
-    """Seconds of the fastest forward pass by number of samples; the networks take turns."""
+    """Measures the fastest forward pass of both networks, by number of samples.
+
+    The networks take turns, so that other load on the machine affects both alike.
+    """
     found: List[Dict[int, List[float]]] = [{} for _ in both]
     for count in BATCHES:
         part = tuple(nd.concat(*([array] * -(-count // len(array))), dim=0)[:count] for array in inputs)
@@ -178,7 +181,7 @@ def _times(both: List[Trained], inputs: Tuple[NDArray, ...]) -> List[Dict[int, f
                 started = time.perf_counter()
                 for output in trained.strategy.predict(part):
                     output.wait_to_read()
-                if repeat >= 2:  # the first ones build the graph
+                if repeat >= 2:  # the first passes build the graph
                     times.setdefault(count, []).append(time.perf_counter() - started)
     return [{count: min(one) for count, one in times.items()} for times in found]
 

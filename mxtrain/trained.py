@@ -1,4 +1,4 @@
-"""A trained network back from its checkpoint, ready to be measured or to predict."""
+"""Loads a trained network from a checkpoint, for evaluation and prediction."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Trained:
 
 
 def load_trained(checkpoint: Checkpoint, description: Description, signature: Signature) -> Trained:
-    """The network of `description` with the weights that were validated.
+    """Loads the network of `description` with the weights that validation used.
 
     Args:
-        checkpoint: of any strategy and any number of devices.
-        description: of the run, perhaps with another dataset or placement.
-        signature: the checkpoint's.
+        checkpoint: checkpoint, written with any strategy and any number of devices.
+        description: description of the run, possibly with another dataset or placement.
+        signature: signature of the checkpoint.
 
     Raises:
-        CheckpointError: it does not fit the description.
+        CheckpointError: the checkpoint does not fit the description.
     """
     description = replace(description, model=description.model.model_copy(update={"weights": None, "freeze": []}))
     ((device, *_), *_) = description.parallel.place()
@@ -55,11 +55,11 @@ def load_trained(checkpoint: Checkpoint, description: Description, signature: Si
 
 
 def load_network(checkpoint: Checkpoint, description: Description, signature: Signature) -> gluon.Block:
-    """The network alone, with the weights that were validated: whole, on one device of the description's kind, in
-    float32.
+    """Loads only the network, in float32 on one device of the description's type, with the weights that validation
+    used.
 
     Raises:
-        CheckpointError: it does not fit the description.
+        CheckpointError: the checkpoint does not fit the description.
     """
     ((device, *_), *_) = description.parallel.place()
     alone = replace(description, parallel=Single(devices=f"{device.device_type}:1"), amp=FULL)

@@ -1,9 +1,9 @@
-"""The types that the packages share: descriptions (`Spec`), and the values that flow between them.
+"""Types that the packages share: descriptions (`Spec`), and the values that are passed between packages.
 
-No module here or above imports MXNet. A description is a frozen, validated object made from YAML; its `build...` method
-imports MXNet when it is called, never before, so that a bad description is refused without it.
+This module does not import MXNet. A description is a frozen, validated object built from YAML. Its `build...` methods
+import MXNet only when they are called, so that a wrong description is rejected without MXNet.
 
-Shapes are suffixes: B batch.
+Legend: B batch.
 """
 
 from __future__ import annotations
@@ -72,31 +72,31 @@ Range = Annotated[List[Number], pydantic.Field(min_length=2, max_length=2), pyda
 
 
 class NamedInt(enum.IntEnum):
-    """Base of integers with names, such as columns of an array.
+    """Base class of named integers, such as columns of an array.
 
-    `str` of a member is its number on every Python. Before Python 3.11 that of an `enum.IntEnum` is its name, which
-    MXNet's operators refuse, since they take parameters as strings.
+    `str` of a member is its number. Before Python 3.11, `str` of an `enum.IntEnum` is its name, which MXNet's operators
+    reject, because MXNet passes their parameters as strings.
     """
 
     __str__ = int.__repr__
 
 
 class NamedFlags(enum.IntFlag):
-    """Base of flags that are added up; see `NamedInt`."""
+    """Base class of flags that can be combined; see `NamedInt`."""
 
     __str__ = int.__repr__
 
 
 def expand_path(text: str) -> str:
-    """A path as a shell would read it: `~` and `$NAME` mean what they mean there, also in quotes and in YAML files."""
+    """Expands `~` and `$NAME` in a path like a shell, also in quoted overrides and in YAML files."""
     return os.path.expanduser(os.path.expandvars(text))
 
 
 def require_quoted(names: object) -> object:
-    """Refuses a list of names in which YAML or the command line has read one as something else: 1E5, no, 0x1F, 10:30.
+    """Checks that all names in a list are strings. YAML parses unquoted names such as 1E5, no, 0x1F, 10:30 as others.
 
     Raises:
-        ValueError: what was written is not known any more, so it is not repeated.
+        ValueError: a name is no string. The message does not repeat it, because its original spelling is lost.
     """
     other = next((name for name in names if not isinstance(name, str)), None) if isinstance(names, list) else None
     if other is not None:
@@ -119,7 +119,7 @@ Shapes = Union[Shape, Tuple[Shape, ...]]
 
 
 def shapes_of(shapes: Shapes) -> Tuple[Shape, ...]:
-    """One shape for each input of a network."""
+    """Returns one shape for each input of a network, also if `shapes` is the shape of a single input."""
     sizes = tuple(size for size in shapes if isinstance(size, int))
     if len(sizes) == len(shapes):
         return (sizes,)
@@ -127,11 +127,14 @@ def shapes_of(shapes: Shapes) -> Tuple[Shape, ...]:
 
 
 class Spec(pydantic.BaseModel):
-    """A frozen part of the description. Unknown keys and wrong types are errors; `build...` methods make the object."""
+    """Base class of descriptions: frozen and validated. Unknown keys and wrong types are errors.
+
+    `build...` methods construct the described object.
+    """
 
     model_config = pydantic.ConfigDict(
         extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True,
-        defer_build=True,  # a command imports 140 classes and validates 25
+        defer_build=True,  # saves start-up time: a command imports 140 classes, but validates only 25
     )  # fmt: skip
 
     filled: ClassVar[Optional[Tuple[str, ...]]] = ()
@@ -139,21 +142,24 @@ class Spec(pydantic.BaseModel):
 
     @classmethod
     def with_target(cls) -> Type[Spec]:
-        """Fields allowed beside a `_target_` that is no `Spec`; all other fields are its arguments."""
+        """Returns the class of the fields that are allowed besides a `_target_` that is no `Spec`.
+
+        All other fields are arguments of the target.
+        """
         return cls
 
     @classmethod
     def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
-        """Wraps a user's own class or function that is no `Spec`; groups that can take one say how.
+        """Wraps a user's own class or function that is no `Spec`. Groups that support this override it.
 
         Args:
-            target: the class or function at `_target_`.
+            target: class or function at `_target_`.
             arguments: its arguments.
-            common: the group's own fields, as `with_target` says.
+            common: fields of the group, of the class that `with_target` returns.
             path: path in the configuration, for messages.
 
         Raises:
-            ConfigError: this group takes only subclasses of its base.
+            ConfigError: this group accepts only subclasses of its base class.
         """
         raise ConfigError(f"{path}._target_={target!r:.100}: must be a subclass of {cls.__module__}.{cls.__name__}.")
 
@@ -164,13 +170,13 @@ DistinctIds = Tuple["np.ndarray", "np.ndarray"]
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch on a device.
+    """A batch on a device.
 
     Attributes:
-        inputs: what the network takes, in its order, each (B, ...); nothing where B is 0.
-        targets: what the task's loss and metrics compare the outputs with, each (B, ...); nothing for predictions.
-        size: B, known on the host without asking the device.
-        global_size: samples of the whole batch, of which this may be one worker's share; by default B.
+        inputs: inputs of the network in order, (B, ...) each; empty if B is 0.
+        targets: targets of loss and metrics, (B, ...) each; empty for predictions.
+        size: B, known on the host without waiting for the device.
+        global_size: number of samples of the global batch, of which this may be one worker's share; by default B.
     """
 
     inputs: Tuple[NDArray, ...]
@@ -196,13 +202,13 @@ class Batch:
             object.__setattr__(self, "global_size", self.size)
 
     def slice(self, begin: int, end: int, global_size: int = 0) -> Batch:
-        """Samples `begin` up to `end`, as views."""
+        """Returns the samples from `begin` up to `end`, as views."""
         inputs, targets = (tuple(array[begin:end] for array in arrays) for arrays in (self.inputs, self.targets))
         index_B, meta = (None if array is None else array[begin:end] for array in (self.index_B, self.meta))
         return Batch(inputs, targets, end - begin, global_size, index_B, meta, self.continues_previous)
 
     def cast(self, dtype: str) -> Batch:
-        """The batch in another precision; indices stay what they are."""
+        """Returns the batch with floating-point arrays in another dtype; integer arrays are unchanged."""
 
         def cast(array: NDArray) -> NDArray:
             return array if array.dtype.__name__.startswith("int") else array.astype(dtype)
@@ -212,36 +218,36 @@ class Batch:
 
 
 class Stateful(Protocol):
-    """Something besides parameters that training changes.
+    """State besides parameters that training changes.
 
-    A checkpoint takes it and gives it back, and does not know what it is. `TrainingStep.states` holds all of a run by
-    name; a task adds its own by `Task.build_states`.
+    Checkpoints save and restore it without knowing its content. `TrainingStep.states` has all states of a run by name;
+    tasks add theirs with `Task.build_states`.
     """
 
     def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
-        """Arrays by name (NDArray or NumPy, at least one dimension and one element each), and JSON values."""
+        """Returns arrays by name (NDArray or NumPy, with at least one dimension and one element), and JSON values."""
 
     def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
-        """Puts back what `save_state` gave.
+        """Restores the state that `save_state` returned.
 
         Args:
-            arrays: on the host.
-            values: as JSON gave them back.
-            source: the checkpoint's path, for messages.
+            arrays: arrays on the host.
+            values: JSON values.
+            source: path of the checkpoint, for messages.
 
         Raises:
-            CheckpointError: it is of another network or setting.
+            CheckpointError: the state belongs to another network or setting.
         """
 
 
 class GpuMemory(NamedTuple):
-    """The memory of a GPU, in megabytes.
+    """Memory use of a GPU, in megabytes.
 
     Attributes:
-        device: e.g. "gpu:0".
-        used_mb: now.
-        peak_mb: the most that was seen since the run began; it is looked at as often as rows are written.
-        is_own: whether it is what this process has in use; else that of all processes.
+        device: name of the device, e.g. "gpu:0".
+        used_mb: current use.
+        peak_mb: largest use since the start of the run, sampled whenever rows are written.
+        is_own: True if the values are those of this process, False if they cover all processes.
     """
 
     device: str
@@ -250,7 +256,7 @@ class GpuMemory(NamedTuple):
     is_own: bool
 
     def scalars(self) -> Dict[str, float]:
-        """The values by TensorBoard tag."""
+        """Returns the values by TensorBoard tag."""
         name = self.device.replace(":", "")
         return {f"perf/{name}_memory_mb": self.used_mb, f"perf/{name}_memory_peak_mb": self.peak_mb}
 
@@ -344,7 +350,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of what a task wants to show."""
+    """A table that a task shows or writes."""
 
     name: str
     """The name of its file, without an ending, and of its tag in TensorBoard."""
@@ -356,7 +362,7 @@ class Table:
 
 @dataclass(frozen=True)
 class TextLines:
-    """Lines of what a task wants to say."""
+    """Lines of text that a task shows or writes."""
 
     name: str
     lines: Sequence[str]
@@ -364,7 +370,7 @@ class TextLines:
 
 @dataclass(frozen=True)
 class Audio:
-    """A sound of what a task wants to have heard."""
+    """A sound that a task provides for listening."""
 
     name: str
     """The name of its file, without an ending, and of its tag in TensorBoard."""
@@ -421,39 +427,47 @@ OF_EPOCH = "_epoch"
 
 
 class Callback:
-    """Observes a run. Every method does nothing by default; override the ones you need.
+    """Observes a run. All methods do nothing by default; override the ones you need.
 
-    Rows handed to `on_steps` are final: a row is handed over once, in order, resumes included.
+    Rows passed to `on_steps` are final: each row is passed exactly once, in order, even across resumes.
     """
 
     def on_start(self, run: RunInfo) -> None:
-        """Before the first step, and before anything is logged."""
+        """Called before the first step, and before anything is logged."""
 
     def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
-        """After some steps, at the logging cadence: one row per step since the last call, as in metrics.jsonl."""
+        """Called at each logging interval, with one row per step since the last call, as in metrics.jsonl."""
 
     def on_glance(self, row: MetricRow, progress: Progress) -> None:
-        """If steps are slow, called about every two seconds between two `on_steps` with the row of the newest finished
-        step, to show progress. `on_steps` passes the row again, in order."""
+        """Called about every two seconds between two `on_steps` if steps are slow, to show progress.
+
+        The row is that of the newest finished step. `on_steps` passes it again, in order.
+        """
 
     def on_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """Further values by TensorBoard tag, e.g. {"perf/samples_per_s": 5e3}. At every multiple of
-        `trainer.log_interval`, or of the steps of an epoch where these are fewer, and at the end of the run also
-        train/loss, train/lr and train/<metric> of the steps since the last such values; at the end of an epoch
-        train/loss_epoch and train/<metric>_epoch of all of its steps: the same with and without interruptions."""
+        """Called with further values by TensorBoard tag, e.g. {"perf/samples_per_s": 5e3}.
+
+        At each multiple of `trainer.log_interval` (or of the steps of an epoch, if these are fewer) and at the end of
+        the run, values include train/loss, train/lr and train/<metric> of the steps since the last such values. At the
+        end of an epoch they include train/loss_epoch and train/<metric>_epoch of all its steps. Interruptions do not
+        change these values.
+        """
 
     def on_usage(self, usage: UsageReport) -> None:
-        """Now and then, on several devices or with trainer.profile: how a few steps used them. It has a `table()` for
-        people and `scalars()` for TensorBoard: `mxtrain.parallel.usage.Usage` and `operator_times.OperatorTimes`."""
+        """Called occasionally with the use of devices in a few steps, on several devices or with trainer.profile.
+
+        A report has a `table()` for display and `scalars()` for TensorBoard; see `mxtrain.parallel.usage.Usage` and
+        `operator_times.OperatorTimes`.
+        """
 
     def on_validation(self, validation: Validation, progress: Progress) -> None:
-        """After a pass over the validation data."""
+        """Called after a pass over the validation data."""
 
     def on_checkpoint(self, step: int) -> None:
-        """All rows up to `step` must be on disk when this returns: a checkpoint of that step follows."""
+        """Called before a checkpoint of `step` is saved. All rows up to `step` must be on disk when this returns."""
 
     def on_message(self, text: str) -> None:
-        """A sentence for the person who watches, e.g. that a save failed and training goes on."""
+        """Called with a sentence for the user, e.g. that a save failed and training continues."""
 
     def on_end(self, result: Result) -> None:
-        """After the last step, also after a failure or an interrupt."""
+        """Called at the end of the run, also after a failure or an interrupt."""

@@ -1,4 +1,4 @@
-"""Verifies that a placement computes what one device computes: same weights, same batches, compared per layer."""
+"""Verifies that a placement computes the same as one device, from equal weights and batches, per layer."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ STEPS = "steps of both sides:"
 
 @dataclass(frozen=True)
 class Sides:
-    """Builds both sides of the comparison: steps of the placement, and of one device.
+    """Builds both sides of the comparison: the training step of the placement, and the reference on one device.
 
     Attributes:
-        description: of the run.
-        signature: what enters the network.
-        devices: [replica][stage] of this worker.
+        description: description of the run.
+        signature: signature of the network.
+        devices: devices of this worker, [replica][stage].
         parallel: the placement; its cut may be set later.
-        world: of this worker.
-        joined: the store by which several workers agree; None if there is one.
-        steps_per_epoch: of training.
-        remarks: gets what was done to networks so that they compare.
+        world: world of this worker.
+        joined: store that connects several workers; None for a single worker.
+        steps_per_epoch: training steps in an epoch.
+        remarks: list that receives remarks on changes to the networks, e.g. switched-off dropout.
     """
 
     description: Description
@@ -73,7 +73,7 @@ class Sides:
     remarks: List[str]
 
     def placement(self, dtype: str) -> TrainingStep:
-        """The placement, in "float32" (or what amp makes of it) or "float64"."""
+        """Builds the training step of the placement, in "float32" (or the precision of amp) or "float64"."""
         description = self.described(dtype)
         parts = description.trainer.grad_accumulation
         store = self.joined or description.kvstore.build()
@@ -82,7 +82,12 @@ class Sides:
         return build_step(description, objective.network, self.signature, self.steps_per_epoch, strategy, store)
 
     def reference(self, dtype: str, cut_before: Sequence[str] = ()) -> Reference:
-        """One device, with the same shards of a batch; `dtype` as for `placement`, `cut_before` as for `Reference`."""
+        """Builds the reference on one device, with the same shards of a batch.
+
+        Args:
+            dtype: as for `placement`.
+            cut_before: as for `Reference`.
+        """
         description, trainer = self.described(dtype), self.description.trainer
         objective = self._objective(description, dtype)
         division = BatchDivision(
@@ -96,11 +101,11 @@ class Sides:
         )  # fmt: skip
 
     def described(self, dtype: str) -> Description:
-        """The description, without amp in float64."""
+        """Returns the description; without amp for float64."""
         return replace(self.description, amp=FULL) if dtype == "float64" else self.description
 
     def _objective(self, description: Description, dtype: str, remote_rows: bool = False) -> Objective:
-        """A network of its own, and what it is trained for; `remote_rows`: servers hold the rows of its tables."""
+        """Builds a separate network with loss and meter. `remote_rows`: True if servers hold the rows of its tables."""
         network = build_network(description, self.signature, self.devices[0][0], remote_rows)
         refuse_float32_only(network)
         network.cast(dtype)
@@ -111,22 +116,23 @@ class Sides:
 
 
 def verify(description: Description, steps: int, tolerance: float, world: World = ALONE) -> Verification:
-    """Trains `steps` steps under the description's placement and on one device, and compares.
+    """Trains with the description's placement and on one device, and compares the results.
 
-    The last batch is smaller than the others, and odd, where its rows do not go on from one batch to the next. The
-    comparison with the whole network on one device is made in float64: in float32 another order of sums now and then
-    puts a ReLU's input on the other side of 0, which changes a gradient by percents, and what an adaptive optimizer
-    makes of rounding noise is as large as any step. With amp the placement is compared in the low precision as well, by
-    the length of all gradients of the first step: after it, the sides have other weights.
+    The last batch is smaller than the others and odd, unless batches continue each other, to test uneven shares.
+
+    The tolerance applies to a comparison in float64. In float32, another order of sums occasionally moves the input of
+    a ReLU across 0, which changes a gradient by percents; and adaptive optimizers turn rounding noise into steps of
+    full size. With amp, the low precision is compared, too, by the norm of all gradients of the first step: after that
+    step the weights of both sides differ.
 
     Args:
-        description: of the run.
-        steps: how many to train.
+        description: description of the run.
+        steps: number of steps.
         tolerance: largest relative difference that passes.
-        world: of this worker. All of them train; rank 0 compares, and the others find no difference.
+        world: world of this worker. All workers train; only rank 0 compares, and the others report no difference.
 
     Raises:
-        ConfigError: the description changes gradients or draws noise on purpose.
+        ConfigError: the description changes gradients or draws random numbers on purpose.
     """
     refuse_incomparable(description)
     splits = open_splits(description.dataset)
@@ -158,7 +164,7 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
             consumer = Consumer([placed.strategy, reference])
             first_batch = itertools.islice(batches(data.train, 2, consumer), 1)
             low = compare_lengths(placed, reference, first_batch, lr, display.advance)
-        if cut_before:  # in float64 other blocks take other times
+        if cut_before:  # balancing in float64 could choose another cut, because the costs of blocks differ
             sides = replace(sides, parallel=sides.parallel.model_copy(update={"cut_before": cut_before}))
         display.begin(f"comparing in float64, {STEPS}", 2 * steps)
         placed = sides.placement("float64")
@@ -169,7 +175,7 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
 
 
 def refuse_incomparable(description: Description) -> None:
-    """Raises: ConfigError: one device could not give the same numbers."""
+    """Raises a `ConfigError` if one device could not compute the same numbers."""
     if description.optimizer.draws_random:
         raise ConfigError("verify: this optimizer adds noise, which differs between devices. Choose another, e.g. sgd.")
     if getattr(description.kvstore, "compression", "none") != "none":
@@ -179,7 +185,7 @@ def refuse_incomparable(description: Description) -> None:
 
 
 def refuse_float32_only(network: gluon.Block) -> None:
-    """Raises: ConfigError: MXNet cannot compute a layer in float64, on one device."""
+    """Raises a `ConfigError` if MXNet cannot compute a layer in float64 on one device."""
     for path, block in blocks_by_path(network):
         if isinstance(block, (gluon.contrib.nn.SyncBatchNorm, gluon.nn.BatchNormReLU)):
             raise ConfigError(
@@ -189,8 +195,11 @@ def refuse_float32_only(network: gluon.Block) -> None:
 
 
 def multiply_in_float64(network: gluon.Block) -> None:
-    """Makes leaky ReLUs exact: MXNet's operator multiplies negative values in float32 for every dtype, so two sums that
-    differ in the last bit of float64 would differ in the last bit of float32, which Adam amplifies to 1e-5."""
+    """Replaces leaky ReLUs by an exact computation.
+
+    MXNet's operator multiplies negative values in float32 for every dtype. Values that differ in the last bit of
+    float64 would then differ in the last bit of float32, which Adam amplifies to 1e-5.
+    """
     for _, block in blocks_by_path(network):
         if isinstance(block, gluon.nn.LeakyReLU):
             slope = block._alpha
@@ -200,7 +209,7 @@ def multiply_in_float64(network: gluon.Block) -> None:
 
 
 def silence(network: gluon.Block, input_shape: Shapes) -> List[str]:
-    """Sets all dropout rates to 0; returns remarks on that and on what else draws random numbers."""
+    """Sets all dropout rates to 0; returns remarks on this and on other random layers."""
     remarks, silenced = [], []
     for path, block in blocks_by_path(network):
         if (isinstance(block, gluon.nn.Dropout) or getattr(block, "drops", False)) and block._rate:
@@ -214,14 +223,17 @@ def silence(network: gluon.Block, input_shape: Shapes) -> List[str]:
 
 
 def sums_in_order(description: Description, num_replicas: int) -> bool:
-    """Returns True if the placement can add in the order in which one device does: at most two replicas (a sum of two
-    has no order), batch norms by themselves, and no norm over the gradients of several devices."""
+    """Returns True if the placement adds in the same order as one device, so that results can be bitwise equal.
+
+    This needs at most two replicas (a sum of two has no order), batch norms per device, and no gradient clipping, whose
+    norm is summed over devices.
+    """
     alone = description.parallel.batch_norm == "per_device"
     return alone and num_replicas <= 2 and description.trainer.clip_global_norm is None
 
 
 def batches(loader: EpochLoader, steps: int, consumer: Consumer) -> Iterator[Batch]:
-    """The first batches of training, the last one cut to an odd size."""
+    """Yields the first training batches; the last one is cut to an odd size."""
     epoch = number = 0
     while True:
         with closing(loader.epoch(epoch, 0, consumer)) as whole:
@@ -238,7 +250,7 @@ def batches(loader: EpochLoader, steps: int, consumer: Consumer) -> Iterator[Bat
 
 
 def own_share(batch: Batch, world: World) -> Batch:
-    """A worker's part of a whole batch."""
+    """Returns a worker's share of a global batch."""
     begin, end = world.share(batch.size)
     if begin == end:
         return Batch((), (), 0, batch.size)
@@ -249,8 +261,15 @@ def compare(
     placed: TrainingStep, reference: Reference, stream: Iterator[Batch], lr: float,
     advance: Callable[[int], None] = lambda _: None,
 ) -> List[Difference]:  # fmt: skip
-    """Trains both sides on the same batches; how the placement, if it is rank 0, differs from the reference. Each step
-    of a side advances by one."""
+    """Trains both sides on the same batches and returns the largest differences of each layer.
+
+    Args:
+        placed: training step of the placement.
+        reference: reference on one device.
+        stream: global batches.
+        lr: learning rate.
+        advance: called with 1 after each step of a side, for progress.
+    """
     layers: Dict[str, Difference] = {}
     for values, gradients in trained(placed, reference, stream, lr, advance):
         for name, absolute, relative in differences_of(values[1], values[0]):
@@ -268,7 +287,7 @@ def compare_lengths(
     placed: TrainingStep, reference: Reference, stream: Iterator[Batch], lr: float,
     advance: Callable[[int], None] = lambda _: None,
 ) -> float:  # fmt: skip
-    """The largest length of the difference of all gradients together, over that on one device; see `compare`."""
+    """Returns the largest relative error of the gradients in the Euclidean norm over all parameters; see `compare`."""
     worst = 0.0
     for _, (found, wanted) in trained(placed, reference, stream, lr, advance):
         difference = _length(found[name] - array for name, array in wanted.items())
@@ -279,13 +298,13 @@ def compare_lengths(
 def trained(
     placed: TrainingStep, reference: Reference, stream: Iterator[Batch], lr: float, advance: Callable[[int], None]
 ) -> Iterator[Tuple[Sequence[Mapping[str, np.ndarray]], Sequence[Mapping[str, np.ndarray]]]]:
-    """Trains both sides on the same batches: after each the parameters and the gradients of both."""
+    """Trains both sides on the same batches; yields the parameters and the gradients of both after each batch."""
     for number, batch in enumerate(stream, start=1):
         placed(own_share(batch, placed.store.world), lr, number)
         found = _state(placed)  # waits for the device
         HEARTBEAT.begin_batch()
         advance(1)
-        placed.seed_random(number)
+        placed.seed_random(number)  # both sides must draw the same numbers
         reference.step(batch, lr)
         wanted = tuple({name: array.asnumpy() for name, array in arrays.items()}
                        for arrays in (reference.values, reference.gradients))  # fmt: skip
@@ -296,12 +315,12 @@ def trained(
 
 
 def _length(arrays: Iterable[np.ndarray]) -> float:
-    """The Euclidean norm of all of them together."""
+    """Returns the Euclidean norm over all arrays."""
     return float(np.sqrt(sum(float(np.sum(np.square(array, dtype=np.float64))) for array in arrays)))
 
 
 def _state(side: TrainingStep) -> Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]:
-    """Parameters and gradients by structural name."""
+    """Returns parameters and gradients by structural name."""
     strategy = side.strategy
     gradients = {one.name: strategy.gradient(one) for one in strategy.reductions}
     return snapshot.copy_parameters(strategy), {**gradients, **strategy.remote.summed_gradients()}

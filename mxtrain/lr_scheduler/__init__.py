@@ -1,1 +1,1 @@
-"""Learning-rate schedules: pure functions of the step, so that a resumed run needs no state of theirs."""
+"""Learning-rate schedules. All but `Plateau` are pure functions of the step, so checkpoints store no state for them."""

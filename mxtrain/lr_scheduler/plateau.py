@@ -1,4 +1,4 @@
-"""A learning rate that falls when validations no longer find better values."""
+"""Reduces the learning rate when a validation metric stops improving."""
 
 from __future__ import annotations
 
@@ -39,15 +39,25 @@ class Plateau(Schedule):
         return ReduceOnPlateau(self)
 
     def is_better(self, value: float, best: float, direction: str) -> bool:
-        """Returns True if a value is an improvement over the best one."""
+        """Returns True if `value` improves on `best` by more than the threshold.
+
+        Args:
+            value: value of the last validation.
+            best: best value so far.
+            direction: "max" if larger values are better, otherwise "min".
+        """
         sign = 1.0 if direction == "max" else -1.0
         margin = self.threshold * (best if self.threshold_mode == "rel" else 1.0)
-        # As in PyTorch: the margin is best * threshold, so that of a negative best has the other sign.
+        # As in PyTorch, a relative margin is best * threshold, so it is negative for a negative best value.
         return value > best + margin if sign > 0 else value < best - margin
 
 
 class ReduceOnPlateau(Action):
-    """See `Plateau`. `state`: factor of the base rate, best value, validations waited, and left of the cooldown."""
+    """Multiplies the learning rate by `gamma` at a plateau, see `Plateau`.
+
+    The checkpointed `state` holds the factor of the base rate, the best value, the number of validations without
+    improvement (`waited`) and the number of validations left in the cooldown.
+    """
 
     def __init__(self, spec: Plateau):
         self._spec = spec
@@ -63,6 +73,7 @@ class ReduceOnPlateau(Action):
         if state["cooldown"] > 0:
             state.update(cooldown=state["cooldown"] - 1, waited=0)
         if state["waited"] > spec.patience:
+            # `min_lr` limits a reduction, but never raises a rate that is already below it.
             factor = max(state["factor"] * spec.gamma, min(spec.min_lr / run.lr, state["factor"]))
             if factor < state["factor"]:
                 run.say(

@@ -1,4 +1,4 @@
-"""The exponentially rising rate of a learning-rate range test."""
+"""Learning-rate range test: the rate rises exponentially."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from mxtrain.types import Positive, PositiveFloat
 
 
 class RangeTest(Schedule):
-    """From `start` to `end` in `num_steps` steps, each rate a constant factor above the one before. It takes the place
-    of `optimizer.lr`, too. Source: Smith, https://arxiv.org/abs/1506.01186, with an exponential instead of a straight
-    line."""
+    """Raises the rate from `start` to `end` in `num_steps` steps, by a constant factor per step.
+
+    It replaces `optimizer.lr`.
+
+    Source: Smith, https://arxiv.org/abs/1506.01186, with an exponential instead of a linear rise.
+    """
 
     # Settings of the schedule that a preset chose have no meaning here.
     model_config = pydantic.ConfigDict(extra="ignore")

@@ -1,9 +1,9 @@
-"""Learning rate and warm-up of a run whose global batch is another one than they were tuned for.
+"""Scales the learning rate and the warm-up when the global batch size differs from the one that they were tuned for.
 
-Source: the linear rule, and a warm-up that is counted in samples, are those of Goyal et al., "Accurate, Large Minibatch
-SGD", https://arxiv.org/abs/1706.02677; the square root is that of Malladi et al., "On the SDEs and Scaling Rules for
-Adaptive Gradient Algorithms", https://arxiv.org/abs/2205.10287, who scale Adam's betas and epsilon, too, which is not
-done here.
+Sources: Goyal et al., "Accurate, Large Minibatch SGD", https://arxiv.org/abs/1706.02677, for the linear rule and the
+warm-up counted in samples; Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms",
+https://arxiv.org/abs/2205.10287, for the square-root rule. Malladi et al. also scale Adam's betas and epsilon; mxtrain
+does not.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ RULES = {"linear": lambda ratio: ratio, "sqrt": math.sqrt}
 
 @dataclass(frozen=True)
 class LearningRates:
-    """The base learning rate and the schedule that a run trains with.
+    """Base learning rate and schedule of a run.
 
     Attributes:
-        lr: before schedule and parameter groups.
-        schedule: with the run's own warm-up.
-        remark: what was scaled, in a line; empty if nothing was.
-        facts: the same as JSON.
+        lr: learning rate before the schedule and the multipliers of parameter groups.
+        schedule: schedule with the scaled warm-up.
+        remark: one line that describes the scaling; empty if nothing was scaled.
+        facts: the content of `remark` as JSON.
     """
 
     lr: float
@@ -44,21 +44,22 @@ class LearningRates:
 def scale_rates(
     lr: float, schedule: Schedule, *, batch_size: int, reference: Optional[int], rule: Optional[str], optimizer: str
 ) -> LearningRates:  # fmt: skip
-    """Learning rate and schedule for `batch_size`.
+    """Returns the learning rate and the schedule for `batch_size`.
 
-    A warm-up in epochs, or in a share of the run, covers the same samples as it is; one in steps takes more of them
-    where a step has fewer samples. Other lengths in steps stay, as the run's own length in steps does.
+    The warm-up always covers the same number of samples: a length in steps is divided by the ratio of the batch sizes;
+    a length in epochs or as a share of the run needs no change. Other lengths in steps are not scaled, like
+    `trainer.max_steps`.
 
     Args:
-        lr: for the reference.
-        schedule: likewise.
-        batch_size: of the run.
-        reference: the batch size they were tuned for; None = this one.
+        lr: learning rate tuned for the batch size `reference`.
+        schedule: schedule tuned for the batch size `reference`.
+        batch_size: global batch size of the run.
+        reference: global batch size that `lr` and `schedule` were tuned for; None = `batch_size`.
         rule: "linear" or "sqrt"; None if no rule is known for the optimizer.
-        optimizer: its name, for messages.
+        optimizer: name of the optimizer, for messages.
 
     Raises:
-        ConfigError: there is no rule, or the schedule falls within its warm-up then.
+        ConfigError: no rule is given, or the scaled warm-up is longer than the schedule.
     """
     if reference is None or reference == batch_size:
         return LearningRates(lr, schedule)
@@ -83,6 +84,7 @@ def scale_rates(
 
 
 def _with_warmup(schedule: Schedule, warmup: float) -> Schedule:
+    # Not `model_copy`, which would skip the checks of warm-up against duration.
     try:
         return type(schedule).model_validate({**schedule.model_dump(), "warmup": warmup})
     except pydantic.ValidationError as error:

@@ -1,6 +1,6 @@
-"""Learning-rate schedules, as factors of the base learning rate.
+"""Learning-rate schedules. Each one is a factor of the base learning rate as a function of the step.
 
-Source of the shapes: GluonCV's LRScheduler and MXNet's lr_scheduler.
+The schedules are those of GluonCV's LRScheduler and of `mxnet.lr_scheduler`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Schedule(Spec):
 
     @property
     def monitored(self) -> str:
-        """The tag of the value that it looks at; empty: none."""
+        """Tag of the monitored value, e.g. `val/accuracy`; empty if the schedule monitors none."""
         return ""
 
     def build_action(self) -> Optional[Action]:
@@ -45,13 +45,15 @@ class Schedule(Spec):
         return None
 
     def build(self, base_lr: float, steps_per_epoch: int, total_steps: Optional[int]) -> Callable[[int], float]:
-        """The learning rate as a function of the number of finished steps.
+        """Returns a function that maps the number of finished steps to the learning rate.
 
         Args:
-            total_steps: steps of the whole run, None where only time limits it.
+            base_lr: learning rate at factor 1.
+            steps_per_epoch: optimizer steps in an epoch.
+            total_steps: steps of the whole run; None if only a time limit ends it.
 
         Raises:
-            ConfigError: the schedule needs the length of the run, and nothing says it.
+            ConfigError: the schedule depends on the length of the run, which is unknown.
         """
         per_unit = steps_per_epoch if self.unit == "epochs" else 1
         end = self.end_steps(per_unit, total_steps)
@@ -59,6 +61,7 @@ class Schedule(Spec):
 
         def lr(step: int) -> float:
             if step < warmup_steps:
+                # step + 1: with `warmup_from=0` the first step would otherwise have a rate of 0 and change nothing.
                 return base_lr * (self.warmup_from + (1 - self.warmup_from) * (step + 1) / warmup_steps)
             return base_lr * self.factor(step, warmup_steps, end, per_unit)
 
@@ -93,15 +96,19 @@ class Schedule(Spec):
         return found
 
     def late(self, per_unit: int, total_steps: int) -> List[str]:
-        """The points of the schedule that lie beyond the end of the run."""
+        """Warnings about changes of the rate that are scheduled after the end of the run."""
         return []
 
     def warmup_steps(self, per_unit: int, end: int) -> int:
-        """Steps of the warm-up."""
+        """Number of warm-up steps."""
         return round(self.warmup * per_unit)
 
     def end_steps(self, per_unit: int, total_steps: Optional[int]) -> int:
-        """The step where the fall ends; 0 where the schedule needs none and nothing says it."""
+        """Step at which the decay ends; 0 if the length of the run is unknown and the schedule does not need it.
+
+        Raises:
+            ConfigError: the schedule needs the length of the run, which is unknown.
+        """
         if self.needs_end and total_steps is None:
             raise ConfigError(
                 "lr_scheduler: this schedule needs to know how long the run is, and neither trainer.max_epochs nor "
@@ -110,7 +117,14 @@ class Schedule(Spec):
         return total_steps or 0
 
     def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:
-        """The factor of the base rate at `step` >= warmup_steps."""
+        """Factor of the base learning rate at a step after the warm-up.
+
+        Args:
+            step: number of finished steps, at least `warmup_steps`.
+            warmup_steps: number of warm-up steps.
+            end: step at which the decay ends, see `end_steps`.
+            per_unit: steps in one `unit`.
+        """
         return 1.0
 
 
@@ -168,9 +182,9 @@ class MultiStep(Schedule):
 
 
 class InverseSqrt(Schedule):
-    """Falls with the inverse square root of the number of steps, from the base learning rate at the end of the warm-up.
+    """Decays with the inverse square root of the step after the warm-up, which ends at the base learning rate.
 
-    With a base rate of (model size * warm-up steps)^-0.5 it is the schedule of Vaswani et al.,
+    A base rate of (model size * warm-up steps)^-0.5 gives the schedule of Vaswani et al.,
     https://arxiv.org/abs/1706.03762, section 5.3.
     """
 
@@ -189,7 +203,7 @@ class InverseSqrt(Schedule):
 
 
 class Decay(Schedule):
-    """Base of the schedules that fall smoothly from 1 to `end_factor`, over the run or over `duration`."""
+    """Base class of schedules that decay smoothly from 1 to `end_factor` until the end of the run or of `duration`."""
 
     end_factor: Fraction = 0.0
     """End of the fall, as a fraction of the base learning rate."""
@@ -225,12 +239,12 @@ class Decay(Schedule):
         return self.end_factor + (1 - self.end_factor) * self.curve(done)
 
     def curve(self, done: float) -> float:
-        """From 1 to 0 as `done`, the share of the fall, goes from 0 to 1."""
+        """Shape of the decay: falls from 1 to 0 as `done`, the finished fraction of the decay, rises from 0 to 1."""
         raise NotImplementedError
 
 
 class Poly(Decay):
-    """(1 - t)^power."""
+    """Polynomial decay, (1 - t)^power, where t is the finished fraction of the decay."""
 
     power: PositiveFloat = 2.0
     """Power of the fall; 1 is a straight line."""
@@ -240,14 +254,14 @@ class Poly(Decay):
 
 
 class Cosine(Decay):
-    """Half a cosine. Source: Loshchilov and Hutter, https://arxiv.org/abs/1608.03983, without restarts."""
+    """Cosine annealing without restarts. Source: Loshchilov and Hutter, https://arxiv.org/abs/1608.03983."""
 
     def curve(self, done: float) -> float:
         return (1 + math.cos(math.pi * done)) / 2
 
 
 class Linear(Decay):
-    """A straight line, after a warm-up that is a share of the run where it has no length of its own."""
+    """Linear decay. If `warmup` is 0, the warm-up takes the fraction `warmup_share` of the steps until the end."""
 
     warmup_share: Fraction = 0.1
     """Length of the warm-up, as a share of the way to the end of the fall, where `warmup` is 0."""

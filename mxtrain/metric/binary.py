@@ -1,8 +1,9 @@
-"""Metrics of one score and a yes/no target: how well scores rank, and whether probabilities are right.
+"""Metrics of binary classification: ranking quality of the scores and calibration of the probabilities.
 
-Scores are those before the sigmoid, which in 32 bits would make 1 of all that are above 17.
+Scores are logits. Ranks of float32 probabilities would lose information, because a float32 sigmoid is exactly 1 for
+every logit above 17.
 
-Legend: N samples, T different scores, D bins.
+Legend: N samples, T distinct scores, D non-empty bins, E bin edges.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
 
 class RocAuc(OfPairs):
-    """Area under the ROC curve: the probability that a positive sample has a higher score than a negative one, equal
-    scores counting half; 0.5 where all samples are of one kind."""
+    """Area under the ROC curve: the probability that a positive sample scores higher than a negative one.
+
+    Ties count half. The value is 0.5 if all samples are of one class.
+    """
 
     tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
@@ -30,10 +33,9 @@ class RocAuc(OfPairs):
 
 
 class AveragePrecision(OfPairs):
-    """Area under the precision-recall curve as average precision: the sum over thresholds of precision times what it
-    adds to recall, without interpolation; 0 without a positive sample.
+    """Average precision: the sum over thresholds of the precision times the increase in recall, without interpolation.
 
-    A random order gets about the share of positive samples.
+    The value is 0 without positive samples. Random scores get about the fraction of positive samples.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
@@ -43,18 +45,19 @@ class AveragePrecision(OfPairs):
 
 
 class LogLoss(Metric):
-    """Mean of -log p of what a sample is, in nats, without weights."""
+    """Mean of -log p of the true class, in nats; ignores sample weights."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
     tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
+        # -log sigmoid(x) = softplus(-x), which cannot overflow; `softrelu` is MXNet's name of softplus.
         sign_B = 1 - 2 * label_B
         return F.sum(F.Activation(F.reshape(logits_BK, shape=(-1,)) * sign_B, act_type="softrelu")).reshape((1,))
 
 
 class BrierScore(OfPairs):
-    """Mean squared difference of the probability and the target, 0 to 1."""
+    """Mean squared difference between probability and target, from 0 to 1."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
     tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
@@ -64,7 +67,7 @@ class BrierScore(OfPairs):
 
 
 class ExpectedCalibrationError(OfPairs):
-    """Mean over samples of the difference, in their bin, between mean probability and share of positive samples."""
+    """Difference between mean probability and fraction of positive samples per bin, averaged over samples."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
     tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
@@ -83,18 +86,18 @@ class ExpectedCalibrationError(OfPairs):
         return self.curve(sigmoid(prediction_N), target_N).expected_error()
 
     def curve(self, probability_N: np.ndarray, target_N: np.ndarray) -> CalibrationCurve:
-        """The curve that it is the error of."""
+        """Returns the calibration curve with the bins of this metric."""
         return calibration_curve(probability_N, target_N, self.num_bins, self.strategy)
 
 
 class CalibrationCurve(NamedTuple):
-    """Bins of probabilities that hold samples.
+    """Calibration curve over the non-empty bins of predicted probability.
 
     Attributes:
-        low_D, high_D: bounds of each.
-        count_D: samples in each.
-        probability_D: their mean probability.
-        share_D: the share of them that is positive.
+        low_D, high_D: bounds of each bin.
+        count_D: number of samples in each bin.
+        probability_D: mean predicted probability in each bin.
+        share_D: fraction of positive samples in each bin.
     """
 
     low_D: np.ndarray
@@ -104,13 +107,13 @@ class CalibrationCurve(NamedTuple):
     share_D: np.ndarray
 
     def expected_error(self) -> float:
-        """The mean over samples of the difference in their bin."""
+        """Expected calibration error: |probability - share| of the bins, weighted by their numbers of samples."""
         total = self.count_D.sum()
         return float((self.count_D * np.abs(self.probability_D - self.share_D)).sum() / total) if total else 0.0
 
 
 def sigmoid(score_N: np.ndarray) -> np.ndarray:
-    """Probabilities of scores, in float64 and without overflow."""
+    """Sigmoid of scores, in float64 and without overflow."""
     small_N = np.exp(-np.abs(score_N.astype(np.float64)))
     return np.where(score_N >= 0, 1.0, small_N) / (1.0 + small_N)
 
@@ -121,16 +124,18 @@ def roc_auc(score_N: np.ndarray, target_N: np.ndarray) -> float:
     negative = len(target_N) - positive
     if not positive or not negative:
         return 0.5
+    # The Mann-Whitney U statistic: pairs of a positive and a lower-ranked negative sample, from the sum of ranks.
     above = ranks(score_N)[target_N > 0].sum() - positive * (positive + 1) / 2
     return float(above / (positive * negative))
 
 
 def average_precision(score_N: np.ndarray, target_N: np.ndarray) -> float:
-    """See `AveragePrecision`; samples of equal scores come in together."""
+    """See `AveragePrecision`; samples with equal scores share one threshold."""
     order = np.argsort(-score_N, kind="stable")
     hit_N = np.cumsum(target_N[order] > 0)
     if not len(hit_N) or not hit_N[-1]:
         return 0.0
+    # The last sample of each run of equal scores: a threshold cannot separate the samples of a run.
     last_T = np.flatnonzero(np.append(np.diff(score_N[order]) != 0, True))
     hit_T = hit_N[last_T]
     return float((np.diff(hit_T, prepend=0) * hit_T / (last_T + 1)).sum() / hit_N[-1])
@@ -139,12 +144,19 @@ def average_precision(score_N: np.ndarray, target_N: np.ndarray) -> float:
 def calibration_curve(
     probability_N: np.ndarray, target_N: np.ndarray, num_bins: int, strategy: str
 ) -> CalibrationCurve:  # fmt: skip
-    """Bins of probabilities; a bin has its upper bound, and the first one 0, too. Those without samples are left out.
+    """Computes a calibration curve. Bins include their upper bound, the first one also 0; empty bins are dropped.
 
-    Source: Naeini et al., "Obtaining well calibrated probabilities using Bayesian binning" (2015), of the error.
+    Args:
+        probability_N: predicted probabilities.
+        target_N: targets, 0 or 1.
+        num_bins: number of bins.
+        strategy: "uniform" for bins of equal width, "quantile" for bins with equal numbers of samples.
+
+    Source: Naeini et al., "Obtaining well calibrated probabilities using Bayesian binning" (2015).
     """
     part_E = np.linspace(0.0, 1.0, num_bins + 1)
     bound_E = part_E if strategy == "uniform" or not len(probability_N) else np.quantile(probability_N, part_E)
+    # side="left" puts a probability that equals an edge into the lower bin; the clip keeps 0 in the first bin.
     bin_N = np.clip(np.searchsorted(bound_E, probability_N, side="left") - 1, 0, num_bins - 1)
     count_D = np.bincount(bin_N, minlength=num_bins)
     filled = np.flatnonzero(count_D)

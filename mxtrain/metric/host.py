@@ -1,7 +1,7 @@
-"""Metrics that need predictions on the host: collection of rows (reset, update, merge), and the computed values.
+"""Metrics that need all predictions on the host. Collectors store rows of numbers (reset, update, merge).
 
-A part of the samples is measured by each worker; the parts travel as rows of numbers, so nothing is pickled. Each
-sample counts once and has its place by its index, so that a result does not depend on who measured what.
+Each worker measures a part of the samples. The parts are exchanged as float64 rows, so nothing is pickled. Rows are
+sorted by the sample's index and deduplicated, so the result does not depend on which worker measured which sample.
 
 Legend: N samples, B batch, R rows.
 """
@@ -22,21 +22,21 @@ HostPredictions = Union[np.ndarray, Sequence[np.ndarray]]
 
 
 class HostMetric(Metric):
-    """A metric of all predictions and targets of a split. Subclasses say what it is in `compute`."""
+    """Base class of metrics of all predictions and targets of a split. Subclasses implement `compute`."""
 
     on_host: ClassVar[bool] = True
     collects: ClassVar[Type[Collected]]
     """Collects what the metric needs of each sample. Metrics with equal collectors share one, which is filled once."""
 
     def compute(self, collected: Collected) -> float:
-        """The metric of all samples that were collected, in float64."""
+        """Value of the metric over all collected samples, in float64."""
         raise NotImplementedError
 
 
 class Collected:
-    """Rows of numbers that metrics need of the samples of a pass; a sample has any number of rows.
+    """Collector of the data that metrics need of one pass over a split. A sample may have any number of rows.
 
-    Row: index of the sample in its split, number of the row within the sample, then `width` numbers.
+    A row holds the index of the sample in its split, the number of the row within the sample, then `width` values.
     """
 
     width: ClassVar[int]
@@ -47,42 +47,43 @@ class Collected:
 
     @classmethod
     def of(cls, metrics: Sequence[HostMetric]) -> Collected:
-        """An empty one for metrics that share it."""
+        """Builds an empty collector that `metrics` share."""
         return cls()
 
     def reset(self) -> None:
-        """Forgets all samples."""
+        """Discards all rows."""
         self._parts: List[np.ndarray] = []
 
     def update(
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
     ) -> None:
-        """Notes a batch.
+        """Adds a batch.
 
         Args:
-            index_B: of the samples in their split.
-            prediction_B: what the task decoded.
-            target_B: the first target of the batch.
-            meta_B: what stays on the host of the batch, see `Batch.meta`.
+            index_B: indices of the samples in their split.
+            prediction_B: predictions decoded by the task.
+            target_B: first target of the batch.
+            meta_B: host-side data of the batch, see `Batch.meta`.
         """
         raise NotImplementedError
 
     def add(self, index: int, rows: np.ndarray) -> None:
-        """Notes the rows (R, width) of one sample."""
+        """Adds the rows (R, width) of one sample."""
         places_R2 = np.stack([np.full(len(rows), index), np.arange(len(rows))], axis=1)
         self._parts.append(np.concatenate([places_R2, rows], axis=1).astype(np.float64))
 
     def rows(self) -> np.ndarray:
-        """Returns the rows collected by this worker, as they are sent to the others: (R, 2 + width) float64."""
+        """Returns all rows with their indices, (R, 2 + width) float64, in the order of collection."""
         return np.concatenate(self._parts) if self._parts else np.zeros((0, 2 + self.width))
 
     def merge(self, rows: np.ndarray) -> None:
-        """Adds what another part's `rows` gave."""
+        """Adds rows that `rows` of another collector returned."""
         self._parts.append(rows)
 
     def samples(self) -> np.ndarray:
-        """All rows in the order of the samples, each once, whoever collected them."""
+        """Returns all rows, (R, 2 + width), sorted by sample and row number, without duplicates."""
         rows = self.rows()
+        # A sample that two workers measured counts once.
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
         is_first = np.ones(len(rows), bool)
         is_first[1:] = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
@@ -90,7 +91,7 @@ class Collected:
 
 
 class Pairs(Collected):
-    """One number of prediction and one of target for each sample."""
+    """Collector of one predicted number and one target number per sample."""
 
     width: ClassVar[int] = 2
 
@@ -102,14 +103,14 @@ class Pairs(Collected):
 
 
 def all_gather(collected: Collected, workers: Store) -> None:
-    """Gives every worker what all workers have collected. Collective: all workers must call it."""
+    """Exchanges rows, so that each worker has those of all. Collective: every worker must call it."""
     rows = workers.gather_rows(collected.rows())
     collected.reset()
     collected.merge(rows)
 
 
 class OfPairs(HostMetric):
-    """Base of metrics of one number of prediction and one of target for each sample."""
+    """Base class of metrics of one predicted number and one target number per sample."""
 
     collects: ClassVar[Type[Collected]] = Pairs
     tasks: ClassVar[Tuple[str, ...]] = ("regression",)
@@ -119,26 +120,26 @@ class OfPairs(HostMetric):
         return self.of_samples(rows[:, 2], rows[:, 3])
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
-        """The metric of all samples, in the order of their indices, in float64."""
+        """Value of the metric, from float64 predictions and targets in the order of the samples' indices."""
         raise NotImplementedError
 
 
 class Pearson(OfPairs):
-    """Pearson's correlation of predictions and targets, from -1 to 1; 0 where one of them does not vary."""
+    """Pearson correlation of predictions and targets, from -1 to 1; 0 if one of them is constant."""
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return correlation(prediction_N, target_N)
 
 
 class Spearman(OfPairs):
-    """Spearman's correlation of ranks, from -1 to 1; equal values share their mean rank."""
+    """Spearman rank correlation, from -1 to 1; equal values have their mean rank."""
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return correlation(ranks(prediction_N), ranks(target_N))
 
 
 def correlation(x_N: np.ndarray, y_N: np.ndarray) -> float:
-    """Pearson's correlation; 0 if it is not defined."""
+    """Pearson correlation; 0 if it is undefined."""
     if len(x_N) < 2:
         return 0.0
     x_N, y_N = x_N - x_N.mean(), y_N - y_N.mean()
@@ -147,7 +148,7 @@ def correlation(x_N: np.ndarray, y_N: np.ndarray) -> float:
 
 
 def ranks(value_N: np.ndarray) -> np.ndarray:
-    """The ranks of values, from 1; equal values share their mean rank."""
+    """Ranks of values, starting at 1; equal values have their mean rank."""
     _, group_N, count = np.unique(value_N, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     return (last - (count - 1) / 2)[group_N]

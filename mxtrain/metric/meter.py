@@ -1,4 +1,4 @@
-"""Collects metric sums on the device and reads them in bulk."""
+"""Computes metric sums on the device and reads them in bulk, so that training steps do not wait for the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LossWeights(NamedTuple):
-    """Weights that a loss gives to the samples of a batch."""
+    """Sample weights of a loss."""
 
     are_given: bool = False
     """True if the loss returns a weight for each sample; without, each weighs 1."""
@@ -23,12 +23,12 @@ class LossWeights(NamedTuple):
 
     @classmethod
     def of(cls, loss: LossBlock) -> LossWeights:
-        """The weights of a loss; a block of Gluon's has neither attribute."""
+        """Reads the attributes `weighted` and `least_weight` of a loss; Gluon's own losses have neither."""
         return cls(getattr(loss, "weighted", False), getattr(loss, "least_weight", 0.0))
 
 
 class MeterOutputs(NamedTuple):
-    """Outputs of a network, as a meter is given them."""
+    """Layout of the network outputs that are passed to a `Meter`."""
 
     num_arrays: int = 1
     """Number of arrays; the arrays after them are targets."""
@@ -42,16 +42,18 @@ UNWEIGHTED, ONE_OUTPUT = LossWeights(), MeterOutputs()
 
 
 class Meter(gluon.HybridBlock):
-    """(loss (B,)[, weight (B,)], *outputs, *targets) -> one vector: the sum of the loss, that of the weights where
-    there are weights, then each metric's sums.
+    """Sums the loss and all metrics over a batch into one vector, which one transfer can read.
+
+    Inputs are (loss (B,)[, weight (B,)], *outputs, *targets). The output of shape (width,) holds the sum of the loss,
+    the sum of the weights if the loss is weighted, then the sums of each metric.
 
     Args:
-        metrics: name -> metric; metrics computed on the host are left out.
+        metrics: name -> metric; metrics computed on the host are ignored.
         num_classes: K, the width of the first output.
-        weights: that the loss gives.
-        outputs: of the network.
-        dense: whether the first target is (B, K) probabilities, as mixed samples have; the likeliest class counts then.
-        training: leave out metrics that are too slow for every training step.
+        weights: sample weights of the loss.
+        outputs: layout of the network outputs.
+        dense: True if the first target is class probabilities (B, K), as with mixup; metrics then use their argmax.
+        training: if True, ignore metrics that are too slow for every training step.
     """
 
     def __init__(
@@ -74,19 +76,25 @@ class Meter(gluon.HybridBlock):
         self.hybridize(static_alloc=True)
 
     def hide(self, outputs: int, targets: int) -> None:
-        """Leaves arrays out that only a loss reads: so many after the outputs, and so many at the end."""
+        """Hides arrays that only the loss reads.
+
+        Args:
+            outputs: number of arrays to drop right after the outputs.
+            targets: number of arrays to drop at the end of the targets.
+        """
         self._hidden = (outputs, targets)
 
     def __call__(self, *arrays):
         outputs, targets = self._hidden
         begin = self._unread.stop
         arrays = (*arrays[:begin], *arrays[begin + outputs : len(arrays) - targets])
-        # Gluon warns of inputs that nothing uses.
+        # A hybridized block warns about unused inputs, so they are dropped before the call.
         read = [*arrays[: self._unread.start], *arrays[self._unread.stop :]]
         return super().__call__(*(read if self._metrics else arrays[: 1 + self.weighted]))
 
     def hybrid_forward(self, F, *arrays):
         own, arrays = arrays[: 1 + self.weighted], arrays[1 + self.weighted :]
+        # Sum in float32: with amp, sums over a batch would overflow float16.
         sums = [F.sum(F.cast(array, "float32")).reshape((1,)) for array in own]
         if not arrays:
             return F.concat(*sums, dim=0)
@@ -100,7 +108,7 @@ class Meter(gluon.HybridBlock):
         return F.concat(*sums, *parts, dim=0)
 
     def weight(self, sums: nd.NDArray) -> Optional[nd.NDArray]:
-        """The sum of the weights, (1,), of what this block has returned; None if each sample weighs 1."""
+        """Sum of the weights, (1,), from an output of this block; None if the loss is not weighted."""
         if not self.weighted:
             return None
         return nd.maximum(sums[1:2], self.least_weight) if self.least_weight else sums[1:2]
@@ -110,9 +118,14 @@ class Meter(gluon.HybridBlock):
         return "min" if name == "loss" else self._directions[name]
 
     def values(self, sums: np.ndarray, count: int) -> Dict[str, float]:
-        """Loss and metrics from total sums (float64, of length `width`) over `count` samples."""
+        """Returns name -> value of the loss and the metrics.
+
+        Args:
+            sums: totals over all batches, (width,) float64.
+            count: number of samples.
+        """
         weight = max(float(sums[1]), self.least_weight) if self.weighted else count
-        found = {"loss": float(sums[0] / weight) if weight else 0.0}  # the mean over nothing
+        found = {"loss": float(sums[0] / weight) if weight else 0.0}  # 0 for an empty split
         start = 1 + self.weighted
         for (name, metric), size in zip(self._metrics.items(), self._sizes):
             found[name] = metric.value(sums[start : start + size], count)
@@ -121,5 +134,5 @@ class Meter(gluon.HybridBlock):
 
 
 def read_vectors(vectors: List[nd.NDArray]) -> np.ndarray:
-    """All vectors in one transfer, as float64 (len(vectors), width). This waits for the device."""
+    """Reads all vectors in one transfer, as (len(vectors), width) float64. Blocks until they are computed."""
     return nd.stack(*vectors).asnumpy().astype(np.float64)

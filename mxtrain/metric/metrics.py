@@ -1,6 +1,8 @@
-"""Metrics by MXNet's names. Each is a vector of sums over samples, and a function of the totals.
+"""Metrics with MXNet's names. Each metric sums a small vector over samples and computes its value from the totals.
 
-Legend: B batch, K classes.
+Sums add up across batches and workers, so a metric over a whole split is exact, not a mean of per-batch values.
+
+Legend: B batch, K classes, M positions, T tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ EPSILON = 1e-12
 
 
 class Metric(Spec):
-    """Something measured over a set of samples."""
+    """Base class of metrics: `sums` or `measure` per batch on the device, `value` from the totals on the host."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
     """The direction in which the metric gets better."""
@@ -38,38 +40,57 @@ class Metric(Spec):
         return ""
 
     def constant_by(self, num_choices: int) -> str:
-        """The setting that makes it 1 for every network that chooses among so many, e.g. "top_k=5"; empty: none."""
+        """Setting that makes the metric 1 for every network, e.g. "top_k=5" for 5 classes; empty if there is none.
+
+        Args:
+            num_choices: number of classes that the network chooses from.
+        """
         return ""
 
     def size(self, num_classes: int) -> int:
-        """The number of sums."""
+        """Length of the vector of sums."""
         return 1
 
     def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
-        """The sums over one batch, of shape (size,), from all that the network returns and all targets, in float32."""
+        """Sums over one batch, computed in float32.
+
+        Args:
+            F: mx.nd or mx.sym.
+            outputs: all outputs of the network.
+            targets: all targets of the batch.
+            num_classes: K.
+
+        Returns:
+            Vector of shape (size,).
+        """
         return self.sums(F, outputs[0], targets[0], num_classes)
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
-        """The sums for a metric that needs only the first output and target. `F` is mx.nd or mx.sym."""
+        """Sums over one batch, (size,), for metrics that need only the first output and the first target."""
         raise NotImplementedError
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        """The metric from the totals over `count` samples, in float64."""
+        """Value of the metric.
+
+        Args:
+            sums: totals over all samples, (size,) float64.
+            count: number of samples.
+        """
         return float(sums[0] / count)
 
 
 class Accuracy(Metric):
-    """Share of samples whose highest score is the label's, from 0 to 1."""
+    """Fraction of samples whose highest-scoring class is the label, from 0 to 1."""
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         return F.sum(F.argmax(logits_BK, axis=-1) == label_B).reshape((1,))
 
 
 class OfPositions(Metric):
-    """Base of the means over all positions that count, of all samples.
+    """Base class of metrics that average over the labelled positions of all samples.
 
-    Scores are (B, M, K), labels (B, M), -1 where none counts. The sums are the measured value and the number of
-    positions.
+    Scores are (B, M, K). Labels are (B, M); a label of -1 excludes its position. The sums are the measured value and
+    the number of labelled positions.
     """
 
     tasks: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
@@ -82,21 +103,21 @@ class OfPositions(Metric):
 
 
 class MaskedAccuracy(OfPositions):
-    """Share of hidden tokens whose highest score is their own, from 0 to 1."""
+    """Fraction of masked tokens that are predicted correctly, from 0 to 1."""
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
-        hits_BM = F.argmax(logits_BK, axis=-1) == label_B  # a label of -1 is no argmax
+        hits_BM = F.argmax(logits_BK, axis=-1) == label_B  # argmax is never -1, so excluded positions are no hits
         return F.concat(F.sum(hits_BM).reshape((1,)), F.sum(label_B >= 0).reshape((1,)), dim=0)
 
 
 class TokenAccuracy(MaskedAccuracy):
-    """Share of words whose highest score is that of their tag, from 0 to 1."""
+    """Fraction of words whose tag is predicted correctly, from 0 to 1."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("token_classification",)
 
 
 class TopKAccuracy(Metric):
-    """Share of samples whose label is among the `top_k` highest scores, from 0 to 1."""
+    """Fraction of samples whose label is among the `top_k` highest-scoring classes, from 0 to 1."""
 
     top_k: Positive = 5
     """Scores that count as a hit."""
@@ -109,7 +130,7 @@ class TopKAccuracy(Metric):
         return f"top_k={self.top_k}" if self.top_k >= num_choices else ""
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
-        # Scores above the label's own: cheaper than sorting, and a tie counts for the label.
+        # Counting the scores above the label's is cheaper than sorting. Ties count in favour of the label.
         own_B1 = F.pick(logits_BK, label_B, axis=-1, keepdims=True)
         rank_B = F.sum(F.broadcast_greater(logits_BK, own_B1), axis=-1)
         return F.sum(rank_B < self.top_k).reshape((1,))
@@ -125,13 +146,13 @@ class CrossEntropy(Metric):
 
 
 class MaskedPerplexity(OfPositions):
-    """exp of the mean cross entropy of hidden tokens."""
+    """Exponential of the mean cross entropy of masked tokens."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         loss_BM = -F.pick(F.log_softmax(logits_BK), F.relu(label_B), axis=-1)
-        counts_BM = label_B >= 0  # the others count as class 0 above, for `pick` needs one
+        counts_BM = label_B >= 0  # `pick` needs a valid class: relu makes -1 class 0, and its loss is masked below
         return F.concat(F.sum(loss_BM * counts_BM).reshape((1,)), F.sum(counts_BM).reshape((1,)), dim=0)
 
     def value(self, sums: np.ndarray, count: int) -> float:
@@ -140,7 +161,7 @@ class MaskedPerplexity(OfPositions):
 
 
 class Perplexity(CrossEntropy):
-    """exp of the cross entropy."""
+    """Exponential of the cross entropy."""
 
     def value(self, sums: np.ndarray, count: int) -> float:
         entropy = super().value(sums, count)
@@ -148,8 +169,12 @@ class Perplexity(CrossEntropy):
 
 
 class OfTokens(Metric):
-    """Base of metrics of -log p (B, T) of tokens (B, T), -1 = padding, that encode so many bytes of text (B,). The sums
-    are -log p, the number of tokens and the number of bytes."""
+    """Base class of language-model metrics.
+
+    The network's output is -log p of each token, (B, T), already 0 at padding. Targets are the tokens (B, T), -1 for
+    padding, and the number of bytes of each text (B,). The sums are -log p, the number of tokens and the number of
+    bytes.
+    """
 
     direction: ClassVar[Literal["max", "min"]] = "min"
     tasks: ClassVar[Tuple[str, ...]] = ("language_modeling", "translation")
@@ -164,7 +189,7 @@ class OfTokens(Metric):
 
 
 class TokenPerplexity(OfTokens):
-    """exp of the mean of -log p of tokens. It compares only between models of the same vocabulary and the same text."""
+    """Exponential of the mean of -log p per token. Comparable only between models with the same vocabulary and text."""
 
     def value(self, sums: np.ndarray, count: int) -> float:
         entropy = float(sums[0] / max(sums[1], 1.0))
@@ -172,14 +197,14 @@ class TokenPerplexity(OfTokens):
 
 
 class BitsPerByte(OfTokens):
-    """Bits that the network's expectations make of each byte of text, whatever the vocabulary."""
+    """Mean of -log2 p per byte of text. Comparable between vocabularies."""
 
     def value(self, sums: np.ndarray, count: int) -> float:
         return float(sums[0] / math.log(2) / max(sums[2], EPSILON))
 
 
 class BrierError(Metric):
-    """Mean over samples and classes of the error of the probabilities against the one-hot label."""
+    """Base class of mean errors of the predicted probabilities against the one-hot label, over samples and classes."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
 
@@ -213,19 +238,20 @@ MOST_CLASSES = 2000
 
 
 def count_cells(F: OperatorModule, cell: Array, size: int) -> Array:
-    """Counts the occurrences of each number from 0 to `size` - 1, (size,); other numbers are ignored.
+    """Counts the occurrences of each integer from 0 to `size` - 1, as (size,) float32; other values are ignored.
 
-    A histogram takes no memory for each number and cell, as one-hot vectors would.
+    A histogram needs no memory per value and cell, unlike a sum of one-hot vectors.
     """
-    # Each cell in the middle of its bin, so that no rounding can move it into another.
+    # Each integer lies in the middle of its bin, so that rounding cannot move it into the next one.
     counts, edges = F.histogram(cell.reshape((-1,)), bins=size, range=(-0.5, size - 0.5))
-    # MXNet refuses to compute one of both outputs alone, and knows no gradient of the operator, not even zero.
+    # MXNet cannot compute one of the two outputs alone, so the edges enter with a factor of 0. The operator has no
+    # gradient, so recording it under autograd would fail without BlockGrad.
     counts, edges = F.BlockGrad(counts), F.BlockGrad(edges)
     return F.cast(counts, "float32") + 0 * F.slice_axis(F.cast(edges, "float32"), axis=0, begin=0, end=size)
 
 
 class ConfusionMetric(Metric):
-    """Base of the metrics that are functions of the K x K confusion matrix (rows: labels, columns: predictions)."""
+    """Base class of metrics of the (K, K) confusion matrix; rows are labels, columns are predictions."""
 
     def size(self, num_classes: int) -> int:
         if num_classes > MOST_CLASSES:
@@ -243,12 +269,15 @@ class ConfusionMetric(Metric):
         return self.of_confusion(sums.reshape(side, side))
 
     def of_confusion(self, confusion_KK: np.ndarray) -> float:
-        """The metric from the counts of all samples."""
+        """Value of the metric, from the confusion matrix of all samples."""
         raise NotImplementedError
 
 
 class F1(ConfusionMetric):
-    """Harmonic mean of precision and recall; `macro` averages over the classes that occur, `micro` over samples."""
+    """Harmonic mean of precision and recall.
+
+    `macro` averages over the classes that occur as a label or a prediction; `micro` pools all samples.
+    """
 
     average: Literal["macro", "micro"] = "macro"
     """macro = the mean of the F1 of all classes; micro = the F1 of all samples together."""
@@ -264,7 +293,7 @@ class F1(ConfusionMetric):
         present_K = confusion_KK.sum(0) + confusion_KK.sum(1)
         if self.average == "micro":
             return float(2 * hits_K.sum() / max(present_K.sum(), EPSILON))
-        seen_K = present_K > 0
+        seen_K = present_K > 0  # for a class that never occurs the F1 would be 0 / 0
         return float(np.mean(2 * hits_K[seen_K] / present_K[seen_K]))
 
 
@@ -282,7 +311,7 @@ class MCC(ConfusionMetric):
 
 
 class OfValues(Metric):
-    """Base of the means over samples of predictions (B, 1) and targets (B,), in the targets' own unit."""
+    """Base class of mean errors of predictions (B, 1) against targets (B,), in the unit of the targets."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
     tasks: ClassVar[Tuple[str, ...]] = ("regression", "recommendation")
@@ -291,7 +320,7 @@ class OfValues(Metric):
         return F.sum(self.error(F, prediction_B1.reshape((-1,)) - target_B)).reshape((1,))
 
     def error(self, F: OperatorModule, difference_B: Array) -> Array:
-        """The error of each sample."""
+        """Error of each sample, from prediction minus target, (B,)."""
         raise NotImplementedError
 
 

@@ -1,7 +1,7 @@
-"""Metrics of texts that networks write: a pair of texts becomes a row of counts, of whose sums a metric is a function.
+"""Metrics of generated texts. Each pair (prediction, reference) becomes a row of counts; metrics use sums of counts.
 
-So a corpus is measured as one, not by the mean over its sentences, and its parts add up exactly, whoever measured
-which: sums of counts do not depend on their order. Texts stay on their worker; only counts are sent.
+A metric is therefore computed over the whole corpus, not averaged over sentences, and sums of integer counts are exact
+in any order. Workers exchange only counts, never texts.
 
 Legend: B batch, N samples, C counts.
 """
@@ -36,21 +36,21 @@ MECAB = {
 
 
 class ReferenceText(Protocol):
-    """Reference of a sample whose prediction is a text; kept on the host, in `Batch.meta`, (B,)."""
+    """Reference text of a sample; kept on the host in `Batch.meta`, (B,)."""
 
     @property
     def text(self) -> str:
-        """The right text."""
+        """The reference text."""
 
     def read(self, prediction: np.ndarray) -> str:
-        """The text that the task decoded for this sample."""
+        """Converts the task's decoded prediction for this sample to text."""
 
 
 class CollectedTexts(Collected):
-    """Has for each text the counts of all metrics of texts, side by side; a text is read once for all of them.
+    """Collector of one row per text: the counts of all text metrics, concatenated. Each text is decoded only once.
 
     Args:
-        metrics: that count.
+        metrics: distinct metrics that share the row.
     """
 
     def __init__(self, metrics: Sequence[TextMetric]) -> None:
@@ -66,38 +66,44 @@ class CollectedTexts(Collected):
     def update(
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
     ) -> None:
-        """Notes a batch: what the task decoded, and the `ReferenceText` of each sample."""
+        """Adds a batch; `meta_B` holds the `ReferenceText` of each sample, and `target_B` is not used."""
         assert meta_B is not None
         for index, prediction, reference in zip(index_B, prediction_B, meta_B):
             self.add_pair(int(index), reference.read(prediction), reference.text)
 
     def add_pair(self, index: int, found: str, right: str) -> None:
-        """Notes a sample by its texts."""
+        """Adds a sample.
+
+        Args:
+            index: index of the sample in its split.
+            found: predicted text.
+            right: reference text.
+        """
         counts = [count for metric in self._columns for count in metric.count(found, right)]
         self.add(index, np.array([counts], np.float64))
 
     def sums(self, metric: TextMetric) -> Tuple[List[int], int]:
-        """The counts of a metric over all samples, and how many samples there are."""
+        """Returns the summed counts (C,) of a metric and the number of samples."""
         count_NC = self.samples()[:, 2:][:, self._columns[metric]]
         return [int(count) for count in count_NC.sum(axis=0)], len(count_NC)
 
 
 class TextMetric(HostMetric):
-    """Base of metrics that are functions of sums over pairs of texts. The counts of a pair are whole numbers."""
+    """Base class of metrics that are functions of summed integer counts over pairs of texts."""
 
     collects: ClassVar[Type[Collected]] = CollectedTexts
 
     @property
     def num_counts(self) -> int:
-        """The number of counts of a text, C."""
+        """Number of counts of a pair of texts, C."""
         raise NotImplementedError
 
     def count(self, found: str, right: str) -> Sequence[int]:
-        """The counts (C,) of a pair of texts."""
+        """Returns the counts (C,) of a predicted text and its reference."""
         raise NotImplementedError
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:
-        """The metric from the sums of counts over so many samples, at least one."""
+        """Value of the metric, from counts (C,) summed over `num_samples` >= 1 samples."""
         raise NotImplementedError
 
     def compute(self, collected: Collected) -> float:
@@ -107,7 +113,7 @@ class TextMetric(HostMetric):
 
 
 class SentenceAccuracy(TextMetric):
-    """Share of texts that are the right one, character by character, from 0 to 1."""
+    """Fraction of texts that equal their reference exactly, from 0 to 1."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("translation", "speech_recognition")
 
@@ -123,17 +129,17 @@ class SentenceAccuracy(TextMetric):
 
 
 class SacrebleuMetric(TextMetric):
-    """Base of metrics that sacrebleu counts and computes, with one right text each, from 0 to 100."""
+    """Base class of metrics that sacrebleu computes, with one reference per text, from 0 to 100."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("translation",)
 
     @property
     def signature(self) -> str:
-        """As sacrebleu writes it, so that others can compare."""
+        """Signature in sacrebleu's format, so that published scores can be compared."""
         return str(sacrebleu_metric(self).get_signature())
 
     def count(self, found: str, right: str) -> Sequence[int]:
-        # What `corpus_score` itself does; what that returns does not hold the counts of every metric.
+        # `corpus_score` calls this private method, too; its public result lacks the counts of some metrics.
         counts: Sequence[int]
         (counts,) = sacrebleu_metric(self)._extract_corpus_statistics([found], [[right]])
         return counts
@@ -171,16 +177,16 @@ class Bleu(SacrebleuMetric):
 
     @property
     def signature(self) -> str:
-        """See `SacrebleuMetric.signature`; of an undecided one the tokenizer is auto."""
+        """See `SacrebleuMetric.signature`; the tokenizer is "auto" until `for_language` resolves it."""
         return super().signature.replace("|tok:13a|", f"|tok:{self.tokenize}|")
 
     @property
     def num_counts(self) -> int:
-        """Lengths of both texts; by order, n-grams that match, and that were found."""
+        """Lengths of both texts; for each n-gram order 1 to 4 the number of matches and of predicted n-grams."""
         return 2 + 2 * 4
 
     def of_sums(self, sums: List[int], num_samples: int) -> float:
-        # It adds to the counts that it is given.
+        # sacrebleu modifies the list that it is given, so it gets a copy.
         return super().of_sums(list(sums), num_samples)
 
 
@@ -198,13 +204,13 @@ class Chrf(SacrebleuMetric):
 
     @property
     def num_counts(self) -> int:
-        """Counts, by order: n-grams of the found text, of the right one, and that match."""
+        """For each n-gram order: n-grams of the predicted text, of the reference, and matches."""
         return 3 * (self.char_order + self.word_order)
 
 
 @functools.lru_cache(maxsize=16)
 def sacrebleu_metric(metric: SacrebleuMetric) -> Union[BLEU, CHRF]:
-    """Sacrebleu's own, which knows that there is one right text for each sample.
+    """Builds sacrebleu's metric object, set up for one reference per sample.
 
     Raises:
         ConfigError: MeCab is not installed.
@@ -226,5 +232,6 @@ def sacrebleu_metric(metric: SacrebleuMetric) -> Union[BLEU, CHRF]:
             f"metric.bleu.tokenize={tokenize}: MeCab is not installed. Type pip install {packages}, or "
             "metric.bleu.tokenize=char."
         ) from error
+    # The first extraction sets the number of references, which `get_signature` needs.
     found._extract_corpus_statistics([""], [[""]])
     return found

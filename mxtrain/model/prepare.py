@@ -1,4 +1,4 @@
-"""Prepares a network for training from its description: built, initialised, loaded, frozen."""
+"""Prepares a network for training: builds, initialises, loads and freezes it according to its description."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Prepared:
     """A network that is ready to train.
 
     Attributes:
-        network: the gluon.HybridBlock: all shapes known, all parameters on the device.
-        weights_report: what came of `model.weights`; print it.
-        dense_tables: why each table that is large enough has a gradient of all its rows all the same, a clause each.
+        network: the gluon.HybridBlock, with known shapes and all parameters on the device.
+        weights_report: report on `model.weights`, to be shown to the user.
+        dense_tables: a clause for each large table with a dense gradient, which gives the reason.
     """
 
     network: gluon.Block
@@ -47,9 +47,10 @@ class TableOptions:
     """Treatment of the embedding tables of a network.
 
     Attributes:
-        sparse_from: numbers of a table from which on its gradient holds the rows that a batch reads alone; None: never.
-        sparse_samples: of a batch, whose ids must be few beside a table's rows for that; 0: they need not.
-        remote_rows: whether servers hold the rows of such tables, so that there is no room for them here.
+        sparse_from: tables with at least this many elements get row-wise gradients; None = no table.
+        sparse_samples: samples of a batch; a table only gets row-wise gradients if their ids are few compared with its
+            rows. 0 = no such condition.
+        remote_rows: True if servers hold the rows of such tables, so that no memory is allocated for them here.
     """
 
     sparse_from: Optional[int] = None
@@ -67,23 +68,23 @@ def prepare_network(
     output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
     tables: TableOptions = DENSE_TABLES, learns: bool = True,
 ) -> Prepared:  # fmt: skip
-    """Gives every parameter of the network of a description its first value.
+    """Builds and initialises the network of a description.
 
-    A parameter's value is a function of the seed and its structural name only: not of the device, nor of what was built
-    before.
+    The initial value of a parameter depends only on the seed and its structural name, not on the device or on other
+    networks that were built before.
 
     Args:
-        model: the description.
+        model: description of the network.
         num_classes: length of the output vector.
-        input_shape: (C, H, W) of what enters the network, or the shape of each of several inputs.
+        input_shape: shape of the network's input without the batch axis, e.g. (C, H, W), or of each of several inputs.
         seed: any integer.
-        device: the MXNet context (or list of contexts) that parameters live on; None is cpu(0).
-        network: what a task built by the description, uninitialised; by default that of `model.build`.
-        output_shapes: of each array that it must return for one sample; empty: only it knows; by default scores of
-            `num_classes`.
-        output_names: of what each score is of, for weights of a file with scores of some of them.
-        tables: see there.
-        learns: whether parameters get gradients.
+        device: MXNet context (or list of contexts) of the parameters; None is cpu(0).
+        network: uninitialised network that a task has built; by default `model.build` builds it.
+        output_shapes: required shape of each output for one sample; empty = not checked; by default `num_classes`
+            scores.
+        output_names: class name of each score, for weights files with other classes.
+        tables: treatment of embedding tables.
+        learns: False to disable gradients, for prediction.
 
     Returns:
         The network and the report on its weights.
@@ -96,7 +97,8 @@ def prepare_network(
 
     if network is None:
         network = model.build(num_classes, shapes_of(input_shape)[0])
-    # Before the trace in `infer_shapes`, which rejects defective operators: only operators without a workaround remain.
+    # Must precede `infer_shapes`, whose trace rejects operators with wrong gradients: this replaces those that have a
+    # workaround.
     mend_layers(network)
     wanted = [(num_classes,)] if output_shapes is None else output_shapes or None
     infer_shapes(network, input_shape, wanted)
@@ -124,8 +126,12 @@ def prepare_network(
 
 
 def refuse_too_large(network: gluon.Block, apart: Sequence[gluon.Parameter] = ()) -> None:
-    """Raises: ConfigError: a parameter has more numbers than MXNet counts, or all of them but those `apart`, which are
-    elsewhere, do not fit into memory."""
+    """Raises a `ConfigError` if a parameter exceeds MXNet's array size, or all parameters exceed the memory.
+
+    Args:
+        network: network with known shapes.
+        apart: parameters on servers, which do not count.
+    """
     total = size = 0
     for name, parameter in network._collect_params_with_prefix().items():
         if any(parameter is one for one in apart):
@@ -137,7 +143,7 @@ def refuse_too_large(network: gluon.Block, apart: Sequence[gluon.Parameter] = ()
                 f"numbers; an array of MXNet 1.9.1 holds {LARGEST_COUNT:,}. Make that layer smaller."
             )
         total += count
-        size += 4 * count * (1 if parameter.grad_req == "null" else 2)
+        size += 4 * count * (1 if parameter.grad_req == "null" else 2)  # float32, and its gradient
     memory = usable_memory()
     if size > memory:
         raise ConfigError(
@@ -160,7 +166,7 @@ def _initializer(kind: str) -> Initializer:
 
 
 def parameter_seed(seed: int, name: str) -> int:
-    """The seed of one parameter: the first 31 bits of SHA-256 over the run's seed and the structural name."""
+    """Returns the seed of a parameter: 31 bits of the SHA-256 of the run's seed and the structural name."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:4], "little") & 0x7FFFFFFF
 
 
@@ -168,11 +174,11 @@ def initialize(
     network: gluon.Block, kind: str, seed: int, device: Union[Context, List[Context]],
     apart: Sequence[EmbeddingTable] = (),
 ) -> None:  # fmt: skip
-    """Gives every parameter a value that is a function of the seed and its structural name.
+    """Initialises all parameters. Each value is a function of the seed and the structural name.
 
     Args:
-        network: a block with known shapes.
-        kind: as in `Model.init`; a layer's own initializer goes first.
+        network: block with known shapes.
+        kind: initializer as in `Model.init`; a layer's own initializer takes precedence.
         seed: any integer.
         device: context, or list of contexts.
         apart: tables whose rows servers hold; they get the same values there.
@@ -195,7 +201,7 @@ def initialize(
     try:
         for name in parameters:
             own_seed = parameter_seed(seed, name)
-            # Initializers draw on cpu(0) whatever the device, most with MXNet's generator, Orthogonal with numpy's.
+            # Initializers draw on cpu(0) for all devices: most with MXNet's generator, Orthogonal with NumPy's.
             mx.random.seed(own_seed, ctx=mx.cpu(0))
             np.random.seed(own_seed)
             try:
@@ -210,8 +216,10 @@ def initialize(
 
 
 def forgo_gradients(network: gluon.Block) -> None:
-    """Disables gradients of all parameters but vectors, before arrays are allocated. Vectors are small, and the vectors
-    of batch norms identify moving statistics."""
+    """Disables the gradients of all parameters except vectors, before their arrays are allocated.
+
+    Vectors are small, and the vectors of batch norms are needed to recognise moving statistics.
+    """
     for parameter in network.collect_params().values():
         if len(parameter.shape) > 1:
             parameter.grad_req = "null"

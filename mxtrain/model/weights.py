@@ -1,4 +1,4 @@
-"""Loads weights from a file into a network, and says what fitted and what did not."""
+"""Loads weights from a `.params` file into a network and reports which arrays matched."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ MAX_NAMES = 4
 
 @dataclass(frozen=True)
 class ClassRows:
-    """Order of the outputs of a layer that scores classes: groups of some other outputs followed by the outputs of each
-    class. Networks describe such layers by path in `class_heads`.
+    """Layout of the outputs of a layer that scores classes, so that single classes can be copied from a file.
+
+    The outputs consist of `groups` blocks (e.g. one per anchor). Each block has `leading` outputs without a class,
+    followed by `per_class` outputs for each class. Networks list such layers by path in `class_heads`.
 
     Attributes:
-        groups: how many there are.
-        leading: outputs of each that are of no class, such as background's.
-        per_class: outputs of a class, side by side.
+        groups: number of blocks.
+        leading: outputs at the beginning of each block that belong to no class, e.g. background.
+        per_class: consecutive outputs of one class.
     """
 
     groups: int
@@ -43,18 +45,18 @@ class ClassRows:
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """The result of loading a weights file; names are structural names, those in `unused` the file's own.
+    """Result of loading a weights file. Names are structural names; names in `unused` are those of the file.
 
     Attributes:
-        path: the file, "" where none was loaded.
-        matched: loaded from the file.
-        replaced: in the file, but for another number of classes: left as freshly initialised.
-        left: not in the file: left as freshly initialised.
-        adapted: in the file, but for other classes: `reused` classes and class-independent outputs are loaded, the rest
-            is freshly initialised.
-        reused: names of classes that are in the file and in the data.
-        unused: in the file, but not in the network.
-        names_classes: whether the classes of the file were named.
+        path: path of the file; "" if none was loaded.
+        matched: parameters that were loaded completely.
+        replaced: parameters of the file for another number of classes; they keep their fresh initialisation.
+        left: parameters that are not in the file; they keep their fresh initialisation.
+        adapted: parameters of the file for other classes: outputs of `reused` classes and of no class are loaded, the
+            others keep their fresh initialisation.
+        reused: names of classes that are both in the file and in the data.
+        unused: arrays of the file that the network does not have.
+        names_classes: True if the class names of the file were given.
     """
 
     path: str = ""
@@ -100,19 +102,19 @@ def load_weights(
 
     Structural names (`features.0.weight`) are matched exactly, or within a part of the network. Full names of older
     files (`resnetv10_conv0_weight`) and of Module and `export` (`arg:...`, `aux:...`) are matched by prefix, or by
-    layer numbers if that is unambiguous. Layers for another number of classes keep their present values; layers in the
-    network's `class_heads` load outputs without a class and outputs of classes with the same name. Parameters in its
-    `computed` follow from its description and are not loaded. A file of the backbone alone is recognised by
-    `backbone_names`.
+    layer numbers if that is unambiguous. Layers for another number of classes keep their current values; layers in the
+    network's `class_heads` load the outputs without a class and those of classes with equal names. Parameters listed
+    in the network's `computed` follow from its description and are not loaded. The network's `backbone_names`
+    translates the names of files that contain only the backbone.
 
     Args:
-        network: an initialised block with known shapes.
-        path: the file.
-        classes_in_file: names of the classes in the file, in the order of their scores; empty: unknown.
+        network: initialised block with known shapes.
+        path: path of the `.params` file.
+        classes_in_file: names of the classes in the file, in the order of their scores; empty if unknown.
         classes: class names of the network.
 
     Returns:
-        What was matched, replaced, left and unused.
+        The report.
 
     Raises:
         WeightsError: the file is damaged, a shape does not fit, or nothing in it fits.
@@ -144,6 +146,7 @@ def load_weights(
             f"{len(arrays)}: {_brief(names)}. Check that model= and model.name= are the ones of the file."
         )
     matched = [name for name in names if name not in replaced and name not in rows]
+    # All checks precede the first write, so that an error leaves the network unchanged.
     _check_finite(path, {file_names[name]: arrays[file_names[name]] for name in (*matched, *rows)})
     for name in matched:
         _set(parameters[name], arrays[file_names[name]])
@@ -185,10 +188,10 @@ def _adapted(
     file_names: Mapping[str, str], arrays: Mapping[str, np.ndarray], classes_in_file: Sequence[str],
     classes: Sequence[str],
 ) -> Dict[str, Rows]:  # fmt: skip
-    """Returns the rows to load of the layers that score classes, by parameter, if not all are loaded.
+    """Returns parameter -> (rows here, rows in the file) of class heads whose classes differ from those of the file.
 
     Raises:
-        WeightsError: the file scores another number of classes than there are names.
+        WeightsError: `classes_in_file` has another length than the number of classes in the file.
     """
     found: Dict[str, Rows] = {}
     for layer, rows in getattr(network, "class_heads", {}).items():
@@ -198,7 +201,7 @@ def _adapted(
             shape, file_shape = parameters[name].shape, arrays[file_names[name]].shape
             ours, theirs = rows.num_classes(shape[0]), rows.num_classes(file_shape[0] if file_shape else 0)
             if ours is None or theirs is None or tuple(shape[1:]) != tuple(file_shape[1:]):
-                continue  # a misfit, or another kind of file
+                continue  # handled below as a mismatch of shapes
             if classes_in_file and len(classes_in_file) != theirs:
                 raise WeightsError(
                     f"The weights file {path} scores {theirs} classes, but model.weights_classes names "
@@ -212,7 +215,13 @@ def _adapted(
 
 
 def _rows(rows: ClassRows, ours: int, theirs: int, pairs: Sequence[Tuple[int, int]]) -> Rows:
-    """The rows of no class, and of classes in both: (here, in the file) each."""
+    """Returns the rows here and the corresponding rows in the file: those of no class and of the classes in `pairs`.
+
+    Args:
+        rows: layout of the layer.
+        ours, theirs: number of classes here and in the file.
+        pairs: (index here, index in the file) of classes that both have.
+    """
     lead, width = rows.leading, rows.per_class
     of_classes = [tuple(lead + one * width + place for one in pair) for pair in pairs for place in range(width)]
     kept = [*((one, one) for one in range(lead)), *of_classes]
@@ -246,16 +255,16 @@ def _brief(names: List[str]) -> str:
 
 
 def _match_names(parameters: Mapping[str, gluon.Parameter], arrays: Mapping[str, np.ndarray]) -> Dict[str, str]:
-    """The file's name for each structural name, as far as they match."""
+    """Returns structural name -> name in the file, for all names that match."""
     plain: Mapping[str, str] = {re.sub(r"^(arg|aux):", "", name): name for name in arrays}
-    if len(plain) != len(arrays):
+    if len(plain) != len(arrays):  # an argument and an auxiliary state have the same name: keep the prefixes
         plain = {name: name for name in arrays}
     plain = _as_part(parameters, plain)
     structural = {name: plain[name] for name in parameters if name in plain}
-    # A dot can only come from structural names (Gluon's own rule); they are never guessed at.
+    # A dot only occurs in structural names (Gluon has the same rule). These must match exactly.
     if structural or any("." in name for name in plain):
         return structural
-    legacy: Dict[str, str] = {}  # full name: structural name, the first one if several share a parameter
+    legacy: Dict[str, str] = {}  # full name -> structural name, the first one if several layers share a parameter
     for name, parameter in parameters.items():
         legacy.setdefault(parameter.name, name)
     by_full_name = {legacy[name]: plain[name] for name in plain if name in legacy}
@@ -265,14 +274,17 @@ def _match_names(parameters: Mapping[str, gluon.Parameter], arrays: Mapping[str,
     by_rest = {legacy[network_rest[rest]]: plain[file_rest[rest]] for rest in file_rest if rest in network_rest}
     numbered = _match_by_number(list(file_rest), list(network_rest))
     if numbered is not None:
-        # The same layers in the same number: only the counters in the names differ, e.g. dense4 and dense0.
+        # The layers are the same, only the counters in their names differ, e.g. dense4 and dense0.
         return {legacy[network_rest[ours]]: plain[file_rest[theirs]] for ours, theirs in numbered.items()}
     return by_rest
 
 
 def _as_part(parameters: Mapping[str, gluon.Parameter], plain: Mapping[str, str]) -> Mapping[str, str]:
-    """The file's names as the network would say them, where the file's network is a part of this one (an encoder of a
-    classifier: `encoder.` in the file, `bert.encoder.` here), or the other way round."""
+    """Adds or removes a prefix of the file's names, if one network is a part of the other.
+
+    For example, a file of an encoder has `encoder.` where a classifier has `bert.encoder.`. The prefix with the most
+    matches wins.
+    """
     outer = sorted({name.split(".")[0] for name in parameters if "." in name})
     inner = sorted({name.split(".")[0] for name in plain if "." in name})
     ways = [
@@ -287,14 +299,14 @@ def _as_part(parameters: Mapping[str, gluon.Parameter], plain: Mapping[str, str]
 
 
 def _without_common_prefix(names: Collection[str]) -> Dict[str, str]:
-    """{rest: name}: what differs between names that begin with the network's own prefix, e.g. `resnetv10_`."""
+    """Returns {rest: name} without the prefix that all names share, e.g. `resnetv10_`."""
     common = commonprefix(list(names)) if len(names) > 1 else ""
     common = common[: common.rfind("_") + 1]
     return {name[len(common) :]: name for name in names}
 
 
 def _match_by_number(theirs: List[str], ours: List[str]) -> Optional[Dict[str, str]]:
-    """Pairs names that agree but for their numbers, in the order of the numbers; None where the kinds don't agree."""
+    """Pairs names that differ only in numbers, in numerical order; None if the two sides have different names."""
 
     def by_kind(names: List[str]) -> Dict[str, List[str]]:
         kinds = defaultdict(list)
@@ -313,7 +325,7 @@ def _numbers(name: str) -> Tuple[int, ...]:
 
 
 def _replaceable(network, parameters, file_names, arrays, misfits: List[str]) -> List[str]:
-    """The misfits that belong to layers with one output per class: the last one, and auxiliary ones like it."""
+    """Returns the mismatched parameters of layers with one output per class: the last layer and auxiliary heads."""
     head = _last_layer(network)
     if head is None or f"{head}.weight".lstrip(".") not in misfits:
         return []

@@ -1,8 +1,8 @@
-"""Operators of our own in C++, compiled for the processor at hand when they are first needed. No MXNet here.
+"""Compiles mxtrain's own C++ operators for the host CPU on first use. Does not import MXNet.
 
     *.h, *.cc -> library() -> <cache>/mxtrain/operators-<hash>.so -> mxtrain.engine.backend loads it
 
-Where there is no compiler everything works all the same with MXNet's operators, slower: docs/decisions/0019.
+Without a compiler, mxtrain falls back to MXNet's slower operators, see docs/decisions/0019.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ SOURCES = (
     "roi_align.cc", "suppression.cc", "gelu.cc", "operators.cc",
 )  # fmt: skip
 FLAGS = (
-    # No -ffast-math: it would flush denormals in the whole process, and ignore NaN. No contraction: AdamW
-    # must give the same bits on all workers, whatever their processors.
+    # No -ffast-math: it would flush denormals to zero in the whole process and assume that no value is NaN.
+    # No contraction to FMA: AdamW must compute identical bits on all workers, even with different CPUs.
     "-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
     "-ffp-contract=off",
 )  # fmt: skip
@@ -52,8 +52,8 @@ class Library(NamedTuple):
     """The result of `library`.
 
     Attributes:
-        path: of the shared library, or None if there is none.
-        why: why there is none, or "".
+        path: path of the shared library; None if it is not available.
+        why: reason why it is not available; otherwise "".
     """
 
     path: Optional[Path]
@@ -61,8 +61,10 @@ class Library(NamedTuple):
 
 
 def library() -> Library:
-    """The compiled operators; the first call on a machine compiles them, which takes about 30 s of processor time, on
-    all cores. Never raises for what the machine lacks."""
+    """Returns the compiled operators. The first call on a machine compiles them: about 30 s of CPU time on all cores.
+
+    A missing compiler or cache folder does not raise; the result then has the reason in `why`.
+    """
     if os.environ.get(VARIABLE) == OFF:
         return Library(None, SWITCHED_OFF)
     given = os.environ.get("CXX")
@@ -76,7 +78,8 @@ def library() -> Library:
         return Library(_compiled(compiler))
     except Untrusted as error:
         return Library(None, f"the cache folder cannot be trusted: {error}")
-    except (OSError, RuntimeError, KeyError, subprocess.SubprocessError) as error:  # two: there is no home directory
+    # RuntimeError and KeyError: the user has no home directory.
+    except (OSError, RuntimeError, KeyError, subprocess.SubprocessError) as error:
         said = str(getattr(error, "stderr", "") or "") if isinstance(error, subprocess.CalledProcessError) else ""
         lines = (said or str(error)).strip().splitlines() or [repr(error)]
         return Library(None, f"they could not be compiled: {lines[0]}")
@@ -103,12 +106,13 @@ def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
         made = Path(folder) / "operators.so"
         sources = [FOLDER / name for name in SOURCES if name.endswith(".cc")]
         objects = [str(Path(folder) / f"{source.stem}.o") for source in sources]
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # its threads only wait for compilers
             waiting = [pool.submit(_run, *compiler, *FLAGS, "-c", str(source), "-o", target)
                        for source, target in zip(sources, objects)]  # fmt: skip
             for one in waiting:
                 one.result()
         _run(*compiler, *FLAGS, *objects, "-o", str(made), "-ldl")
+        # After a crash, a renamed file must not be empty: its content has to be on the disk first.
         with made.open("rb") as file:
             os.fsync(file.fileno())
         made.chmod(0o700)
@@ -118,11 +122,10 @@ def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Returns True if the process that made a folder is gone: its lock is free, or it is older than any
-    compilation.
+    """Returns True if the process that created a folder has ended: its lock is free, or no compilation takes that long.
 
     Raises:
-        FileNotFoundError: the folder is gone, too.
+        FileNotFoundError: the folder does not exist any more.
     """
     age_s = time.time() - folder.stat().st_mtime
     if age_s < _LOCKED_WITHIN_S:
@@ -133,8 +136,10 @@ def _is_abandoned(folder: Path) -> bool:
 
 @contextmanager
 def _lock(folder: Union[str, Path]) -> Iterator[bool]:
-    """Takes the lock of a folder; yields False if another process holds it or the file system has no locks. The kernel
-    releases it when the process ends."""
+    """Locks a folder. Yields False if another process holds the lock or the file system does not support locks.
+
+    The kernel releases the lock when the process ends.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         is_ours = False
@@ -148,14 +153,15 @@ def _lock(folder: Union[str, Path]) -> Iterator[bool]:
 
 @contextmanager
 def loadable(path: Path) -> Iterator[str]:
-    """A path by which a library of the cache can be loaded, as it was checked: other users cannot replace it meanwhile.
+    """Yields a path that loads exactly the library that was checked, even if its file is replaced in the meantime.
 
     Raises:
-        OSError: it is not there, not whole, or others own or can write it.
+        OSError: the file is missing or damaged, or another user owns or can write it.
     """
     with opened("", path.name) as file:
         if not path.stem.endswith(f"-{_digest(file.read())}"):
             raise Untrusted(f"{path} is not what was compiled")
+        # The path of the open file, not its name: nobody can swap the file between the check and dlopen.
         yield f"/proc/self/fd/{file.fileno()}"
 
 

@@ -1,5 +1,7 @@
-"""Adam with decoupled weight decay, which MXNet 1.9.1 has as an operator but not as an optimizer, and Adam itself: in
-one pass over their arrays, by an operator of our own."""
+"""Adam and AdamW, computed in one pass over the arrays by an operator of our own.
+
+MXNet 1.9.1 has AdamW only as an operator, not as an optimizer.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,24 @@ from mxtrain.optimizer.own_update import OwnUpdate
 
 
 class OwnAdam(OwnUpdate):
-    """Mixed into optimizers that `_mxtrain_adamw` computes, where our own operators are there."""
+    """Mixin of optimizers that use the operator `_mxtrain_adamw` if our own operators are available."""
 
     def _own_adam(
         self, weight: Sequence[nd.NDArray], grad: Sequence[nd.NDArray],
         state: Sequence[Tuple[nd.NDArray, nd.NDArray]], **options: Any,
     ) -> None:  # fmt: skip
-        """One update of several arrays by our own operator."""
+        """Updates several arrays with our own operator."""
         arrays = [(w, g, *moments) for w, g, moments in zip(weight, grad, state)]
         self._own("_mxtrain_adamw", arrays, ("beta1", "beta2", "epsilon"), **options)
 
 
 def correction(optimizer: mx.optimizer.Optimizer, step: int) -> float:
-    """The factor of a rate, because the moments begin with 0."""
+    """Returns the factor of the learning rate that corrects the bias of the moments towards 0."""
     return math.sqrt(1 - optimizer.beta2**step) / (1 - optimizer.beta1**step)
 
 
 class AdamOptimizer(OwnAdam, mx.optimizer.Adam):
-    """MXNet's Adam, in one pass over weight, gradient and moments where our own operators are there.
+    """MXNet's Adam, in one pass over weight, gradient and moments if our own operators are available.
 
     Source: Kingma and Ba, https://arxiv.org/abs/1412.6980, algorithm 1, in the order of its section 2's last sentence.
     """
@@ -38,7 +40,7 @@ class AdamOptimizer(OwnAdam, mx.optimizer.Adam):
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
         if not self.has_own:
-            self.aggregate_num = 0  # MXNet's takes one array at a time
+            self.aggregate_num = 0  # MXNet's Adam updates one array at a time
 
     def update(self, index, weight, grad, state):
         if not self.has_own:
@@ -56,16 +58,17 @@ class AdamOptimizer(OwnAdam, mx.optimizer.Adam):
 
 
 class AdamWOptimizer(OwnAdam, mx.optimizer.Optimizer):
-    """weight -= rate * (mean / (sqrt(variance) + epsilon) + wd * weight).
+    """AdamW: weight -= lr * (mean / (sqrt(variance) + epsilon) + wd * weight).
 
-    Source: Loshchilov and Hutter, https://arxiv.org/abs/1711.05101, algorithm 2, whose schedule multiplier is the rate.
+    Source: Loshchilov and Hutter, https://arxiv.org/abs/1711.05101, algorithm 2. The learning rate replaces the paper's
+    schedule multiplier.
 
     Args:
-        beta1: decay of the mean of gradients for each step.
-        beta2: decay of the mean of their squares.
-        epsilon: is added to the root of that mean, against divisions by 0.
-        bias_correction: whether the moments' bias towards 0 is corrected, as Adam's is in MXNet.
-        arguments: of MXNet's `Optimizer`.
+        beta1: decay of the mean of gradients per step.
+        beta2: decay of the mean of squared gradients per step.
+        epsilon: added to the root of the variance, against division by 0.
+        bias_correction: True to correct the bias of the moments towards 0, as in MXNet's Adam.
+        arguments: arguments of MXNet's `Optimizer`.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class AdamWOptimizer(OwnAdam, mx.optimizer.Optimizer):
                 size=len(index), lrs=corrections, wds=decays, etas=rates, **common,
             )  # fmt: skip
             return
-        # In float64 (verify) that operator takes its arrays for float32 and leaves noise in them.
+        # MXNet's operator treats float64 arrays (of `verify`) as float32 and fills them with garbage.
         for w, g, mean, variance, rate, wd, correction in zip(
             weight, grad, means, variances, rates, decays, corrections
         ):  # fmt: skip
@@ -111,7 +114,7 @@ class AdamWOptimizer(OwnAdam, mx.optimizer.Optimizer):
         return correction(self, step) if self.bias_correction else 1.0
 
     def _scale(self, weight: nd.NDArray) -> nd.NDArray:
-        """`rescale_grad` as an array, which the operator wants; made once."""
+        """Returns `rescale_grad` as an array, which MXNet's operator requires. Cached."""
         key = (weight.context, self.rescale_grad)
         if key not in self._scales:
             self._scales[key] = nd.full((1,), self.rescale_grad, ctx=weight.context)

@@ -1,4 +1,4 @@
-"""Corrects optimizers that MXNet 1.9.1 computes wrongly."""
+"""Corrected versions of optimizers that MXNet 1.9.1 computes wrongly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mxtrain.engine.backend import mx, nd
 
 
 class DelayCompensatedSGD(mx.optimizer.DCASGD):
-    """DCASGD whose momentum works: MXNet's asks `if mom:` of an array, which raises.
+    """DCASGD with working momentum. MXNet's version evaluates `if mom:` on an array, which raises.
 
     Source: Zheng et al., https://arxiv.org/abs/1609.08326, equation 10.
     """
@@ -22,15 +22,16 @@ class DelayCompensatedSGD(mx.optimizer.DCASGD):
         if momentum is not None:
             momentum[:] = momentum * self.momentum + change
             change = momentum
-        previous_weight[:] = weight
+        previous_weight[:] = weight  # before the update: the next step compensates for the change of this one
         weight[:] += change
 
 
 class NAGOptimizer(mx.optimizer.NAG):
-    """NAG that decays the weights of before the step.
+    """NAG whose weight decay always uses the weights before the step.
 
-    MXNet's writes a weight and then reads it again for the momentum. Where oneDNN keeps the weight in a layout of its
-    own, after inference, it reads the old one: other bits, in one process and not in the next.
+    MXNet's operator writes the weight in place and then reads it again for the momentum. If oneDNN keeps the weight in
+    a private layout after inference, that read returns the old values, so results differ between processes. Writing to
+    a separate array avoids this.
 
     Source: Sutskever et al., On the importance of initialization and momentum in deep learning, 2013, equations 3, 4.
     """
@@ -48,7 +49,7 @@ class NAGOptimizer(mx.optimizer.NAG):
 
 
 class AdamaxOptimizer(mx.optimizer.Adamax):
-    """Adamax that survives a gradient of exactly 0: MXNet's divides 0 by 0 there, and the weight is lost.
+    """Adamax with an epsilon in the denominator. MXNet's version computes 0 / 0 for a gradient of exactly 0.
 
     Source: Kingma and Ba, https://arxiv.org/abs/1412.6980, algorithm 2, with an epsilon as in Adam.
     """
@@ -67,7 +68,7 @@ class AdamaxOptimizer(mx.optimizer.Adamax):
 
 
 class NadamOptimizer(mx.optimizer.Nadam):
-    """Nadam whose momentum schedule moves once a step: MXNet's moves once for every parameter, in their order.
+    """Nadam whose momentum schedule advances once per step. MXNet's version advances it once per parameter.
 
     Source: Dozat, Incorporating Nesterov Momentum into Adam, 2016, algorithm 8.
     """
@@ -95,15 +96,16 @@ class NadamOptimizer(mx.optimizer.Nadam):
         return self.beta1 * (1.0 - 0.5 * 0.96 ** (step * self.schedule_decay))
 
     def _product(self, step: int) -> float:
-        """The product of the momenta of the first `step` steps."""
+        """Returns the product of the momenta of the first `step` steps."""
         while len(self._schedule) <= step:
             self._schedule.append(self._schedule[-1] * self._momentum(len(self._schedule)))
         return self._schedule[step]
 
 
 class SignumOptimizer(mx.optimizer.Signum):
-    """Signum that without momentum takes the sign of what it does with momentum: MXNet's leaves weight decay out of the
-    sign there, and takes no decoupled decay.
+    """Signum that treats weight decay without momentum as it does with momentum.
+
+    Without momentum, MXNet's version excludes weight decay from the sign and ignores the decoupled decay `wd_lh`.
 
     Source: Bernstein et al., https://arxiv.org/abs/1802.04434, algorithm 1.
     """
@@ -118,8 +120,9 @@ class SignumOptimizer(mx.optimizer.Signum):
 
 
 class LARSOptimizer(mx.optimizer.LARS):
-    """LARS whose momentum correction reaches every parameter: MXNet's notes the rate anew for each group of arrays that
-    it updates together, so that all groups but the first find no change of the rate.
+    """LARS with momentum correction for all parameters.
+
+    MXNet's version stores the last rate once per fused group of arrays, so all groups but the first see no change.
 
     Source: You et al., https://arxiv.org/abs/1708.03888; the correction is Goyal et al., https://arxiv.org/abs/1706.02677,
     section 3.
@@ -128,7 +131,7 @@ class LARSOptimizer(mx.optimizer.LARS):
     def _update_count(self, index):
         before = self.num_update
         super()._update_count(index)
-        if self.num_update > before:  # the first group of a step
+        if self.num_update > before:  # only the first fused group of a step raises the count
             self.last_lr = self.lr if self.cur_lr is None else self.cur_lr  # type: ignore[has-type]
             self.cur_lr = self.lr
 
@@ -137,8 +140,8 @@ class LARSOptimizer(mx.optimizer.LARS):
 
 
 class LBSGDOptimizer(mx.optimizer.LBSGD):
-    """LBSGD that keeps a copy of the first gradient: MXNet's keeps the array itself, which the next step's gradient is
-    written into."""
+    """LBSGD that copies the first gradient of an accumulation. MXNet's version keeps a reference to the gradient array,
+    which the next step overwrites."""
 
     def _cumulate_gradient(self, grad, index):
         gathered = super()._cumulate_gradient(grad, index)
@@ -148,7 +151,7 @@ class LBSGDOptimizer(mx.optimizer.LBSGD):
 
 
 def scaled(optimizer, grad):
-    """The gradient, rescaled and clipped as the optimizer was told."""
+    """Returns the gradient, rescaled and clipped by the optimizer's `rescale_grad` and `clip_gradient`."""
     grad = grad * optimizer.rescale_grad
     if optimizer.clip_gradient is not None:
         grad = nd.clip(grad, -optimizer.clip_gradient, optimizer.clip_gradient)

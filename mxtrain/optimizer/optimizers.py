@@ -1,4 +1,9 @@
-"""All optimizers that MXNet 1.9.1 registers (`ccsgd` is its deprecated alias of sgd, `test` its own test double)."""
+"""Descriptions of all optimizers that MXNet 1.9.1 registers.
+
+Its deprecated alias `ccsgd` of sgd and its test double `test` are omitted.
+`mxnet_names` maps fields to the arguments of MXNet's class; `workaround_class` names a corrected class in
+`mxtrain.optimizer.mxnet_workarounds`.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +60,11 @@ class Adam(RowwiseOptimizer):
 
 
 class AdamW(RowwiseOptimizer):
-    """Adam with decoupled weight decay. Source: Loshchilov and Hutter, https://arxiv.org/abs/1711.05101, algorithm 2,
-    whose schedule multiplier is the learning rate here, as in the published BERT."""
+    """Adam with decoupled weight decay.
+
+    Source: Loshchilov and Hutter, https://arxiv.org/abs/1711.05101, algorithm 2. The learning rate replaces the paper's
+    schedule multiplier, as in the published BERT.
+    """
 
     lr: PositiveFloat = 0.0005
     wd: NonNegativeFloat = 0.01
@@ -108,7 +116,10 @@ class Nadam(RowwiseOptimizer):
 
 
 class AdaGrad(RowwiseOptimizer):
-    """AdaGrad. Source: Duchi et al. 2011. Its weight decay is decoupled: no gradient's history holds it."""
+    """AdaGrad with decoupled weight decay: the decay does not enter the sum of squared gradients.
+
+    Source: Duchi et al. 2011.
+    """
 
     lr: PositiveFloat = 0.01
     epsilon: PositiveFloat = 1e-7
@@ -119,7 +130,7 @@ class AdaGrad(RowwiseOptimizer):
 
 
 class GroupAdaGrad(RowwiseOptimizer):
-    """AdaGrad with one learning rate for each row: matrices only, without weight decay."""
+    """AdaGrad with one accumulated square per row. Supports only matrices, and no weight decay."""
 
     lr: PositiveFloat = 0.01
     wd: Literal[0.0] = 0.0  # type: ignore[valid-type]  # pydantic takes it, and says which value is allowed
@@ -131,8 +142,10 @@ class GroupAdaGrad(RowwiseOptimizer):
 
 
 class AdaDelta(RowwiseOptimizer):
-    """AdaDelta. Source: https://arxiv.org/abs/1212.5701. MXNet's update knows no learning rate, nor does its decay: lr
-    changes nothing, unless it is 0."""
+    """AdaDelta. Source: https://arxiv.org/abs/1212.5701.
+
+    MXNet's update uses no learning rate, not even for weight decay, so `lr` has no effect unless it is 0.
+    """
 
     lr: PositiveFloat = 1.0
     """Changes nothing, nor do schedules and lr_mult: only what has a rate of 0 does not move."""
@@ -188,7 +201,7 @@ class FTML(RowwiseOptimizer):
 
 
 class Signum(RowwiseOptimizer):
-    """SGD by the sign of the momentum. Source: https://arxiv.org/abs/1802.04434."""
+    """SGD with the sign of the momentum. Source: https://arxiv.org/abs/1802.04434."""
 
     lr: PositiveFloat = 0.01
     momentum: OpenFraction = 0.9
@@ -210,8 +223,10 @@ class SGLD(Optimizer):
 
 
 class DCASGD(RowwiseOptimizer):
-    """Delay-compensated asynchronous SGD. Source: https://arxiv.org/abs/1609.08326. MXNet compensates for a delay of
-    one update, whether there is one or not."""
+    """Delay-compensated asynchronous SGD. Source: https://arxiv.org/abs/1609.08326.
+
+    MXNet always compensates for a delay of one update, even if gradients have no delay.
+    """
 
     lr: PositiveFloat = 0.01
     momentum: OpenFraction = 0.0
@@ -245,8 +260,10 @@ class LAMB(Optimizer):
 
 
 class LARS(Optimizer):
-    """Layer-wise adaptive rate scaling. Source: https://arxiv.org/abs/1708.03888. Parameters named bias, gamma or beta
-    use the plain rate, as in MXNet."""
+    """Layer-wise adaptive rate scaling. Source: https://arxiv.org/abs/1708.03888.
+
+    Parameters named bias, gamma or beta use the unscaled learning rate, as in MXNet.
+    """
 
     momentum: OpenFraction = 0.9
     """Momentum; 0 is none."""
@@ -264,8 +281,10 @@ class LARS(Optimizer):
 
 
 class LBSGD(Optimizer):
-    """Large-batch SGD with warm-up: the mean gradient of `batch_scale` steps makes one update, at a rate that rises to
-    as many times the given one."""
+    """Large-batch SGD with warm-up. Every `batch_scale` steps, their mean gradient makes one update.
+
+    The warm-up raises the learning rate to `batch_scale` times the given one.
+    """
 
     momentum: OpenFraction = 0.9
     """Momentum; 0 is none."""

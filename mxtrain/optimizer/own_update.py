@@ -1,4 +1,4 @@
-"""Shared parts of optimizers whose update is one of mxtrain's own operators."""
+"""Base of optimizers that use one of mxtrain's own update operators."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ KEPT = 1 << 16
 
 
 class OwnUpdate:
-    """Mixed into MXNet's optimizers.
+    """Mixin of MXNet optimizers.
 
     Attributes:
-        factor: what gradients are multiplied by first, (1,), within `multiplying`; False where that cannot be.
+        factor: number (1,) by which gradients are multiplied first, inside `multiplying`; otherwise None. False if the
+            own operators are not available, which cannot multiply.
     """
 
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
-        self.aggregate_num = 1  # above 0: several arrays at a time
+        self.aggregate_num = 1  # any value above 0 makes MXNet's updater pass lists of arrays
         self.has_own = own_operators().path is not None
         self.factor: Any = None if self.has_own else False
         self._bound: Dict[Tuple[int, bool], _Update] = {}
@@ -33,7 +34,7 @@ class OwnUpdate:
 
     @contextmanager
     def multiplying(self, factor: nd.NDArray) -> Iterator[None]:
-        """Updates within it multiply gradients by that number first."""
+        """Context in which updates multiply gradients by `factor`, (1,), first."""
         self.factor = factor
         try:
             yield
@@ -42,7 +43,7 @@ class OwnUpdate:
 
     @contextmanager
     def unbound(self) -> Iterator[None]:
-        """Updates within it are of arrays that are others in the next step, and are not kept for it."""
+        """Context in which updates are not cached, because their arrays are temporary."""
         self._binds = False
         try:
             yield
@@ -53,7 +54,19 @@ class OwnUpdate:
         self, index: int, table_RU: nd.NDArray, gradient_CU: nd.NDArray, state: OptimizerState, rows: TouchedRows,
         lazy: bool,
     ) -> bool:  # fmt: skip
-        """One update of a table in one pass, without a copy of its rows; False: our own operator cannot."""
+        """Updates a table by the gradients of some rows in one pass, without a copy of the rows.
+
+        Args:
+            index: index of the table.
+            table_RU: all rows.
+            gradient_CU: gradients of `rows`; further rows are ignored.
+            state: optimizer state of the table.
+            rows: rows that the gradient covers.
+            lazy: if True, other rows do not change, see `mxtrain.optimizer.rows`.
+
+        Returns:
+            False if the own operator is not available or there is no row; the caller must then update otherwise.
+        """
         if not self.has_own or not len(rows):
             return False
         self._rows, self._lazy = rows, lazy
@@ -66,13 +79,13 @@ class OwnUpdate:
     def _own(
         self, name: str, arrays: Sequence[Sequence[nd.NDArray]], options_from: Sequence[str], **options: Any
     ) -> None:
-        """One update of several parameters, or of a table by the gradient of some of its rows (`update_rows`).
+        """Updates several parameters, or within `update_rows` some rows of a table.
 
         Args:
-            name: of the operator, which takes and writes the arrays of all, one parameter after the other.
-            arrays: (weight, gradient, *state) of each.
+            name: name of the operator, whose inputs are the arrays of one parameter after the other.
+            arrays: (weight, gradient, *state) of each parameter.
             options_from: attributes of the optimizer to pass to the operator, unless they are None.
-            options: further attributes.
+            options: further operator arguments.
         """
         further: List[nd.NDArray] = []
         if self._rows is not None:
@@ -88,27 +101,27 @@ class OwnUpdate:
             update = _Update(name, arrays, self.factor, further)
             if update.is_kept and self._binds and not further:
                 self._bound[key] = update
-        # Numbers of each parameter are mostly the same: one is said and read faster than dozens.
+        # Hyper-parameters are usually equal for all parameters; one number is formatted and parsed faster than dozens.
         short = {key: value[:1] if _are_alike(value) else value for key, value in options.items()}
         update(self.factor, size=len(arrays), **short)
 
 
 def _are_alike(values: Any) -> bool:
-    """Returns True if it is a list of one number, again and again."""
+    """Returns True if `values` is a list of equal numbers."""
     return isinstance(values, list) and values.count(values[0]) == len(values)
 
 
 class _Update:
-    """An update of some parameters, bound to their arrays.
+    """Call of an update operator, bound to the arrays of its parameters.
 
     Args:
-        name: of the operator.
-        arrays: (weight, gradient, *state) of each.
-        factor: what gradients are multiplied by first, or None.
-        further: arrays that it takes last.
+        name: name of the operator.
+        arrays: (weight, gradient, *state) of each parameter.
+        factor: number (1,) by which gradients are multiplied first, or None.
+        further: last inputs of the operator.
 
     Attributes:
-        is_kept: whether it may stay for the next step: it has little memory of its own.
+        is_kept: True if the call may be kept for the next step, because its temporary copies are small.
     """
 
     def __init__(
@@ -116,7 +129,8 @@ class _Update:
         further: Sequence[nd.NDArray],
     ):  # fmt: skip
         self._given = [array for one in arrays for array in one]
-        # A convolution's weight may lie in oneDNN's layout, after inference, where operators of a library cannot write.
+        # After inference a convolution's weight may be in oneDNN's private layout, which a library's operators cannot
+        # write, so arrays of more than two axes are updated through a copy.
         weights = [one[0] for one in arrays]
         made = [nd.empty(w.shape, w.context, w.dtype) if w.ndim > 2 else w for w in weights]
         self._copies = [(one, weight) for one, weight in zip(made, weights) if one is not weight]
@@ -125,11 +139,11 @@ class _Update:
         self._call = BoundCall(name, [*self._given, *([] if factor is None else [factor]), *further], out)
 
     def is_of(self, given: Sequence[nd.NDArray]) -> bool:
-        """Returns True if it is one of these arrays, weight, gradient and state of one parameter after the other."""
+        """Returns True if the call is bound to exactly these arrays, in the order of `arrays`."""
         return are_same(given, self._given)
 
     def __call__(self, factor: Optional[nd.NDArray], **options: Any) -> None:
-        """One update, whose gradients are multiplied by `factor` first; see `OwnUpdate._own` for `options`."""
+        """Runs the update. `factor` multiplies the gradients first; see `OwnUpdate._own` for `options`."""
         if factor is not None:
             first = self._given[0]
             if factor.context != first.context or factor.dtype != first.dtype:

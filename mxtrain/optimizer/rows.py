@@ -1,11 +1,11 @@
-"""Updates of a large table by the gradient of a few of its rows.
+"""Updates of a large embedding table by the gradients of a few of its rows.
 
-    lazy     only these rows move, and their state
-    exact    the others move, too, as they would by a gradient of 0: the numbers of the dense update, to the bit
+    lazy     changes only the rows with a gradient, and their state
+    exact    changes all other rows, too, as a gradient of 0 would: bitwise equal to a dense update
 
-Both are made of the optimizer's own update, which must have one property: a row's update looks at no other row.
+Both call the optimizer's own update on slices of the table, so the update of a row must not depend on other rows.
 
-Legend: R rows of the table, K rows that have a gradient, U units.
+Legend: R rows of the table, K rows with a gradient, C >= K rows of the gradient array, U units, P rows of a chunk.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ ELEMENTS_AT_ONCE = 1 << 20
 
 
 class TouchedRows:
-    """The rows of a table that the last batch read, in the order of their gradients.
+    """Rows of a table that the last batch read, in the order of their gradients.
 
     Attributes:
-        id_K: their ids on the host, ascending.
+        id_K: row ids on the host, ascending.
     """
 
     def __init__(self, table: nd.NDArray):
@@ -35,7 +35,11 @@ class TouchedRows:
         self.set(np.zeros(0, np.int64))
 
     def set(self, id_K: np.ndarray) -> None:
-        """Raises: DataError: there is no such row."""
+        """Replaces the rows.
+
+        Raises:
+            DataError: an id is negative or not below the number of rows.
+        """
         num_rows = len(self._table)
         if len(id_K) and not 0 <= id_K[0] <= id_K[-1] < num_rows:
             raise DataError(
@@ -47,12 +51,12 @@ class TouchedRows:
 
     @property
     def index_K(self) -> nd.NDArray:
-        """Their ids on the table's device, int32; only where there are any."""
+        """Row ids on the table's device, int32. Must not be called without rows: MXNet has no empty arrays."""
         return self._as("int32")
 
     @property
     def number_K(self) -> nd.NDArray:
-        """The same as float64, which operators of a library take."""
+        """Row ids on the table's device as float64, for operators of our own library."""
         return self._as("float64")
 
     def _as(self, dtype: str) -> nd.NDArray:
@@ -64,22 +68,22 @@ class TouchedRows:
         return len(self.id_K)
 
     def gather(self, array_RU: nd.NDArray, out: Optional[nd.NDArray] = None) -> nd.NDArray:
-        """Copies these rows of an array with all rows, (K, U), into `out` if it is given."""
+        """Returns these rows of an array of all rows, (K, U); writes them into `out` if it is given."""
         return nd.take(array_RU, self.index_K, mode="clip", out=out)
 
     def scatter(self, row_KU: nd.NDArray, array_RU: nd.NDArray) -> None:
-        """Writes these rows into an array that has all rows."""
+        """Writes these rows into an array of all rows."""
         put_rows(row_KU, self.index_K, array_RU)
 
     def dense(self, row_KU: np.ndarray) -> np.ndarray:
-        """These rows among zeros, (R, U), on the host."""
+        """Returns a host array (R, U) with these rows, and zeros elsewhere."""
         whole = np.zeros(self._table.shape, row_KU.dtype)
         whole[self.id_K] = row_KU[: len(self)]
         return whole
 
 
 def put_rows(row_KU: nd.NDArray, index_K: nd.NDArray, array_RU: nd.NDArray) -> None:
-    """array_RU[index_K] = row_KU, in place. Asynchronous; no index may be there twice."""
+    """Computes array_RU[index_K] = row_KU in place, asynchronously. Indices must be unique."""
     nd._internal._scatter_set_nd(
         lhs=array_RU, rhs=row_KU, indices=index_K.reshape((1, -1)), shape=array_RU.shape, out=array_RU
     )
@@ -89,17 +93,17 @@ def lazy_update(
     optimizer: mx.optimizer.Optimizer, index: int, table_RU: nd.NDArray, state: OptimizerState, rows: TouchedRows,
     gradient_CU: nd.NDArray,
 ) -> None:  # fmt: skip
-    """Updates the rows that have a gradient, and their state.
+    """Updates the rows with a gradient, and their state.
 
     Args:
-        optimizer: of which one update is made.
-        index: by which it knows the table.
+        optimizer: optimizer whose update is applied.
+        index: index of the table in the optimizer.
         table_RU: all rows.
-        state: of the table.
-        rows: which rows the gradient is of.
-        gradient_CU: their gradients, and any others behind them.
+        state: optimizer state of the table.
+        rows: rows that the gradient covers.
+        gradient_CU: gradients of `rows`; further rows are ignored.
     """
-    if not len(rows):
+    if not len(rows):  # MXNet has no empty arrays; the step still counts, e.g. for Adam's bias correction
         optimizer._update_count(index)
         return
     weight_KU = rows.gather(table_RU)
@@ -114,7 +118,7 @@ def exact_update(
     optimizer: mx.optimizer.Optimizer, index: int, table_RU: nd.NDArray, state: OptimizerState, rows: TouchedRows,
     gradient_CU: nd.NDArray,
 ) -> None:  # fmt: skip
-    """Updates all rows, a piece at a time, in place; see `lazy_update`. No gradient of all rows is made."""
+    """Updates all rows in place, in chunks, without allocating a dense gradient. See `lazy_update` for arguments."""
     num_rows, units = table_RU.shape
     step = max(1, min(num_rows, ELEMENTS_AT_ONCE // units))
     gradient_PU = nd.zeros((step, units), ctx=table_RU.context, dtype=table_RU.dtype)
@@ -126,9 +130,10 @@ def exact_update(
         if until > done:
             place = rows.index_K[done:until] - begin
             put_rows(gradient_CU[done:until], place, gradient_PU)
-        optimizer._index_update_count[index] = count  # it is one update, whatever the number of pieces
-        piece = map_state(state, operator.itemgetter(slice(begin, end)))  # views, as that of the table
+        # All chunks together are one update: each must see the same count, e.g. for Adam's bias correction.
+        optimizer._index_update_count[index] = count
+        piece = map_state(state, operator.itemgetter(slice(begin, end)))  # views, so the state is updated in place
         optimizer.update(index, table_RU[begin:end], gradient_PU[: end - begin], piece)
-        if until > done:
+        if until > done:  # the buffer is reused for the next chunk: clear only the rows that were written
             put_rows(nd.zeros((until - done, units), ctx=place.context, dtype=gradient_PU.dtype), place, gradient_PU)
         done = until

@@ -20,9 +20,9 @@ from mxtrain.optimizer.state import OptimizerState, flatten, map_state
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
 
-# MXNet's fused updates take up to 45 arrays. They walk through all of them at once, as far as the largest goes: good
-# for small arrays of similar size, slow for others (ResNet-50, momentum: 182 ms with 45 at a time, 121 ms with MXNet's
-# default of 4, 87 ms one by one).
+# MXNet's fused updates take up to 45 arrays. Their loop runs over all arrays at once, up to the size of the largest:
+# fast for small arrays of similar size, slow for others. One momentum update of ResNet-50 takes 182 ms with 45 arrays
+# at a time, 121 ms with MXNet's default of 4, and 87 ms with single arrays.
 AGGREGATED_UPDATES = 45
 NUMBERS = ("num_update", "last_lr", "cur_lr")
 """Attributes of MXNet's optimizers that change while training; a checkpoint sets no others."""
@@ -33,12 +33,15 @@ SMALLEST_RATE = 1e-30
 
 
 def create_state(optimizer: mx.optimizer.Optimizer, index: int, weight: nd.NDArray, name: str) -> OptimizerState:
-    """The state of one parameter, in its precision: some of MXNet's optimizers know only float32.
+    """Creates the optimizer state of one parameter, in float64 for a float64 parameter.
+
+    Some of MXNet's optimizers always create float32 state.
 
     Raises:
         ConfigError: the optimizer cannot train an array of this shape.
     """
     try:
+        # An AssertionError is GroupAdaGrad's only sign that it cannot train vectors.
         state = optimizer.create_state_multi_precision(index, weight)
         return map_state(state, in_float64) if weight.dtype == np.float64 else state
     except AssertionError:
@@ -49,16 +52,21 @@ def create_state(optimizer: mx.optimizer.Optimizer, index: int, weight: nd.NDArr
 
 
 def in_float64(array: nd.NDArray) -> nd.NDArray:
-    """The same with float64 in the place of float32."""
+    """Converts a float32 array to float64; returns arrays of other types unchanged."""
     return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
 def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray], ratio: float = 4) -> List[List[int]]:
-    """`indices` of `arrays` in groups that are best updated together: small arrays whose sizes differ by a factor of
-    `ratio` at most."""
+    """Groups arrays for fused updates: the sizes in a group differ at most by the factor `ratio`.
+
+    Args:
+        indices: indices into `arrays`.
+        arrays: parameters.
+        ratio: largest ratio of sizes; arrays of at least `LARGE` elements get a group of their own.
+    """
     groups: List[List[int]] = []
     largest = 0
-    for index in sorted(indices, key=lambda index: -arrays[index].size):
+    for index in sorted(indices, key=lambda index: -arrays[index].size):  # arrays of similar size become neighbours
         size = arrays[index].size
         if not groups or largest >= LARGE or ratio * size < largest or len(groups[-1]) == AGGREGATED_UPDATES:
             groups.append([])
@@ -76,18 +84,18 @@ def _same_types(indices: Sequence[int], arrays: Sequence[nd.NDArray]) -> List[Li
 
 
 class Updater:
-    """One optimizer over a fixed, ordered set of parameters, each on a device.
+    """Applies one optimizer to a fixed, ordered set of parameters, each of which lives on one device.
 
-    A parameter whose learning rate is 0 is not given to the optimizer: neither it nor its state changes, by weight
-    decay or momentum either, and the update is not counted. MXNet's optimizers divide by such a rate, or ignore it.
+    A parameter with a learning rate of 0 is skipped: weight decay and momentum do not change it or its state, and the
+    update is not counted. MXNet's optimizers would divide by the rate or ignore it.
 
     Args:
         optimizer: an mxnet.optimizer.Optimizer.
-        weights: structural name -> NDArray, the parameters to train.
+        weights: structural name -> parameter to train.
         multipliers: structural name -> (lr_mult, wd_mult).
-        rows: structural name -> the rows that a gradient is of, for tables whose gradients hold only those.
-        lazy: whether other rows of such a table, and their state, stay as they are, whatever the optimizer does to
-            them by weight decay or momentum.
+        rows: structural name of a table -> rows that its gradient covers, for tables with row-wise gradients.
+        lazy: if True, rows without a gradient and their state stay unchanged; otherwise weight decay and momentum move
+            them as a gradient of 0 would.
     """
 
     def __init__(
@@ -102,14 +110,15 @@ class Updater:
         self._rows = {i: rows[name] for i, name in enumerate(self.names) if rows and name in rows}
         self._lazy = lazy
         self._optimizer = optimizer
-        # By index, not by name: by name MXNet silently drops weight decay of all that doesn't end in "_weight".
+        # Keyed by index. Keyed by name, MXNet silently sets wd_mult to 0 for names that don't end in "_weight".
         optimizer.lr_mult = {i: multipliers[name][0] for i, name in enumerate(self.names)}
         optimizer.wd_mult = {i: multipliers[name][1] for i, name in enumerate(self.names)}
-        optimizer.idx2name = dict(enumerate(self.names))  # LARS leaves biases, gamma and beta out by their names
-        # Before get_updater, which looks once whether it is above 0.
+        optimizer.idx2name = dict(enumerate(self.names))  # LARS recognises biases, gamma and beta by their names
+        # Must precede get_updater, which reads `aggregate_num` only once.
         if optimizer.aggregate_num > 0:
             optimizer.aggregate_num = AGGREGATED_UPDATES
-        # MXNet counts updates per device, for replicas that all update; here each parameter is updated on one device.
+        # MXNet counts updates per device, because each replica updates its own copy. Here each parameter has one
+        # device, and a single count is kept.
         optimizer._set_current_context = lambda device_id: None
         self._updater = mx.optimizer.get_updater(optimizer)
         self._weights = [weights[name] for name in self.names]
@@ -121,20 +130,20 @@ class Updater:
             optimizer._index_update_count[i] = 0
             if optimizer.lr_mult[i]:
                 self._updater.states[i] = create_state(optimizer, i, weight, self.names[i])
-                self._updater.states_synced[i] = True  # MXNet's updater raises KeyError for a state without it
+                self._updater.states_synced[i] = True  # without this, MXNet's updater raises KeyError
 
     @property
     def multiplies(self) -> bool:
-        """True if `update` takes a factor: the optimizer reads gradients once, and multiplies them then."""
+        """True if `update` accepts a factor, which our own update operators apply while they read the gradients."""
         return self._own is not None and self._own.factor is None
 
     def update(self, gradients: Sequence[nd.NDArray], lr: float, factor: Optional[nd.NDArray] = None) -> None:
-        """One step for all parameters.
+        """Updates all parameters once.
 
         Args:
-            gradients: of the mean loss, in the order of `names`.
+            gradients: gradients of the mean loss, in the order of `names`.
             lr: learning rate.
-            factor: what gradients are multiplied by before anything else, (1,); only where `multiplies`.
+            factor: number (1,) by which all gradients are multiplied first; only allowed if `multiplies`.
         """
         self._optimizer.lr = lr
         if factor is not None:
@@ -151,7 +160,7 @@ class Updater:
             if not self._has_own:
                 self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
                 continue
-            # What MXNet's updater does, without asking each array for its type in every step.
+            # The same calls as MXNet's updater makes, but without its per-array type checks in every step.
             weights, states = [self._weights[i] for i in run], [self._updater.states[i] for i in run]
             self._optimizer.update_multi_precision(run, weights, [gradients[i] for i in run], states)
 
@@ -161,16 +170,17 @@ class Updater:
         lazy = self._lazy or self._rests(i)
         if self._own is not None and self._own.update_rows(i, weight, gradient, state, rows, lazy):
             return
-        with nullcontext() if self._own is None else self._own.unbound():  # copies and views
+        # The updates below get temporary copies and views, so a bound call could not be reused in the next step.
+        with nullcontext() if self._own is None else self._own.unbound():
             (lazy_update if lazy else exact_update)(self._optimizer, i, weight, state, rows, gradient)
 
     @property
     def moves_all_rows(self) -> bool:
-        """True if an update moves rows of a table that have no gradient."""
+        """True if an update changes rows of tables that have no gradient, by weight decay or momentum."""
         return not self._lazy and not all(self._rests(i) for i in self._rows)
 
     def _rests(self, i: int) -> bool:
-        """Returns True if a gradient of 0 changes nothing."""
+        """Returns True if a gradient of 0 leaves parameter `i` unchanged, so that an exact update can be a lazy one."""
         optimizer = self._optimizer
         rests = isinstance(optimizer, (mx.optimizer.AdaGrad, mx.optimizer.contrib.GroupAdaGrad)) or (
             isinstance(optimizer, mx.optimizer.SGD) and optimizer.momentum == 0
@@ -178,14 +188,14 @@ class Updater:
         return rests and optimizer.wd * optimizer.wd_mult[i] == 0
 
     def freeze(self, names: Collection[str]) -> None:
-        """Gives the optimizer all parameters but these from now on, as if the learning rate of these was 0."""
+        """Skips these parameters in all further updates, as if their learning rate were 0."""
         self._frozen = frozenset(i for i, name in enumerate(self.names) if name in names)
 
     def skip(self) -> None:
-        """Called for a step without samples. Does nothing: only servers that update must be told."""
+        """Called for a step without samples. Does nothing here; updaters on servers must be notified."""
 
     def _runs_at(self, lr: float) -> List[List[int]]:
-        """Parameters that move at this rate, in groups that are updated together; known from one step to the next."""
+        """Returns the indices of parameters with a nonzero learning rate, in groups for fused updates. Cached."""
         multipliers = self._optimizer.lr_mult
         moving = tuple(
             i for i in range(len(self.names)) if abs(lr * multipliers[i]) >= SMALLEST_RATE and i not in self._frozen
@@ -195,7 +205,7 @@ class Updater:
             weights = [self._weights[i] for i in whole]
             runs = [alike for run in same_device_runs(weights) for alike in _same_types(run, weights)]
             if self._optimizer.aggregate_num > 0:
-                # Our own operators go through one array after the other, whatever their sizes.
+                # Our own operators process one array after the other, so sizes in a group may differ.
                 ratio = math.inf if self._has_own else 4
                 runs = [group for run in runs for group in similar_sizes(run, weights, ratio)]
             by_rows = [[i] for i in moving if i in self._rows]
@@ -203,11 +213,11 @@ class Updater:
         return self._runs[moving]
 
     def synchronize(self) -> bool:
-        """Returns True if parameters changed because other workers had been ahead: never, where all update the same."""
+        """Returns True if updates of faster workers changed the parameters. Never here: all workers update alike."""
         return False
 
     def arrays(self) -> Dict[str, nd.NDArray]:
-        """The state as arrays named `<parameter>:<position>`."""
+        """Returns the optimizer state as arrays named `<parameter>:<position>`."""
         found = {
             f"{name}:{position}": array
             for i, name in enumerate(self.names)
@@ -219,7 +229,8 @@ class Updater:
         return found
 
     def numbers(self) -> JsonObject:
-        """The state that MXNet keeps in Python attributes, for JSON: update counts, LARS's rates, LBSGD's counts."""
+        """Returns the state in Python attributes of MXNet's optimizer as JSON: update counts, LARS's rates, LBSGD's
+        counts."""
         return {
             "update_counts": {name: self._optimizer._index_update_count[i] for i, name in enumerate(self.names)},
             "attributes": self._numbers(),
@@ -237,11 +248,12 @@ class Updater:
         self.restore(arrays, values)
 
     def restore(self, arrays: Mapping[str, np.ndarray], numbers: JsonObject) -> None:
-        """Puts back what `arrays` and `numbers` returned (arrays as NumPy).
+        """Restores a state that `arrays` and `numbers` returned (arrays as NumPy).
 
         Raises:
-            CheckpointError: the state is of another optimizer or another network.
+            CheckpointError: the state belongs to another optimizer or another network.
         """
+        # LBSGD has a `cum_grad` only in the middle of an accumulation, so its presence may differ.
         own = {name: array for name, array in self.arrays().items() if not name.endswith(":cum_grad")}
         still = {name for i, name in enumerate(self.names) if not self._optimizer.lr_mult[i]}
         given = {
@@ -260,10 +272,10 @@ class Updater:
             raise CheckpointError(f"the checkpoint's optimizer state does not fit: look at {', '.join(odd[:5])}.")
 
     def restore_numbers(self, numbers: JsonObject, arrays: Mapping[str, np.ndarray] = MappingProxyType({})) -> None:
-        """Puts back what `numbers` returned, and what belongs to it of `arrays`.
+        """Restores the state that `numbers` returned, and the gradients that LBSGD has accumulated from `arrays`.
 
         Raises:
-            CheckpointError: they are of another optimizer or another network.
+            CheckpointError: the state belongs to another optimizer or another network.
         """
         self._require_same_numbers(numbers)
         for name, value in numbers["attributes"].items():
@@ -277,7 +289,7 @@ class Updater:
                 self._optimizer.cumgrads[i] = {"cum_grad": gathered, "num_cums": numbers["cum_counts"][name]}
 
     def _numbers(self) -> Dict[str, float]:
-        """Python-side numbers that change while training; the description sets all others."""
+        """Returns the optimizer's attributes in `NUMBERS`; the description sets all other attributes."""
         optimizer = self._optimizer
         found = {name: getattr(optimizer, name, None) for name in NUMBERS}
         return {name: value for name, value in found.items() if value is not None}

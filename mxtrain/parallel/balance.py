@@ -1,6 +1,6 @@
-"""Balances a pipeline: cuts a network so that its stages take the same time.
+"""Balances a pipeline: chooses cuts that minimise the time of the slowest stage.
 
-candidates (few tensors cross) -> cost of each block between them -> stages whose slowest is fastest
+    candidate positions (crossed by few tensors) -> estimated cost of each block between them -> stages
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SLACK = 1.03
 
 @dataclass(frozen=True)
 class BlockCost:
-    """One block between two neighbouring candidates, for one microbatch on one device."""
+    """Cost of the operators between two consecutive candidate positions, for one microbatch on one device."""
 
     forward_s: float
     backward_s: float
@@ -40,15 +40,15 @@ class BlockCost:
 
 @dataclass(frozen=True)
 class StageCost:
-    """One stage.
+    """Estimated cost of one stage.
 
     Attributes:
-        first, last: the layers that it begins and ends with.
-        forward_s, backward_s: of one microbatch on a device like `mxtrain.parallel.cost.RATES`, the way of its input
-            included; what counts is how stages compare.
-        held: microbatches whose activations it holds at once.
-        parameter_bytes: parameters and their gradients.
-        activation_bytes: of all held microbatches.
+        first, last: structural names of its first and last layer.
+        forward_s, backward_s: seconds for one microbatch on a device with the rates `mxtrain.parallel.cost.RATES`,
+            including the transfer of the stage's input. Only ratios between stages are meaningful.
+        held: number of microbatches whose activations the stage holds at the same time.
+        parameter_bytes: memory of the parameters and their gradients.
+        activation_bytes: memory of the activations of all held microbatches.
     """
 
     first: str
@@ -61,19 +61,19 @@ class StageCost:
 
     @property
     def seconds(self) -> float:
-        """Forward and backward."""
+        """Seconds of the forward and the backward pass together."""
         return self.forward_s + self.backward_s
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The cut of a network into stages, and its expected cost.
+    """Cut of a network into stages, and its expected cost.
 
     Attributes:
-        positions: of the graph, one fewer than stages.
-        layers: the layer that begins each stage but the first; `parallel.cut_before` with these gives the same cut.
-        stages: costs.
-        predicted: how a batch would run.
+        positions: positions in the graph, one fewer than stages.
+        layers: first layer of each stage but the first; as `parallel.cut_before` they give the same cut.
+        stages: cost of each stage.
+        predicted: expected timetable of a batch.
     """
 
     positions: List[int]
@@ -85,19 +85,21 @@ class Cut:
 def choose_cut(
     graph: Cuttable, parallel: Staged, num_stages: int, objective: Objective, device: Context, microbatch_size: int
 ) -> Cut:
-    """Cuts where the description says, or where stages are balanced best: a function of network, description and kind
-    of device, so that the same command cuts alike on every machine.
+    """Cuts the network before `parallel.cut_before`, or so that stages are balanced.
+
+    The result depends only on the network, the description and the type of device, not on measurements, so the same
+    command cuts alike on every machine.
 
     Args:
-        graph: of the network, whose parameters are all on `device`.
+        graph: graph of the network, whose parameters are all on `device`.
         parallel: a `Staged` description.
-        num_stages: at least 2.
+        num_stages: number of stages, at least 2.
         objective: network and input shape.
-        device: of the first stage.
-        microbatch_size: samples that pass a stage together.
+        device: device of the first stage.
+        microbatch_size: samples of a microbatch.
 
     Raises:
-        ConfigError: there are more stages than blocks, or no such layer to cut before.
+        ConfigError: there are more stages than blocks, or a layer in `cut_before` does not exist.
     """
     if parallel.cut_before:
         candidates = given_positions(graph, parallel.cut_before, num_stages)
@@ -114,10 +116,10 @@ def choose_cut(
 
 
 def given_positions(graph: Cuttable, layers: Sequence[str], num_stages: int) -> List[int]:
-    """The positions that `parallel.cut_before` names.
+    """Returns the positions before the layers of `parallel.cut_before`.
 
     Raises:
-        ConfigError: they don't make `num_stages` stages.
+        ConfigError: the number of layers is not `num_stages` - 1, or they are not in order.
     """
     if len(layers) != num_stages - 1:
         raise ConfigError(
@@ -134,11 +136,13 @@ def given_positions(graph: Cuttable, layers: Sequence[str], num_stages: int) -> 
 
 
 def find_candidates(graph: Cuttable, num_stages: int) -> List[int]:
-    """Returns the positions where the network may be cut: marked ones, otherwise beginnings of layers that the fewest
-    tensors cross; the limit is raised until there is a choice.
+    """Returns the positions where the network may be cut.
+
+    If blocks are marked with `begins_stage`, these are the positions. Otherwise they are beginnings of layers that few
+    tensors cross; the limit is raised until there are at least `WISHED_CANDIDATES`, or all, positions.
 
     Raises:
-        ConfigError: there are fewer than `num_stages` - 1.
+        ConfigError: there are fewer than `num_stages` - 1 positions.
     """
     if graph.marked:
         marked = sorted({graph.begin_of(layer, f"{MARK}=True") for layer in graph.marked})
@@ -165,18 +169,20 @@ def find_candidates(graph: Cuttable, num_stages: int) -> List[int]:
 
 
 def balance(costs: Sequence[BlockCost], ways: Sequence[float], num_stages: int) -> List[int]:
-    """Stage boundaries as indices of blocks, 0 and `len(costs)` included: the slowest stage is as fast as can be, and
-    within `SLACK` of that the largest stage is as small as can be.
+    """Returns stage boundaries as block indices, including 0 and `len(costs)`.
+
+    First minimises the time of the slowest stage, then the memory of the largest stage among all cuts whose slowest
+    stage takes at most `SLACK` times as long.
 
     Args:
-        costs: of the blocks.
-        ways: time for what crosses between block i and i + 1.
-        num_stages: at most `len(costs)`.
+        costs: cost of each block.
+        ways: seconds to transfer the tensors between blocks i and i + 1.
+        num_stages: number of stages, at most `len(costs)`.
     """
     times, sizes = _prefix([c.forward_s + c.backward_s for c in costs]), _prefix([_bytes(c) for c in costs])
 
     def stage_time(begin: int, end: int) -> float:
-        # Forwards a tensor comes in, backwards its gradient.
+        # The forward pass transfers the input of the stage, the backward pass its gradient.
         return times[end] - times[begin] + (2 * ways[begin - 1] if begin else 0.0)
 
     _, fastest = _partition(len(costs), num_stages, stage_time)
@@ -190,7 +196,16 @@ def balance(costs: Sequence[BlockCost], ways: Sequence[float], num_stages: int) 
 
 
 def _partition(count: int, parts: int, cost: Callable[[int, int], float]) -> Tuple[List[int], float]:
-    """The boundaries of `parts` non-empty runs of `count` items whose largest cost is least, and that cost."""
+    """Divides `count` items into `parts` non-empty runs by dynamic programming, minimising the largest cost of a run.
+
+    Args:
+        count: number of items.
+        parts: number of runs.
+        cost: cost of the items from begin up to end.
+
+    Returns:
+        The boundaries, including 0 and `count`, and the largest cost.
+    """
     best: List[List[float]] = [[math.inf] * (count + 1) for _ in range(parts + 1)]
     cut = [[0] * (count + 1) for _ in range(parts + 1)]
     best[0][0] = 0.0
@@ -198,7 +213,7 @@ def _partition(count: int, parts: int, cost: Callable[[int, int], float]) -> Tup
         for end in range(part, count - (parts - part) + 1):
             for begin in range(part - 1, end):
                 worst = max(best[part - 1][begin], cost(begin, end))
-                # Where every cost is infinite, the first begin is noted: `bounds` below needs one.
+                # If all costs are infinite, keep the first begin, so that the boundaries can be traced back below.
                 if worst < best[part][end] or (begin == part - 1 and best[part][end] == math.inf):
                     best[part][end], cut[part][end] = worst, begin
     bounds, end = [count], count
@@ -216,7 +231,7 @@ def _prefix(values: Sequence[float]) -> List[float]:
 
 
 def _bytes(cost: BlockCost) -> int:
-    return cost.activation_bytes + 2 * cost.parameter_bytes
+    return cost.activation_bytes + 2 * cost.parameter_bytes  # parameters and their gradients
 
 
 def _describe(
@@ -246,7 +261,7 @@ def _describe(
 def block_costs(
     graph: Cuttable, candidates: Sequence[int], shapes: Mapping[Tensor, Shape], network: gluon.Block, device_type: str
 ) -> List[BlockCost]:
-    """The cost of each block between neighbouring candidates."""
+    """Returns the cost of each block between consecutive candidate positions."""
     parameters = parameters_by_full_name(network)
     inside = _activation_bytes(graph, candidates, shapes)
     return [
@@ -259,7 +274,7 @@ def block_costs(
 
 
 def _activation_bytes(graph: Cuttable, candidates: Sequence[int], shapes: Mapping[Tensor, Shape]) -> List[int]:
-    """Bytes of what the operators of each block make."""
+    """Returns the bytes of the tensors that the operators of each block produce."""
     bounds = [0, *candidates, len(graph)]
     block_of = {
         node: block

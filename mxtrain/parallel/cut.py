@@ -1,9 +1,9 @@
-"""Cuts a network into pieces that can live on different devices, at the level of its graph of operators.
+"""Cuts a network into pieces for different devices, at the level of its graph of operators.
 
     network -> symbol -> operators in topological order | cut | cut | ... -> pieces
 
-The network is not rewritten by its user: whatever MXNet can trace can be cut between any two operators. A tensor that
-several later pieces read (a skip connection over a cut) reaches each of them.
+The user's code does not change: every network that MXNet can trace can be cut between any two operators. A tensor that
+several later pieces read (a skip connection across a cut) is sent to each of them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ JOINABLE = ("BatchNorm", "_contrib_SyncBatchNorm", "_contrib_BatchNormWithReLU")
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of neighbouring operators.
+    """A sequence of consecutive operators.
 
     Attributes:
-        symbol: over the variables that `variable(tensor)` names, and parameters.
-        inputs: tensors of earlier pieces or the network's input.
+        symbol: graph of the operators; its variables are parameters, and inputs named by `variable(tensor)`.
+        inputs: input tensors, from earlier pieces or the network's input.
         outputs: tensors that later pieces or the user read, in the order of the symbol's outputs.
-        kinds: names of its operators.
-        norm: attributes and `op` of the batch norm, if the piece is a single one.
+        kinds: types of its operators.
+        norm: attributes and `op` of the batch norm, if the piece is a single one; otherwise None.
     """
 
     symbol: Symbol
@@ -54,33 +54,34 @@ class Piece:
 
     @property
     def parameters(self) -> List[str]:
-        """Names of the parameters that it reads, statistics included."""
+        """Names of the parameters of the piece, including moving statistics."""
         own = {variable(tensor) for tensor in self.inputs}
         return [name for name in self.symbol.list_inputs() if name not in own]
 
 
 def variable(tensor: Tensor) -> str:
-    """The name of a tensor from outside in a piece's symbol."""
+    """Name of the variable that stands for an input tensor in the symbol of a piece."""
     return f"tensor{tensor[0]}_{tensor[1]}"
 
 
 def marked_layers(network: gluon.Block) -> List[str]:
-    """Structural names of the blocks that carry the mark."""
+    """Structural names of the blocks whose attribute `begins_stage` is true."""
     return [path for path, block in blocks_by_path(network) if path and getattr(block, MARK, False)]
 
 
 class Cuttable:
-    """Operators one after the other, which can be cut between any two.
+    """Base class of networks as a sequence of operators that can be cut between any two.
 
     Position p is before operator p: 0 is the beginning of the network, `len(self)` its end.
 
     Attributes:
-        operators: nodes, in topological order.
+        operators: node indices of the operators in topological order.
         layers: structural name of the block that called each operator.
-        heads, inputs: tensors that leave and enter the network.
+        heads, inputs: output and input tensors of the network.
         marked: layers that their author marked to begin a stage.
-        without_gradient: tensors that need none: the input, and what layers without trained parameters make of it.
-        text: describes everything that is computed.
+        without_gradient: tensors without a gradient: the input, and what layers without trained parameters compute
+            from it.
+        text: description of the whole computation; equal texts mean equal computations.
     """
 
     operators: List[int]
@@ -98,7 +99,7 @@ class Cuttable:
         return len(self.operators)
 
     def crossing(self, position: int) -> List[Tensor]:
-        """Tensors that are made before `position` and read at or after it."""
+        """Tensors that are produced before `position` and read at or after it."""
         return [
             tensor
             for tensor, last in self._last_read.items()
@@ -106,7 +107,7 @@ class Cuttable:
         ]
 
     def can_cut(self, position: int) -> bool:
-        """Returns True if no parameter is read on both sides: it would have to live on two devices."""
+        """Returns True if no parameter is read on both sides of `position`; it would have to be on two devices."""
         return 0 < position < len(self) and not any(first < position <= last for first, last in self._shared)
 
     def norms(self) -> List[int]:
@@ -126,7 +127,7 @@ class Cuttable:
         raise NotImplementedError
 
     def beginnings(self) -> Dict[int, str]:
-        """Position -> the outermost layer that begins there."""
+        """Returns position -> structural name of the outermost layer that begins there."""
         found: Dict[int, str] = {}
         seen = set()
         for position, layer in enumerate(self.layers):
@@ -139,14 +140,14 @@ class Cuttable:
         return found
 
     def begin_of(self, layer: str, asked_by: str = "parallel.cut_before") -> int:
-        """The position before the first operator of a layer.
+        """Returns the position before the first operator of a layer.
 
         Args:
-            layer: structural name.
-            asked_by: for the message.
+            layer: structural name of the layer.
+            asked_by: setting that names the layer, for messages.
 
         Raises:
-            ConfigError: there is no such layer, or nothing of it can be cut off.
+            ConfigError: there is no such layer, or the network cannot be cut before it.
         """
         inside = [p for p, name in enumerate(self.layers) if name == layer or name.startswith(f"{layer}.")]
         if not inside:
@@ -162,7 +163,7 @@ class Cuttable:
         return inside[0]
 
     def cut(self, positions: Sequence[int]) -> List[Union[Piece, BlockRow]]:
-        """The pieces between the given positions, in order."""
+        """Returns the pieces between the given positions, in order."""
         bounds = [0, *sorted(set(positions) - {0, len(self)}), len(self)]
         pieces = []
         for begin, end in zip(bounds, bounds[1:]):
@@ -173,12 +174,12 @@ class Cuttable:
 
 
 class Graph(Cuttable):
-    """A network as the operators that MXNet traces.
+    """Cuttable network that is traced with MXNet symbols.
 
     Args:
         network: a gluon.HybridBlock.
-        precision: that pieces compute in; what crosses between them is float32.
-        input_shape: of one sample, or of each of its parts; None if it has one part and the precision is full.
+        precision: precision of the computation inside pieces; tensors between pieces are float32.
+        input_shape: shape of one sample, or of each input; None if there is one input and the precision is full.
 
     Raises:
         NotTraceable: the network's code needs real arrays.
@@ -201,12 +202,13 @@ class Graph(Cuttable):
         self.layers = [self._nodes[index].get("attrs", {}).get(LAYER_ATTRIBUTE, "") for index in self.operators]
         self.heads = [(entry[0], entry[1]) for entry in raw["heads"]]
         index_of = {node["name"]: index for index, node in enumerate(self._nodes)}
-        # An input that nothing reads is no node: it gets an index that none has.
+        # An unused input has no node in the graph. It gets a negative index, which no node has.
         self.inputs = [(index_of.get(name, -1 - n), 0) for n, name in enumerate(names)]
         self._made_at = {
             **{node: -1 for node, _ in self.inputs},
             **{node: position for position, node in enumerate(self.operators)},
         }
+        # "null": frozen parameters and moving statistics, which need no backward pass.
         variables = {p.name for p in network.collect_params().values() if p.grad_req != "null"}
         self.without_gradient = self._find_without_gradient(variables)
         self._last_read = self._find_last_reads()
@@ -231,7 +233,7 @@ class Graph(Cuttable):
         return found
 
     def _computes_statistics(self, node: int) -> bool:
-        """Returns True if a forward pass in training changes something besides its output."""
+        """Returns True if a forward pass in training mode updates auxiliary states, such as moving statistics."""
         uses_moving = self._nodes[node].get("attrs", {}).get("use_global_stats", "False") in ("True", "1")
         sources = {self._nodes[source]["name"] for source, *_ in self._nodes[node]["inputs"]}
         return not uses_moving and not sources.isdisjoint(self._states)
@@ -246,7 +248,7 @@ class Graph(Cuttable):
         return {**given, **dict(zip(tensors, map(tuple, shapes)))}
 
     def _find_without_gradient(self, variables: Collection[str]) -> FrozenSet[Tensor]:
-        """Tensors that no parameter in `variables` has a part in: autograd knows nothing of them."""
+        """Tensors that do not depend on any parameter in `variables`; autograd does not record them."""
         with_gradient = {index for index, node in enumerate(self._nodes) if node["name"] in variables}
         found = set(self.inputs)
         for node in self.operators:
@@ -260,7 +262,7 @@ class Graph(Cuttable):
         return frozenset(found)
 
     def _find_last_reads(self) -> Dict[Tensor, int]:
-        """Tensor -> the last position that reads it; those the user reads are read at the end."""
+        """Returns tensor -> last position that reads it; `len(self)` for outputs of the network."""
         last: Dict[Tensor, int] = {}
         for position, node in enumerate(self.operators):
             for source, output, *_ in self._nodes[node]["inputs"]:
@@ -269,7 +271,7 @@ class Graph(Cuttable):
         return {**last, **{head: len(self) for head in self.heads}}
 
     def _find_shared_parameters(self) -> List[Tuple[int, int]]:
-        """(first, last) position of each parameter that several operators read."""
+        """Returns the (first, last) reading position of each parameter that several operators read."""
         reads: Dict[int, List[int]] = {}
         for position, node in enumerate(self.operators):
             for source, *_ in self._nodes[node]["inputs"]:
@@ -283,7 +285,7 @@ class Graph(Cuttable):
         operators = self.operators[begin:end]
         inside: FrozenSet[int] = frozenset(operators)
         nodes: List[GraphNode] = []
-        moved: Dict[Tensor, int] = {}  # of what comes from outside: tensors by output, parameters as output 0
+        moved: Dict[Tensor, int] = {}  # external tensor or parameter -> index of its variable in the piece
         inputs: List[Tensor] = []
         new_index: Dict[int, int] = {}
 
@@ -323,7 +325,7 @@ class Graph(Cuttable):
 
 
 def output_shapes(symbol: Symbol, input_shapes: Mapping[str, Shape]) -> Dict[str, Shape]:
-    """Name of an operator's output -> its shape for one sample; ambiguous names are left out."""
+    """Returns name of an operator's output -> its shape for a batch of 1; ambiguous names are omitted."""
     internals = symbol.get_internals()
     read = set(symbol.list_arguments())
     _, shapes, _ = internals.infer_shape(**{name: (1, *s) for name, s in input_shapes.items() if name in read})

@@ -1,13 +1,13 @@
-"""Replicas x stages of a network: the one strategy, of which all others are special cases.
+"""Replicas x stages of a network: the general strategy, of which all others are special cases.
 
     batch -> parts (gradient accumulation) -> a share per replica -> microbatches -> stages, in the schedule's order
 
-The planner (`mxtrain.parallel.planner`) decides what goes where, `PlacedParameters` puts parameters there, and the
-executors (`mxtrain.parallel.executors`) compute. Here they are joined to a `Strategy`.
+The planner (`mxtrain.parallel.planner`) computes the layout, `PlacedParameters` moves parameters to devices, and the
+executors (`mxtrain.parallel.executors`) compute. This module combines them into a `Strategy`.
 
-Every piece of work is put into MXNet's engine, which runs it as soon as its input is there, on all devices at once; the
-host never waits. Stages record their own autograd graphs: a tensor that leaves a stage enters the next one as a
-variable, and its gradient comes back as the head gradient of the stage that made it.
+The host queues all work in MXNet's engine and never waits. The engine runs each operation as soon as its inputs are
+ready, on all devices concurrently. Each stage records its own autograd graph: a tensor that leaves a stage enters the
+next one as a variable, whose gradient becomes the head gradient of the stage that produced it.
 """
 
 from __future__ import annotations
@@ -46,29 +46,32 @@ if TYPE_CHECKING:
 
 
 def read_tables_directly(network: gluon.Block) -> None:
-    """Makes layers that share a table read the parameter itself, for a graph that is not cut between them."""
+    """Clears `copies_table` of embedding layers with tied weights, for a graph that is not cut between the layers.
+
+    The layers then use the parameter itself instead of a copy of it.
+    """
     blocks = [block for _, block in blocks_by_path(network)]
     copying = [block for block in blocks if getattr(block, "copies_table", False)]
     for block in copying:
         block.copies_table = False
     for block in blocks if copying else ():
         if isinstance(block, gluon.HybridBlock):
-            block._clear_cached_op()  # it may have been traced before
+            block._clear_cached_op()  # the block may already have been traced with the copy
 
 
 class Grid(Strategy):
-    """Replicas x stages.
+    """Strategy with replicas x stages devices.
 
     Args:
-        objective: network, loss and meter, initialised and hybridized.
-        devices: [replica][stage].
-        parallel: microbatches, schedule, batch-norm semantics and cuts.
-        grad_accumulation: parts of a batch. Each part's gradient is weighted by its size, so that the sum is the
-            gradient of the mean over the batch, whatever the sizes.
-        workers: the store, by which workers agree on sums and statistics.
+        objective: network (initialised and hybridized), loss and meter.
+        devices: devices, [replica][stage].
+        parallel: microbatches, schedule, batch-norm mode and cuts.
+        grad_accumulation: number of parts of a batch. The gradient of a part is weighted by its size, so the sum is the
+            gradient of the mean over the batch for all sizes.
+        workers: store by which workers exchange sums and statistics.
 
     Raises:
-        ConfigError: the network cannot be cut so.
+        ConfigError: the network cannot be cut in this way.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class Grid(Strategy):
         self._state = RecurrentState(objective.state_shapes, self.network, self._workers)
         self.recurrent_state = self._state if objective.state_shapes else None
         obey_placement(self.network)
-        # Before anything looks at the network's parameters: what computes has the rows of a batch only.
+        # Must precede everything that reads the network's parameters: it replaces large tables by the rows of a batch.
         num_samples = objective.global_batch_size or objective.batch_size
         shape, predict_shape = objective.input_shape, objective.predict_shape or objective.input_shape
         self._tables = build_row_tables(self.network, shape, predict_shape, num_samples, self._workers)
@@ -110,7 +113,7 @@ class Grid(Strategy):
         self._executors = Executors(
             objective, self.layout, graph, pieces, parameters, self._workers, bool(self.rows), has_one_copy
         )  # fmt: skip
-        # With one copy, or norms over all shards, replicas cannot differ, and there is nothing to average.
+        # With one copy, or batch norms over all shards, all moving statistics are equal and need no averaging.
         has_own_statistics = not (self._executors.joins_norms or has_one_copy)
         self._of_functions: Optional[FunctionExecutor] = None
         self._statistics = MovingStatistics(
@@ -123,8 +126,8 @@ class Grid(Strategy):
     def forward_backward(self, batch: Batch) -> nd.NDArray:
         batch = self._state.enter(self._tables.enter(batch))
         parts, num_replicas = self.layout.divide(batch), self.layout.num_replicas
-        # Zero the gradients that no pass writes, and the ones that passes add to.
-        # A function may leave some out.
+        # Zero the gradients that passes add to, and those of replicas without samples, which no pass writes. A user's
+        # loss function may not reach all parameters, so all gradients are zeroed for it.
         adds = self.layout.accumulates or self.loss_function is not None
         active = 0 if adds or not parts else len(parts[0])
         self._parameters.zero_gradients(range(active, num_replicas))
@@ -134,7 +137,7 @@ class Grid(Strategy):
         total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
         if whole:
             self._statistics.all_reduce(total, whole, self.layout.num_parts)
-        # A worker without others to sum with reports for all: rows count the samples of the whole batch.
+        # A worker that does not sum with others scales its sums, because rows count the samples of the global batch.
         return total if whole in (0, batch.global_size) else total * (batch.global_size / whole)
 
     def _train(self, parts: List[Shares], whole: int) -> List[nd.NDArray]:
@@ -169,7 +172,7 @@ class Grid(Strategy):
             return
         for name in self.values if names is None else names:
             if name in self.rows:
-                continue  # gathered anew for each batch
+                continue  # the rows are gathered again for each batch
             value = self.values[name]
             for array in self._parameters.copies[name]:
                 if array is not value:
@@ -204,7 +207,7 @@ class Grid(Strategy):
     # Set-up.
 
     def _graph(self) -> Optional[Cuttable]:
-        """The network's operators, where it has to be cut or to compute in another precision."""
+        """Returns the network as a graph, if it must be cut or compute in a low precision; otherwise None."""
         precision, layout = self.objective.precision, self.layout
         if layout.num_stages > 1:
             why = f"parallel.stages={layout.num_stages}"
@@ -218,25 +221,28 @@ class Grid(Strategy):
         return open_to_cut(self.network, self.objective.input_shape, why, needs_graph, precision)
 
     def _choose_cut(self, graph: Cuttable, parallel: Staged, workers: Store) -> Cut:
-        """The cut that rank 0 chooses, on all workers: their buckets of gradients follow from it, and their devices may
-        be of different kinds."""
+        """Chooses the cut of rank 0 on all workers. Collective.
+
+        Gradient buckets depend on the cut, so it must be equal on all workers, whose devices may be of different types.
+        """
         objective, first = self.objective, self.layout.devices[0]
         microbatch_size = self.layout.microbatch_size(objective.batch_size)
         cut = choose_cut(graph, parallel, len(first), objective, first[0], microbatch_size)
         if workers.world.size > 1 and not parallel.cut_before:
             is_first = workers.world.rank == 0
             layers = json.loads(workers.broadcast(json.dumps(cut.layers).encode() if is_first else None))
-            if layers != cut.layers:
+            if layers != cut.layers:  # choose again with the layers of rank 0, to get the costs of its cut
                 settings = parallel.model_copy(update={"cut_before": layers})
                 cut = choose_cut(graph, settings, len(first), objective, first[0], microbatch_size)
         return cut
 
 
 def host_graph(network: gluon.Block, names: Mapping[str, str]) -> Optional[HostGraph]:
-    """A network as NumPy computes it; see `Strategy.on_host`.
+    """Returns a network that NumPy computes, see `Strategy.on_host`; None if that is not possible.
 
     Args:
-        names: structural names of its parameters, by `Parameter.name`.
+        network: network to trace.
+        names: `Parameter.name` -> structural name of each parameter.
     """
     try:
         symbol, _ = symbol_of(network, training=False)

@@ -1,12 +1,12 @@
-"""The reference of `verify`: trains a network on one device, as a plain Gluon loop does.
+"""Reference implementation for `verify`: trains a network on one device, like a plain Gluon loop.
 
-    batch -> the shards that the placement makes -> network, loss, backward, one after the other -> sum -> optimizer
+    batch -> shards of the placement -> forward, loss and backward of one shard after the other -> sum -> optimizer
 
-It shares no code with strategies, executors, gradient stores and the training step, so that it does not share their
-errors. The few rules of a placement (how a batch is divided, which samples a batch norm sees, how moving statistics are
-joined) are therefore repeated here in their simplest form.
+The reference shares no code with strategies, executors, gradient stores and the training step, because it would then
+share their bugs. It therefore repeats the rules of a placement in their simplest form: how a batch is divided, which
+samples a batch norm sees, and how moving statistics are averaged.
 
-Legend: B batch, F ids of a sample.
+Legend: B global batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NO_RATE = 1e-30
 
 
 def divide(rows: Rows, count: int) -> List[Rows]:
-    """At most `count` parts of some rows, none of them empty; their sizes differ by at most one, the larger first."""
+    """Divides rows into at most `count` non-empty parts, whose sizes differ by at most one; larger parts come first."""
     begin, end = rows
     parts = np.array_split(np.arange(begin, end), max(min(count, end - begin), 1))
     return [(int(part[0]), int(part[-1]) + 1) for part in parts if len(part)]
@@ -51,11 +51,11 @@ class BatchDivision:
     """Division of a global batch by a placement: workers x parts x replicas x microbatches.
 
     Attributes:
-        num_workers: of the run.
-        num_parts: of a worker's share, by gradient accumulation.
-        num_replicas: of each worker.
-        num_microbatches: of each replica's share of a part.
-        batch_norm: what batch norms see together: "per_device", "replicas" or "global".
+        num_workers: number of workers.
+        num_parts: parts of a worker's share by gradient accumulation.
+        num_replicas: replicas of each worker.
+        num_microbatches: microbatches of each replica's share of a part.
+        batch_norm: samples that batch norms see together: "per_device", "replicas" or "global".
     """
 
     num_workers: int
@@ -65,8 +65,11 @@ class BatchDivision:
     batch_norm: str
 
     def copies(self, size: int) -> List[List[List[Rows]]]:
-        """The shards that each copy of the network sees, in its order: [copy][pass][shard]. The shards of one pass are
-        computed together. There is one copy where batch norms see several devices' samples."""
+        """Returns the shards of a batch of `size` samples as [copy][pass][shard].
+
+        A copy is a network with moving statistics of its own. Its passes follow each other; the shards of a pass are
+        computed together. If batch norms see the samples of several devices, there is only one copy.
+        """
         shards = [  # [worker][part][replica][microbatch]
             [[divide(share, self.num_microbatches) for share in divide(part, self.num_replicas)]
              for part in divide(own, self.num_parts)]
@@ -87,7 +90,7 @@ class BatchDivision:
         return [together]
 
     def worker_of(self, row: int, size: int) -> int:
-        """The worker whose share of a batch of that size begins at or before a row."""
+        """Returns 1 + the rank of the worker that owns a row of a batch of `size` samples; only used to group rows."""
         return sum(begin <= row for begin, _ in divide((0, size), self.num_workers))
 
 
@@ -96,13 +99,13 @@ class Reference(Strategy):
 
     Args:
         objective: network, loss and meter; the network holds all rows of its tables.
-        division: of the placement that is compared with it.
-        optimizer: an mxnet.optimizer.Optimizer of its own.
+        division: batch division of the placement that is verified.
+        optimizer: an mxnet.optimizer.Optimizer that nothing else uses.
         multipliers: structural name -> (lr_mult, wd_mult).
-        clip_global_norm: largest L2 norm of all gradients together, or None.
-        lazy: whether rows of large tables that a batch does not read stay as they are, whatever the optimizer does.
-        scaling: scales the loss; None: it need not be.
-        cut_before: layers behind which arrays get the memory layouts of a placement that is cut there, see `Pieces`.
+        clip_global_norm: largest L2 norm of all gradients together; None = no clipping.
+        lazy: if True, rows of large tables that a batch does not read stay unchanged.
+        scaling: loss scaling; None = none.
+        cut_before: layers before which the placement cuts the network, see `Pieces`.
     """
 
     def __init__(
@@ -118,12 +121,12 @@ class Reference(Strategy):
         names = {parameter: name for name, parameter in self._parameters.items()}
         for table in tables_of(self.network):
             if table.ids_from is not None:
-                # It was prepared for gradients of a batch's rows; here it is a parameter like any other.
+                # The table was prepared for row-wise gradients. Here it gets a dense gradient like other parameters.
                 table.weight.grad_req = "write" if table.weight.lr_mult else "null"
                 if lazy:
                     self._ids_of[names[table.weight]] = table.ids_from
         self.trainable = [name for name, parameter in self._parameters.items() if is_trained(parameter)]
-        if division.num_parts * division.num_microbatches > 1:
+        if division.num_parts * division.num_microbatches > 1:  # several backward passes sum into one gradient
             for name in self.trainable:
                 self._parameters[name].grad_req = "add"
         self.values = {name: parameter.data() for name, parameter in self._parameters.items()}
@@ -145,7 +148,7 @@ class Reference(Strategy):
         ]
 
     def publish(self, names: Optional[Collection[str]] = None) -> None:
-        """There is one copy of `values`."""
+        """Does nothing: there is only one copy of `values`."""
 
     def step(self, batch: Batch, lr: float) -> None:
         """One optimizer update from a global batch."""
@@ -156,20 +159,21 @@ class Reference(Strategy):
         statistics: List[List[nd.NDArray]] = []
         weights: Dict[Rows, nd.NDArray] = {}
         states: Dict[Rows, List[nd.NDArray]] = {}
-        for passes in copies:  # each begins with the statistics of before the step, and sums its own gradients
+        for passes in copies:  # each copy starts with the statistics before the step and sums its own gradients
             for array, value in zip(self._statistics, before):
                 value.copyto(array)
             for name in self.trainable:
                 self._parameters[name].zero_grad()
             for shards in passes:
                 self._compute(shards, inputs, batch, weights, states)
-                # MXNet's engine does not know that a backward pass writes moving statistics: `engine_dependency.py`.
+                # MXNet's engine does not track that a backward pass writes moving statistics, so the next pass could
+                # read them too early: see `engine_dependency.py`.
                 nd.waitall()
             gradients.append([self._parameters[name].grad().copy() for name in self.trainable])
             statistics.append([array.copy() for array in self._statistics])
         for array, found in zip(self._statistics, zip(*statistics)):
             (nd.add_n(*found) * (1.0 / len(found))).copyto(array)
-        in_order = [states[rows] for rows in sorted(states)]
+        in_order = [states[rows] for rows in sorted(states)]  # shards were computed in the order of copies, not of rows
         self._recurrent_state = [nd.concat(*arrays, dim=0) for arrays in zip(*in_order)]
         self.gradients = {name: nd.add_n(*found) for name, found in zip(self.trainable, zip(*gradients))}
         if not self._scaling.unscale(list(self.gradients.values())):
@@ -192,7 +196,7 @@ class Reference(Strategy):
         self, shards: Sequence[Rows], inputs: Sequence[nd.NDArray], batch: Batch, weights: Dict[Rows, nd.NDArray],
         states: Dict[Rows, List[nd.NDArray]],
     ) -> None:  # fmt: skip
-        """Adds the gradient of sum(loss) / B over some shards, which the network sees at once."""
+        """Adds the gradient of sum(loss) / B over some shards, which are one forward pass together."""
 
         def rows_of(array: nd.NDArray) -> nd.NDArray:
             parts = [array[begin:end] for begin, end in shards]
@@ -212,10 +216,10 @@ class Reference(Strategy):
         states[shards[0]] = [array.detach() for array in state_after]
 
     def _divisor(self, weights: Mapping[Rows, nd.NDArray], size: int) -> Optional[nd.NDArray]:
-        """B / sum(weight), by which sum(loss) / B becomes sum(loss) / sum(weight); None where samples weigh 1."""
+        """Returns B / sum(weight), the factor from sum(loss) / B to sum(loss) / sum(weight); None without weights."""
         if not weights:
             return None
-        # In the order in which workers add: each its own first. Fractions have other last bits in another order.
+        # Add in the order of a real run, each worker's own shards first: the order changes the last bits of the sum.
         by_worker = groupby(sorted(weights), key=lambda rows: self._division.worker_of(rows[0], size))
         total = nd.add_n(*[nd.add_n(*[weights[rows] for rows in own]) for _, own in by_worker])
         total = nd.maximum(total, self.objective.meter.least_weight)
@@ -249,11 +253,10 @@ class Reference(Strategy):
 
 
 class Pieces:
-    """A network as pieces of its graph, one after the other: for the last bits of a placement that is cut, or computes
-    in a low precision.
+    """Runs a network as consecutive pieces of its graph, to reproduce a cut or low-precision placement bit by bit.
 
-    What goes from piece to piece is copied, as it is between devices: oneDNN's kernels then get the same memory
-    layouts. So each piece has an autograd graph of its own, and `backward` goes through all but the last.
+    Tensors between pieces are copied, as between devices, so that oneDNN's kernels get the same memory layouts. Each
+    piece therefore has its own autograd graph, and `backward` runs through all pieces but the last.
 
     Args:
         objective: network and precision.
@@ -272,7 +275,7 @@ class Pieces:
         self._made: Dict[Tensor, nd.NDArray] = {}
 
     def __call__(self, *inputs: nd.NDArray) -> List[nd.NDArray]:
-        """The outputs of the network. Call within `autograd.record`."""
+        """Returns the outputs of the network. Must be called inside `autograd.record`."""
         graph, self._entered = self._graph, []
         self._made = dict(zip(graph.inputs, inputs))
         for piece, operator in zip(self._pieces, self._operators):
@@ -303,7 +306,7 @@ class Pieces:
         return _as_list(array)
 
     def backward(self) -> None:
-        """Call after the backward pass of the loss, which has gone through the last piece."""
+        """Runs the backward pass of the remaining pieces. The backward pass of the loss must have covered the last."""
         found: Dict[Tensor, List[nd.NDArray]] = {}
         for piece, own in zip(reversed(self._pieces), reversed(self._entered)):
             reached = [tensor for tensor in piece.outputs if tensor in found]

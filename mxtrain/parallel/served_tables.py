@@ -1,11 +1,11 @@
-"""Large tables whose rows are on servers: the network holds the rows of one batch, and no worker holds a table.
+"""Large embedding tables on servers: the network has only the rows of one batch, and no worker has a whole table.
 
-    the thread that reads:  distinct ids -> rows of them, as they are now
-    the batch's turn:       rows that have changed meanwhile -> the network's parameter
-    after backward:         ids, gradients -> the servers, which update
+    reading thread, ahead of time:  distinct ids of a batch -> pull their current rows
+    before the forward pass:        refresh rows that have changed since -> the network's parameter
+    after the backward pass:        push ids and gradients -> the servers update
 
-Legend: K distinct ids of this worker's share, C rows that the network has room for, U units, S units of all tables that
-the same ids are looked up in.
+Legend: K distinct ids of this worker's share, C capacity of the network's parameter in rows, U units, S units of all
+tables that share an id column.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ServedInput(IdInput):
-    """An input of the network that holds ids, and the tables on servers that they are looked up in."""
+    """An id input of the network, and the tables on servers that are indexed by it."""
 
     def _take_out(self) -> Dict[str, nd.NDArray]:
         standing = {name: table.compact(self.capacity) for name, table in self._blocks.items()}
@@ -54,13 +54,13 @@ class ServedInput(IdInput):
         return self.client
 
     def bind(self, client: TableClient, group: int) -> None:
-        """Says where the rows are: this input's tables are that group."""
+        """Connects this input's tables to a group of tables on the servers."""
         self.client, self.group = client, group
         for array in self.tables.values():
             array.move_to(group)
 
     def describe(self, multipliers: Mapping[str, Tuple[float, float]], seed: int) -> TableGroup:
-        """The tables, for the servers."""
+        """Returns the description of the tables that is sent to the servers."""
         shares = []
         for name, table in self._blocks.items():
             lr_mult, wd_mult = multipliers[name]
@@ -83,7 +83,7 @@ class ServedInput(IdInput):
                     given.copyto(copy[: len(id_K)])
 
     def restore(self) -> None:
-        """The network keeps the rows of the last batch: there is no table here to put back."""
+        """Does nothing: the network keeps the rows of the last batch, because no worker has the whole table."""
 
 
 class ServedTables(RowTables, RemoteTables):
@@ -116,7 +116,7 @@ class ServedTables(RowTables, RemoteTables):
         seed: int,
     ) -> None:  # fmt: skip
         self.client, self._store = store.connect_tables(), store
-        self.wait_for_all()  # until no request is left for what servers have held before, and are about to forget
+        self.wait_for_all()  # `set_up` discards earlier tables, for which no worker may have pending requests
         groups = [one.describe(multipliers, seed) for one in self.inputs]
         for number, one in enumerate(self.inputs):
             one.bind(self.client, number)
@@ -125,7 +125,7 @@ class ServedTables(RowTables, RemoteTables):
              "steps_per_epoch": steps_per_epoch, "dtype": self.inputs[0].dtype, "groups": groups},
             is_first=store.world.rank == 0,
         )  # fmt: skip
-        self.wait_for_all()  # until the servers are ready
+        self.wait_for_all()  # until worker 0 has set up the servers
         self.client.read_server_notes()
 
     def look_ahead(self, batch: Batch) -> Batch:
@@ -144,7 +144,7 @@ class ServedTables(RowTables, RemoteTables):
         return not len(id_K) or 0 <= id_K[0] <= id_K[-1] < one.num_rows
 
     def _of_all(self, own_K: np.ndarray, num_samples: int, width: int) -> np.ndarray:
-        return own_K  # the servers put together what all workers send
+        return own_K  # the servers sum the gradients of all workers
 
     def _fill(self, one: IdInput, id_K: np.ndarray, batch: Batch, trains: bool) -> None:
         assert isinstance(one, ServedInput)
@@ -152,7 +152,7 @@ class ServedTables(RowTables, RemoteTables):
         if not self._is_within(one, id_K):
             next(iter(one.rows.values())).set(id_K)  # raises
         pulled: Optional[PulledRows] = (batch.rows or {}).get(one.number)
-        if pulled is not None:
+        if pulled is not None:  # rows that were pulled ahead of time may be outdated by later updates
             self.client.refresh(one.group, id_K, pulled)
         elif len(id_K):
             pulled = self.client.pull(one.group, id_K)
@@ -180,11 +180,11 @@ class ServedTables(RowTables, RemoteTables):
 
     @property
     def is_first(self) -> bool:
-        """True if this worker is the one that writes to the servers."""
+        """True if this worker writes to the servers, i.e. has rank 0."""
         return self._store.world.rank == 0
 
     def wait_for_all(self) -> None:
-        """Waits for all workers."""
+        """Barrier over all workers."""
         self._store.total([0.0])
 
     def synchronize(self) -> None:
@@ -196,7 +196,7 @@ class ServedTables(RowTables, RemoteTables):
             id_K, gradient_KS = self.client.last(one.group)
             for name, (begin, end) in one.columns.items():
                 if self._copies[name][0].grad is None:
-                    continue  # it is frozen
+                    continue  # the table is frozen
                 found[name] = np.zeros(one.tables[name].shape, one.dtype)
                 found[name][id_K] = gradient_KS[:, begin:end]
         return found
@@ -210,18 +210,20 @@ class ServedTables(RowTables, RemoteTables):
 
 
 class OptimizerState:
-    """The state of an optimizer of which a part is on servers, in the form that a run without them has.
+    """Optimizer state of which a part is on servers, in the format of a run without servers.
+
+    A checkpoint can therefore be continued with tables on servers or on workers.
 
     Args:
-        tables: on servers.
-        updater: of all other parameters.
+        tables: tables on servers.
+        updater: updater of all other parameters.
     """
 
     def __init__(self, tables: ServedTables, updater: Any):
         self._tables, self._updater = tables, updater
 
     def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Json]]:
-        """See `Stateful`. The servers' arrays are read when they are written."""
+        """See `Stateful`. Arrays on servers are read only while the checkpoint is written."""
         arrays, numbers = self._updater.save_state()
         counts = dict(numbers.get("update_counts", {}))
         for one in self._tables.inputs:
@@ -242,7 +244,7 @@ class OptimizerState:
         """See `Stateful`. Worker 0 writes to the servers. Collective.
 
         Raises:
-            CheckpointError: it is of another network or optimizer.
+            CheckpointError: the state belongs to another network or optimizer.
         """
         tables = self._tables.tables
         rest = {name: array for name, array in arrays.items() if name.rpartition(":")[0] not in tables}
@@ -265,6 +267,6 @@ class OptimizerState:
 def build_row_tables(
     network: gluon.Block, input_shape: Shapes, predict_shape: Shapes, num_samples: int, workers: Store
 ) -> RowTables:  # fmt: skip
-    """The tables that are computed by the rows of a batch, here or on servers. See `RowTables`."""
+    """Builds the tables that are computed with the rows of a batch, on workers or on servers. See `RowTables`."""
     kind = ServedTables if any(table.remote_rows for table in tables_of(network)) else RowTables
     return kind(network, input_shape, predict_shape, num_samples, workers)

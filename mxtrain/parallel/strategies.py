@@ -1,4 +1,4 @@
-"""The strategies, as tables of their shape: replicas x stages devices, each replica's share in microbatches.
+"""Descriptions of the parallel strategies: replicas x stages devices, with each replica's share in microbatches.
 
     parallel=    replicas   stages   microbatches
     single          1          1          1
@@ -7,7 +7,8 @@
     pipeline        1          S          M
     hybrid          R          S          M
 
-A strategy is described by the axes that it takes; all of them are carried out by `mxtrain.parallel.grid.Grid`.
+R, S and M are numbers that the user sets. A strategy only fixes the axes; `mxtrain.parallel.grid.Grid` runs all of
+them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ CPU_DEVICES_PER_AXIS = 2
 
 
 class Parallel(Spec):
-    """Placement of the computation: replicas x stages devices, with each replica's share of a batch in microbatches."""
+    """Placement of the computation on replicas x stages devices, with each replica's share in microbatches."""
 
     devices: Devices = "auto"
     """`auto`, or a kind and how many of it: cpu:2, gpu:4. Which GPUs these are is said by CUDA_VISIBLE_DEVICES=1,3.
@@ -47,15 +48,18 @@ class Parallel(Spec):
     `global`: the whole batch."""
 
     def axes(self, num_gpus: int = 0) -> Tuple[int, int]:
-        """(replicas, stages), `auto` resolved.
+        """Returns (replicas, stages) with `auto` resolved.
+
+        Args:
+            num_gpus: GPUs of this worker; 0 on a CPU.
 
         Raises:
-            ConfigError: they don't multiply to the number of devices.
+            ConfigError: the product is not the number of devices.
         """
         return fit_axes(self, num_gpus)
 
     def num_microbatches(self) -> int:
-        """Into how many microbatches each replica's share of a batch is split."""
+        """Number of microbatches of each replica's share of a batch."""
         return 1
 
     @property
@@ -64,16 +68,15 @@ class Parallel(Spec):
         return "gpipe"
 
     def num_devices(self) -> int:
-        """Returns the number of devices of this description, as far as known without MXNet."""
+        """Returns the number of devices, as far as it is known without asking MXNet for GPUs."""
         replicas, stages = self.axes()
         return replicas * stages
 
     def place(self) -> List[List[Context]]:
-        """The devices of this worker as mxnet Contexts, [replica][stage]; neighbouring stages have neighbouring
-        numbers.
+        """Returns the devices of this worker as [replica][stage]; consecutive stages have consecutive device ids.
 
         Raises:
-            ConfigError: the machine has fewer, or too few for all of its workers.
+            ConfigError: the machine has too few GPUs for this worker or for all workers.
         """
         from mxtrain.engine.backend import mx
 
@@ -85,11 +88,12 @@ class Parallel(Spec):
         if kind == "gpu":
             self._require_gpus(replicas * stages, num_gpus)
             first = first_of(among, replicas * stages, num_gpus, self.devices)
+        # The stages of a replica are neighbours, because they exchange activations in each microbatch.
         begins = range(first, first + replicas * stages, stages)
         return [[mx.Context(kind, begin + stage) for stage in range(stages)] for begin in begins]
 
     def _require_gpus(self, wanted: int, num_gpus: int) -> None:
-        """Raises: ConfigError: MXNet sees fewer, or can't run on what there is."""
+        """Raises a `ConfigError` if MXNet sees fewer GPUs than wanted, or cannot use those of the machine."""
         missing = wanted > num_gpus
         gpus = find_gpus()
         reason = unsupported_reason(gpus)
@@ -106,15 +110,15 @@ class Parallel(Spec):
             )
 
     def build(self, objective: Objective, grad_accumulation: int, workers: Optional[Store] = None) -> Strategy:
-        """The strategy over an initialised network.
+        """Builds the strategy for an initialised network.
 
         Args:
-            objective: network, loss and metrics to compute.
-            grad_accumulation: parts of a batch.
-            workers: the store of a run of several workers; None for one alone.
+            objective: network, loss and metrics.
+            grad_accumulation: number of parts of each batch whose gradients are summed.
+            workers: store that connects the workers; None for a single worker.
 
         Raises:
-            ConfigError: the network cannot be cut into so many stages.
+            ConfigError: the network cannot be cut into that many stages.
         """
         from mxtrain.parallel.grid import Grid
 
@@ -122,14 +126,14 @@ class Parallel(Spec):
 
 
 class Replicated(Parallel):
-    """Several copies of the network, each with its share of every batch."""
+    """Base class of strategies with several copies of the network, each with its share of every batch."""
 
     replicas: Union[Auto, Positive] = "auto"
     """Copies of the network; auto: as many as the devices allow, 2 on a CPU."""
 
 
 class Staged(Parallel):
-    """A network that is spread over several devices."""
+    """Base class of strategies that place the layers of a network on several devices."""
 
     stages: Union[Auto, Positive] = "auto"
     """Devices that one copy of the network is spread over; auto: as many as there are, 2 on a CPU."""
@@ -139,7 +143,7 @@ class Staged(Parallel):
 
 
 class Microbatched(Staged):
-    """Stages that work on different microbatches at the same time."""
+    """Base class of strategies whose stages compute different microbatches at the same time."""
 
     microbatches: Positive = 8
     """Parts of a replica's share of a batch, which follow each other through the stages."""
@@ -156,27 +160,27 @@ class Microbatched(Staged):
 
 
 class Single(Parallel):
-    """One device."""
+    """Training on one device."""
 
 
 class Data(Replicated):
-    """A copy of the network on every device."""
+    """Data parallelism: a copy of the network on every device."""
 
 
 class ModelParallel(Staged):
-    """The network's layers on several devices, one after the other; for networks that one device cannot hold."""
+    """Model parallelism: one stage computes at a time. For networks that do not fit on one device."""
 
 
 class Pipeline(Microbatched):
-    """The network's layers on several devices that work at the same time."""
+    """Pipeline parallelism: stages compute different microbatches at the same time."""
 
 
 class Hybrid(Replicated, Microbatched):
-    """Several copies of the network, each spread over devices that work at the same time."""
+    """Data and pipeline parallelism: several copies of the network, each of which is a pipeline."""
 
 
 def fit_axes(parallel: Parallel, num_gpus: int) -> Tuple[int, int]:
-    """(replicas, stages) of a description; see `Parallel.axes`."""
+    """Returns (replicas, stages) of a description; see `Parallel.axes`."""
     given: Dict[str, Union[Auto, int]] = {
         "replicas": parallel.replicas if isinstance(parallel, Replicated) else 1,
         "stages": parallel.stages if isinstance(parallel, Staged) else 1,
@@ -189,7 +193,7 @@ def fit_axes(parallel: Parallel, num_gpus: int) -> Tuple[int, int]:
         axes = [CPU_DEVICES_PER_AXIS if value == "auto" else value for value in given.values()]
         return axes[0], axes[1]
     if given == {"replicas": "auto", "stages": "auto"}:
-        # Two replicas, if at least two stages are left for each.
+        # Prefer two replicas if each can have at least two stages.
         given["replicas"] = CPU_DEVICES_PER_AXIS if total % CPU_DEVICES_PER_AXIS == 0 and total > 2 else 1
     known = 1
     for value in given.values():
@@ -226,31 +230,33 @@ def _misfit(parallel: Parallel, given: Dict[str, Union[int, Auto]], total: int) 
 
 
 def place_among_gpus(num_gpus: int) -> HostPlace:
-    """Position of this worker among the workers that see the same GPUs.
+    """Returns the position of this worker among the workers that see the same GPUs.
 
     Args:
-        num_gpus: that this process sees.
+        num_gpus: number of GPUs that this process sees.
     """
     return HostPlace() if has_own_gpus(num_gpus) else find_host_place()
 
 
 def share_of(place: HostPlace, num_gpus: int) -> int:
-    """Returns the number of GPUs of one worker on a host; 1 if there are fewer GPUs than workers, which `first_of`
-    refuses."""
+    """Returns the number of GPUs of one worker on a host.
+
+    The result is 1 if there are fewer GPUs than workers; `first_of` then raises a helpful error.
+    """
     return max(num_gpus // place.size, min(num_gpus, 1))
 
 
 def first_of(place: HostPlace, wanted: int, num_gpus: int, devices: str) -> int:
-    """Returns the index of a worker's first GPU: workers take consecutive GPUs.
+    """Returns the index of a worker's first GPU; workers of a host take consecutive GPUs.
 
     Args:
-        place: of the worker.
-        wanted: GPUs of each worker.
-        num_gpus: that this process sees.
+        place: position of the worker on its host.
+        wanted: number of GPUs of each worker.
+        num_gpus: number of GPUs that this process sees.
         devices: `parallel.devices`, for the message.
 
     Raises:
-        ConfigError: they have taken too many.
+        ConfigError: not enough GPUs are left for this worker.
     """
     first = place.rank * wanted
     if first + wanted <= num_gpus:

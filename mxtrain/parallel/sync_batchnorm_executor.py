@@ -1,4 +1,8 @@
-"""Runs the pieces of a network one after the other, each for all shards, so that batch norms see them together."""
+"""Synchronised batch norm: runs each piece of a network for all shards before the next piece.
+
+The network is cut at its batch norms, so that a batch norm sees the samples of several devices, microbatches or workers
+together. Legend: W workers.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ Group = List[Tuple[int, Batch]]
 
 
 class GroupPiece(Protocol):
-    """A piece that runs for all shards of a group."""
+    """A piece of a network that runs for all shards of a group."""
 
     number: int
     inputs: List[Tensor]
@@ -33,23 +37,35 @@ class GroupPiece(Protocol):
     def forward(
         self, replicas: Sequence[int], inputs: Sequence[List[nd.NDArray]], counts: Sequence[int]
     ) -> List[List[nd.NDArray]]:
-        """The outputs of each shard; `counts`: samples of the group, per worker."""
+        """Runs the forward pass.
+
+        Args:
+            replicas: replica of each shard.
+            inputs: input tensors of each shard.
+            counts: number of samples of the group on each worker.
+
+        Returns:
+            The output tensors of each shard.
+        """
 
     def backward(self, outputs: Sequence[nd.NDArray], heads: Sequence[nd.NDArray]) -> None:
         """Writes the gradients of the inputs and parameters."""
 
 
 class SyncBatchNormExecutor:
-    """Runs groups of shards, all workers the same groups in the same order, whether they have samples in them or not.
+    """Runs groups of shards.
+
+    Batch norms communicate, so all workers must run the same groups in the same order, even groups in which they have
+    no samples.
 
     Args:
         objective: loss and meter.
-        devices: [replica][stage].
-        pieces: `Recorded` ones, and every joint batch norm on its own.
-        graph: of the network.
-        division: how a worker's share becomes groups.
-        workers: the store by which workers share statistics.
-        dependencies: one for each replica, for norms that are not joint.
+        devices: devices as [replica][stage].
+        pieces: `Recorded` pieces, and each synchronised batch norm as a piece of its own.
+        graph: graph of the network.
+        division: division of a worker's share into groups.
+        workers: store by which workers exchange statistics.
+        dependencies: one for each replica, for batch norms that are not synchronised.
     """
 
     def __init__(
@@ -63,11 +79,11 @@ class SyncBatchNormExecutor:
         """Recurrent state for the next batch: always empty, because `Executors` rejects it."""
 
     def __call__(self, parts: List[Shares], global_batch_size: int, loss_scale: float) -> List[nd.NDArray]:
-        """The meter's sums of each shard; gradients of the scaled loss are left in the parameters."""
+        """Returns the meter's sums of each shard, and writes gradients of the scaled loss into the parameters."""
         self.head_gradient.scale = loss_scale
         sums: List[nd.NDArray] = []
         counts = self._division.counts(global_batch_size, self._workers.world)
-        # A worker may have fewer groups than others: it takes part in theirs with no samples.
+        # A worker with fewer groups than others takes part in their collectives without samples.
         for number, counts_of_groups in enumerate(counts):
             groups = self._division.groups(parts[number]) if number < len(parts) else []
             for place, counts_W in enumerate(counts_of_groups):
@@ -100,7 +116,7 @@ class SyncBatchNormExecutor:
         return sums
 
     def _lose(self, tape: Tape, batch: Batch, device: Context, global_batch_size: int) -> nd.NDArray:
-        """The loss of a shard, which is the last piece, and its backward pass."""
+        """Computes the loss of a shard, its backward pass, and the meter's sums. The loss counts as the last piece."""
         last = len(self._pieces)
         outputs = tape.enter(last, self._graph.heads, device)
         targets = [target.as_in_context(device) for target in batch.targets]
@@ -112,10 +128,10 @@ class SyncBatchNormExecutor:
 
 
 class Recorded:
-    """A piece that computes each shard by itself.
+    """A piece without synchronised batch norms, which computes each shard independently.
 
     Args:
-        piece: on its devices.
+        piece: the piece, with a copy on each replica.
     """
 
     def __init__(self, piece: Stage):
@@ -125,7 +141,7 @@ class Recorded:
     def forward(
         self, replicas: Sequence[int], inputs: Sequence[List[nd.NDArray]], counts: Sequence[int]
     ) -> List[List[nd.NDArray]]:
-        """The outputs of each shard."""
+        """Runs the forward pass and returns the output tensors of each shard."""
         with autograd.record():
             return [self._piece(replica, tensors) for replica, tensors in zip(replicas, inputs)]
 
@@ -139,10 +155,11 @@ class Division:
     """Divides each worker's share of a batch into groups of shards.
 
     Args:
-        num_parts: of a share, by gradient accumulation.
-        num_replicas: of each worker.
-        num_microbatches: of each replica.
-        over_microbatches: whether the microbatches of a replica belong together too, not only replicas.
+        num_parts: parts of a share by gradient accumulation.
+        num_replicas: replicas of each worker.
+        num_microbatches: microbatches of each replica.
+        over_microbatches: if True, a group has all microbatches of all replicas; otherwise the microbatches with the
+            same number of all replicas.
     """
 
     def __init__(self, num_parts: int, num_replicas: int, num_microbatches: int, over_microbatches: bool):
@@ -151,7 +168,7 @@ class Division:
         self._counts: Dict[Tuple[int, World], List[List[List[int]]]] = {}
 
     def groups(self, shares: Shares) -> List[Group]:
-        """The groups of one part."""
+        """Returns the groups of one part."""
         if self._over_microbatches:
             return [[(replica, batch) for replica, share in enumerate(shares) for batch in share]] if shares else []
         return [
@@ -160,7 +177,7 @@ class Division:
         ]
 
     def counts(self, global_batch_size: int, world: World) -> List[List[List[int]]]:
-        """Samples of every worker in every group, [part][group][worker]."""
+        """Returns the number of samples of each worker in each group, [part][group][worker]. Cached."""
         key = (global_batch_size, world)
         if key not in self._counts:
             own = [self._sizes(worker, global_batch_size, world) for worker in range(world.size)]
@@ -171,7 +188,7 @@ class Division:
         return self._counts[key]
 
     def _sizes(self, worker: int, global_batch_size: int, world: World) -> List[List[int]]:
-        """Samples of one worker in each group, [part][group]."""
+        """Returns the number of samples of one worker in each group, [part][group]."""
         begin, end = world.share_of(worker, global_batch_size)
         parts = sizes(end - begin, self._num_parts)
         if self._over_microbatches:
@@ -181,6 +198,6 @@ class Division:
 
 
 def sizes(count: int, num_parts: int) -> List[int]:
-    """The sizes of at most `num_parts` parts of `count` samples, none of them empty."""
+    """Returns the sizes of at most `num_parts` non-empty parts of `count` samples."""
     num_parts = min(num_parts, count)
     return [end - begin for begin, end in (bounds(count, num_parts, part) for part in range(num_parts))]

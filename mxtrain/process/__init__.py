@@ -1,1 +1,1 @@
-"""This process: the signals that stop it, and the heartbeats that it sends. Light, for both begin before all else."""
+"""Signals that stop this process, and heartbeats that it sends. Both start first, so imports here must be cheap."""

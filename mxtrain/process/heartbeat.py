@@ -1,7 +1,7 @@
-"""The heartbeat of a process: a line to its supervisor, twice a second.
+"""Heartbeat of a process: a thread writes a line of JSON to the supervisor twice a second.
 
-A thread writes a line each half second, so that the watcher can tell a process that was stopped from one that computes
-for a long time; the line says how many batches are done, so that it can tell that from one that waits for ever.
+Lines that stop coming mean that the process was stopped. Lines whose number of batches does not change mean that it is
+stuck. A process with a long computation differs from both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INTERVAL_S = 0.5
 
 
 class Heartbeat:
-    """The heartbeat of this process, which says how far it is. Without a file it does nothing."""
+    """Reports the progress of this process. Does nothing until `begin` finds a file descriptor."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -33,11 +33,14 @@ class Heartbeat:
 
     @property
     def has_listener(self) -> bool:
-        """True if a supervisor listens."""
+        """True if a supervisor receives the heartbeats."""
         return self._thread is not None
 
     def begin(self, variable: str) -> None:
-        """Starts writing heartbeats into the open file descriptor named by an environment variable."""
+        """Starts writing heartbeats into the file descriptor whose number is in an environment variable.
+
+        Child processes do not inherit the variable or the descriptor: they must not write heartbeats for this process.
+        """
         number = os.environ.pop(variable, "")
         if number and self._thread is None:
             self._file = int(number)
@@ -46,21 +49,21 @@ class Heartbeat:
             self._thread.start()
 
     def emit(self) -> None:
-        """Writes one heartbeat now, if somebody listens."""
+        """Writes one heartbeat now, if a supervisor listens."""
         line = {"step": self.step, "batches": self.batches, "waits": self.waits,
                 "generation": self.generation}  # fmt: skip
-        with suppress(OSError):  # the watcher has gone
+        with suppress(OSError):  # the supervisor has ended
             if self._file >= 0:
                 os.write(self._file, json.dumps(line).encode() + b"\n")
 
     def begin_batch(self) -> None:
-        """Counts a batch; the first is reported at once, for whoever has come so far has something to lose."""
+        """Counts a batch. The first one is reported immediately: from then on, the run can lose progress."""
         self.batches += 1
         if self.batches == 1:
             self.emit()
 
     def end(self) -> None:
-        """Reports that this process has done its part, and only waits for the others."""
+        """Reports that this process has finished its part and only waits for the others."""
         self.waits = True
         self.emit()
 

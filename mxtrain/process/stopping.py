@@ -1,4 +1,4 @@
-"""Stops a run before its last step: on signals, at the end of a budget, by early stopping."""
+"""Stops a run before its last step: on signals, or at the end of a budget of steps or time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Callable, ClassVar, Iterator, Optional
+from typing import Callable, ClassVar, Iterator, Optional
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.process.heartbeat import HEARTBEAT
-
-if TYPE_CHECKING:
-
-    pass
 
 EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
 SHUTDOWN_TIMEOUT_S = 5.0
@@ -29,7 +25,7 @@ _DISCONNECTING = "mxtrain-disconnect"
 
 @dataclass(frozen=True)
 class Stop:
-    """A reason to end the run after the step under way."""
+    """A reason to end the run after the current step."""
 
     state: str
     exit_code: int
@@ -37,21 +33,21 @@ class Stop:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, where nothing has to be saved; unwinds the process as SIGINT's KeyboardInterrupt does."""
+    """Raised on SIGTERM while nothing has to be saved; unwinds the process like the KeyboardInterrupt of SIGINT."""
 
     received: ClassVar[bool] = False
     """True if SIGTERM arrived during start-up."""
 
 
 class BrokenOff(Exception):
-    """A pass over the data ended early because a signal came. Never leaves the runner."""
+    """Ends a pass over the data early after a signal. Never leaves the runner."""
 
 
 def disconnect(work: Callable[[], None]) -> None:
-    """Disconnects from the other processes, and waits for that for at most `SHUTDOWN_TIMEOUT_S`.
+    """Runs `work`, which disconnects from other processes, for at most `SHUTDOWN_TIMEOUT_S`.
 
-    What they answer may be lost for ever: ps-lite's sockets drop what they have not yet sent when they close
-    (ZMQ_LINGER of 0 in its zmq_van.h).
+    Without the limit it could wait forever: ps-lite's sockets drop unsent messages when they close (ZMQ_LINGER is 0 in
+    zmq_van.h), so an answer may never arrive.
     """
     thread = threading.Thread(target=work, name=_DISCONNECTING, daemon=True)
     thread.start()
@@ -59,20 +55,21 @@ def disconnect(work: Callable[[], None]) -> None:
 
 
 def still_disconnects() -> bool:
-    """Returns True if an answer is still waited for: then the interpreter's own end would wait for it, too."""
+    """Returns True if `disconnect` has timed out and still waits; the interpreter's shutdown would then wait, too."""
     return any(thread.name == _DISCONNECTING for thread in threading.enumerate())
 
 
 class SignalReader:
-    """Hears of signals in a thread, whatever the main one does, and ends the process some time after the first.
+    """Receives signals in a thread, even while the main thread is busy, and kills the process after a grace time.
 
-    Python runs signal handlers in the main thread only, which may wait inside MXNet as long as a step takes, or for
-    ever where threads starve. So a thread reads them from a pipe that Python's C code writes at once. Used as a context
-    manager, in the main thread.
+    Python runs signal handlers only in the main thread, which may be inside MXNet for a whole step, or forever if
+    threads starve. Python's C code, however, writes signals to the wake-up pipe immediately, and a thread reads them
+    from there. Used as a context manager, in the main thread.
 
     Args:
-        receive: is told each signal, in the thread.
-        grace_s: seconds after the first signal; a supervisor that listens has its own. None: no end.
+        receive: called with each signal, in the reading thread.
+        grace_s: seconds from the first signal until the process is killed; None = never. Not used if a supervisor
+            receives heartbeats, because it has a grace time of its own.
     """
 
     num_active: ClassVar[int] = 0
@@ -84,11 +81,11 @@ class SignalReader:
     def __enter__(self) -> SignalReader:
         SignalReader.num_active += 1
         self._reader, self._writer = os.pipe()
-        os.set_blocking(self._writer, False)  # as set_wakeup_fd demands
+        os.set_blocking(self._writer, False)  # required by set_wakeup_fd
         self._before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._watch, name="mxtrain-signals", daemon=True)
-        # The thread handles no signals: signals blocked in the main thread belong to the code that waits for them
-        # (servers).
+        # The thread inherits this mask. It must not take signals that the main thread has blocked and waits for, as
+        # servers do.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, set(EXIT_CODES))
         try:
             self._thread.start()
@@ -99,7 +96,7 @@ class SignalReader:
     def __exit__(self, *_: object) -> None:
         SignalReader.num_active -= 1
         signal.set_wakeup_fd(self._before)
-        os.write(self._writer, b"\0")
+        os.write(self._writer, b"\0")  # there is no signal 0: it ends the thread
         self._thread.join()
         os.close(self._writer)
         os.close(self._reader)
@@ -127,7 +124,7 @@ class SignalReader:
 
 
 def _leave_pipe_to_parent() -> None:
-    """Signals to a forked child, such as the end of a pool of processes, are not signals to its parent."""
+    """Detaches a forked child from the parent's wake-up pipe, which would report the child's signals to the parent."""
     if SignalReader.num_active:
         signal.set_wakeup_fd(-1)
 
@@ -137,10 +134,11 @@ os.register_at_fork(after_in_child=_leave_pipe_to_parent)
 
 @contextmanager
 def keep_termination() -> Iterator[None]:
-    """Raises `Terminated` at the end, or in place of any other exception, if SIGTERM came during start-up.
+    """Raises `Terminated` at the end, or instead of any other exception, if SIGTERM arrived during start-up.
 
-    Libraries may catch `Terminated`, and go on or raise something else: an import in Rust raises pyo3's PanicException,
-    which is no `Exception`; a program may call `sys.exit`. All of these would count as a crash, or as no signal.
+    Libraries may catch `Terminated` and continue, or raise something else: an import in Rust code raises pyo3's
+    PanicException, which is not an `Exception`; a program may call `sys.exit`. Without this context manager, such runs
+    would end as crashed or finished.
     """
     try:
         yield
@@ -154,8 +152,10 @@ def keep_termination() -> Iterator[None]:
 
 @contextmanager
 def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
-    """Until training takes over, SIGTERM unwinds the process like SIGINT, so that locks and files are left in order.
-    A process that does not end within the grace time is killed."""
+    """Handles signals until training starts: SIGTERM unwinds the process like SIGINT, so that locks are released.
+
+    A process that does not end within the grace time is killed.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -176,7 +176,7 @@ def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
 
 
 def limit_end(exit_code: int) -> None:
-    """Ends the process after the grace time, for the interpreter's own end waits for all threads that are left."""
+    """Kills the process after `GRACE_S`, because the interpreter's shutdown waits for all remaining threads."""
     timer = threading.Timer(GRACE_S, os._exit, [exit_code])
     timer.daemon = True
     timer.start()
@@ -187,13 +187,14 @@ SAME_S = 0.3
 
 
 class SignalStop:
-    """Turns the first SIGINT or SIGTERM into a `Stop`; the second one ends the process at once, unless a supervisor
-    watches over that: a signal to all processes of a run reaches this one twice, by itself and through the supervisor.
+    """Turns the first SIGINT or SIGTERM into a `Stop`; a second one kills the process.
 
-    Used as a context manager around training. Outside of the main thread (a notebook's worker) it does nothing.
+    With a supervisor, further signals are ignored: a signal to all processes of a run arrives twice, directly and
+    through the supervisor. Used as a context manager around training. Outside the main thread (e.g. in a notebook's
+    worker) it does nothing.
 
     Args:
-        grace_s: seconds after the first signal, when the process of a command is ended if it has not ended by itself.
+        grace_s: seconds from the first signal until the process of a command is killed.
     """
 
     may_end_process: ClassVar[bool] = False
@@ -218,23 +219,23 @@ class SignalStop:
     def _receive(self, number: int) -> None:
         if self.stop is not None and (HEARTBEAT.has_listener or time.monotonic() - self._first_s < SAME_S):
             return
-        if self.stop is not None:
+        if self.stop is not None:  # `os._exit`, because the main thread may be blocked inside MXNet
             os._exit(EXIT_CODES[number])
         self._first_s = time.monotonic()
         name = signal.Signals(number).name
         self.stop = Stop("interrupted", EXIT_CODES[number], f"{name} received")
-        with suppress(OSError):  # its reader has gone
+        with suppress(OSError):  # the reader of stderr has ended
             os.write(2, f"\n{name}: finishing the step and saving; once more quits at once\n".encode())
 
 
 class Budget:
-    """The step and time limits of a run.
+    """Step and time limits of a run.
 
     Args:
-        total_steps: where the description is complete, None if only time limits it.
-        max_steps: step budget, which may lie before `total_steps`.
-        max_time: seconds from now on.
-        step_setting: the setting that gives `max_steps`, as it is typed; by default trainer.max_steps.
+        total_steps: steps of the complete run; None if only time limits it.
+        max_steps: steps after which this session stops, possibly before `total_steps`; None = no limit.
+        max_time: seconds from now after which this session stops; None = no limit.
+        step_setting: setting that gives `max_steps`, as the user types it; by default trainer.max_steps.
     """
 
     def __init__(
@@ -245,7 +246,7 @@ class Budget:
         self._deadline = None if max_time is None else time.monotonic() + max_time
 
     def steps_done(self, step: int) -> Optional[Stop]:
-        """The reason to stop after `step`, or None."""
+        """Returns the reason to stop after `step`, or None."""
         if self._total_steps is not None and step >= self._total_steps:
             return Stop("finished", EXIT_FINISHED, "")
         if self._max_steps is not None and step >= self._max_steps:
@@ -253,7 +254,7 @@ class Budget:
         return None
 
     def time_is_up(self) -> Optional[Stop]:
-        """The reason to stop now, or None."""
+        """Returns the reason to stop now, or None."""
         if self._deadline is not None and time.monotonic() >= self._deadline:
             return Stop("interrupted", EXIT_BUDGET, f"trainer.max_time={self._max_time:g} seconds reached")
         return None

@@ -1,4 +1,4 @@
-"""Base of the datasets of users and items."""
+"""Base class of recommendation datasets: interactions of users with items."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ ALL = "all"
 
 
 class InteractionDataset(BaseDataset):
-    """Interactions of users with items, of which two of each user are held out: the last one is for testing, the one
-    before for validation."""
+    """Interactions of users with items, split by leave-one-out.
+
+    The last interaction of each user is a test sample, the one before it a validation sample.
+    """
 
     signature_class: ClassVar[Type[Signature]] = RecommendationSignature
     sample_type: ClassVar[str] = "interactions"
@@ -71,21 +73,21 @@ class InteractionDataset(BaseDataset):
     """Users per batch of an evaluation."""
 
     def read(self, findings: Findings) -> InteractionRows:
-        """All interactions.
+        """Reads all interactions.
 
         Args:
-            findings: gets each problem.
+            findings: collects problems of the data.
 
         Raises:
-            DataError: they cannot be read.
+            DataError: the data cannot be read.
         """
         raise NotImplementedError
 
     def side_file(self, side: str) -> Optional[SideFile]:
-        """The table of further features of users or items; None = they have none.
+        """Returns the table of additional features of users or items; None if there is none.
 
         Args:
-            side: user or item.
+            side: "user" or "item".
         """
         return None
 
@@ -132,11 +134,11 @@ class InteractionDataset(BaseDataset):
         )  # fmt: skip
 
     def _num_sampled(self, source: Interactions) -> int:
-        """`sampled_negatives`, or how many items the user with the most lacks if that is less."""
+        """Returns `sampled_negatives`, at most the number of items that the user with the most items does not have."""
         return min(self.sampled_negatives, len(source.catalog.items) - int(source.seen.count_U.max()))
 
     def _side_files(self, catalog: Catalog) -> List[Tuple[SideFile, Sequence[str]]]:
-        """The tables of further features that there are, and whose they are."""
+        """Returns the tables of additional features, each with the ids of its users or items."""
         both = ((self.side_file("user"), catalog.users), (self.side_file("item"), catalog.items))
         return [(file, ids) for file, ids in both if file is not None]
 
@@ -232,8 +234,10 @@ class InteractionDataset(BaseDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Opens the users with ids in the files, one per line, or all users; a source location is `file:line`. Their
-        items are read from the data, which must be the training data of the network."""
+        """Opens the users whose ids are in the files, one per line, or all users; a source location is `file:line`.
+
+        The items of these users are read from the dataset, which must be the training data of the network.
+        """
         train = self.open().train
         assert isinstance(train, Interactions)
         self._refuse_others(train.catalog, signature)
@@ -257,7 +261,7 @@ class InteractionDataset(BaseDataset):
 
 
 def _warn_of_two_spellings(side: str, names: Sequence[str]) -> None:
-    """Warns of ids such as 1 and 1.0, which are two."""
+    """Warns about ids such as 1 and 1.0, which count as two different ids."""
     floats = [name for name in names if name.endswith(".0")]
     known = set(names) if floats else set()
     both = next((name for name in floats if whole_number(name) in known), None)

@@ -1,8 +1,8 @@
-"""Real interactions that every installation has: which names the files of Python and of installed packages import.
+"""Real interactions without a download: names that files of Python's standard library and installed packages import.
 
-A file is a user, a name it imports an item. Import lines are found by a pattern, which is fifty times faster than
-parsing and finds the same but for lines in texts. The set of packages is fixed; their content depends on their
-versions, which are part of the result.
+A file is a user, an imported name is an item. A regular expression finds import lines: it is 50 times as fast as
+parsing, and the result differs only for import lines inside strings. The set of packages is fixed; their content
+depends on their versions, which are part of the result.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _COMMENT = re.compile(r"#[^\n]*")
 
 
 class Imports(NamedTuple):
-    """The imported names.
+    """Imported names of all files.
 
     Attributes:
-        names_of: by file, the names that it imports, in order.
-        origin: versions of Python and of the packages, as pairs of name and version.
+        names_of: file -> names that it imports, in order.
+        origin: (name, version) of Python and of the packages.
     """
 
     names_of: Dict[str, List[str]]
@@ -52,13 +52,14 @@ class Imports(NamedTuple):
 
 
 def read_imports(packages: Sequence[str] = PACKAGES) -> Imports:
-    """The imports of all files; what was read before of the same files is taken from the cache.
+    """Reads the imports of all files. The result is cached until a file or a version changes.
 
     Args:
-        packages: packages whose files are read in addition to the standard library; missing ones are left out.
+        packages: packages whose files are read in addition to the standard library; missing ones are skipped.
     """
     files = list(_files(packages))
     origin = (("Python", platform.python_version()), *_versions(packages))
+    # Size and time of each file are enough to detect changes, and much faster than reading the files.
     stamps = [(name, status.st_size, status.st_mtime_ns) for name, path in files for status in (path.stat(),)]
     key = hashlib.sha256(json.dumps([_VERSION, origin, stamps]).encode()).hexdigest()[:32]
     kept = read_cached("imports", f"{key}.json")
@@ -70,7 +71,7 @@ def read_imports(packages: Sequence[str] = PACKAGES) -> Imports:
 
 
 def _files(packages: Sequence[str]) -> Iterator[Tuple[str, Path]]:
-    """Names, as paths below the folder of modules, and paths."""
+    """Yields (path below the folder of modules, absolute path) of each file."""
     root = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).parts
@@ -96,16 +97,16 @@ def _versions(packages: Sequence[str]) -> Iterator[Tuple[str, str]]:
 
 
 def package_of(name: str) -> Tuple[str, ...]:
-    """The package that a file's relative imports begin in: (a, b) of a/b/c.py."""
+    """Returns the package that a file's relative imports refer to, e.g. (a, b) for a/b/c.py."""
     return Path(name).parts[:-1]
 
 
 def imported_names(text: str, package: Sequence[str]) -> Iterator[str]:
-    """The names that a file imports, each once: `a.b` of `import a.b`, `a.b.c` of `from a.b import c`.
+    """Yields each name that a file imports once: `a.b` for `import a.b`, `a.b.c` for `from a.b import c`.
 
     Args:
-        text: of the file.
-        package: in which relative imports begin.
+        text: content of the file.
+        package: package that relative imports refer to.
     """
     seen = {""}
     for found in IMPORT.finditer(text):
@@ -127,7 +128,7 @@ def _without_alias(part: str) -> str:
 
 
 def _absolute(module: str, package: Sequence[str]) -> str:
-    """The module without leading dots."""
+    """Resolves leading dots of a relative import."""
     name = module.lstrip(".")
     level = len(module) - len(name)
     if not level:

@@ -1,8 +1,9 @@
-"""Metrics of recommendation: rank of the held-out item among other items, by score.
+"""Ranking metrics of recommendation: the rank of the held-out item among other items by score.
 
-The rank of an item is the number of other items that are not below it: ties are not counted in its favour, nor are
-scores that are no numbers. The set of other items is part of a metric's name and signature: all items that the user has
-in no split, or `dataset.sampled_negatives` sampled ones. Ranks among different sets are not comparable.
+The rank of an item is the number of other items whose score is not lower, so ties and NaN count against it. A network
+with constant scores therefore gets the worst rank, not the best. The set of other items is part of a metric's name and
+signature: all items that the user has in no split, or `dataset.sampled_negatives` random ones. Ranks among different
+sets are not comparable.
 
 Legend: B batch, C candidates, I all items, N samples.
 """
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RankingMetric(Metric):
-    """Base of the metrics of ranks: how deep they look."""
+    """Base class of metrics of the first `k` ranks."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("recommendation",)
 
@@ -36,7 +37,7 @@ class RankingMetric(Metric):
 
 
 class HitRate(RankingMetric):
-    """Hit rate: 1 if the item is among the first k, else 0 (HR@k, which is recall@k of one item)."""
+    """Hit rate HR@k: 1 if the item is among the first k, otherwise 0. Equals recall@k of a single item."""
 
     def gain(self, rank_N: np.ndarray) -> np.ndarray:
         return (rank_N < self.k).astype(np.float64)
@@ -46,36 +47,45 @@ class HitRate(RankingMetric):
 
 
 class NDCG(RankingMetric):
-    """1 / log2(rank + 2) of an item among the first k, else 0 (NDCG@k of one item). Source: He et al., "TriRank:
-    Review-aware Explainable Recommendation by Modeling Aspects" (2015)."""
+    """NDCG@k of a single item: 1 / log2(rank + 2) if it is among the first k, otherwise 0.
+
+    Source: He et al., "TriRank: Review-aware Explainable Recommendation by Modeling Aspects" (2015).
+    """
 
     def gain(self, rank_N: np.ndarray) -> np.ndarray:
         return np.where(rank_N < self.k, 1 / np.log2(rank_N + 2.0), 0.0)
 
 
 class Ranks(Collected):
-    """The rank of the item of each sample among all that the user has in no split, from 0."""
+    """Collector of the rank of each sample's item among all items that the user has in no split, from 0."""
 
     width: ClassVar[int] = 1
 
     def update(
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
     ) -> None:
-        """Adds a batch: scores of all items (B, I), minus infinity for the user's own items, and the candidates (B, C),
-        the first of which is the held-out item."""
+        """Adds a batch.
+
+        Args:
+            index_B: indices of the samples in their split.
+            prediction_B: scores of all items (B, I), minus infinity for items that the user already has.
+            target_B: candidates (B, C), the first of which is the held-out item.
+            meta_B: not used.
+        """
         rank_B = ranks_in(np.asarray(prediction_B), target_B[:, 0])
         self._parts.append(np.stack([index_B, np.zeros(len(index_B)), rank_B], axis=1).astype(np.float64))
 
 
 def ranks_in(score_BI: np.ndarray, item_B: np.ndarray) -> np.ndarray:
-    """The number of other items that are not below each sample's, (B,)."""
+    """Returns the number of other items whose score is not lower than that of each sample's item, (B,)."""
     own_B1 = np.take_along_axis(score_BI, item_B[:, None].astype(np.int64), axis=1)
-    found: np.ndarray = (~(score_BI < own_B1)).sum(axis=1) - 1  # without itself
+    # `~(x < y)`, not `x >= y`: comparisons with NaN are False, and NaN must count against the item.
+    found: np.ndarray = (~(score_BI < own_B1)).sum(axis=1) - 1  # the item itself is counted, too
     return found
 
 
 class AmongAll(RankingMetric, HostMetric):
-    """Base of metrics among all items."""
+    """Base class of metrics among all items, computed on the host."""
 
     collects: ClassVar[Type[Collected]] = Ranks
 
@@ -97,7 +107,7 @@ class NDCGAmongAll(AmongAll, NDCG):
 
 
 class AmongSampled(RankingMetric):
-    """Base of metrics among candidates: it is measured on the device."""
+    """Base class of metrics among sampled candidates, computed on the device."""
 
     in_training: ClassVar[bool] = False
 
@@ -107,8 +117,9 @@ class AmongSampled(RankingMetric):
 
     def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
         score_BC, item_BC = outputs[0], targets[0]
+        # Candidates below 0 are no items and do not count. NaN scores count against the item, as in `ranks_in`.
         below_BC = F.broadcast_lesser(score_BC, F.slice_axis(score_BC, axis=1, begin=0, end=1))
-        rank_B = F.sum((1 - below_BC) * (item_BC >= 0), axis=1) - 1  # without itself
+        rank_B = F.sum((1 - below_BC) * (item_BC >= 0), axis=1) - 1  # the item itself is counted, too
         return F.sum(self.gain_on_device(F, rank_B)).reshape((1,))
 
     def gain_on_device(self, F: OperatorModule, rank_B: Array) -> Array:
@@ -117,14 +128,14 @@ class AmongSampled(RankingMetric):
 
 
 class HitRateAmongSampled(AmongSampled, HitRate):
-    """HR@k among the item and sampled ones that the user has in no split."""
+    """HR@k among the held-out item and sampled items that the user has in no split."""
 
     def gain_on_device(self, F: OperatorModule, rank_B: Array) -> Array:
         return rank_B < self.k
 
 
 class NDCGAmongSampled(AmongSampled, NDCG):
-    """NDCG@k among the item and sampled ones that the user has in no split."""
+    """NDCG@k among the held-out item and sampled items that the user has in no split."""
 
     def gain_on_device(self, F: OperatorModule, rank_B: Array) -> Array:
         return (rank_B < self.k) * math.log(2) / F.log(rank_B + 2)

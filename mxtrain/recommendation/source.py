@@ -1,6 +1,6 @@
-"""Interactions of users with items as the samples of a split, and which of each user's are held out.
+"""Interactions of users with items as samples, and their split by leave-one-out.
 
-Legend: N samples, P interactions.
+Legend: N samples, P interactions, U users.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ FEW_ITEMS = "few_items"
 
 
 class InteractionRows(NamedTuple):
-    """Interactions as they were read.
+    """Interactions in the order in which they were read.
 
     Attributes:
-        catalog: users and items.
-        user_P, item_P: places in the catalog.
-        rating_P: what users say of items; 1 where they say nothing.
-        time_P: when; None if unknown.
-        places: source location of each.
+        catalog: ids of users and items.
+        user_P, item_P: indices in the catalog.
+        rating_P: ratings; 1 if there are none.
+        time_P: times of the interactions; None if unknown.
+        places: source location of each interaction.
     """
 
     catalog: Catalog
@@ -41,7 +41,7 @@ class InteractionRows(NamedTuple):
     places: DataPlaces
 
     def take(self, kept: np.ndarray) -> InteractionRows:
-        """Some of the interactions."""
+        """Returns the interactions with these indices."""
         time_P = None if self.time_P is None else self.time_P[kept]
         return InteractionRows(
             self.catalog, self.user_P[kept], self.item_P[kept], self.rating_P[kept], time_P, self.places.take(kept)
@@ -53,12 +53,12 @@ class Interactions:
     """The samples of a split, each one interaction of a user with an item.
 
     Attributes:
-        catalog: users and items.
-        user_N, item_N: places in the catalog; the item of a sample to predict for is `NOTHING`.
-        rating_N: float32.
-        known: items of each user that a network may know: those in the training split.
-        known_rating_P: the rating of each of these.
-        seen: the items of each user in all splits.
+        catalog: ids of users and items.
+        user_N, item_N: indices in the catalog; the item is `NOTHING` in a sample for prediction.
+        rating_N: ratings, float32.
+        known: items of each user that the network may use as input, i.e. those of the training split.
+        known_rating_P: rating of each interaction in `known`.
+        seen: items of each user in all splits.
         places: source location of each sample.
     """
 
@@ -75,7 +75,7 @@ class Interactions:
         return len(self.user_N)
 
     def take(self, indices: Sequence[int]) -> Interactions:
-        """Some of the samples; those beyond the end are left out."""
+        """Returns the samples with these indices; indices beyond the end are ignored."""
         kept = np.array([index for index in indices if index < len(self)], np.int64)
         return replace(
             self, user_N=self.user_N[kept], item_N=self.item_N[kept], rating_N=self.rating_N[kept],
@@ -83,11 +83,11 @@ class Interactions:
         )  # fmt: skip
 
     def checks(self) -> Checks:
-        """Returns no checks: reading has already checked every row, and each pair is in one split."""
+        """Returns checks that only compare samples, because reading has already checked every row."""
         return InteractionChecks(self, self.places)
 
     def for_users(self, user_N: np.ndarray) -> Interactions:
-        """Samples of users to predict for, of whom all is known."""
+        """Returns one sample without an item per user, for prediction; all items of a user may be inputs."""
         nothing = np.full(len(user_N), NOTHING, np.int32)
         return replace(
             self, user_N=user_N, item_N=nothing, rating_N=np.zeros(len(user_N), np.float32), known=self.seen,
@@ -96,7 +96,7 @@ class Interactions:
 
 
 class InteractionChecks(SourceChecks):
-    """Checks of interactions. Problems of files were found when they were read, so interactions are only compared."""
+    """Checks for duplicate interactions. All other problems are found while files are read."""
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
@@ -105,14 +105,17 @@ class InteractionChecks(SourceChecks):
 
 
 def newest_of_each(pairs: InteractionRows, findings: Findings, remarks: bool) -> InteractionRows:
-    """Returns the last occurrence of each pair of user and item: by time, if known, else by order; sorted by user and
-    item.
+    """Returns the last interaction of each pair of user and item, sorted by user and item.
+
+    The last one is determined by time if times are known, otherwise by the order of the rows.
 
     Args:
-        pairs: as they were read.
-        findings: collects the interactions that are left out.
-        remarks: whether it does: a second rating of the same item is more of a mistake than a second visit.
+        pairs: interactions in the order of reading.
+        findings: collects the interactions that are dropped, if `remarks` is true.
+        remarks: True to report dropped interactions: a second rating of an item may be a mistake, a second visit is
+            usual.
     """
+    # lexsort sorts by its last key first: user, item, time, then order of the rows.
     order = np.lexsort((np.arange(len(pairs.user_P)), *_times(pairs), pairs.item_P, pairs.user_P))
     pairs = pairs.take(order)
     is_last = np.ones(len(order), bool)
@@ -131,13 +134,15 @@ def _times(pairs: InteractionRows) -> Tuple[np.ndarray, ...]:
 
 
 def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -> List[Interactions]:
-    """Training, validation and test: of each user the last interaction is for testing and the one before for
-    validation, or two that `split_seed` chooses, where no time is known. A user with fewer than `FEWEST` only trains.
+    """Splits interactions into training, validation and test.
+
+    The last interaction of each user is for testing, the one before it for validation; without times, two random ones
+    are. Users with fewer than `FEWEST` interactions are only in the training split.
 
     Args:
-        pairs: each once.
-        split_seed: see above.
-        findings: gets users of whom nothing is held out.
+        pairs: interactions, each pair of user and item once.
+        split_seed: seed of the random choice.
+        findings: collects users without held-out interactions.
     """
     num_users, num_items = len(pairs.catalog.users), len(pairs.catalog.items)
     keys = _times(pairs) or (bits(split_seed, 0, np.arange(len(pairs.user_P)), Draw.SPLIT),)
@@ -167,7 +172,10 @@ def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -
 
 
 def at_least(pairs: InteractionRows, fewest_items: int, fewest_users: int) -> InteractionRows:
-    """Without users of fewer items, and items of fewer users, until none is left."""
+    """Removes users with fewer than `fewest_items` items and items with fewer than `fewest_users` users.
+
+    Each removal can push other users or items below the limit, so this repeats until nothing changes (k-core).
+    """
     while True:
         of_user, of_item = (np.bincount(ids) for ids in (pairs.user_P, pairs.item_P))
         is_kept = (of_user[pairs.user_P] >= fewest_items) & (of_item[pairs.item_P] >= fewest_users)

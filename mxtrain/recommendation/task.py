@@ -1,4 +1,4 @@
-"""Recommendation: predicts items of interest from the items of a user, or ratings of items.
+"""Recommendation task: ranks items for a user, or predicts the user's ratings of items.
 
 Legend: B batch, C candidates, I all items.
 """
@@ -41,9 +41,12 @@ _OF_RATINGS, _OF_RANKS = "root_mean_squared_error,mean_absolute_error", "ndcg_at
 
 
 class Recommendation(Task):
-    """Scores (B, C) of candidates, of which the first is the item that the user has, against these candidates (B, C);
-    or of that item alone, (B, 1), against its rating (B,). Predictions are the scores of all items, (B, I), minus
-    infinity for items that the user has already."""
+    """Recommendation from implicit feedback or ratings.
+
+    Implicit feedback: outputs are scores (B, C) of candidate items, targets are the candidates (B, C), the first of
+    which is the user's item. Ratings: outputs are (B, 1), targets are the ratings (B,). Predictions are the scores of
+    all items, (B, I), minus infinity for items that the user already has.
+    """
 
     name: ClassVar[str] = "recommendation"
     predict_inputs: ClassVar[str] = ALL
@@ -128,7 +131,7 @@ class Recommendation(Task):
         raise AssertionError("all items are scored, which the network's outputs have not: `build_decode_with`")
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """Returns the highest-scoring items, best first, without the user's own."""
+        """Returns the highest-scoring items that the user does not have, best first."""
         return {"items": [
             {"item": name, "score": round(float(score), 6)} for name, score in _first(signature, prediction, top_k)
         ]}  # fmt: skip
@@ -142,7 +145,7 @@ class Recommendation(Task):
             yield number, {"user": user, **self.row(signature, prediction, top_k)}
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Items and scores in columns of their own: item_1, score_1, item_2, ..."""
+        """Returns the row with one column per item and score: item_1, score_1, item_2, ..."""
         found = {name: value for name, value in row.items() if name != "items"}
         for number, one in enumerate(row["items"], start=1):
             found[f"item_{number}"], found[f"score_{number}"] = one["item"], one["score"]
@@ -154,7 +157,7 @@ class Recommendation(Task):
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
-        """Users with items that they have, the one that was held out, its rank, and the first that they have not."""
+        """Returns a table of users with their items, the held-out item with its rank, and the recommended items."""
         samples: Interactions = source  # type: ignore[assignment]  # of its own samples
         rows = []
         for user, item, score_I in zip(samples.user_N.tolist(), samples.item_N.tolist(), predictions):
@@ -163,7 +166,7 @@ class Recommendation(Task):
             rank = int((~(score_I < score_I[item])).sum())
             first = _ITEMS.join(name for name, _ in _first(signature, score_I, _SHOWN_ITEMS))
             rows.append((samples.catalog.users[user], has, f"{names[item]} ({rank})", first))
-        # A column of ranks alone becomes so narrow in TensorBoard that numbers are broken.
+        # TensorBoard would make a separate column of ranks so narrow that it wraps numbers.
         return [Table("recommendations", ("user", "has", "held out (rank)", f"first {_SHOWN_ITEMS}"), rows)]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
@@ -187,7 +190,7 @@ def _fitting_metrics(is_rated: bool) -> str:
 
 
 def _first(signature: Signature, score_I: np.ndarray, count: int) -> Iterator[Tuple[str, float]]:
-    """Names and scores of the highest, of the same score in the order of the catalog; without minus infinity."""
+    """Yields (name, score) of the highest-scoring items, ties in catalog order; excludes scores of minus infinity."""
     items = RecommendationSignature.of(signature).catalog.items
     for place in np.argsort(-score_I, kind="stable")[:count].tolist():
         if score_I[place] > -np.inf:

@@ -1,8 +1,8 @@
-"""gymnasium's environments by their id: opened, described and stepped, with errors that name environment and step.
+"""Opens, describes and steps gymnasium environments. Errors name the environment and the step.
 
-Why not gymnasium's vector environments: they begin an episode anew without a seed, so that it depends on all before it,
-and an open one could not be played again after an interruption. Why one process: a step of most environments takes
-less time than a message to another process; several workers (`cluster.workers`) are several processes.
+gymnasium's vector environments are not used because they restart episodes without a seed: an episode then depends on
+all earlier ones and cannot be replayed after an interruption. All environments of a worker run in its process, because
+a step of most environments takes less time than a message to another process. `cluster.workers` gives more processes.
 
 Legend: E environments, A numbers of an action.
 """
@@ -33,22 +33,22 @@ FAILURES = (Exception, SystemExit)
 
 
 def require_gymnasium() -> Any:
-    """The module gymnasium.
+    """Imports and returns the module gymnasium.
 
     Raises:
-        DataError: it is not installed.
+        DataError: gymnasium is not installed.
     """
     return require_library("gymnasium", "gymnasium", "dataset=gymnasium")
 
 
 @dataclass(frozen=True)
 class Maker:
-    """Opens an environment any number of times.
+    """Factory of an environment.
 
     Attributes:
-        id: as gymnasium has it registered.
-        arguments: of the environment.
-        max_episode_steps: where an episode is cut off; None = where the environment is registered with.
+        id: id in gymnasium's registry.
+        arguments: arguments of the environment.
+        max_episode_steps: number of steps after which an episode is truncated; None = the registered number.
     """
 
     id: str
@@ -56,14 +56,17 @@ class Maker:
     max_episode_steps: Optional[int] = None
 
     def make(self, render_mode: Optional[str] = None) -> Any:
-        """The environment.
+        """Opens a new environment.
+
+        Args:
+            render_mode: gymnasium's render mode; None = nothing is drawn.
 
         Raises:
             DataError: gymnasium is not installed, there is no such environment, or it cannot be opened.
         """
         gymnasium = require_gymnasium()
         if self.id not in gymnasium.registry and ATARI.match(self.id):
-            require_library("ale_py", "ale-py", f"dataset.id={self.id}")  # registers them when it is imported
+            require_library("ale_py", "ale-py", f"dataset.id={self.id}")  # its import registers Atari's games
         if self.id not in gymnasium.registry:
             raise DataError(
                 f"dataset.id={self.id}: gymnasium knows no such environment.{did_you_mean(self.id, gymnasium.registry)}"
@@ -83,18 +86,18 @@ class Maker:
 
 @dataclass(frozen=True)
 class Spaces:
-    """Observations that enter the network, and actions that it chooses.
+    """Observation and action spaces of an environment, and their conversion.
 
     Attributes:
-        shape: of an observation as it enters the network: images as (C, H, W), all else as one axis.
-        dtype: in which observations are kept: uint8 of images in bytes, else float32.
-        actions: what the agent may do.
-        start: the number of the first action, where it chooses one of some.
-        space: gymnasium's space of observations, where they have to be flattened.
-        images: the layout of observations that are images.
-        remark: a sentence on how observations enter the network, or an empty string.
-        low, high: limits of each number of an action.
-        action_shape, action_dtype: as the environment takes it.
+        shape: shape of an observation as network input: (C, H, W) for images, otherwise one axis.
+        dtype: type of stored observations: uint8 for images of bytes, otherwise float32.
+        actions: action space of the policy.
+        start: number of the environment's first discrete action.
+        space: gymnasium's observation space if observations must be flattened; otherwise None.
+        images: layout of observations that are images; otherwise None.
+        remark: a sentence on the conversion of observations, or an empty string.
+        low, high: limits of each number of a continuous action.
+        action_shape, action_dtype: shape and type of actions that the environment expects.
     """
 
     shape: Shape
@@ -111,11 +114,16 @@ class Spaces:
 
     @classmethod
     def of(cls, environment: Any, name: str, channels: Channels = "auto") -> Spaces:
-        """The spaces of an environment.
+        """Reads the spaces of an environment.
+
+        Args:
+            environment: an open environment.
+            name: its id, for messages.
+            channels: position of the channel axis of images.
 
         Raises:
-            DataError: its actions are of a kind that no policy is for, its observations have no fixed size, or it is
-                not known how images in them lie.
+            DataError: the type of actions is not supported, observations have no fixed size, or the channel axis of
+                images is unknown.
         """
         spaces = require_gymnasium().spaces
         space, dtype, flattened, images, remark = environment.observation_space, "float32", None, None, ""
@@ -159,11 +167,11 @@ class Spaces:
 
     @property
     def is_plain(self) -> bool:
-        """True if an observation enters the network as the environment gives it."""
+        """True if observations need no conversion."""
         return self.space is None and self.images is None
 
     def observed(self, observation: Any) -> Any:
-        """An observation of the environment as it enters the network."""
+        """Converts an observation of the environment to network input."""
         if self.images is not None:
             return self.images.read(observation)
         if self.space is None:
@@ -174,7 +182,7 @@ class Spaces:
         return require_gymnasium().spaces.flatten(self.space, observation)
 
     def actions_for(self, action_EA: np.ndarray) -> Sequence[Any]:
-        """Actions of the policy as environments take them: numbers within their limits."""
+        """Converts actions of the policy, (E, A), to those of the environments; numbers are clipped to their limits."""
         if self.actions.count:
             return (action_EA[:, 0].astype(np.int64) + self.start).tolist()
         clipped_EA = np.clip(action_EA, self.low, self.high).astype(self.action_dtype)
@@ -182,19 +190,19 @@ class Spaces:
 
 
 class VectorEnvironment:
-    """Some environments side by side, each with its open episode.
+    """Several environments, each with its current episode.
 
     Args:
-        maker: opens them.
-        spaces: what they give and take.
-        names: what each is called in messages.
+        maker: factory of the environments.
+        spaces: observation and action spaces.
+        names: name of each environment, for messages.
         render_mode: gymnasium's render mode, if frames are drawn.
 
     Attributes:
-        observation_E: what each shows now, (E, ...).
-        seeds: that its episode began with.
-        taken: the policy's actions since then, each (A,).
-        returns: sums of its rewards since then.
+        observation_E: current observation of each environment, (E, ...).
+        seeds: seed of each current episode.
+        taken: actions of the policy in each current episode, each (A,).
+        returns: sum of rewards of each current episode.
     """
 
     def __init__(self, maker: Maker, spaces: Spaces, names: Sequence[str], render_mode: Optional[str] = None):
@@ -220,15 +228,18 @@ class VectorEnvironment:
             raise self._failure(number, _said(error)) from error
 
     def step(self, number: int, action: Any, taken_A: np.ndarray) -> Tuple[float, bool, bool]:
-        """Acts in one environment: its reward, whether the episode is over, and whether its time is.
+        """Takes a step in one environment.
 
         Args:
-            number: of the environment.
-            action: as it takes it.
-            taken_A: the same as the policy chose it.
+            number: index of the environment.
+            action: action in the form that the environment expects.
+            taken_A: the same action in the form of the policy.
+
+        Returns:
+            Reward, whether the episode terminated, and whether it was truncated.
 
         Raises:
-            LoaderError: the environment raised something.
+            LoaderError: the environment raised an exception.
         """
         self.taken[number].append(taken_A)
         try:
@@ -244,20 +255,22 @@ class VectorEnvironment:
 
     def _keep(self, number: int, observation: Any) -> None:
         wanted = self.observation_E.shape[1:]
-        # NumPy would broadcast smaller arrays. Reading the shape of an array takes a tenth of the time.
+        # Without this check, NumPy would broadcast smaller arrays. `.shape` takes a tenth of the time of `np.shape`.
         if getattr(observation, "shape", None) != wanted and (np.shape(observation) or (1,)) != wanted:
             raise ValueError(f"its observation has the shape {np.shape(observation)}, and not {wanted}")
         self.observation_E[number] = observation
 
     def step_all(self, action_EA: np.ndarray) -> Tuple[List[float], List[Tuple[int, bool]]]:
-        """Acts in all: their rewards, and the numbers of those whose episode has ended, each with whether it is over
-        and not only its time.
+        """Takes a step in all environments.
 
         Args:
-            action_EA: as the policy chose them.
+            action_EA: actions of the policy.
+
+        Returns:
+            Rewards, and (index, terminated) of each environment whose episode has ended; False means truncated.
 
         Raises:
-            LoaderError: an environment raised something.
+            LoaderError: an environment raised an exception.
         """
         rewards, ended = [], []
         for number, action in enumerate(self._spaces.actions_for(action_EA)):
@@ -268,7 +281,7 @@ class VectorEnvironment:
         return rewards, ended
 
     def replay(self, number: int, seed: int, action_TA: np.ndarray) -> bool:
-        """Plays an open episode again; whether it is still open behind its last action."""
+        """Replays an unfinished episode. Returns True if it is still unfinished after its last action."""
         self.start_episode(number, seed)
         for action, taken_A in zip(self._spaces.actions_for(action_TA), action_TA):
             _, terminated, truncated = self.step(number, action, taken_A)
@@ -277,17 +290,17 @@ class VectorEnvironment:
         return True
 
     def require_finite(self) -> None:
-        """Raises: LoaderError: an observation is infinite or not a number."""
-        if self._spaces.dtype == "uint8" or np.isfinite(self.observation_E).all():
+        """Raises a `LoaderError` if an observation is infinite or NaN."""
+        if self._spaces.dtype == "uint8" or np.isfinite(self.observation_E).all():  # one check for all environments
             return
         number = int(np.argmin(np.isfinite(self.observation_E.reshape((len(self._names), -1))).all(axis=1)))
         raise self._failure(number, f"its observation is not finite: {self.observation_E[number]!s:.100}")
 
     def drawn(self, number: int) -> np.ndarray:
-        """An image of an environment as it is, (H, W, 3), uint8.
+        """Returns the current frame of an environment, (H, W, 3) uint8.
 
         Raises:
-            DataError: it cannot be drawn.
+            DataError: the environment cannot be drawn.
         """
         try:
             found = self._environments[number].render()
@@ -311,7 +324,7 @@ class VectorEnvironment:
 
 
 def close(environment: Any) -> None:
-    """Closes an environment; one that cannot be closed is left as it is, since nothing more is asked of it."""
+    """Closes an environment. An error is only logged, because the environment is not used any more."""
     try:
         environment.close()
     except FAILURES as error:

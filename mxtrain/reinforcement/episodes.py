@@ -1,6 +1,6 @@
-"""Whole episodes that a network plays as well as it can, to measure it: a sample is an episode.
+"""Evaluation on whole episodes, in which the policy takes its most probable action: a sample is an episode.
 
-Legend: B episodes of a batch, N episodes, A numbers of an action, X facts about a sample.
+Legend: B episodes of a batch, N episodes, T steps, A numbers of an action, X facts about a sample.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_STEPS = 100_000
 
 @dataclass(frozen=True)
 class Played:
-    """An episode that was played: its seed and the policy's actions, (T, A)."""
+    """A played episode: its seed and the actions of the policy, (T, A)."""
 
     seed: int
     action_TA: np.ndarray
@@ -37,13 +37,13 @@ class Played:
 
 @dataclass(frozen=True)
 class Episodes:
-    """Episodes to measure by.
+    """Episodes for evaluation.
 
     Attributes:
-        maker: opens their environment.
-        spaces: what it gives and takes.
-        seed_N: that each begins with.
-        played: last played episodes, by number.
+        maker: factory of the environment.
+        spaces: observation and action spaces.
+        seed_N: seed of each episode.
+        played: number -> episode as it was last played.
     """
 
     maker: Maker
@@ -53,27 +53,27 @@ class Episodes:
 
     @classmethod
     def drawn(cls, maker: Maker, spaces: Spaces, count: int, seed: int, draw: int) -> Episodes:
-        """So many, whose seeds are a function of `seed` and `draw`."""
+        """Builds `count` episodes, whose seeds are a function of `seed` and `draw`."""
         return cls(maker, spaces, (bits(seed, 0, np.arange(count), draw) >> np.uint64(33)).astype(np.int64))
 
     def __len__(self) -> int:
         return len(self.seed_N)
 
     def take(self, indices: Sequence[int]) -> Episodes:
-        """Some of them; those beyond the end are left out."""
+        """Returns the episodes with these indices; indices beyond the end are ignored."""
         kept = [index for index in indices if index < len(self)]
         return Episodes(self.maker, self.spaces, self.seed_N[kept])
 
     def frames(self, index: int, most: Optional[int] = None) -> List[np.ndarray]:
-        """Images (H, W, 3), uint8, of an episode that was played: it is played again, and drawn.
+        """Replays a played episode and returns its frames, (H, W, 3) uint8 each.
 
         Args:
-            index: of the episode.
-            most: about so many, from its beginning to its end; None = all.
+            index: index of the episode.
+            most: approximate number of frames, evenly spaced over the episode; None = all.
 
         Raises:
             DataError: the environment cannot be drawn.
-            LoaderError: it raised something.
+            LoaderError: the environment raised an exception.
         """
         one = self.played[index]
         playing = VectorEnvironment(self.maker, self.spaces, [f"episode {index}"], render_mode="rgb_array")
@@ -96,11 +96,11 @@ class Episodes:
 
 
 class EpisodeLoader(BatchLoader):
-    """Plays episodes, always with the likeliest action: batches of their first observations and of what came of them.
+    """Plays episodes with the most probable action; batches hold their first observations and their results.
 
     Args:
         source: episodes.
-        options: of all loaders; nothing is made ahead, whatever `prefetch` says.
+        options: options of all loaders; `prefetch` is ignored, because batches depend on the current weights.
     """
 
     def __init__(self, source: Episodes, options: LoaderOptions):
@@ -119,7 +119,7 @@ class EpisodeLoader(BatchLoader):
             yield Batch(inputs, targets, len(share_B), len(index_B), share_B)
 
     def _play(self, index_B: np.ndarray, client: PolicyClient) -> Tuple[np.ndarray, np.ndarray]:
-        """First observations, and facts, of whole episodes side by side."""
+        """Plays whole episodes side by side; returns their first observations (B, ...) and facts (B, X)."""
         spaces, actions = self._source.spaces, self._source.spaces.actions
         client.refresh()
         playing = VectorEnvironment(self._source.maker, spaces, [f"episode {index}" for index in index_B])
@@ -129,6 +129,7 @@ class EpisodeLoader(BatchLoader):
             first_B = playing.observation_E.astype(np.float32)
             playing.require_finite()
             open_places = list(range(len(index_B)))
+            # Without noise, the policy chooses the most probable action.
             still = np.zeros((len(index_B), actions.count or actions.size), np.float32)
             for step in range(MOST_STEPS + 1):
                 if step == MOST_STEPS:
@@ -136,6 +137,7 @@ class EpisodeLoader(BatchLoader):
                         f"episode {index_B[open_places[0]]} of {self._source.maker.id} has not ended after {step:,} "
                         "steps. Type dataset.max_episode_steps=N."
                     )
+                # Finished episodes stay in the batch, so that its size does not change.
                 action_BA = actions.choose(client.act(playing.observation_E), still)
                 chosen, still_open = spaces.actions_for(action_BA), []
                 for place in open_places:

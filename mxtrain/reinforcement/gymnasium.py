@@ -1,4 +1,4 @@
-"""Environments of gymnasium, by their id, to learn in and to be measured by."""
+"""Dataset of gymnasium environments, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class Gymnasium(BaseDataset):
-    """Samples are steps in environments, taken by the network with its weights as they are: roll-outs, each of which
-    `passes` passes go through. Validation, testing and prediction play whole episodes, with seeds of their own and
-    always the likeliest action.
+    """Steps of the network in gymnasium environments.
 
-    Environments of your own: a subclass whose `maker` opens them.
+    Training collects roll-outs with the current weights and trains on each roll-out for `passes` passes. Validation,
+    test and prediction play whole episodes with separate seeds and always take the most probable action. For
+    environments of your own, subclass this and override `maker`.
     """
 
     signature_class: ClassVar[Type[Signature]] = ActionSignature
@@ -112,7 +112,7 @@ class Gymnasium(BaseDataset):
         return Maker(self.id, self.kwargs, self.max_episode_steps)
 
     def open(self) -> Splits:
-        """See `BaseDataset.open`: opens the environment once, to look at it."""
+        """See `BaseDataset.open`: opens the environment once to read its spaces."""
         maker, spaces = self._looked_at()
         settings = RolloutSettings(**{
             name: getattr(self, name) for name in RolloutSettings.__dataclass_fields__ if name != "passes"
@@ -163,7 +163,7 @@ class Gymnasium(BaseDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Episodes to play; a place is the number of one."""
+        """Returns the episodes to play; a source location is `episode-NUMBER`."""
         if names:
             raise DataError(
                 f"{names[0]}: predict plays episodes of {self.id} and reads no files. Leave it out; "

@@ -1,8 +1,7 @@
-"""Action spaces, and the policies that a network's outputs parametrise: with NumPy to choose actions, and with MXNet's
-operators to learn from them. Does not import MXNet.
+"""Action spaces and policies. NumPy chooses actions; MXNet's operators compute gradients. Does not import MXNet.
 
-The network returns one row of numbers for each observation: scores of K actions and the value, K + 1; or for actions of
-A numbers their means, the logarithms of their standard deviations and the value, 2 A + 1.
+The network returns one row for each observation. For discrete actions it has K scores and the value, O = K + 1. For
+continuous actions it has A means, A logarithms of standard deviations and the value, O = 2 A + 1.
 
 Legend: N samples, O outputs of the network, K actions to choose from, A numbers of an action, T steps, E environments.
 """
@@ -32,7 +31,8 @@ NUM_FACTS = len(FACTS)
 
 
 def facts_of(F: OperatorModule, facts_NX: Array, *names: str) -> List[Array]:
-    """Some of `FACTS` of each sample, (N,) each."""
+    """Returns some of `FACTS` of each sample, (N,) each."""
+    # Facts are constants of the loss: no gradient may flow into e.g. the advantages.
     known_NX = F.BlockGrad(F.slice_axis(facts_NX, axis=1, begin=0, end=NUM_FACTS))
     columns = F.split(known_NX, num_outputs=NUM_FACTS, axis=1, squeeze_axis=True)
     return [columns[FACTS.index(name)] for name in names]
@@ -40,11 +40,11 @@ def facts_of(F: OperatorModule, facts_NX: Array, *names: str) -> List[Array]:
 
 @dataclass(frozen=True)
 class Actions:
-    """Actions of an agent.
+    """Action space of an agent.
 
     Attributes:
-        count: K, where it chooses one of so many; 0 = it chooses numbers.
-        size: A, how many numbers; 1 where it chooses one of some.
+        count: number K of discrete actions; 0 = actions are continuous.
+        size: A, the numbers of a continuous action; 1 for discrete actions.
     """
 
     count: int = 0
@@ -52,11 +52,11 @@ class Actions:
 
     @property
     def num_outputs(self) -> int:
-        """O, the numbers that the network returns for an observation."""
+        """O, the number of outputs of the network for an observation."""
         return (self.count or 2 * self.size) + 1
 
     def names(self) -> List[str]:
-        """Meaning of each output."""
+        """Returns the name of each output."""
         if self.count:
             return [*(f"score {number}" for number in range(self.count)), "value"]
         means, deviations = ([f"{what} {number}" for number in range(self.size)] for what in ("mean", "log_std"))
@@ -72,7 +72,15 @@ class Actions:
     # On the host.
 
     def choose(self, output_NO: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """An action of each policy, (N, A) float32, from noise (N, K) or (N, A); zeros choose the likeliest."""
+        """Chooses an action for each policy.
+
+        Args:
+            output_NO: outputs of the network.
+            noise: Gumbel noise (N, K), or standard normal noise (N, A); zeros choose the most probable action.
+
+        Returns:
+            Actions (N, A), float32.
+        """
         if self.count:
             return np.argmax(output_NO[:, : self.count] + noise, axis=1)[:, None].astype(np.float32)
         mean_NA, log_std_NA = self._gaussian(output_NO)
@@ -83,10 +91,10 @@ class Actions:
         return output_NO[:, :size], np.clip(output_NO[:, size : 2 * size], *LOG_STD_LIMITS)
 
     def log_probability_of(self, output_NO: np.ndarray, action_NA: np.ndarray) -> np.ndarray:
-        """log p of each action under its policy, (N,) float32."""
+        """Returns log p of each action under its policy, (N,) float32."""
         if self.count:
             score_NK = output_NO[:, : self.count]
-            score_NK = score_NK - score_NK.max(axis=1, keepdims=True)
+            score_NK = score_NK - score_NK.max(axis=1, keepdims=True)  # so that the exponential cannot overflow
             chosen_N = score_NK[np.arange(len(score_NK)), action_NA[:, 0].astype(np.int64)]
             return chosen_N - np.log(np.exp(score_NK).sum(axis=1))
         mean_NA, log_std_NA = self._gaussian(output_NO)
@@ -106,14 +114,14 @@ class Actions:
         return -0.5 * F.sum(F.square(scaled_NA), axis=1) - F.sum(log_std_NA, axis=1) - 0.5 * self.size * _LOG_2_PI
 
     def entropy(self, F: OperatorModule, output_NO: Array) -> Array:
-        """The entropy of each policy in nats, (N,)."""
+        """Returns the entropy of each policy in nats, (N,)."""
         if self.count:
             log_NK = F.log_softmax(self._scores(F, output_NO), axis=1)
             return -F.sum(F.exp(log_NK) * log_NK, axis=1)
         return F.sum(self._log_std(F, output_NO), axis=1) + 0.5 * self.size * (1 + _LOG_2_PI)
 
     def value(self, F: OperatorModule, output_NO: Array) -> Array:
-        """The value of each observation, (N,)."""
+        """Returns the value of each observation, (N,)."""
         return F.reshape(F.slice_axis(output_NO, axis=1, begin=self.num_outputs - 1, end=None), shape=(-1,))
 
     def _scores(self, F: OperatorModule, output_NO: Array) -> Array:

@@ -1,10 +1,11 @@
-"""Roll-outs: what a network does in environments with its weights as they are, and what came of it.
+"""Roll-outs: steps in environments with the current weights, and their advantages and returns.
 
-Noise of actions and seeds of episodes are functions of (seed, number of the roll-out, environment, step), so a roll-out
-follows from the weights alone, whichever worker has the environment. A checkpoint holds the actions of open episodes,
-which are played again, and a roll-out that is still being learned from.
+Action noise and episode seeds are functions of (seed, number of the roll-out, environment, step). So a roll-out depends
+only on the weights, not on which worker has which environment. A checkpoint holds the actions of unfinished episodes,
+which are replayed on resume, and the roll-out that training still uses.
 
-Legend: T steps, E environments of this worker, X facts about a sample, A numbers of an action.
+Legend: T steps, E environments of this worker, X facts about a sample, A numbers of an action, K actions, O outputs of
+the network, N = T * E samples.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _EPISODE_FACTS = 3
 
 @dataclass(frozen=True)
 class RolloutSettings:
-    """The fields of `Gymnasium` that roll-outs follow from; see there."""
+    """Fields of `Gymnasium` that determine roll-outs; see there."""
 
     num_envs: int
     rollout_steps: int
@@ -53,12 +54,12 @@ class RolloutSettings:
 
 @dataclass(frozen=True)
 class Environments:
-    """Environments to learn in, as samples: every step of each, as often as it is learned from in an epoch.
+    """Training environments as samples: the length counts each step in each pass of an epoch.
 
     Attributes:
-        maker: opens them.
-        spaces: what they give and take.
-        settings: how many there are, and how long they are played.
+        maker: factory of the environments.
+        spaces: observation and action spaces.
+        settings: number of environments and lengths of roll-outs.
     """
 
     maker: Maker
@@ -75,8 +76,8 @@ class Rollout:
     """Results of T steps in this worker's environments.
 
     Attributes:
-        observation_ET: before each step, (E, T, ...).
-        facts_ETX: `policy.FACTS` of each, and the action behind them.
+        observation_ET: observation before each step, (E, T, ...).
+        facts_ETX: `policy.FACTS` of each step, followed by the action.
     """
 
     observation_ET: np.ndarray
@@ -84,11 +85,11 @@ class Rollout:
 
 
 class Rollouts:
-    """Makes roll-outs one after the other; `Stateful`.
+    """Collects one roll-out after the other; `Stateful`.
 
     Args:
-        source: the environments.
-        seed: of the run.
+        source: environments.
+        seed: seed of the run.
     """
 
     def __init__(self, source: Environments, seed: int):
@@ -104,7 +105,7 @@ class Rollouts:
         }  # fmt: skip
 
     def share(self, world: World) -> None:
-        """Workers have come or gone: who has which environment changes, so all begin new episodes."""
+        """Redistributes the environments after workers joined or left. All environments start new episodes."""
         self.end()
         self._world, self._restored = world, {}
 
@@ -115,13 +116,13 @@ class Rollouts:
         self._playing, self._open = None, None
 
     def of(self, number: int, is_new: bool, client: PolicyClient, workers: Optional[Store] = None) -> Rollout:
-        """Returns the roll-out with this number. Collective, as statistics are over all workers.
+        """Returns a roll-out. Collective: statistics are computed over all workers.
 
         Args:
-            number: from 0, over all epochs.
-            is_new: whether it is learned from for the first time; else it is the last one again.
-            client: the network that acts.
-            workers: who have the other environments.
+            number: number of the roll-out over all epochs, from 0.
+            is_new: True for the first pass over the roll-out; otherwise the last roll-out is returned again.
+            client: network that chooses actions.
+            workers: store that connects to the workers with the other environments.
         """
         self._workers = workers
         if self._playing is None:
@@ -131,22 +132,22 @@ class Rollouts:
         return self._open
 
     def forget(self) -> None:
-        """The last roll-out is not learned from any more behind the batch that comes."""
+        """Discards the last roll-out, of which the coming batch is the last one."""
         self._open = None
 
     def _total(self, values: Numbers) -> np.ndarray:
-        """Sums over all workers; with dist_async of this one, as workers do not wait for each other in an epoch."""
+        """Sums over all workers; with dist_async only over this one, because workers must not wait for each other."""
         workers = self._workers.within_step() if self._workers is not None else None
         return np.asarray(values, np.float64) if workers is None else workers.total(values)
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
-        """The rows of all environments, in their order."""
+        """Returns the rows of the environments of all workers, in their order."""
         return rows if self._workers is None else self._workers.gather_rows(rows)
 
     # Playing.
 
     def _own(self) -> range:
-        """The numbers of this worker's environments, among all."""
+        """Returns the global numbers of this worker's environments."""
         return range(*self._world.share(self._source.settings.num_envs))
 
     def _begin(self, number: int) -> None:
@@ -174,7 +175,7 @@ class Rollouts:
             )
 
     def _resume(self, place: int, episode: np.ndarray, actions: np.ndarray) -> bool:
-        """Plays an open episode again; whether it led to where it was."""
+        """Replays an unfinished episode. Returns True if it ends at the stored observation."""
         assert self._playing is not None
         seed, length = int(episode[0]), int(episode[1])
         size = self._source.spaces.actions.size
@@ -185,15 +186,19 @@ class Rollouts:
         return is_open and bool((found == episode[_EPISODE_FACTS:]).all())
 
     def _episode_seeds(self, number: int) -> np.ndarray:
-        """Seeds of the episodes that begin before each step of a roll-out and behind its last, (T + 1, E)."""
+        """Returns the seed of an episode that would begin before each step or after the last one, (T + 1, E)."""
         steps = self._source.settings.rollout_steps + 1
         index_TE = np.arange(steps)[:, None] + steps * np.array(self._own(), np.int64)[None]
+        # 31 bits fit a signed 32-bit integer, which some environments require.
         seeds = bits(self._seed, number, index_TE.reshape(-1), ReinforcementDraw.EPISODE) >> np.uint64(33)
         return seeds.astype(np.int64).reshape(index_TE.shape)
 
     def _noise(self, number: int) -> np.ndarray:
-        """Returns the noise added to policies, (T, E, K) or (T, E, A): Gumbel noise, which makes the largest score a
-        draw from the softmax, or standard normal numbers."""
+        """Returns the noise that is added to the policy's outputs.
+
+        For discrete actions, this is Gumbel noise (T, E, K), with which the argmax of the scores is a draw from their
+        softmax. Otherwise it is standard normal noise (T, E, A), by the Box-Muller transform.
+        """
         actions, steps = self._source.spaces.actions, self._source.settings.rollout_steps
         width = actions.count or actions.size
         index_TEW = np.arange(steps)[:, None, None] + steps * np.array(self._own(), np.int64)[None, :, None]
@@ -202,7 +207,7 @@ class Rollouts:
             uniform(self._seed, number, index_TEW.reshape(-1), draw).reshape(index_TEW.shape)
             for draw in (ReinforcementDraw.ACTION, ReinforcementDraw.ACTION + 1)
         )
-        first = np.maximum(first, 2.0**-54)
+        first = np.maximum(first, 2.0**-54)  # the logarithm of 0 would be infinite
         if actions.count:
             return -np.log(-np.log(first)).astype(np.float32)
         return (np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * np.pi * second)).astype(np.float32)
@@ -220,7 +225,7 @@ class Rollouts:
         reward_TE, ended_TE, over_TE = (np.zeros((steps, size)) for _ in range(3))
         return_TE, length_TE = (np.zeros((steps, size)) for _ in range(2))
         cut_off: List[Tuple[int, int, np.ndarray]] = []
-        for step in range(steps if size else 0):
+        for step in range(steps if size else 0):  # a worker without environments only takes part in the collectives
             observation_TE[step] = playing.observation_E
             output_TE[step] = output_EO = client.act(playing.observation_E)
             action_TE[step] = action_EA = actions.choose(output_EO, noise_TE[step])
@@ -229,7 +234,7 @@ class Rollouts:
                 ended_TE[step, place], over_TE[step, place] = 1.0, is_over
                 return_TE[step, place] = playing.returns[place]
                 length_TE[step, place] = len(playing.taken[place])
-                if not is_over:
+                if not is_over:  # copied, because the next episode overwrites the observation
                     cut_off.append((step, place, playing.observation_E[place].copy()))
                 playing.start_episode(place, int(seed_TE[step + 1, place]))
             playing.require_finite()
@@ -240,6 +245,7 @@ class Rollouts:
         advantage_TE = generalised_advantages(
             reward_TE, value_TE, next_value_TE, ended_TE, settings.gamma, settings.gae_lambda
         )
+        # Must precede the standardization: targets of the value are in the unit of rewards.
         target_TE = advantage_TE + value_TE
         if settings.normalize_advantages:
             advantage_TE = self._standardized(advantage_TE)
@@ -248,7 +254,7 @@ class Rollouts:
         )
         facts = (log_p_N.reshape((steps, size)), advantage_TE, target_TE, value_TE, return_TE, length_TE, ended_TE)
         facts_TEX = np.concatenate([np.stack(facts, axis=-1), action_TE], axis=-1).astype(np.float32)
-        if client.has_moments:
+        if client.has_moments:  # updated last, so that all steps of a roll-out were normalised alike
             rows = observation_TE.reshape((steps * size, *spaces.shape))
             self._moments["observation"].update(rows, self._total)
         return Rollout(np.ascontiguousarray(observation_TE.swapaxes(0, 1)),
@@ -258,8 +264,10 @@ class Rollouts:
         self, value_TE: np.ndarray, ended_TE: np.ndarray, cut_off: Sequence[Tuple[int, int, np.ndarray]],
         client: PolicyClient,
     ) -> np.ndarray:  # fmt: skip
-        """The value of the observation after each step: 0 where the episode is over, that of its last observation where
-        only its time is."""
+        """Returns the value of the observation after each step, (T, E).
+
+        It is 0 if the episode terminated. If it was truncated, the value of its last observation is bootstrapped.
+        """
         assert self._playing is not None
         size = value_TE.shape[1]
         if not size:
@@ -267,7 +275,8 @@ class Rollouts:
         last_E = client.act(self._playing.observation_E)[:, -1]
         next_TE = np.concatenate([value_TE[1:], last_E[None]]) * (1.0 - ended_TE)
         for begin in range(0, len(cut_off), size):
-            some = cut_off[begin : begin + size]  # in batches of one size alone, for which the network has its memory
+            # Batches of always the same size, for which the network's memory is already allocated.
+            some = cut_off[begin : begin + size]
             observation_E = self._playing.observation_E.copy()
             observation_E[: len(some)] = [observation for _, _, observation in some]
             for (step, place, _), value in zip(some, client.act(observation_E)[:, -1]):
@@ -275,7 +284,7 @@ class Rollouts:
         return next_TE
 
     def _normalized(self, reward_TE: np.ndarray, ended_TE: np.ndarray) -> np.ndarray:
-        """Rewards over the deviation of discounted sums of them."""
+        """Returns rewards divided by the running standard deviation of their discounted sums, clipped."""
         sum_TE, self._discounted_E = discounted_sums(
             reward_TE, ended_TE, self._discounted_E, self._source.settings.gamma
         )
@@ -284,7 +293,7 @@ class Rollouts:
         return np.clip(reward_TE / np.sqrt(moments.variance + EPSILON), -LARGEST_REWARD, LARGEST_REWARD)
 
     def _standardized(self, advantage_TE: np.ndarray) -> np.ndarray:
-        """Advantages with mean 0 and deviation 1 over the roll-outs of all workers."""
+        """Returns advantages with mean 0 and standard deviation 1 over the roll-outs of all workers."""
         moments = RunningMoments(())
         moments.update(advantage_TE.reshape((-1, 1)), self._total)
         return (advantage_TE - moments.mean) / (np.sqrt(moments.variance) + EPSILON)
@@ -292,12 +301,12 @@ class Rollouts:
     # In checkpoints.
 
     def save_state(self) -> Tuple[Mapping[str, np.ndarray], Mapping[str, Json]]:
-        """See `Stateful`. Collective, but where the environments have not begun."""
+        """See `Stateful`. Collective, unless the environments have not been started."""
         arrays = {f"{name}.{key}": array for name, one in self._moments.items() for key, array in one.arrays().items()}
         return {**arrays, **(self._restored if self._playing is None else self._rows(self._playing))}, {}
 
     def _rows(self, playing: VectorEnvironment) -> Dict[str, np.ndarray]:
-        """Open episodes and the open roll-out of all workers, a row for each environment."""
+        """Returns the unfinished episodes and the current roll-out of all workers, one row per environment."""
         size = len(self._own())
         taken = [np.concatenate(one) if one else np.zeros(0, np.float32) for one in playing.taken]
         lengths = [len(one) // self._source.spaces.actions.size for one in taken]

@@ -1,4 +1,4 @@
-"""Reinforcement learning: a network acts in environments, and learns from what comes of it.
+"""Reinforcement-learning task: trains a policy on its own steps in environments.
 
 Legend: B batch, O outputs of the network, X facts about a sample.
 """
@@ -40,9 +40,12 @@ log = logging.getLogger("mxtrain")
 
 
 class ReinforcementLearning(Task):
-    """Outputs (B, O) of a policy and a value against facts (B, X) about actions, see `dataset.acting.policy`. In
-    training a sample is a step in an environment; else it is an episode, whose loss is minus its return. Predictions
-    are the return and the length of each episode, (B, 2)."""
+    """Actor-critic reinforcement learning.
+
+    Outputs (B, O) are those of the policy and a value; targets are facts (B, X) about actions, see
+    `mxtrain.reinforcement.policy`. A training sample is a step in an environment. Otherwise a sample is an episode,
+    whose loss is its negative return. Predictions are return and length of each episode, (B, 2).
+    """
 
     name: ClassVar[str] = "reinforcement_learning"
     predict_inputs: ClassVar[str] = ""
@@ -139,11 +142,12 @@ class ReinforcementLearning(Task):
             metrics["policy_entropy"] = PolicyEntropy(actions=actions)
             metrics["explained_variance"] = ExplainedVariance(actions=actions)
             metrics["approx_kl"] = ApproximateDivergence(actions=actions)
-        outputs = MeterOutputs(num_read=None if training else 0)  # of an episode only what came of it is measured
+        # Metrics of an episode read only its facts: the network's outputs belong to its first observation.
+        outputs = MeterOutputs(num_read=None if training else 0)
         return Meter(metrics, self.num_classes(signature), weights, outputs, training=training)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """Return and length of each episode, (B, 2)."""
+        """Returns the return and the length of each episode, (B, 2)."""
         begin = FACTS.index("return")
         return batch.targets[0].slice_axis(axis=1, begin=begin, end=begin + 2)
 
@@ -163,7 +167,7 @@ class ReinforcementLearning(Task):
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
-        """Images of the first episode, from its beginning to its end; nothing where it cannot be drawn."""
+        """Returns frames of the first episode; empty if the environment cannot be drawn."""
         from mxtrain.reinforcement.episode_figure import draw_episode
 
         played: Episodes = source  # type: ignore[assignment]  # of environments
@@ -183,7 +187,7 @@ def actions_of(signature: Signature) -> Actions:
     """Returns the action space of a network.
 
     Raises:
-        LoaderError: the network does not act.
+        LoaderError: the network is not a policy.
     """
     if not isinstance(signature, ActionSignature):
         raise LoaderError("The checkpoint's network does not act: it knows no actions.")
@@ -191,7 +195,7 @@ def actions_of(signature: Signature) -> Actions:
 
 
 class EpisodeReport(Report):
-    """Return and length of each episode, and how much they differ."""
+    """Report of return and length of each episode, with mean, standard deviation, minimum and maximum."""
 
     def __init__(self) -> None:
         self._found: List[Tuple[np.ndarray, NDArray]] = []

@@ -1,7 +1,7 @@
-"""Permission to use AMX, the matrix instructions of newer Intel processors.
+"""Permission to use AMX, the matrix instructions of newer Intel CPUs.
 
-Linux hands out the large tile registers only on request. A process that uses them without dies of an illegal
-instruction, so oneDNN may be told about AMX only after `request_amx` returned True (notes: Speed, AMX).
+Linux grants the large tile registers only on request. A process that uses them without permission dies of an illegal
+instruction, so oneDNN may be allowed to use AMX only after `request_amx` has returned True (notes: Speed, AMX).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _XFEATURE_XTILEDATA = 18
 
 
 def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
-    """The instruction sets that the kernel reports for the first processor, e.g. avx2; empty if it can't be read."""
+    """Returns the instruction sets of the first CPU as the kernel reports them, e.g. avx2; empty if unreadable."""
     return frozenset(_field("flags", cpuinfo).split())
 
 
-@functools.cache  # asked for each layer
+@functools.cache  # called for each layer of a network
 def _field(name: str, cpuinfo: Path) -> str:
     try:
         with cpuinfo.open() as lines:
@@ -42,7 +42,7 @@ def _field(name: str, cpuinfo: Path) -> str:
 
 
 def has_amx(flags: FrozenSet[str]) -> bool:
-    """Returns True if the processor has what oneDNN's bfloat16 kernels use."""
+    """Returns True if the CPU has the AMX instructions that oneDNN's bfloat16 kernels use."""
     return {"amx_tile", "amx_bf16"} <= flags and platform.machine() == "x86_64"
 
 
@@ -53,13 +53,16 @@ def uses_amx(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def has_fast_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
-    """Returns True if AVX-512 multiplies bfloat16 faster than float32. AMD's does; Intel's takes twice as long for
-    twice as many, and only AMX is faster there."""
+    """Returns True if AVX-512 multiplies bfloat16 faster than float32.
+
+    This is so on AMD CPUs. On Intel CPUs the bfloat16 instruction does twice the work in twice the time, so only AMX
+    is faster there.
+    """
     return "avx512_bf16" in cpu_flags(cpuinfo) and _field("vendor_id", cpuinfo) == "AuthenticAMD"
 
 
 def computes_bfloat16(flags: FrozenSet[str]) -> bool:
-    """Returns True if oneDNN 2.4 has kernels for bfloat16: it emulates what the processor lacks beyond these."""
+    """Returns True if oneDNN 2.4 has bfloat16 kernels; it emulates further instructions that the CPU lacks."""
     return {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
 
 
@@ -67,7 +70,7 @@ def request_amx(cpuinfo: Path = CPUINFO) -> bool:
     """Requests the tile registers from the kernel, for this process and its children.
 
     Returns:
-        True where AMX can be used from now on; False where the processor lacks it or the kernel refuses.
+        True if AMX can be used from now on; False if the CPU lacks it or the kernel refuses.
 
     Source: Linux, Documentation/arch/x86/xstate.rst.
     """

@@ -1,4 +1,4 @@
-"""Set the environment that MXNet reads when it is imported, and say what was set and why."""
+"""Sets the environment variables that MXNet reads at import, and reports each setting with its reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FAST = "its AVX-512 multiplies bfloat16 faster than float32, too"
 
 @dataclass(frozen=True)
 class Setting:
-    """One environment variable: its value now, why, and whose choice it is."""
+    """An environment variable with its value, the reason, and who chose it."""
 
     variable: str
     value: str
@@ -43,7 +43,7 @@ class Setting:
 
 
 class Wish(NamedTuple):
-    """The value that a variable should have; one from the configuration replaces that of the environment."""
+    """Desired value of a variable. If `is_given`, it is from the configuration and overrides the user's environment."""
 
     value: str
     why: str
@@ -65,7 +65,7 @@ class RuntimeReport:
     """True if oneDNN may use instructions that multiply bfloat16 faster than float32; checked only on request."""
 
     def summary(self) -> str:
-        """All of it in a few words; `lines` says more."""
+        """Returns a short summary; `lines` has the details."""
         of_cores = f"{self.cores} core{'s' * (self.cores != 1)}"
         threads = f"{self.threads} thread{'s' * (self.threads != '1')} on {of_cores}" if self.threads else of_cores
         changed = sum(item.source == "set" for item in self.settings)
@@ -75,7 +75,7 @@ class RuntimeReport:
         return f"{threads}; {', '.join(parts)} (meta.json and `doctor` list them)" if parts else threads
 
     def lines(self) -> List[str]:
-        """One sentence per variable, for a log."""
+        """Returns one sentence per variable, for a log."""
         marks = {"set": "", "user": " (yours, kept)", "too late": " (too late: MXNet was imported before)"}
         return [
             f"{item.variable} is left alone: {item.why}" if item.source == "unset" else
@@ -91,17 +91,17 @@ def apply(
     one_by_one: bool = False,
     environ: MutableMapping[str, str] = os.environ,
 ) -> RuntimeReport:
-    """Set what `runtime` asks for. Call it before anything imports MXNet or numpy.
+    """Applies the runtime settings. Must be called before anything imports MXNet or NumPy, which read them only once.
 
     Args:
-        runtime: The description.
-        num_devices: CPU devices that this process computes on; 1 where it computes on GPUs.
-        bfloat16: Whether the network computes in bfloat16, which is what AMX is good for.
-        one_by_one: Whether each operator is handed to the engine by itself, so that its time can be seen.
-        environ: The environment to change.
+        runtime: the description.
+        num_devices: number of CPU devices of this process; 1 if it computes on GPUs.
+        bfloat16: True if the network computes in bfloat16, the type that AMX accelerates.
+        one_by_one: True to pass operators to the engine one by one, so that a profile shows the time of each.
+        environ: environment to change.
 
     Returns:
-        What was set, what the user had set and what came too late.
+        A report of variables that were set, that the user had set, and that came too late.
     """
     cores = usable_cores()
     imported = "mxnet" in sys.modules
@@ -119,7 +119,7 @@ def apply(
 def _wanted(
     runtime: Runtime, *, num_devices: int, cores: int, one_by_one: bool, environ: Mapping[str, str]
 ) -> Iterator[Tuple[str, Wish]]:  # fmt: skip
-    """(variable, wish) in the order of the report; a later entry of the same variable wins."""
+    """Yields (variable, wish) in the order of the report; a later wish replaces an earlier one of the same variable."""
     auto = runtime.mode == "auto"
     threads = max(1, cores // num_devices) if runtime.threads == "auto" else runtime.threads
     if runtime.threads != "auto":
@@ -164,9 +164,9 @@ def _wanted(
 
 
 def _spinning() -> Iterator[Tuple[str, Wish]]:
-    """The variables that let threads spin for a moment, while nothing else wants the cores (`spinning`)."""
+    """Yields the variables that let idle threads spin for a moment while the cores are free; see `spinning`."""
     quota = cgroup_quota()
-    is_limited = quota is not None and quota < len(os.sched_getaffinity(0))  # spinning would use it up
+    is_limited = quota is not None and quota < len(os.sched_getaffinity(0))  # spinning would use up the CPU quota
     if not is_limited and spinning.can_watch():
         why = "but they spin for a millisecond first, while nothing else wants the cores"
         yield spinning.VARIABLE, Wish(str(spinning.SPINS), why)
@@ -174,7 +174,7 @@ def _spinning() -> Iterator[Tuple[str, Wish]]:
 
 
 def _forget_own(environ: MutableMapping[str, str]) -> None:
-    """Take back what mxtrain set, here or in the parent process, unless it was changed since."""
+    """Removes variables that mxtrain set, here or in a parent process, unless their values have changed since."""
     for word in environ.pop(OWN, "").split():
         name, _, value = word.partition("=")
         if environ.get(name) == value:
@@ -182,12 +182,12 @@ def _forget_own(environ: MutableMapping[str, str]) -> None:
 
 
 def _is_own(name: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Returns True if a variable has the value that mxtrain gave it, in this process or in one before."""
+    """Returns True if a variable has the value that mxtrain gave it, in this process or in a parent."""
     return f"{name}={environ.get(name)}" in environ.get(OWN, "").split()
 
 
 def lets_threads_spin(environ: Mapping[str, str] = os.environ) -> bool:
-    """Returns True if mxtrain chose how long threads spin, and not the user."""
+    """Returns True if mxtrain, not the user, set the time that threads spin."""
     return _is_own(spinning.VARIABLE, environ) and environ[spinning.VARIABLE] == str(spinning.SPINS)
 
 
@@ -208,6 +208,7 @@ def _set(name: str, wish: Wish, imported: bool, environ: MutableMapping[str, str
 
 
 def _put(name: str, value: str, why: str, environ: MutableMapping[str, str]) -> Setting:
+    # Noted in the environment, because child processes must not take the variable for the user's choice.
     environ[name] = value
     environ[OWN] = f"{environ.get(OWN, '')} {name}={value}".strip()
     return Setting(name, value, why, "set")
@@ -216,7 +217,7 @@ def _put(name: str, value: str, why: str, environ: MutableMapping[str, str]) -> 
 def _decide_amx(
     runtime: Runtime, bfloat16: bool, imported: bool, environ: MutableMapping[str, str], settings: List[Setting]
 ) -> bool:
-    """Decide on AMX, add the decision to `settings`, and return whether oneDNN may use it."""
+    """Decides on AMX and adds the decision to `settings`. Returns True if oneDNN may use AMX."""
     present = environ.get(ISA)
     if present is not None:
         return _keep_user_isa(present, environ, settings)
@@ -242,7 +243,7 @@ def _decide_amx(
 
 
 def _keep_user_isa(present: str, environ: MutableMapping[str, str], settings: List[Setting]) -> bool:
-    """The user chose the instruction set: keep it, unless it would end the process with an illegal instruction."""
+    """Keeps the user's instruction set, unless the process would die of an illegal instruction with it."""
     if "AMX" not in present.upper() and present.upper() != "ALL":
         settings.append(Setting(ISA, present, "the instruction set is yours to choose", "user"))
         return False
@@ -255,11 +256,11 @@ def _keep_user_isa(present: str, environ: MutableMapping[str, str], settings: Li
 
 
 def openblas_core(flags: FrozenSet[str]) -> str:
-    """The name of the newest kernels that a processor with these instruction sets can run, or "" for OpenBLAS's choice.
+    """Returns the name of the best OpenBLAS kernels for these instruction sets; "" leaves the choice to OpenBLAS.
 
-    OpenBLAS chooses by the processor's model number. The version in MXNet's wheel, 0.3.13, is older than many
-    processors and takes these for one without AVX (its core is then called Prescott): products take two to three times
-    as long. Asked for SkylakeX, it takes its Haswell kernels, the newest that it was built with.
+    OpenBLAS chooses kernels by the CPU's model number. The version in MXNet's wheel, 0.3.13, does not know many newer
+    CPUs and selects kernels without AVX for them (Prescott), which are two to three times as slow. If SkylakeX is
+    requested, it uses its Haswell kernels, the newest that it was built with.
 
     Source: OpenBLAS, driver/others/dynamic.c.
     """

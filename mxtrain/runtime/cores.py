@@ -1,4 +1,4 @@
-"""Counts the cores that this process may really use: its affinity, and the CPU quota of its control groups."""
+"""Counts the cores that this process may use, from its CPU affinity and the CPU quota of its control groups."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ ROOT = Path("/")
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """The number of cores that the process can keep busy, at least 1.
+    """Returns the number of cores that the process can keep busy, at least 1.
+
+    This is the smaller of the affinity mask's size and the control group's quota, rounded up.
 
     Args:
-        root: The folder that holds `proc` and `sys`.
-
-    Returns:
-        Cores of the affinity mask, or the control group's quota rounded up, whichever is smaller.
+        root: folder that contains `proc` and `sys`.
     """
     affinity = len(os.sched_getaffinity(0))
     quota = cgroup_quota(root)
@@ -26,13 +25,13 @@ def usable_cores(root: Path = ROOT) -> int:
 
 
 def cgroup_quota(root: Path = ROOT) -> Optional[float]:
-    """The smallest CPU quota over the process's control groups (versions 1 and 2) and their parents.
+    """Returns the smallest CPU quota of the process's control groups (versions 1 and 2) and their parents.
 
     Args:
-        root: The folder that holds `proc` and `sys`.
+        root: folder that contains `proc` and `sys`.
 
     Returns:
-        Cores (may be a fraction), or None if there is no limit.
+        Number of cores, possibly fractional; None if there is no limit.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.max) and scheduler/sched-bwc.rst (cpu.cfs_quota_us).
     """
@@ -55,7 +54,7 @@ def _group_folders(root: Path) -> Iterator[Path]:
         else:
             continue
         for mount in mounts:
-            # In a container the path may name folders of the host that are not there; the mount itself then counts.
+            # In a container the path may be one of the host, which does not exist here. Then only the mount counts.
             folder = root / mount / path.lstrip("/")
             yield from (parent for parent in (folder, *folder.parents) if (root / mount) in (parent, *parent.parents))
 
@@ -73,7 +72,7 @@ def _quota_of(folder: Path) -> Optional[float]:
 
 
 def processor_name() -> str:
-    """The processor's name as its maker gives it, which `platform.processor` does not know on Linux."""
+    """Returns the model name of the CPU, which `platform.processor` does not have on Linux."""
     try:
         with open("/proc/cpuinfo") as file:
             return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))

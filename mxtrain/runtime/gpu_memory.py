@@ -1,4 +1,4 @@
-"""Reads the GPU memory in use by a process from the driver through nvidia-ml-py, without synchronizing devices.
+"""Reads the GPU memory in use from the driver (NVML) through nvidia-ml-py, without synchronizing devices.
 
 Source: NVIDIA Management Library, https://docs.nvidia.com/deploy/nvml-api.
 """
@@ -23,14 +23,14 @@ _MB = 1e6
 
 
 class GpuMemoryMeter:
-    """Reads the memory in use of some GPUs, and remembers the most of each.
+    """Reads the memory in use of some GPUs and keeps the peak of each.
 
-    What this process has in use, where the driver tells; in a container it often knows processes by other numbers, and
-    under Windows' driver not at all: then what all processes have in use.
+    The value is the memory of this process, if the driver reports it. In containers process ids often differ, and the
+    Windows driver reports none; the value then covers all processes.
 
     Args:
-        ordinals: of the GPUs, as CUDA and MXNet count them; none: nothing is loaded, and nothing read.
-        environ: where CUDA_VISIBLE_DEVICES is looked up.
+        ordinals: GPU ids as CUDA and MXNet count them. If empty, no library is loaded and nothing is read.
+        environ: environment with CUDA_VISIBLE_DEVICES.
     """
 
     def __init__(self, ordinals: Sequence[int], environ: Mapping[str, str] = os.environ):
@@ -49,11 +49,11 @@ class GpuMemoryMeter:
         try:
             self._library.nvmlInit()
             self._handles = {ordinal: self._find(ordinal, environ) for ordinal in ordinals}
-        except Exception as error:  # of any kind: it only costs the display
+        except Exception as error:  # a display must never end a run
             self._give_up(error)
 
     def read(self) -> List[GpuMemory]:
-        """Reads the memory of each GPU, as it was at most `INTERVAL_S` ago; empty if nothing can be read."""
+        """Returns the memory of each GPU, at most `INTERVAL_S` old; empty if it cannot be read."""
         now = time.monotonic()
         if self._handles and (self._read_at is None or now - self._read_at >= INTERVAL_S):
             self._read_at = now
@@ -74,8 +74,14 @@ class GpuMemoryMeter:
         return GpuMemory(f"gpu:{ordinal}", used_mb, self._peak_mb[ordinal], bool(own))
 
     def _find(self, ordinal: int, environ: Mapping[str, str]) -> Any:
-        """The driver's handle of what CUDA counts as `ordinal`: the driver counts by the bus and sees all GPUs, CUDA by
-        speed (CUDA_DEVICE_ORDER), restricted to CUDA_VISIBLE_DEVICES."""
+        """Returns the driver's handle of the GPU that CUDA calls `ordinal`.
+
+        The driver counts all GPUs by their position on the bus. CUDA counts only those in CUDA_VISIBLE_DEVICES, by
+        default the fastest first (CUDA_DEVICE_ORDER).
+
+        Raises:
+            LookupError: the order of the GPUs is not known.
+        """
         bus_id = bus_id_of(ordinal)
         if bus_id is not None:
             return self._library.nvmlDeviceGetHandleByPciBusId(bus_id)
@@ -87,11 +93,11 @@ class GpuMemoryMeter:
             names = [name.strip() for name in environ["CUDA_VISIBLE_DEVICES"].split(",")]
         name = names[ordinal] if ordinal < len(names) else ""
         by_bus = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or (
-            len({self._library.nvmlDeviceGetName(handle) for handle in handles}) == 1  # none is faster
+            len({self._library.nvmlDeviceGetName(handle) for handle in handles}) == 1  # equal GPUs keep the bus order
         )
         if by_bus and name.isdigit() and int(name) < len(handles):
             return handles[int(name)]
-        # The beginning of an identifier is enough for CUDA, where only one GPU's begins so.
+        # CUDA_VISIBLE_DEVICES may have a prefix of a GPU's UUID, if it is unambiguous.
         identifiers = [self._library.nvmlDeviceGetUUID(handle) for handle in handles]
         found = [index for index, uuid in enumerate(identifiers) if name.startswith("GPU-") and uuid.startswith(name)]
         if len(found) != 1:
@@ -104,7 +110,7 @@ class GpuMemoryMeter:
 
 
 def bus_id_of(ordinal: int) -> Optional[str]:
-    """The place on the bus of what CUDA counts as `ordinal`; None where CUDA's runtime is not in this process."""
+    """Returns the PCI bus id of the GPU that CUDA calls `ordinal`; None if CUDA's runtime is not loaded."""
     for name in _RUNTIMES:
         try:
             runtime = ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)

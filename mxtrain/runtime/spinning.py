@@ -1,15 +1,15 @@
-"""OpenMP's threads spin for a moment before they sleep, but only while nothing else wants the cores.
+"""Lets idle OpenMP threads spin for a moment before they sleep, but only while the cores are free.
 
-    apply sets GOMP_SPINCOUNT -> MXNet's import loads GNU OpenMP -> start: a thread looks every half second
-                                   whether this process's threads wait for cores, and engages or releases the brake
+    apply sets GOMP_SPINCOUNT -> MXNet's import loads GNU OpenMP -> start: every half second, a thread checks if this
+                                   process's threads wait for cores, and engages or releases the limiter
 
-To wake a thread that sleeps takes as long as a small operator, and a step has hundreds. But where two runs spin on the
-same cores, each spends its time slices on waiting for threads that the other one keeps from running.
-Measured: spinning makes a step of ResNet-20 (batch 64) 1.23 times as fast, in bfloat16 1.31 times; two small runs at
-once do not get through 1,500 steps in 80 s without the brake, and make 3,000 samples/s with it (docs/decisions/0010).
+Waking a sleeping thread takes as long as a small operator, and a step has hundreds of operators, so spinning is faster.
+But if two runs spin on the same cores, each wastes its time slices waiting for threads that the other one displaces.
+Measured: with spinning, a step of ResNet-20 (batch 64) is 1.23 times as fast, in bfloat16 1.31 times. Two small runs at
+once do not finish 1,500 steps in 80 s without the limiter, and reach 3,000 samples/s with it (docs/decisions/0010).
 
-The brake: GNU OpenMP does not spin (with OMP_WAIT_POLICY=passive; else hardly) while its threads are more than the
-cores, in all of the process. A team of one thread more than there are cores, which sleeps, is all that it takes.
+The limiter: GNU OpenMP does not spin while the process has more OpenMP threads than cores (with
+OMP_WAIT_POLICY=passive; otherwise it hardly spins). So a sleeping team of (cores + 1) threads switches spinning off.
 
 Sources: GCC's libgomp manual, GOMP_SPINCOUNT; Linux, Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
 """
@@ -42,20 +42,22 @@ _LOG = logging.getLogger(__name__)
 
 
 def can_watch(tasks: Path = TASKS) -> bool:
-    """Returns True if the kernel says how long threads wait for cores."""
+    """Returns True if the kernel reports how long threads wait for cores."""
     return sum(_look(tasks).get(threading.get_native_id(), (0, 0))) > 0
 
 
 def start() -> None:
-    """Lets OpenMP's threads spin while nothing else wants the cores, until the process ends. Call it after MXNet's
-    import. Does nothing where it cannot watch, or MXNet's OpenMP is not GNU's, which this is about."""
+    """Lets OpenMP threads spin while the cores are free, until the process ends. Must be called after MXNet's import.
+
+    Does nothing if the kernel does not report waiting times, or MXNet uses another OpenMP than GNU's.
+    """
     if not can_watch():
         return
     try:
         brake = SpinLimiter(ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW))
     except OSError:
         return
-    brake.engage()
+    brake.engage()  # threads may only spin after the first calm period
     threading.Thread(target=_watch, args=(brake,), name="mxtrain-spinning", daemon=True).start()
 
 
@@ -64,7 +66,8 @@ def _watch(brake: SpinLimiter) -> None:
     while True:
         time.sleep(PERIOD_S)
         now = _look(TASKS)
-        # Not for new threads: they may be old ones that were not readable the last time.
+        # Threads without an earlier value are skipped: they may be old ones that could not be read the last time, and
+        # their totals since the start would count as one period.
         ran, waited = (sum(now[task][i] - before[task][i] for task in now if task in before) / 1e9 for i in (0, 1))
         before = now
         may_spin = judge.may_spin(ran, waited, PERIOD_S)
@@ -81,21 +84,23 @@ def _watch(brake: SpinLimiter) -> None:
 
 
 def _look(tasks: Path) -> Dict[int, Tuple[int, int]]:
-    """Thread -> ns that it ran, and ns that it waited for a core. Empty if the kernel does not report them."""
+    """Returns thread id -> (ns of running, ns of waiting for a core). Empty if the kernel does not report them."""
     found = {}
-    with suppress(OSError):  # there is no such folder, or no file can be opened now
+    with suppress(OSError):  # the folder does not exist, or no file can be opened
         for name in os.listdir(tasks):
-            with suppress(OSError, ValueError):  # it ended meanwhile; or there is no such file
+            with suppress(OSError, ValueError):  # the thread has ended, or the kernel has no schedstat
                 ran, waited, _ = (tasks / name / "schedstat").read_text().split()
                 found[int(name)] = (int(ran), int(waited))
     return found
 
 
 class ContentionMonitor:
-    """Decides from what threads did in one period after the other whether they may spin; at first they may not.
+    """Decides after each period if threads may spin. Initially they may not.
+
+    Each time that spinning meets contention, the calm time that is required before the next attempt doubles.
 
     Attributes:
-        contended_s: how long others have wanted the cores, without a break.
+        contended_s: length of the current uninterrupted contention, in seconds.
     """
 
     def __init__(self) -> None:
@@ -105,10 +110,15 @@ class ContentionMonitor:
         self._patience_s = FIRST_PATIENCE_S
 
     def may_spin(self, ran_s: float, waited_s: float, period_s: float) -> bool:
-        """Returns True if they may from now on, after a period in which all threads together ran and waited for so
-        long."""
+        """Returns True if threads may spin from now on.
+
+        Args:
+            ran_s: seconds that all threads together ran in the last period.
+            waited_s: seconds that they waited for a core.
+            period_s: length of the period in seconds.
+        """
         if ran_s + waited_s < 0.1 * period_s:
-            return self._spin  # nothing to judge from
+            return self._spin  # too idle to judge
         share = waited_s / (ran_s + waited_s)
         self.contended_s = self.contended_s + period_s if share > CONTENDED else 0.0
         if self._spin and share > CONTENDED:
@@ -121,17 +131,17 @@ class ContentionMonitor:
 
 
 class SpinLimiter:
-    """Keeps GNU OpenMP's threads from spinning while it is engaged.
+    """Prevents the threads of GNU OpenMP from spinning while it is engaged.
 
     Args:
-        gomp: GNU OpenMP, loaded.
+        gomp: the loaded GNU OpenMP library.
     """
 
     def __init__(self, gomp: ctypes.CDLL):
         self._parallel = gomp.GOMP_parallel
         self._parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
         self._parallel.restype = None
-        # What each thread of the team calls: it must be C, and do nothing.
+        # The team's threads call this: a C function without side effects, since a Python callback would take the GIL.
         self._nothing = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
         self._let_go: Optional[threading.Event] = None
 
@@ -140,19 +150,20 @@ class SpinLimiter:
         return self._let_go is not None
 
     def engage(self) -> None:
-        """Returns once the team is there."""
+        """Creates the team of threads; returns when it exists."""
         let_go, there = threading.Event(), threading.Event()
         threading.Thread(target=self._hold, args=(let_go, there), name="mxtrain-brake", daemon=True).start()
         there.wait()
         self._let_go = let_go
 
     def release(self) -> None:
-        """The team ends with the thread that made it, soon."""
+        """Lets the team end. It ends shortly after, together with the thread that created it."""
         if self._let_go is not None:
             self._let_go.set()
         self._let_go = None
 
     def _hold(self, let_go: threading.Event, there: threading.Event) -> None:
         self._parallel(self._nothing, None, len(os.sched_getaffinity(0)) + 1, 0)
+        # GNU OpenMP keeps the team, asleep, as long as the thread that created it lives.
         there.set()
         let_go.wait()

@@ -1,1 +1,1 @@
-"""Parameter servers, which hold weights or rows of tables and update them."""
+"""Parameter servers. They hold parameters or rows of embedding tables, and apply the optimizer to them."""

@@ -1,10 +1,11 @@
-"""Rows of large tables on a server, with their optimizer's state: it hands rows out, and updates them by what comes.
+"""Server for rows of large embedding tables and their optimizer state. Workers pull rows and push gradients.
 
-The updater is the one that workers use for tables of their own, so the numbers are the same by construction: an update
-of a row looks at no other row, wherever that is. With a synchronous store the gradients of all workers for a step are
-added up in the order of their ranks and applied once; with an asynchronous one each is applied as it comes.
+The server uses the same `Updater` as workers use for tables of their own. The update of a row does not depend on other
+rows, so the results are equal wherever a row is. A synchronous store sums the gradients of all workers for a step in
+the order of their ranks and applies the sum once; an asynchronous one applies each gradient on arrival.
 
-Legend: R rows of this server, K rows of a message, U units of a table, S units of all tables of a group.
+Legend: R rows of this server, K rows of a message, M changed rows of a message, U units of a table, S units of all
+tables of a group.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ Gradients = Tuple[np.ndarray, np.ndarray, float, float]
 
 
 class GroupShard:
-    """This server's rows of the tables that the same ids are looked up in.
+    """This server's rows of a group of tables, which share an id column.
 
     Args:
         group: the tables.
-        set_up: of the run.
-        optimizer: an mxnet.optimizer.Optimizer, of this group alone.
-        lazy: whether rows without a gradient stay as they are.
+        set_up: settings of the run that worker 0 has sent.
+        optimizer: an mxnet.optimizer.Optimizer that only this group uses.
+        lazy: if True, rows without a gradient do not change.
 
     Attributes:
-        version: how many updates were made.
+        version: number of updates so far.
     """
 
     def __init__(self, group: TableGroup, set_up: TableSetUp, optimizer: mx.optimizer.Optimizer, lazy: bool):
@@ -55,7 +56,7 @@ class GroupShard:
             shape = (group.num_rows, table.units)
             drawn = normal_rows(table.seed, table.scale, shape, set_up.number, set_up.servers)
             self.tables[table.name] = nd.array(drawn, ctx=mx.cpu(), dtype=set_up.dtype)
-            del drawn
+            del drawn  # a table may take most of the memory: do not hold two copies while the next one is drawn
         self._first = next(iter(self.tables.values()))
         self._rows = {name: TouchedRows(array) for name, array in self.tables.items()}
         multipliers = {table.name: (table.lr_mult, table.wd_mult) for table in group.tables}
@@ -68,7 +69,7 @@ class GroupShard:
         self._last: Tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int32), np.zeros((0, self.width), set_up.dtype))
 
     def pull(self, id_K: np.ndarray) -> np.ndarray:
-        """The rows, (K, S)."""
+        """Returns the rows with these ids, (K, S): the units of all tables side by side."""
         found = np.empty((len(id_K), self.width), self._dtype)
         if len(id_K):
             rows = TouchedRows(self._first)
@@ -78,13 +79,13 @@ class GroupShard:
         return found
 
     def changed(self, id_K: np.ndarray, since: int) -> np.ndarray:
-        """Positions of the ids whose rows have moved since update number `since`."""
+        """Returns the positions in `id_K` of the rows that changed after update number `since`."""
         if self._updater.moves_all_rows:
             return np.arange(len(id_K) if self.version > since else 0)
         return np.flatnonzero(self._touched_R[id_K] > since)
 
     def push(self, rank: int, given: Gradients) -> None:
-        """Takes a worker's gradients, and updates: at once, or when all workers have given theirs for the step."""
+        """Takes a worker's gradients and updates: at once, or when all workers have sent theirs for the step."""
         if not self._waits:
             self._update(given)
             return
@@ -111,16 +112,19 @@ class GroupShard:
 
     @property
     def last(self) -> Tuple[np.ndarray, np.ndarray]:
-        """Ids (K,) and gradients (K, S) of the last update."""
+        """Ids (K,) and gradients (K, S) of the last update, for `verify`."""
         return self._last
 
     def arrays(self) -> List[nd.NDArray]:
-        """Returns the arrays that READ and WRITE address: the tables, then the optimizer state in the order of
-        `names`."""
+        """Returns the arrays that READ and WRITE address by number: first the tables, then the optimizer state."""
         return [*self.tables.values(), *self._updater.arrays().values()]
 
     def note(self, looks: bool) -> Dict[str, Any]:
-        """Returns the state for a checkpoint besides arrays; with `looks` also the table with infinite numbers."""
+        """Returns the state for a checkpoint, except arrays.
+
+        Args:
+            looks: True to include the name of the first table with infinite or NaN values.
+        """
         return {
             "state": {name: list(array.shape[1:]) for name, array in self._updater.arrays().items()},
             "numbers": self._updater.numbers(),
@@ -132,18 +136,22 @@ class GroupShard:
         return next((name for name, array in self.tables.items() if not all_finite([array])), "")
 
     def write(self, array: int, begin: int, given: np.ndarray) -> None:
-        """Replaces rows of an array."""
+        """Replaces rows of an array, from row `begin` on."""
         self.arrays()[array][begin : begin + len(given)] = given
         if array < len(self.tables):
+            # Workers must see the rows as changed, although no update has been made.
             self._touched_R[begin : begin + len(given)] = self.version + 1
 
     def restore_numbers(self, numbers: Dict[str, Any]) -> None:
-        """Puts back the numbers of `note`."""
+        """Restores the numbers of `note`."""
         self._updater.restore_numbers(numbers)
 
 
 def in_order(given: Sequence[Gradients]) -> Gradients:
-    """The sum of several workers' gradients, added up in the order in which they are given."""
+    """Sums the gradients of several workers in the given order, so that the bits of the result do not depend on timing.
+
+    Learning rate and factor are those of the first worker; all workers send the same ones.
+    """
     if len(given) == 1:
         return given[0]
     _, first_KS, lr, factor = given[0]
@@ -155,10 +163,10 @@ def in_order(given: Sequence[Gradients]) -> Gradients:
 
 
 class TableServer:
-    """All groups of tables of a server; answers the messages of table_wire.py.
+    """Holds all table groups of a server and answers the messages of `mxtrain.kvstore.table_wire`.
 
     Args:
-        description: of the run.
+        description: description of the run.
     """
 
     def __init__(self, description: Description):
@@ -167,7 +175,7 @@ class TableServer:
         self._changed = threading.Condition()
 
     def set_up(self, given: TableSetUp) -> None:
-        """Draws the first values of this server's rows. What was there before is forgotten.
+        """Draws the initial values of this server's rows. Earlier tables are discarded.
 
         Raises:
             ConfigError: worker 0 was started with another optimizer.
@@ -188,7 +196,7 @@ class TableServer:
                 self._shards.append(GroupShard(group, given, optimizer, lazy))
 
     def answer(self, connection: Connection, rank: int) -> None:
-        """Answers messages until the worker leaves."""
+        """Answers the messages of one worker until it disconnects. Runs in a thread per worker."""
         kinds: Dict[int, Callable[[Connection, GroupShard, Header, int], None]] = {
             table_wire.PULL: self._pull, table_wire.REFRESH: self._refresh, table_wire.PUSH: self._push,
             table_wire.READ: self._read, table_wire.WRITE: self._write, table_wire.NOTE: self._note,
@@ -236,6 +244,7 @@ class TableServer:
             array = shard.arrays()[header.array]
         if header.version < 0 or header.version + header.count > len(array):
             raise ValueError(f"rows up to {header.version + header.count} of an array of {len(array)} are written to")
+        # Receive without the lock: other workers must not wait for this one's connection.
         given = connection.read_array((header.count, *array.shape[1:]), np.dtype(array.dtype).name)
         with self._changed:
             shard.write(header.array, header.version, given)
@@ -258,24 +267,31 @@ class TableServer:
 
     @contextmanager
     def _at_least(self, shard: GroupShard, header: Header) -> Iterator[None]:
-        """Holds the lock, once so many updates are done as the message says."""
+        """Holds the lock after waiting until at least `header.least` updates are done.
+
+        A worker thereby reads its own updates: the rows include those of all steps that it has finished.
+        """
         with self._changed:
             self._changed.wait_for(lambda: shard.version >= header.least)
             yield
 
 
 def read_json(connection: Connection, header: Header) -> bytes:
-    """Raises: ValueError: it is too long."""
+    """Reads a JSON document.
+
+    Raises:
+        ValueError: it is too long.
+    """
     if header.count > table_wire.MAX_JSON_BYTES:
         raise ValueError(f"{header.count} bytes of JSON")
     return bytes(connection.read(header.count))
 
 
 def read_ids(connection: Connection, shard: GroupShard, header: Header) -> np.ndarray:
-    """The ids of a message, (K,) int64, ascending.
+    """Reads the ids of a message, (K,) int64, strictly ascending.
 
     Raises:
-        ValueError: there are no such rows.
+        ValueError: an id is no row of this server, or ids are not in order.
     """
     if header.count > shard.num_rows:
         raise ValueError(f"{header.count} ids of {shard.num_rows} rows")

@@ -1,7 +1,7 @@
-"""The parameter server of `kvstore=dist_async`, which applies every worker's gradient as soon as it comes.
+"""Parameter server of `kvstore=dist_async`, which applies the gradient of each worker on arrival.
 
-The optimizer is that of the server's own description, composed from the same command line as the workers'. What comes
-over the wire is numbers, and one JSON document that says which parameters there are.
+The server builds the optimizer from its own description, composed from the same command line as the workers'. Nothing
+executable is received: messages contain only numbers, and one JSON document that lists the parameters.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from mxtrain.optimizer.updater import Updater
 
 
 class UpdateServer:
-    """The parameters that live on one server.
+    """Holds the parameters of one server.
 
     Args:
-        description: of the run.
+        description: description of the run.
     """
 
     def __init__(self, description: Description):
@@ -38,10 +38,10 @@ class UpdateServer:
         self._known: Dict[int, Group] = {}
 
     def set_up(self, given: SetUp) -> None:
-        """Makes room for parameters. Keys that are there already stay as they are.
+        """Creates groups of parameters. Groups that already exist keep their values.
 
         Raises:
-            ConfigError: worker 0 was started with another optimizer, or keys are there with other parameters.
+            ConfigError: worker 0 was started with another optimizer, or a key exists with other parameters.
         """
         optimizer, config = self._description.optimizer, self._description.config
         for option, theirs in (("optimizer", given.optimizer), ("kvstore", given.kvstore)):
@@ -69,24 +69,30 @@ class UpdateServer:
                     self._compressed[group.compressed_key] = server
 
     def update(self, key: int, received: nd.NDArray, stored: nd.NDArray) -> None:
-        """MXNet's updater: `stored`, which is sent back, becomes the answer to `received`."""
+        """Updater function for MXNet's kvstore.
+
+        Args:
+            key: key of the message.
+            received: message of a worker.
+            stored: array that MXNet sends back; it is overwritten with the answer.
+        """
         if key < wire.FIRST_KEY:
-            received.copyto(stored)  # a mailbox
+            received.copyto(stored)  # a mailbox key, which only stores a value
         elif key in self._compressed:
             self._compressed[key].answer_compressed(received, stored)
         else:
             self._groups[key].answer(received, stored)
-        stored.wait_to_read()  # the memory of `received` goes when this returns
+        stored.wait_to_read()  # ps-lite frees the memory of `received` when this returns
 
 
 class GroupServer:
-    """Parameters that are updated together, their optimizer, and how stale its gradients were.
+    """Parameters that are updated together, their optimizer, and the staleness of gradients.
 
     Args:
         group: the parameters.
-        optimizer: an mxnet.optimizer.Optimizer, of this group alone.
-        seed: of what the optimizer draws, or None.
-        leads: of how many workers what they want to do together is agreed on here; 0: elsewhere.
+        optimizer: an mxnet.optimizer.Optimizer that only this group uses.
+        seed: seed of the optimizer's random numbers; None if it draws none.
+        leads: number of workers whose common decisions (see `Poll`) this group coordinates; 0 if another group does.
     """
 
     def __init__(self, group: Group, optimizer: mx.optimizer.Optimizer, seed: Optional[Tuple[int, int]], leads: int):
@@ -110,16 +116,16 @@ class GroupServer:
         """Accepts compressed gradients from now on.
 
         Args:
-            ways: see `CompressedReplies`.
-            workers: how many there are.
+            ways: compression of both directions, see `CompressedReplies`.
+            workers: number of workers.
         """
         self._compressed_replies = CompressedReplies(ways, self._shapes, self._outbox.flat, workers)
 
     def answer_compressed(self, received: nd.NDArray, stored: nd.NDArray) -> None:
-        """Answers as `answer` does, for compressed gradients.
+        """Does the same as `answer` for a message with compressed gradients.
 
         Raises:
-            ValueError: it asks for something else.
+            ValueError: the message does not contain gradients.
         """
         assert self._compressed_replies is not None
         request = wire.decode(header_of(received).asnumpy(), Request)
@@ -130,10 +136,10 @@ class GroupServer:
         self._compressed_replies.seal(wire.encode(reply), stored)
 
     def answer(self, received: nd.NDArray, stored: nd.NDArray) -> None:
-        """Does what a worker asks for, and writes the answer into `stored`.
+        """Handles a request of a worker and writes the answer into `stored`.
 
         Raises:
-            ValueError: it asks for something that does not exist.
+            ValueError: the kind of request does not exist.
         """
         request = wire.decode(header_of(received).asnumpy(), Request)
         if request.kind == READ:
@@ -153,13 +159,14 @@ class GroupServer:
             self._compressed_replies.knows(*([] if request.kind == WRITE else [request.rank]))
 
     def _note(self, request: Request) -> Reply:
-        """Notes that a worker gets the weights as they are now; returns the reply that goes with them."""
+        """Records that a worker receives the current weights; returns the header of the reply."""
         if self._poll is not None:
             self._reply.outcome, self._reply.outcome_at = self._poll.count(request)
         self._seen[request.rank] = self._reply.updates
         return self._reply
 
     def _answer_with(self, piece: np.ndarray, stored: nd.NDArray) -> None:
+        # A kvstore value has a fixed length, so each answer is as long as a message with all weights.
         rest = np.zeros(self._outbox.words - len(piece), np.float32)
         nd.array(np.concatenate([piece, rest, wire.encode(self._reply)])).copyto(stored)
 
@@ -170,17 +177,17 @@ class GroupServer:
         reply.staleness_max = max(reply.staleness_max, staleness)
         reply.updates += 1
         if self._seed is not None:
-            # A function of the seed, the update and the key, as in `TrainingStep.seed_random`.
+            # Seeded by seed, update and key, as in `TrainingStep.seed_random`, so that a resumed run draws the same.
             seed, key = self._seed
             mx.random.seed((seed * 2654435761 + self._updates_made() * 40503 + key * 69069) % (2**31))
         self._updater.update(gradients, request.lr)
 
     def _updates_made(self) -> int:
-        """The number of updates over all resumes."""
+        """Number of updates, including those before a resume."""
         return max(self._updater.numbers()["update_counts"].values())
 
     def _read(self, offset: int) -> np.ndarray:
-        """A piece of the state; the piece at 0 is that of now, the others belong to it."""
+        """Returns a piece of the state. The piece at offset 0 takes a snapshot; the others are from that snapshot."""
         if offset == 0:
             arrays = {f"weight/{name}": weight.asnumpy() for name, weight in self._weights.items()}
             arrays.update({f"state/{name}": array.asnumpy() for name, array in self._updater.arrays().items()})
@@ -192,7 +199,7 @@ class GroupServer:
         return piece
 
     def _write(self, piece: bytes, request: Request) -> None:
-        """Takes a piece of the state; the last one puts it into effect."""
+        """Receives a piece of the state; the last piece makes the state effective."""
         if request.offset == 0:
             self._arriving = []
         self._arriving.append(piece)
@@ -208,13 +215,13 @@ class GroupServer:
 
 
 class Poll:
-    """Lets all workers do what one of them wants (stop, or save) after the same number of their own updates.
+    """Lets all workers stop or save after the same number of their own updates, once one of them votes for it.
 
-    A worker that has sent m updates reads the answer to one of them `lag` updates later. So all workers know a decision
-    made when the furthest one has sent m before they send m + 1 + lag.
+    A worker reads the answer to an update `lag` updates later. If the furthest worker has sent m updates when a
+    decision is made, every worker therefore knows the decision before it sends update m + 1 + lag.
 
     Args:
-        workers: how many there are.
+        workers: number of workers.
     """
 
     def __init__(self, workers: int) -> None:
@@ -222,7 +229,7 @@ class Poll:
         self._outcome, self._at = 0, 0
 
     def count(self, request: Request) -> Tuple[int, int]:
-        """Returns (decision, number of the update after which it holds); 0 if there is none."""
+        """Counts an update or vote. Returns (decision, number of the update after which it holds); 0, 0 if none."""
         if request.count:
             self._counts[request.rank] = request.count
         if self._outcome and min(self._counts.values()) > self._at:

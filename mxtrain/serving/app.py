@@ -1,4 +1,4 @@
-"""The routes of the server, and what surrounds all of them: token, time, log and figures of each request."""
+"""Routes of the inference server, and the middleware for all of them: token, timing, log and metrics."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _ERRORS: Dict[int, str] = {
 
 
 def build_app(service: Service, token: str) -> Any:
-    """The application.
+    """Builds the ASGI application.
 
     Args:
-        service: does the work.
-        token: that clients must send; empty = none.
+        service: handles the requests.
+        token: bearer token that clients must send; empty = none.
     """
     app = FastAPI(
         title="mxtrain serve", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json",
@@ -60,8 +60,8 @@ def build_app(service: Service, token: str) -> Any:
 
 
 def _describe_names(app: FastAPI, names: Sequence[str]) -> None:
-    """Names the models in the description, so that its readers need not guess."""
-    described = app.openapi()  # FastAPI keeps it
+    """Adds the names of the models to the OpenAPI description."""
+    described = app.openapi()  # FastAPI caches and serves this object
     for path in described["paths"].values():
         for call in path.values():
             for parameter in call.get("parameters", ()):
@@ -72,7 +72,7 @@ def _describe_names(app: FastAPI, names: Sequence[str]) -> None:
 async def _refuse_http(request: Request, error: Any) -> Response:
     said = {404: "there is nothing at this path. /openapi.json lists all.",
             405: f"{request.method} is not allowed here."}.get(error.status_code, str(error.detail))  # fmt: skip
-    # Whoever sends a body to a wrong path would go on sending: the connection is closed.
+    # Close the connection: a client that sends a body to a wrong path would otherwise continue to send it.
     headers = {**(error.headers or {}), "connection": "close"}
     return JSONResponse({"error": said}, error.status_code, headers)
 
@@ -155,7 +155,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
 
 
 async def call_model(service: Service, action: str, name: str, version: str, request: Request) -> Response:
-    """Answers `infer` or `predict`, or says why not."""
+    """Answers a call of `infer` or `predict`; errors of the request become an error response."""
     try:
         batcher = service.batcher_of(name, version)
         if action == "predict":
@@ -167,7 +167,7 @@ async def call_model(service: Service, action: str, name: str, version: str, req
 
 
 def page_policy(page: bytes) -> str:
-    """The content security policy of the page: its own script and style, and this server, nothing else."""
+    """Returns the content security policy of the page: only its own script and style, and requests to this server."""
     import base64
     import hashlib
 
@@ -182,12 +182,12 @@ def page_policy(page: bytes) -> str:
 
 
 class Edge:
-    """What surrounds all routes.
+    """ASGI middleware of all routes: checks the token, adds headers, logs requests and records metrics.
 
     Args:
-        app: with the routes.
-        service: whose figures count.
-        token: that clients must send; empty = none.
+        app: application with the routes.
+        service: service with the models and metrics.
+        token: bearer token that clients must send; empty = none.
     """
 
     def __init__(self, app: Any, service: Service, token: str) -> None:
@@ -197,7 +197,7 @@ class Edge:
         if scope["type"] != "http":
             return
         begin, status, has_begun = time.perf_counter(), 500, False
-        route = "none"  # never the client's text: each would be a series of its own
+        route = "none"  # never the client's path: each distinct one would be a new Prometheus time series
         headers = dict(scope["headers"])
         given_id = headers.get(b"x-request-id", b"").decode("latin-1")
         request_id = given_id if _REQUEST_ID.fullmatch(given_id) else secrets.token_hex(8)
@@ -218,7 +218,8 @@ class Edge:
             if scope["path"] not in OPEN_PATHS and not self._has_token(headers):
                 await _plain_refusal(answer, 401, "this needs the server's token, as `Authorization: Bearer TOKEN`.")
             elif scope["method"] == "POST" and (found := _MODEL_CALL.fullmatch(scope["path"])):
-                # Past FastAPI, which takes two thirds of the time of a small request; its routes describe these.
+                # Bypass FastAPI, which takes two thirds of the time of a small request. Its routes for these paths
+                # only serve the OpenAPI description.
                 name, action = found.groups()
                 scope["path_params"], route = {"name": name}, f"/v2/models/{{name}}/{action}"
                 response = await call_model(self._service, action, name, "1", Request(scope, receive))
@@ -237,6 +238,7 @@ class Edge:
         if not self._token:
             return True
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        # The comparison takes constant time, so that its duration does not reveal a prefix of the token.
         return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token)
 
     def _note(
@@ -246,7 +248,7 @@ class Edge:
         model = name if name in self._service.batchers else ""
         self._service.metrics.requests.labels(model, route, str(status)).inc()
         self._service.metrics.seconds.labels(model, route).observe(seconds)
-        is_failure = status >= 400 and not route.startswith(HEALTH)  # which says no while the server drains
+        is_failure = status >= 400 and not route.startswith(HEALTH)  # health routes return 503 while draining
         if self._service.settings.log == "requests" or is_failure:
             client = scope.get("client") or ("", 0)
             log_event(

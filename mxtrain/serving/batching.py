@@ -1,4 +1,4 @@
-"""Dynamic batching: requests that wait for one model are computed together, and each gets its own rows back."""
+"""Dynamic batching: waiting requests for a model are computed as one batch, and each gets its rows of the outputs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Key = Tuple[Any, ...]
 
 @dataclass
 class WaitingRequest:
-    """One request.
+    """A request.
 
     Attributes:
-        inputs: checked.
-        rows: samples.
-        key: shapes without the batch; only equal ones are joined.
-        deadline: on the loop's clock.
-        answer: its outputs.
-        entered: time at which it began to wait.
-        queue_s: time it waited.
+        inputs: validated input arrays.
+        rows: number of samples.
+        key: input shapes without the batch axis; only requests with equal keys share a batch.
+        deadline: time limit, on the clock of the event loop.
+        answer: future of the outputs.
+        entered: time of arrival, on the clock of the event loop.
+        queue_s: seconds in the queue.
     """
 
     inputs: Arrays
@@ -47,12 +47,12 @@ class WaitingRequest:
 
 
 class Batcher:
-    """Computes the requests of one model, in a thread of its own.
+    """Queues and computes the requests of one model. The computation runs in a separate thread.
 
     Args:
-        model: to compute with.
-        settings: of the server.
-        metrics: that count.
+        model: model that computes.
+        settings: settings of the server.
+        metrics: metrics of the server.
     """
 
     def __init__(self, model: ServedModel, settings: ServeSettings, metrics: ServerMetrics) -> None:
@@ -62,18 +62,19 @@ class Batcher:
         self._open = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"run-{model.name}")
         self._most_rows = settings.max_batch if model.is_batched else 1
-        self._is_shared = False  # whether the last batch had several requests: only then others are waited for
+        # Wait for further requests only if the last batch was shared: a single client would only be delayed.
+        self._is_shared = False
         self._queue, self._waited, self._rows, self._computed = (
             metric.labels(model.name) for metric in (metrics.queue, metrics.waited, metrics.rows, metrics.computed)
         )
         self._task: Optional[asyncio.Task[None]] = None
 
     def start(self) -> None:
-        """Begins to compute, on the running event loop."""
+        """Starts to compute, on the running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def close(self) -> None:
-        """Ends after what is being computed."""
+        """Stops the loop; the batch that is being computed is not answered any more."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -82,10 +83,10 @@ class Batcher:
 
     @contextlib.contextmanager
     def admit(self) -> Iterator[None]:
-        """Counts a request from its complete body to its answer.
+        """Counts an open request, from its complete body to its answer.
 
         Raises:
-            RequestError: there are as many as `queue` allows.
+            RequestError: there are already as many requests as `queue` allows.
         """
         if self._open >= self._settings.queue:
             raise RequestError(429, f"{self._open} requests wait for '{self.model.name}' already. Try again later.")
@@ -98,10 +99,17 @@ class Batcher:
             self._queue.set(self._open)
 
     async def compute(self, inputs: Arrays, rows: int) -> Tuple[Arrays, float]:
-        """The outputs for checked inputs, and the seconds they waited.
+        """Computes the outputs for validated inputs.
+
+        Args:
+            inputs: input arrays.
+            rows: number of samples.
+
+        Returns:
+            The outputs, and the seconds in the queue.
 
         Raises:
-            RequestError: the network refuses them, or it takes too long.
+            RequestError: the network rejects the inputs, or there is no answer in time.
         """
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -125,14 +133,14 @@ class Batcher:
             self._rows.observe(sum(job.rows for job in jobs))
             try:
                 await self._answer(jobs)
-            except Exception as error:  # a bug of ours: the next batches are computed all the same
+            except Exception as error:  # a bug of mxtrain: continue with the next batches
                 log_event("error", logging.ERROR, exc_info=True, model=self.model.name, error=str(error))
                 for job in jobs:
                     if not job.answer.done():
                         job.answer.set_exception(RequestError(500, "the server has failed. Its log says more."))
 
     async def _collect(self) -> List[WaitingRequest]:
-        """The next batch: the request that has waited longest, and others of the same shapes."""
+        """Returns the next batch: the oldest request, and others with the same input shapes."""
         loop = asyncio.get_running_loop()
         while not self._waiting:
             self._arrived.clear()
@@ -157,7 +165,7 @@ class Batcher:
             fits = job.key == first.key and rows + job.rows <= self._most_rows
             (jobs if fits else kept).append(job)
             rows += job.rows if fits else 0
-        self._waiting.extendleft(reversed(kept))
+        self._waiting.extendleft(reversed(kept))  # requests that did not fit keep their order and go first next time
         self._is_shared = len(jobs) > 1 or bool(self._waiting)
         return jobs
 
@@ -166,7 +174,7 @@ class Batcher:
         return sum(job.rows for job in self._waiting if job.key == key)
 
     def _drop_ended(self) -> None:
-        """Forgets requests whose clients no longer wait."""
+        """Removes requests whose clients do not wait any more."""
         self._waiting = deque(job for job in self._waiting if not job.answer.done())
 
     async def _answer(self, jobs: List[WaitingRequest]) -> None:
@@ -177,7 +185,7 @@ class Batcher:
                 if not jobs[0].answer.done():
                     jobs[0].answer.set_exception(error)
                 return
-            for job in jobs:  # only the one whose inputs are refused fails
+            for job in jobs:  # compute each request alone, so that only the one with bad inputs fails
                 await self._answer([job])
             return
         for job, own in zip(jobs, outputs):
@@ -185,12 +193,16 @@ class Batcher:
                 job.answer.set_result(own)
 
     async def _run(self, jobs: List[WaitingRequest]) -> List[Arrays]:
-        """The outputs of each job. Raises: RequestError: all of them failed."""
+        """Computes a batch and returns the outputs of each job.
+
+        Raises:
+            RequestError: the whole batch failed.
+        """
         import onnxruntime
 
         loop = asyncio.get_running_loop()
         options = onnxruntime.RunOptions()
-        options.log_severity_level = 4  # what it would write is no JSON, and clients get the reason
+        options.log_severity_level = 4  # our log is JSON, and clients receive the error message
         is_stopped = threading.Event()
 
         def stop() -> None:
@@ -220,7 +232,7 @@ class Batcher:
             return [found]
         rows = sum(job.rows for job in jobs)
         if any(one.shape[:1] != (rows,) for one in found.values()):
-            raise RequestError(500, "the network does not keep its samples apart.")  # each is then computed alone
+            raise RequestError(500, "the network does not keep its samples apart.")  # `_answer` then retries each alone
         answers: List[Arrays] = []
         begin = 0
         for job in jobs:

@@ -1,7 +1,7 @@
-"""HTTP connections with time limits: a client that sends nothing, or a byte now and then, is cut off.
+"""HTTP connections with time limits: slow and silent clients (slowloris) are disconnected.
 
-uvicorn limits neither the time nor the size of a request's head, and its limit on connections refuses everybody as soon
-as enough idle ones are open. Here the one that has waited longest without a request is closed instead.
+uvicorn limits neither the time nor the size of a request's head, and its limit on connections rejects all new clients
+as soon as enough idle connections are open. Here, the connection that has been idle longest is closed instead.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ _TOO_LARGE = (
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """See `ServeSettings`.
+    """Limits of connections, see `ServeSettings`.
 
     Attributes:
-        header_s, idle_s: in seconds.
-        max_connections: that are open.
-        count: is called with their number.
+        header_s: seconds for the head of a request.
+        idle_s: seconds between two requests.
+        max_connections: number of open connections.
+        count: called with the number of open connections when it changes.
     """
 
     header_s: float
@@ -37,13 +38,13 @@ class ConnectionLimits:
 
 
 def limited_protocol(limits: ConnectionLimits) -> Type[HttpToolsProtocol]:
-    """The class of connections with such limits."""
-    waiting: Dict[LimitedProtocol, None] = {}  # without a request, those that began to wait first come first
+    """Returns a class of connections with these limits, for uvicorn's `http` setting."""
+    waiting: Dict[LimitedProtocol, None] = {}  # connections without a request, longest-waiting first
     return type("ServedConnection", (LimitedProtocol,), {"limits": limits, "waiting": waiting})
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """A connection. `limited_protocol` makes the class that is used."""
+    """A connection with limits. `limited_protocol` builds the subclass that is used."""
 
     limits: ConnectionLimits
     waiting: Dict[LimitedProtocol, None]
@@ -52,18 +53,18 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._timer: Optional[asyncio.TimerHandle] = None
         self._head_bytes = 0
-        self._has_begun = False  # whether bytes of the next request have come
+        self._has_begun = False  # True if bytes of the next request have arrived
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self.limits.count(len(self.connections))
         if len(self.connections) > self.limits.max_connections:
             oldest = next(iter(self.waiting), self)
-            oldest._end_wait()  # so that the next one closes another
+            oldest._end_wait()  # `connection_lost` comes later: until then, a further client must not pick it again
             oldest.transport.abort()
             if oldest is self:
                 return
-        self._has_begun = True  # a connection is opened in order to ask something
+        self._has_begun = True  # a new connection must send a request within `header_s`, not `idle_s`
         self._wait(self.limits.header_s)
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
@@ -105,7 +106,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _give_up(self) -> None:
-        if self.transport.get_write_buffer_size():  # the client does not read its answer
+        if self.transport.get_write_buffer_size():  # the client does not read its answer: `close` would wait for it
             self.transport.abort()
         else:
             self.transport.close()

@@ -1,4 +1,4 @@
-"""Requests and answers of the Open Inference Protocol v2, as JSON and with its binary extension.
+"""Parses requests and encodes answers of the Open Inference Protocol v2, as JSON and with the binary extension.
 
 Source: https://github.com/kserve/open-inference-protocol, and Triton's "Binary tensor data extension".
 """
@@ -24,12 +24,12 @@ MAX_DIMENSIONS = 16
 
 @dataclass(frozen=True)
 class InferCall:
-    """What a client asks for.
+    """A parsed `infer` request.
 
     Attributes:
-        id: that the answer repeats; None = none.
-        inputs: arrays by name.
-        outputs: names, and whether each is binary.
+        id: id that the answer repeats; None = none.
+        inputs: name -> array.
+        outputs: (name, is binary) of each requested output.
     """
 
     id: Optional[str]
@@ -38,7 +38,11 @@ class InferCall:
 
 
 def parse_json(body: bytes) -> Dict[str, Any]:
-    """A JSON object. Raises: RequestError: it is none, or holds NaN or infinities."""
+    """Parses a JSON object.
+
+    Raises:
+        RequestError: the body is no JSON object, or contains NaN or infinities.
+    """
 
     def refuse(name: str) -> NoReturn:
         raise RequestError(400, f"the body holds {name}, which is no JSON.")
@@ -57,15 +61,15 @@ def parse_json(body: bytes) -> Dict[str, Any]:
 
 
 def parse_infer(body: bytes, header_length: Optional[str], model: ServedModel) -> InferCall:
-    """Reads the body of `infer`.
+    """Parses the body of `infer`.
 
     Args:
-        body: JSON, behind which the bytes of binary inputs may stand.
-        header_length: bytes of the JSON, as the client's header says; None = all.
-        model: that is asked.
+        body: JSON, optionally followed by the bytes of binary inputs.
+        header_length: value of the header with the number of bytes of JSON; None = the whole body.
+        model: model that the request is for.
 
     Raises:
-        RequestError: names the field.
+        RequestError: the body is invalid; the message names the field.
     """
     size = len(body)
     if header_length is not None:
@@ -97,7 +101,7 @@ def _read_tensor(
 ) -> Tuple[np.ndarray, memoryview]:  # fmt: skip
     name = tensor["name"][:100]
     if spec is None:
-        return np.zeros(0, np.float32), rest[len(rest) :]  # `ServedModel.validate` says that there is no such input
+        return np.zeros(0, np.float32), rest[len(rest) :]  # `ServedModel.validate` rejects unknown names
     if tensor.get("datatype") != spec.datatype:
         said = str(tensor.get("datatype"))[:30]
         raise RequestError(400, f"the input '{name}' has the datatype {said}; it must be {spec.datatype}.")
@@ -121,7 +125,11 @@ def _read_tensor(
 
 
 def from_json(data: Any, spec: TensorSpec, count: int) -> np.ndarray:
-    """Numbers in a flat list, or in nested ones."""
+    """Converts a flat or nested list of `count` numbers to a one-dimensional array.
+
+    Raises:
+        RequestError: the nesting is uneven, or the number or type of elements is wrong.
+    """
     flat = data
     for _ in range(MAX_DIMENSIONS):
         if not (isinstance(flat, list) and flat and isinstance(flat[0], list)):
@@ -136,7 +144,11 @@ def from_json(data: Any, spec: TensorSpec, count: int) -> np.ndarray:
 
 
 def numbers(flat: List[Any], spec: TensorSpec) -> np.ndarray:
-    """A flat list as an array of the type of an input. Raises: RequestError: something is no such number."""
+    """Converts a flat list to an array of the input's type.
+
+    Raises:
+        RequestError: an element has another type, or is out of range.
+    """
     kind = np.dtype(spec.dtype).kind
     of_kind: Dict[str, Set[type]] = {"f": {int, float}, "b": {bool}}
     allowed = of_kind.get(kind, {int})
@@ -149,7 +161,7 @@ def numbers(flat: List[Any], spec: TensorSpec) -> np.ndarray:
             with np.errstate(over="ignore"):
                 return np.array(flat, np.float64).astype(spec.dtype)
         wide = np.array(flat, {"b": np.bool_, "u": np.uint64}.get(kind, np.int64))
-        if kind == "u" and flat and min(flat) < 0:  # NumPy 1 wraps
+        if kind == "u" and flat and min(flat) < 0:  # NumPy 1 silently wraps negative numbers around
             raise OverflowError
     except OverflowError as error:
         raise RequestError(400, f"the data of the input '{spec.name}' are beyond {spec.datatype}.") from error
@@ -186,10 +198,10 @@ def _wanted(given: Mapping[str, Any], model: ServedModel) -> Sequence[Tuple[str,
 
 
 def encode_answer(model: ServedModel, call: InferCall, outputs: Arrays) -> Tuple[bytes, Dict[str, str]]:
-    """The body of an answer, and its headers.
+    """Returns the body and the headers of an answer.
 
     Raises:
-        RequestError: an output that is asked for as JSON holds numbers that are not finite.
+        RequestError: an output that is requested as JSON contains NaN or infinities.
     """
     types = {spec.name: spec.datatype for spec in model.outputs}
     tensors, parts = [], []
@@ -213,7 +225,7 @@ def encode_answer(model: ServedModel, call: InferCall, outputs: Arrays) -> Tuple
 
 
 def require_finite(name: str, array: np.ndarray) -> None:
-    """Raises: RequestError: an output cannot be written as JSON."""
+    """Raises a `RequestError` if an output contains NaN or infinities, which JSON cannot represent."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise RequestError(422, f"the output '{name}' holds numbers that are not finite for these inputs, which JSON "
                                 "cannot hold. Ask for it with binary_data.")  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the server does with a request, apart from its routes: reads the body, computes, writes the answer."""
+"""Handling of inference requests: reads the body, computes, and encodes the answer."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Service:
     """All models of a server.
 
     Args:
-        models: to serve.
-        settings: of the server.
+        models: models to serve.
+        settings: settings of the server.
 
     Attributes:
-        is_draining: whether the server is about to end.
+        is_draining: True if the server is about to end and wants no new requests.
     """
 
     def __init__(self, models: Sequence[ServedModel], settings: ServeSettings) -> None:
@@ -53,7 +53,7 @@ class Service:
         self.metrics.ready.set(1)
 
     def start(self) -> None:
-        """Begins to compute, on the running event loop."""
+        """Starts all batchers, on the running event loop."""
         for batcher in self.batchers.values():
             batcher.start()
 
@@ -64,12 +64,16 @@ class Service:
         self._threads.shutdown(wait=False)
 
     def drain(self) -> None:
-        """Says to load balancers that no further requests are wanted."""
+        """Makes the readiness route fail, so that load balancers send no further requests."""
         self.is_draining = True
         self.metrics.ready.set(0)
 
     def batcher_of(self, name: str, version: str = "1") -> Batcher:
-        """Raises: RequestError: there is no such model or version."""
+        """Returns the batcher of a model.
+
+        Raises:
+            RequestError: there is no such model or version.
+        """
         if name not in self.batchers:
             raise RequestError(404, f"there is no model '{name[:100]}'.{did_you_mean(name[:100], self.batchers)} "
                                     f"Models: {', '.join(self.batchers)}.")  # fmt: skip
@@ -78,7 +82,7 @@ class Service:
         return self.batchers[name]
 
     async def infer(self, batcher: Batcher, request: Request) -> Tuple[bytes, Dict[str, str]]:
-        """Answers `infer`: body and headers."""
+        """Answers `infer`. Returns the body and the headers of the answer."""
         async with contextlib.AsyncExitStack() as stack:
             body = await self._read_body(request, stack)
             stack.enter_context(batcher.admit())
@@ -89,7 +93,7 @@ class Service:
             return await self._in_thread(size, encode_answer, batcher.model, call, outputs)
 
     async def predict(self, batcher: Batcher, request: Request) -> Dict[str, Any]:
-        """Answers `predict`: what is said of one sample, or of several in `predictions`."""
+        """Answers `predict`. Returns the prediction of one sample, or a list of several under `predictions`."""
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         model = batcher.model
         if media_type not in model.accepts:
@@ -128,10 +132,10 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     async def _read_body(self, request: Request, stack: contextlib.AsyncExitStack) -> bytes:
-        """The body, counted among those in memory until `stack` closes.
+        """Reads the body. It counts towards `max_pending_mb` until `stack` closes.
 
         Raises:
-            RequestError: it is too large, comes too slowly, or is compressed.
+            RequestError: the body is too large, too slow or compressed, or the client has disconnected.
         """
         limit = int(self.settings.max_body_mb * MB)
         if request.headers.get("content-encoding", "identity").lower() != "identity":
@@ -139,6 +143,7 @@ class Service:
         length = request.headers.get("content-length", "0")
         parts: List[bytes] = []
         size = 0
+        # The number of bytes of all bodies in memory is limited, so that many clients together cannot exhaust it.
         held = stack.enter_context(self._held())
         try:
             async with _time_limit(self.settings.timeout_s):
@@ -178,7 +183,7 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def _time_limit(seconds: float) -> Any:
-    """`asyncio.timeout`, which Python 3.9 and 3.10 do not have."""
+    """Equivalent of `asyncio.timeout`, which Python 3.9 and 3.10 do not have."""
     task = asyncio.current_task()
     assert task is not None
     is_over = False
@@ -209,13 +214,13 @@ async def _discard(request: Request) -> None:
 
 
 def _named_arrays(body: bytes, model: ServedModel) -> Arrays:
-    """The arrays of a JSON object by the names of inputs, as `predict.py` reads them."""
+    """Reads a JSON object of input name -> nested list, in the same format as an exported folder's `predict.py`."""
     given, found = parse_json(body), {}
     specs = {spec.name: spec for spec in model.inputs}
     for name, value in given.items():
         spec = specs.get(name)
         if spec is None:
-            found[name] = np.zeros(0, np.float32)  # refused by `validate`
+            found[name] = np.zeros(0, np.float32)  # `ServedModel.validate` rejects unknown names
             continue
         shape: List[int] = []
         inner = value

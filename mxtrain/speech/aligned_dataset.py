@@ -1,6 +1,6 @@
-"""Base of datasets of symbols with durations and recordings: reading, splits and checks.
+"""Base class of datasets for speech synthesis: symbols with durations, aligned with recordings.
 
-Legend: N utterances, L symbols.
+Legend: N utterances, L symbols, F mel bands.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ SYNTHESIS_FEATURES = Features(
 
 
 class AlignedDataset(BaseDataset):
-    """Base of the descriptions of datasets whose samples are symbols with durations, and frames."""
+    """Base class of datasets whose samples are symbols with durations, and log-mel frames."""
 
     signature_class: ClassVar[Type[Signature]] = SymbolSignature
     sample_type: ClassVar[str] = "symbols"
@@ -117,15 +117,15 @@ class AlignedDataset(BaseDataset):
         return self
 
     def utterances(self, findings: Findings) -> Parts:
-        """The utterances as the files say them.
+        """Reads the utterances of all splits from the files, unchecked.
 
         Raises:
-            DataError: there are none.
+            DataError: there are no utterances.
         """
         raise NotImplementedError
 
     def compute_features(self, name: str, given: Sequence[Aligned]) -> Shards:
-        """The features of utterances, see `prepared.features_of`."""
+        """Computes the frames of utterances, or reads them from the cache; see `prepared.features_of`."""
         utterances = [one.utterance for one in given]
         what = f"features of {name}"
         return features_of(utterances, self.features, what, count_workers(self.num_workers), are_centred=True)
@@ -157,13 +157,14 @@ class AlignedDataset(BaseDataset):
     def _symbols(self, given: Sequence[Optional[Sequence[Aligned]]]) -> List[str]:
         if self.symbols != "auto":
             return list(dict.fromkeys(self.symbols))
+        # Symbols that only validation or test files have cannot be learned.
         parts = given if self.is_made else given[:1]
         return sorted({symbol for part in parts for one in part or () for symbol in one.symbols})
 
     def _prepared(
         self, name: str, given: Sequence[Aligned], symbols: Sequence[str], findings: Findings
     ) -> AlignedSource:  # fmt: skip
-        """Those utterances that can be used."""
+        """Returns the usable utterances, with symbol numbers, frames and durations in frames."""
         there = [one for one in given if self.is_there(one.utterance, findings)]
         readable, symbol = numbered(there, symbols, findings)
         if not readable:
@@ -195,7 +196,7 @@ class AlignedDataset(BaseDataset):
         )  # fmt: skip
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        """Returns a sentence with the amount of data and the error of the baseline that knows only the symbol of a
+        """Returns a sentence with the amount of data, and the error of a baseline that predicts each symbol's mean
         frame."""
         from mxtrain.speech.symbol_means import SymbolMeans
 
@@ -210,7 +211,7 @@ class AlignedDataset(BaseDataset):
         )
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        """See `BaseDataset.check_compatible`: numbers would mean other symbols, or frames other sounds."""
+        """See `BaseDataset.check_compatible`: symbols, features and normalisation must be the same."""
         before = SymbolSignature.of(before)
         signature = SymbolSignature.of(signature)
         if list(before.symbols) != list(signature.symbols) or before.audio != signature.audio:
@@ -225,7 +226,7 @@ class AlignedDataset(BaseDataset):
             )
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        """See `BaseDataset.restored`: features are computed as they were for training, symbols are those."""
+        """See `BaseDataset.restored`: uses the features and symbols of the trained network."""
         given = SymbolSignature.of(given)
         wrong = [name for name in typed if name.startswith("dataset.features.") or name == "dataset.symbols"]
         if wrong:
@@ -247,7 +248,7 @@ class AlignedDataset(BaseDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Lines of JSON with symbols and durations; a place is `file:line`."""
+        """Reads lines of JSON with symbols and durations; a source location is `file:line`."""
         signature = SymbolSignature.of(signature)
         findings: Findings = Unreadable(unreadable) if skip_unreadable else STRICT
         given = [one for name in names for one in read_aligned(name, findings, has_audio=False)]
@@ -263,10 +264,10 @@ class AlignedDataset(BaseDataset):
 
 
 class Unreadable(Findings):
-    """Lines that are not spoken, for `predict`.
+    """Collects the problems of lines that `predict` skips.
 
     Args:
-        said: gets why, under numbers below 0: they have no place.
+        said: dict for the reasons; keys are negative, because skipped lines are no samples.
     """
 
     def __init__(self, said: Dict[int, str]) -> None:
@@ -282,7 +283,7 @@ class Unreadable(Findings):
 
 
 def input_shapes(length: int, frames: int) -> Tuple[Tuple[int, ...], ...]:
-    """Shapes of what enters a network for so many symbols and frames, see `AlignedLoader`."""
+    """Input shapes of a network for a sample with `length` symbols and `frames` frames, see `AlignedLoader`."""
     from mxtrain.speech.aligned_loader import NUM_PLACES
 
     return (length,), (), (frames,), (frames, NUM_PLACES)

@@ -1,4 +1,4 @@
-"""Base of datasets of recordings with transcripts: texts, alphabet, features and checks.
+"""Base class of datasets for speech recognition: recordings with transcripts.
 
 Legend: N utterances.
 """
@@ -63,7 +63,7 @@ for training."""
 
 
 class AudioDataset(TranscribedDataset):
-    """Base of the descriptions of datasets of recordings."""
+    """Base class of datasets of recordings with transcripts."""
 
     signature_class: ClassVar[Type[Signature]] = AudioSignature
     problem_kinds: ClassVar[Tuple[str, ...]] = (SHORT_AUDIO, SILENT_AUDIO, CUT_AUDIO, UNKNOWN_CHARACTER, PIPE)
@@ -98,10 +98,10 @@ class AudioDataset(TranscribedDataset):
     """If true, the alphabet is that of a trained network."""
 
     def utterances(self, findings: Findings) -> Parts:
-        """The utterances as the files say them.
+        """Reads the utterances of all splits from the files, unchecked.
 
         Raises:
-            DataError: there are none.
+            DataError: there are no utterances.
         """
         raise NotImplementedError
 
@@ -117,7 +117,7 @@ class AudioDataset(TranscribedDataset):
         return super().batch_unit if self.batch_seconds is None else ("batch_seconds", math.ceil(self.batch_seconds))
 
     def compute_features(self, name: str, given: Sequence[Utterance]) -> Shards:
-        """The features of utterances, see `prepared.features_of`."""
+        """Computes the frames of utterances, or reads them from the cache; see `prepared.features_of`."""
         return features_of(given, self.features, f"features of {name}", count_workers(self.num_workers))
 
     def is_there(self, one: Utterance, findings: Findings) -> bool:
@@ -129,7 +129,8 @@ class AudioDataset(TranscribedDataset):
         return f"NFC,{self.case},single_spaces{',no_punctuation' if self.punctuation == 'remove' else ''}"
 
     def for_model(self, model: Model) -> AudioDataset:
-        """See `BaseDataset.for_model`: so that what does not fit its steps in time is found when data is opened."""
+        """See `BaseDataset.for_model`: opening the data then reports transcripts that are too long for the network's
+        time steps."""
         if not isinstance(model, FrameModel):
             return self
         fitted = self.model_copy()
@@ -140,7 +141,7 @@ class AudioDataset(TranscribedDataset):
         return self.model_copy(update={"characters": characters})
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        """See `TranscribedDataset.restored`; features are computed as they were for training."""
+        """See `TranscribedDataset.restored`; uses the features of the trained network."""
         if not isinstance(given, AudioSignature):
             raise ConfigError(
                 f"dataset: the network of {source} has learned from frames that are no sound. Name the dataset that it "
@@ -180,14 +181,18 @@ class AudioDataset(TranscribedDataset):
         return divide(name, found, self, alphabet.characters)
 
     def _alphabet(self, name: str, train: Sequence[Utterance]) -> Alphabet:
-        """Raises: DataError: there are no characters."""
+        """Returns the alphabet: `characters`, or the characters of the training transcripts.
+
+        Raises:
+            DataError: the alphabet is empty.
+        """
         found = sorted(set("".join(one.text for one in train))) if self.characters == "auto" else self.characters
         if not found:
             raise DataError(f"{name}: the training transcripts hold no characters.")
         return Alphabet(list(dict.fromkeys(found)))
 
     def _prepared(self, name: str, given: Sequence[Utterance], alphabet: Alphabet, findings: Findings) -> Recordings:
-        """Those utterances that can be used."""
+        """Returns the usable utterances with their frames; problems of the others are added to the findings."""
         readable = [
             one for one in given
             if self._has_right_text(one, alphabet, findings) and self.is_there(one, findings)
@@ -236,7 +241,7 @@ class AudioDataset(TranscribedDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """Recordings, and those in folders."""
+        """Opens recordings, and all recordings in folders."""
         signature = AudioSignature.of(signature)
         require_soundfile()
         given: List[Utterance] = []

@@ -1,6 +1,6 @@
-"""Log-mel frames of sound, in NumPy. Exported folders have a copy of this module.
+"""Log-mel spectrograms in NumPy. Exported folders contain a copy of this module, so it imports nothing of mxtrain.
 
-Legend: S samples of sound, T frames, P frequencies of the spectrum, F mel bands.
+Legend: S samples of sound, T frames, W samples of a window, P frequencies of the spectrum, F mel bands.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Mapping, Protocol
 import numpy as np
 
 try:
-    from scipy.fft import rfft  # in float32, twice as fast
+    from scipy.fft import rfft  # computes in float32, twice as fast
 except ImportError:  # in an exported folder
     from numpy.fft import rfft
 
@@ -22,7 +22,7 @@ _FRAMES_AT_ONCE = 2048
 
 
 class FrameNumbers(Protocol):
-    """The numbers by which frames are computed, see `mxtrain.speech.features.Features`."""
+    """Settings of the frames, see `mxtrain.speech.features.Features`."""
 
     @property
     def sample_rate(self) -> int: ...
@@ -51,21 +51,21 @@ class FrameNumbers(Protocol):
 
 
 class FrameSizes:
-    """Sizes that follow from the numbers."""
+    """Sizes that follow from the settings."""
 
     @property
     def window(self: FrameNumbers) -> int:
-        """Samples of a frame."""
+        """Window length in samples."""
         return round(self.window_ms * self.sample_rate / 1000)
 
     @property
     def step(self: FrameNumbers) -> int:
-        """Samples from one frame to the next."""
+        """Hop length in samples."""
         return round(self.step_ms * self.sample_rate / 1000)
 
     @property
     def fft_size(self: FrameNumbers) -> int:
-        """The next power of two."""
+        """FFT size: the smallest power of two that is not less than the window length."""
         return 1 << (self.window - 1).bit_length()
 
     @property
@@ -74,13 +74,13 @@ class FrameSizes:
         return self.high_hz or self.sample_rate / 2
 
     def count_frames(self: FrameNumbers, num_samples: int) -> int:
-        """The frames of a recording: only whole windows, but at least one."""
+        """Number of frames of a recording: only complete windows, but at least one."""
         return max(1 + (num_samples - self.window) // self.step, 1)
 
 
 @dataclass(frozen=True)
 class StoredNumbers(FrameSizes):
-    """The numbers as a signature holds them."""
+    """Settings of the frames as stored in a signature."""
 
     sample_rate: int
     window_ms: float
@@ -93,23 +93,22 @@ class StoredNumbers(FrameSizes):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> StoredNumbers:
-        """Those of a signature's `audio`."""
+        """Reads the settings from a signature's `audio`."""
         return cls(**values)
 
 
 def hz_to_mel(hz: np.ndarray) -> np.ndarray:
-    """Source: O'Shaughnessy, "Speech Communication: Human and Machine" (1987), as in HTK."""
+    """Converts Hz to mel. Source: O'Shaughnessy, "Speech Communication: Human and Machine" (1987), as in HTK."""
     return 2595.0 * np.log10(1.0 + np.asarray(hz) / 700.0)
 
 
 def mel_to_hz(mel: np.ndarray) -> np.ndarray:
-    """The inverse of `hz_to_mel`."""
+    """Converts mel to Hz, the inverse of `hz_to_mel`."""
     return 700.0 * (10.0 ** (np.asarray(mel) / 2595.0) - 1.0)
 
 
 def mel_filters(features: FrameNumbers) -> np.ndarray:
-    """The weight of each frequency of a spectrum in each band, (P, F): triangles of height 1, whose feet are the tops
-    of their neighbours."""
+    """Returns the mel filter bank, (P, F): triangles of height 1 that end at the peaks of their neighbours."""
     low, high = hz_to_mel(np.array([features.low_hz, features.highest_hz]))
     edge = mel_to_hz(np.linspace(low, high, features.num_mels + 2))
     hz_P1 = (np.arange(features.fft_size // 2 + 1) * features.sample_rate / features.fft_size)[:, None]
@@ -118,16 +117,19 @@ def mel_filters(features: FrameNumbers) -> np.ndarray:
 
 
 def log_mel(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
-    """The frames (T, F) of a recording, float32.
+    """Computes the log-mel frames of a recording.
 
     Args:
-        sound_S: float32 from -1 to 1, at `features.sample_rate`.
-        features: what to compute.
+        sound_S: sound, float32 from -1 to 1, at `features.sample_rate`.
+        features: settings of the frames.
+
+    Returns:
+        Frames (T, F), float32, natural logarithm of the power per band.
     """
     if features.preemphasis:
         sound_S = np.append(sound_S[:1], sound_S[1:] - np.float32(features.preemphasis) * sound_S[:-1])
     sound_S = np.pad(sound_S, (0, max(features.window - len(sound_S), 0))).astype(np.float32)
-    window = np.hanning(features.window + 1)[:-1].astype(np.float32)  # periodic
+    window = np.hanning(features.window + 1)[:-1].astype(np.float32)  # periodic Hann window
     filter_PF = mel_filters(features).astype(np.float32)
     view_TW = np.lib.stride_tricks.sliding_window_view(sound_S, features.window)[:: features.step]
     frames_TF = np.empty((len(view_TW), features.num_mels), np.float32)
@@ -137,6 +139,7 @@ def log_mel(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
         power_TP = np.square(spectrum_TP.real) + np.square(spectrum_TP.imag)
         frames_TF[part] = np.log(power_TP @ filter_PF + np.float32(LEAST_POWER))
     if features.normalize == "utterance":
+        # Sums over many frames need float64.
         frames_TF -= frames_TF.mean(axis=0, dtype=np.float64).astype(np.float32)
         deviation_F = np.sqrt(np.square(frames_TF).mean(axis=0, dtype=np.float64))
         frames_TF /= np.maximum(deviation_F, LEAST_DEVIATION).astype(np.float32)
@@ -144,8 +147,10 @@ def log_mel(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
 
 
 def centred(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
-    """Sound with silence around it, of which frame t is centred in the middle of its t-th step: there is a frame for
-    each step that has begun, ceil(S / step), and a time is a place among frames."""
+    """Pads sound with silence so that frame t is centred on its t-th step.
+
+    The padded sound has ceil(S / step) frames, at least one, so the time of a frame is its index times the step.
+    """
     steps = max(-(-len(sound_S) // features.step), 1)
     before = (features.window - features.step) // 2
     padded_S = np.zeros((steps - 1) * features.step + max(features.window, features.step), np.float32)
@@ -154,7 +159,7 @@ def centred(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
 
 
 def stored(frames_TF: np.ndarray) -> np.ndarray:
-    """Frames as they are kept: in float16, a rounding of at most 0.001 of what is far below noise."""
+    """Converts frames to float16 for storage; the rounding error is far below the noise of recordings."""
     return frames_TF.astype(np.float16)
 
 

@@ -1,4 +1,4 @@
-"""Utterances as files name them: a recording or a part of it, and the transcript."""
+"""Readers of speech manifests: NeMo and DeepSpeech manifests, Common Voice tables, LibriSpeech and Kaldi folders."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Utterance(NamedTuple):
     """A recording, or a part of it, with its transcript.
 
     Attributes:
-        path: of the recording.
+        path: path of the recording.
         text: transcript.
         place: source location, for messages.
-        begin_s: where the part begins.
-        duration_s: its length; None = to the end.
-        said_s: how long the whole recording should be at least; 0 = unknown.
+        begin_s: start of the part, in seconds.
+        duration_s: length of the part, in seconds; None = to the end.
+        said_s: minimum length of the whole recording that the manifest states, in seconds; 0 = unknown.
     """
 
     path: str
@@ -60,12 +60,13 @@ class Utterance(NamedTuple):
 
 
 def read_manifest(path: str, findings: Findings) -> List[Utterance]:
-    """The utterances of a manifest: lines of JSON (NeMo's, Baidu's Deep Speech), or a table with a header, separated by
-    commas (Mozilla's Deep Speech), semicolons or tabs (Common Voice). Names of recordings are relative to the
-    manifest's folder.
+    """Reads the utterances of a manifest.
+
+    A manifest has lines of JSON (NeMo, Baidu's Deep Speech), or is a table with a header, separated by commas
+    (Mozilla's DeepSpeech), semicolons or tabs (Common Voice). Recordings are relative to the manifest's folder.
 
     Raises:
-        DataError: it cannot be read, or a line is wrong.
+        DataError: the manifest cannot be read, or a line is invalid.
     """
     require_there(path)
     text = read_text(path, findings)
@@ -87,7 +88,7 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
 
 
 def json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
-    """Number and object of each line of JSON."""
+    """Yields (line number, object) of each line of JSON."""
     if text.lstrip()[:1] == "[":
         place = DataPlace(path)
         remedy = "Write one object a line: jq -c '.[]' FILE > NEW.jsonl."
@@ -112,7 +113,10 @@ def json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, D
 
 
 def _table_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
-    """Line and cells by name of each row of a table; Common Voice writes its tables with tabs, without quotes."""
+    """Yields (line number, column -> cell) of each row of a table.
+
+    Common Voice separates columns by tabs and does not quote cells.
+    """
     first = (split_lines(text[:100_000]) or [""])[0]
     ending = ".tsv" if "\t" in first and not first.startswith("sep=") else ".csv"
     rows = read_cells(Path(path), io.StringIO(text, newline=""), ending)
@@ -137,7 +141,16 @@ def _table_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int,
 
 
 def utterance_of(row: Dict[str, object], folder: Path, place: DataPlace) -> Utterance:
-    """The utterance of a line. Raises: ValueError: something of it is missing or of another type."""
+    """Converts a row of a manifest to an utterance.
+
+    Args:
+        row: key or column -> value.
+        folder: folder that recordings are relative to.
+        place: source location of the row.
+
+    Raises:
+        ValueError: a value is missing or invalid; the message continues a sentence that begins with `place`.
+    """
     audio = next((found for key in AUDIO_KEYS if isinstance(found := _file_of(row.get(key)), str)), None)
     text = next((row[key] for key in TEXT_KEYS if key in row), None)
     if not isinstance(audio, str) or not audio.strip():
@@ -158,12 +171,13 @@ def utterance_of(row: Dict[str, object], folder: Path, place: DataPlace) -> Utte
 
 
 def _file_of(value: object) -> object:
-    """The name of a recording; Hugging Face writes an object with path and bytes."""
+    """Returns the name of a recording; Hugging Face manifests have an object with `path` and `bytes` instead."""
     return value.get("path") if isinstance(value, dict) else value
 
 
 def _require_text(text: str) -> None:
-    """Raises: ValueError: a character is no Unicode: half of one that a JSON has as two escapes."""
+    """Raises a `ValueError` if a text has a lone surrogate, i.e. one half of a character that JSON writes as two
+    escapes."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -185,11 +199,12 @@ def _seconds(row: Dict[str, object], key: str) -> Optional[float]:
 
 
 def read_librispeech(folder: str, findings: Findings) -> List[Utterance]:
-    """Returns the utterances below a folder: a line of `*.trans.txt` is the name of a recording beside it and its
-    transcript.
+    """Reads the utterances below a folder in LibriSpeech's layout.
+
+    Each line of a `*.trans.txt` file has the name of a recording in the same folder and its transcript.
 
     Raises:
-        DataError: there are none, or a recording is missing.
+        DataError: there are no utterances, or a recording is missing.
     """
     found: List[Utterance] = []
     recordings = {_without_case(path): str(path) for path, _ in walk(folder, (".flac", ".wav"), findings=findings)}
@@ -219,21 +234,21 @@ def read_librispeech(folder: str, findings: Findings) -> List[Utterance]:
 
 
 def _without_case(path: Path) -> str:
-    """A path with its ending in lower case."""
+    """Returns a path with its extension in lower case."""
     return str(path.with_suffix(path.suffix.lower()))
 
 
 def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
-    """The utterances of a folder of Kaldi's: `wav.scp`, `text`, and `segments` where recordings have parts.
+    """Reads the utterances of a Kaldi folder with the files `wav.scp`, `text`, and optionally `segments`.
 
-    A line of wav.scp that ends in | is a command, which Kaldi would run; it is refused.
+    A line of wav.scp that ends in | is a shell command, which Kaldi would run. Such lines are errors here.
 
     Raises:
-        DataError: a file is missing or wrong.
+        DataError: a file is missing or invalid.
     """
     require_there(os.path.join(folder, "wav.scp"))
     recordings: Dict[str, str] = {}
-    refused: Set[str] = set()  # of which enough was said
+    refused: Set[str] = set()  # names with a reported problem, which later files must not report again
     for line, name, rest in _keyed(folder, "wav.scp", findings):
         place = DataPlace(os.path.join(folder, "wav.scp"), line)
         if rest.endswith("|") or rest.startswith("|"):
@@ -245,7 +260,7 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
             findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} names no file."))
             refused.add(name)
             continue
-        # Kaldi means the folder in which it is started; a file beside wav.scp is found, too.
+        # Kaldi resolves names against the current folder. Names relative to wav.scp work, too.
         recordings[name] = rest if os.path.exists(rest) else os.path.join(folder, rest)
     parts: Dict[str, Part] = {name: (recording, 0.0, None) for name, recording in recordings.items()}
     if os.path.exists(os.path.join(folder, "segments")):
@@ -269,7 +284,7 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
 def _segments(
     folder: str, recordings: Dict[str, str], refused: Set[str], findings: Findings
 ) -> Dict[str, Part]:  # fmt: skip
-    """Returns name of an utterance -> recording, start and length; problems are added to the findings."""
+    """Reads `segments`: name of an utterance -> recording, start and length in seconds."""
     found: Dict[str, Part] = {}
     for line, name, rest in _keyed(folder, "segments", findings):
         place = DataPlace(os.path.join(folder, "segments"), line)
@@ -296,7 +311,7 @@ def _segments(
 
 
 def _keyed(folder: str, name: str, findings: Findings) -> Iterator[Tuple[int, str, str]]:
-    """Number, first word and rest of each line of a file of Kaldi's; each first word once."""
+    """Yields (line number, first word, rest) of each line of a Kaldi file. Repeated first words are problems."""
     path = os.path.join(folder, name)
     seen: Dict[str, int] = {}
     for line, content in _lines(path, findings):

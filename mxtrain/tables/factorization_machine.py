@@ -1,4 +1,4 @@
-"""A factorization machine: linear terms, and a product of two vectors for each pair of features."""
+"""Description of the factorization machine: linear terms, and a dot product of vectors for each pair of features."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class FactorizationMachine(FeatureModel, IndexedModel):
     """Length of each feature's vector v; 0 = linear terms alone."""
 
     def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.HybridBlock:
-        """See `FeatureModel.build_features`; raises where there is more than one score."""
+        """See `FeatureModel.build_features`. Raises a `ConfigError` for more than one score."""
         from mxtrain.tables import networks as features
 
         require_one_score(self, num_classes)
         return features.FactorizationMachineNetwork(field_sizes, num_numbers, self.units, prefix="")
 
     def build_indexed(self, num_classes: int, num_indices: int) -> gluon.HybridBlock:
-        """See `IndexedModel.build_indexed`; raises where there is more than one score."""
+        """See `IndexedModel.build_indexed`. Raises a `ConfigError` for more than one score."""
         from mxtrain.tables import networks as features
 
         require_one_score(self, num_classes)
@@ -43,7 +43,7 @@ class FactorizationMachine(FeatureModel, IndexedModel):
 
 
 def require_one_score(model: Model, num_classes: int) -> None:
-    """Raises: ConfigError: a network whose interactions give one number was to give several."""
+    """Raises a `ConfigError` if several scores are requested of a network with a single score."""
     if num_classes != 1:
         raise ConfigError(
             f"model: {type(model).__name__} gives one score for a sample, and {num_classes} are wanted. Type "

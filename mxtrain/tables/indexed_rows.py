@@ -1,4 +1,4 @@
-"""Rows of features by index, as libsvm and libffm write them, prepared once: ids, values and targets.
+"""Sparse rows of features in libsvm or libffm format, parsed once and stored as ids, values and targets.
 
 Legend: R rows of a file, B batch, L ids of a row.
 """
@@ -54,14 +54,14 @@ LONGEST_ROW = 10_000
 
 @dataclass
 class IndexedStore:
-    """The rows of one file.
+    """Rows of one file.
 
     Attributes:
-        ids, values: of all rows.
-        label_R: uint8, 0 or 1, or `UNKNOWN`.
-        file: its path.
-        number_R: the line of each row.
-        shards: where the arrays are, which must not be removed meanwhile.
+        ids, values: feature ids and values of all rows.
+        label_R: target of each row, uint8: 0, 1 or `UNKNOWN`.
+        file: path of the file.
+        number_R: line number of each row.
+        shards: store of the arrays; the reference keeps its files from being removed.
     """
 
     ids: Ragged
@@ -75,12 +75,12 @@ class IndexedStore:
         return len(self.label_R)
 
     def places(self, row_N: np.ndarray) -> DataPlaces:
-        """The places of rows in the file."""
+        """Returns the source locations of rows."""
         return DataPlaces([self.file], self.number_R[row_N])
 
 
 class IndexedRow(NamedTuple):
-    """A line of a file."""
+    """A parsed line of a file."""
 
     line: int
     label: int
@@ -89,12 +89,12 @@ class IndexedRow(NamedTuple):
 
 
 def open_indexed(path: str, with_target: bool, findings: Findings = STRICT) -> IndexedStore:
-    """The rows of a file, prepared before or now.
+    """Opens the rows of a file, which are parsed on first use and cached.
 
     Args:
-        path: of the file; its name may end in .gz.
-        with_target: whether lines must begin with a target; else they may.
-        findings: gets lines that cannot be used; they are left out.
+        path: path of the file, possibly compressed (.gz).
+        with_target: True if each line must begin with a target; otherwise a target is optional.
+        findings: collects invalid lines, which are skipped.
 
     Raises:
         DataError: the file cannot be read.
@@ -120,15 +120,17 @@ def open_indexed(path: str, with_target: bool, findings: Findings = STRICT) -> I
         (content,) = contents_of([path], f"content of {path}")
         made_of: Json = [content.sha256, with_target]
         shards = prepare("indexed", made_of, _FORMS, write, what=f"rows of {path}")
-        content.require_unchanged()
+        content.require_unchanged()  # the cache key is the hash of the content before it was parsed
     return IndexedStore(
         shards.ragged("id"), shards.ragged("value"), shards.array("label"), path, shards.array("place"), shards
     )
 
 
 def read_indexed(path: str, with_target: bool, findings: Findings) -> Iterator[IndexedRow]:
-    """`target index:value ...` (libsvm) or `target field:index:value ...` (libffm, whose fields are left out), one row
-    per line; text after a `#` is a comment."""
+    """Yields the rows of a libsvm file (`target index:value ...`) or libffm file (`target field:index:value ...`).
+
+    Fields are ignored. Text after a `#` is a comment.
+    """
     with open_text(path, "\n", findings) as lines:
         first = list(islice(lines, _LOOKED_AT))
         if with_target:
@@ -145,7 +147,7 @@ def read_indexed(path: str, with_target: bool, findings: Findings) -> Iterator[I
 
 
 def _refuse_other_targets(path: str, lines: Sequence[str]) -> None:
-    """Raises: DataError: many of the first lines have targets that are not allowed, such as 1 and 2."""
+    """Raises a `DataError` if many of the first lines have targets that are not allowed, such as 1 and 2."""
     texts = [cells[0] for line in lines if (cells := line.partition("#")[0].split())]
     counts = Counter(number for text in texts if (number := number_of(text)) == number)
     others = {number: count for number, count in counts.items() if number not in LABELS}
@@ -163,7 +165,7 @@ def _refuse_other_targets(path: str, lines: Sequence[str]) -> None:
 
 
 class _WrongLine(Exception):
-    """A line that cannot be used."""
+    """A line is invalid."""
 
     def __init__(self, fact: str, kind: str = UNREADABLE_ROW) -> None:
         super().__init__(fact)
@@ -171,7 +173,11 @@ class _WrongLine(Exception):
 
 
 def _row_of(line: int, cells: Sequence[str], with_target: bool) -> IndexedRow:
-    """Raises: _WrongLine: it cannot be used."""
+    """Parses a line.
+
+    Raises:
+        _WrongLine: the line is invalid.
+    """
     begins = with_target or ":" not in cells[0]
     label = _label_of(cells[0]) if begins else UNKNOWN
     if label == UNKNOWN and with_target:
@@ -180,7 +186,7 @@ def _row_of(line: int, cells: Sequence[str], with_target: bool) -> IndexedRow:
     try:
         if not _PLAIN_PAIRS.fullmatch(" ".join(cells[begins:])):
             raise ValueError
-        # Of these characters alone, int() and float() take nothing but plain numbers.
+        # int() and float() also accept e.g. underscores and other digits, which the pattern has excluded.
         ids, values = [int(pair[-2]) for pair in pairs], [float(pair[-1]) for pair in pairs]
     except (ValueError, IndexError):
         wrong = next((":".join(pair) for pair in pairs if not _is_pair(pair)), cells[begins])
@@ -217,7 +223,7 @@ class IndexedRows(FeatureRows):
         return IndexedEncoder(columns)
 
     def ragged(self, index_B: np.ndarray) -> Tuple[np.ndarray, List[Tuple[np.ndarray, np.ndarray]]]:
-        """The number of ids of each sample, and (ids, values) of each."""
+        """Returns the number of ids of each sample, (B,), and the (ids, values) of each sample."""
         found: Dict[int, Tuple[np.ndarray, np.ndarray]] = {}
         for store, place, row in self.apart(index_B):
             begin_B, end_B = store.ids.begin[row], store.ids.begin[row + 1]  # type: ignore[attr-defined]  # it is indexed
@@ -228,7 +234,7 @@ class IndexedRows(FeatureRows):
 
 
 class IndexedChecks(SourceChecks):
-    """Checks of `IndexedRows`: lines were looked at when the file was read, so rows are only compared and counted."""
+    """Checks for duplicates and counts of classes. All other problems are found while the file is read."""
 
     def place(self, index: int) -> DataPlace:
         """See `Checks`."""
@@ -243,17 +249,17 @@ class IndexedChecks(SourceChecks):
 
 
 class IndexedEncoder:
-    """Converts rows to ids (B, L) int32 and values (B, L) float32: the first L ids of each row that occur in training.
+    """Converts rows to ids (B, L) int32 and values (B, L) float32, from the first L ids of each row.
 
     Args:
-        columns: of the network: one, which says how many ids there are, and L.
+        columns: columns of the network; there is a single one, with the number of ids and L.
     """
 
     def __init__(self, columns: FeatureColumns) -> None:
         self._num_ids, self._length = columns.columns[0].buckets, columns.columns[0].length
 
     def inputs(self, source: IndexedRows, index_B: np.ndarray) -> List[np.ndarray]:
-        """Ids and values; 0 and 0 behind a row's last one, and where training had no such id."""
+        """Returns ids and values; both are 0 after the end of a row, and for ids that training did not have."""
         length_B, pairs = source.ragged(index_B)
         id_BL = np.zeros((len(index_B), self._length), np.int32)
         value_BL = np.zeros((len(index_B), self._length), np.float32)
@@ -265,7 +271,7 @@ class IndexedEncoder:
         return [np.where(is_known_BL, id_BL, 0).astype(np.int32), np.where(is_known_BL, value_BL, 0).astype(np.float32)]
 
     def design(self, source: IndexedRows, index_B: np.ndarray) -> Any:
-        """A sparse matrix (B, ids) of the values, for linear models."""
+        """Returns the values as a sparse matrix (B, number of ids), for linear models."""
         from scipy.sparse import csr_matrix
 
         id_BL, value_BL = self.inputs(source, index_B)
@@ -275,15 +281,15 @@ class IndexedEncoder:
 
 
 def measure_indexed(rows: FeatureRows, most: Optional[int], max_index: int) -> Tuple[int, int]:
-    """Measures the number of ids, and the most ids of a row, over the training rows.
+    """Returns the number of ids (largest id + 1) and the largest number of ids of a row, over the training rows.
 
     Args:
-        rows: of training.
-        most: ids of a row that count; None = all.
-        max_index: the largest id that is allowed: the network has a vector for each up to the largest.
+        rows: training rows.
+        most: number of ids of a row that are used; None = all.
+        max_index: largest allowed id; the network has a vector for each id up to the largest.
 
     Raises:
-        DataError: an id is larger, or a row is longer than `LONGEST_ROW` and `most` is None.
+        DataError: an id is larger than `max_index`, or a row is longer than `LONGEST_ROW` and `most` is None.
     """
     largest, longest = 0, 1
     for begin in range(0, len(rows), _ROWS_AT_ONCE):

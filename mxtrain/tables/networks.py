@@ -1,9 +1,9 @@
-"""Parts of networks that read features: linear terms, interactions of pairs and dense layers, each once.
+"""Networks for tabular features: linear terms, pairwise interactions and dense layers.
 
-What enters is `id_BF`, ids of one joined table, and `number_BN`; either is left out where there are no such columns. A
-number is a feature whose value is the number, an id one whose value is 1, as in "Factorization Machines".
+Inputs are `id_BF`, categorical ids in one joint embedding table, and `number_BN`; an input without columns is omitted.
+As in "Factorization Machines", a number is a feature whose value is the number, and an id is a feature with value 1.
 
-Legend: B batch, F fields, N numbers, C = F + N features, U units, K outputs.
+Legend: B batch, F fields, N numbers, C = F + N features, L ids of a sparse row, U units, H hidden units, K outputs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ nn = gluon.nn
 
 
 class FeatureBlock(gluon.HybridBlock):
-    """Base of what reads `id_BF`, `number_BN` or both, in this order.
+    """Base class of blocks with the inputs `id_BF`, `number_BN` or both, in this order.
 
     Args:
-        field_sizes: ids of each field.
+        field_sizes: number of ids of each field.
         num_numbers: N.
     """
 
@@ -33,13 +33,13 @@ class FeatureBlock(gluon.HybridBlock):
         self.num_ids, self.num_fields, self.num_numbers = sum(field_sizes), len(field_sizes), num_numbers
 
     def apart(self, inputs: Sequence[Array]) -> Tuple[List[Array], List[Array]]:
-        """[id_BF] and [number_BN], each empty if there are no such columns."""
+        """Splits inputs into [id_BF] and [number_BN]; each list is empty if there are no such columns."""
         count = int(bool(self.num_fields))
         return list(inputs[:count]), list(inputs[count:])
 
 
 class LinearTerms(FeatureBlock):
-    """Features to the sum of w x over all of them, and a bias: (B, K)."""
+    """Linear model: the sum of w x over all features plus a bias, (B, K)."""
 
     def __init__(self, num_outputs: int, field_sizes: Sequence[int], num_numbers: int, **kwargs: Any):
         super().__init__(field_sizes, num_numbers, **kwargs)
@@ -57,7 +57,7 @@ class LinearTerms(FeatureBlock):
 
 
 class FeatureVectors(FeatureBlock):
-    """Features to one vector for each, its value times the vector of the feature: (B, C, U)."""
+    """Embedding of features: value times vector of each feature, (B, C, U)."""
 
     def __init__(self, field_sizes: Sequence[int], num_numbers: int, units: int, scale: float = 0.01, **kwargs: Any):
         super().__init__(field_sizes, num_numbers, **kwargs)
@@ -77,9 +77,10 @@ class FeatureVectors(FeatureBlock):
 
 
 def pairwise(F: OperatorModule, vector_BCU: Array) -> Array:
-    """The sum over all pairs of features of the products of their vectors, (B, 1).
+    """Returns the sum over all pairs of features of the dot products of their vectors, (B, 1).
 
-    Source: Rendle, "Factorization Machines" (2010), lemma 3.1: half of (square of the sum - sum of the squares).
+    It is computed in linear time as half of (square of the sum - sum of the squares). Source: Rendle, "Factorization
+    Machines" (2010), lemma 3.1.
     """
     of_sum_BU = F.square(F.sum(vector_BCU, axis=1))
     of_each_BU = F.sum(F.square(vector_BCU), axis=1)
@@ -87,7 +88,7 @@ def pairwise(F: OperatorModule, vector_BCU: Array) -> Array:
 
 
 def dense_layers(hidden: Sequence[int], activation: str, dropout: float) -> gluon.HybridBlock:
-    """Dense layers on flattened inputs, each with activation and dropout."""
+    """Builds dense layers on flattened inputs, each with activation and dropout."""
     layers = nn.HybridSequential(prefix="")
     layers.add(nn.Flatten())
     for units in hidden:
@@ -98,7 +99,7 @@ def dense_layers(hidden: Sequence[int], activation: str, dropout: float) -> gluo
 
 
 class FactorizationMachineNetwork(gluon.HybridBlock):
-    """Linear terms and the interactions of all pairs: (B, 1); without units linear terms alone."""
+    """Factorization machine: linear terms and pairwise interactions, (B, 1). With 0 units only linear terms."""
 
     def __init__(self, field_sizes: Sequence[int], num_numbers: int, units: int, **kwargs: Any):
         super().__init__(**kwargs)
@@ -112,7 +113,7 @@ class FactorizationMachineNetwork(gluon.HybridBlock):
 
 
 class IndexedMachineNetwork(gluon.HybridBlock):
-    """A factorization machine of ids (B, L) and their values (B, L): (B, 1); without units linear terms alone."""
+    """Factorization machine of sparse rows: ids (B, L) and values (B, L) to (B, 1). With 0 units only linear terms."""
 
     def __init__(self, num_ids: int, units: int, **kwargs: Any):
         super().__init__(**kwargs)
@@ -131,7 +132,7 @@ class IndexedMachineNetwork(gluon.HybridBlock):
 
 
 class DeepFMNetwork(gluon.HybridBlock):
-    """A factorization machine, and dense layers on the same vectors: (B, 1)."""
+    """DeepFM: the sum of a factorization machine and of dense layers on the same vectors, (B, 1)."""
 
     def __init__(
         self, field_sizes: Sequence[int], num_numbers: int, units: int, hidden: Sequence[int], activation: str,
@@ -142,7 +143,7 @@ class DeepFMNetwork(gluon.HybridBlock):
             self.linear = LinearTerms(1, field_sizes, num_numbers)
             self.vectors = FeatureVectors(field_sizes, num_numbers, units)
             self.deep = dense_layers(hidden, activation, dropout)
-            self.output = nn.Dense(1, use_bias=False)  # the linear terms have one
+            self.output = nn.Dense(1, use_bias=False)  # the linear terms have a bias
 
     def hybrid_forward(self, F, *inputs):
         vector_BCU = self.vectors(*inputs)
@@ -150,7 +151,7 @@ class DeepFMNetwork(gluon.HybridBlock):
 
 
 class WideDeepNetwork(FeatureBlock):
-    """Linear terms, and dense layers on the vectors of ids and the numbers as they are: (B, K)."""
+    """Wide & Deep: the sum of linear terms and of dense layers on embedded ids and plain numbers, (B, K)."""
 
     def __init__(
         self, num_outputs: int, field_sizes: Sequence[int], num_numbers: int, units: int, hidden: Sequence[int],
@@ -162,7 +163,7 @@ class WideDeepNetwork(FeatureBlock):
             if field_sizes:
                 self.vectors = FeatureVectors(field_sizes, 0, units)
             self.deep = dense_layers(hidden, activation, dropout)
-            self.output = nn.Dense(num_outputs, use_bias=False)  # the linear terms have one
+            self.output = nn.Dense(num_outputs, use_bias=False)  # the linear terms have a bias
 
     def hybrid_forward(self, F, *inputs):
         ids, numbers = self.apart(inputs)

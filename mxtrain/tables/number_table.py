@@ -1,4 +1,4 @@
-"""Rows of numbers, and a number to predict from them: from CSV files, or scikit-learn's diabetes data.
+"""Regression dataset: tables of numbers from CSV, TSV, JSONL or Parquet files, or scikit-learn's diabetes data.
 
 Legend: N samples, B batch, F features.
 """
@@ -58,7 +58,7 @@ DIABETES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 
 
 class NumberTable(BaseDataset):
-    """A table of numbers, one column of which is to be predicted from others."""
+    """A table of numbers, of which one column is predicted from others."""
 
     sample_type: ClassVar[str] = "numbers"
     model_hints: ClassVar[Mapping[str, str]] = {"": "model=mlp"}
@@ -145,7 +145,7 @@ class NumberTable(BaseDataset):
         return found
 
     def _example(self, path: str, name: str) -> str:
-        """The first cell of a column that is no number, and its line, as a part of a sentence."""
+        """Returns the first cell of a column that is no number, and its line, as a part of a sentence."""
         for line, (cell,) in silent_rows(path, [name], self.missing):
             text = cell.strip()
             found = read_number(text, self.decimal)
@@ -157,7 +157,7 @@ class NumberTable(BaseDataset):
         self, path: str, names: Sequence[str], findings: Findings = STRICT, with_target: bool = True
     ) -> Rows:  # fmt: skip
         columns = [*names, self.target] if with_target else list(names)
-        if ending_of(path) != ".jsonl":  # of which each row has names of its own
+        if ending_of(path) != ".jsonl":  # rows of JSON lines have their own names; there is no header to compare with
             refuse_unknown_columns(path, columns, names_of_columns(path), "dataset.features")
         null = self.missing[0] if self.missing else None
         rows, places = read_columns(path, columns, header=True, findings=findings, null=null)
@@ -169,7 +169,7 @@ class NumberTable(BaseDataset):
             texts = [row[number].strip() for row in rows]
             parsed = read_numbers(texts, self.missing, self.decimal)
             found[:, number] = parsed.value_R
-            wrong = ~(np.abs(parsed.value_R) <= LARGEST_NUMBER)
+            wrong = ~(np.abs(parsed.value_R) <= LARGEST_NUMBER)  # not `>`: NaN must count as wrong
             if name != self.target:
                 wrong &= ~parsed.is_missing_R
             for row in np.flatnonzero(wrong).tolist():
@@ -219,7 +219,7 @@ class NumberTable(BaseDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """All rows of the files; a place is `file:line`, or `file:record` of Parquet."""
+        """Opens all rows of the files; a source location is `file:line`, or `file:record` for Parquet."""
         parts, places = [], []
         read = partial(self._read, names=signature.class_names, with_target=False)
         for name, rows in read_each(names, read, skip_unreadable, unreadable):
@@ -235,7 +235,10 @@ class NumberTable(BaseDataset):
 
 
 def _moments(value_NF: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each feature over the rows that have it; 0 and 1 if none has, and 1 if it is constant."""
+    """Returns mean and standard deviation of each feature, (F,), over the rows that have a value.
+
+    The deviation of a constant feature is 1. A feature without any value has mean 0 and deviation 1.
+    """
     count_F = np.maximum((~np.isnan(value_NF)).sum(axis=0), 1)
     mean_F = np.nansum(value_NF, axis=0, dtype=np.float64) / count_F
     std_F = np.sqrt(np.nansum((value_NF - mean_F) ** 2, axis=0, dtype=np.float64) / count_F)
@@ -243,7 +246,7 @@ def _moments(value_NF: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def read_diabetes() -> Rows:
-    """scikit-learn's diabetes data, in its own units.
+    """Reads scikit-learn's diabetes data in original units, not scaled.
 
     Raises:
         DataError: scikit-learn is not installed.

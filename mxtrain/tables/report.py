@@ -1,6 +1,6 @@
-"""Report of `eval` for probabilities: metrics of the network and of baselines, and calibration.
+"""Report of `eval` for tabular classification: metrics of the network and of baselines, and calibration.
 
-Legend: N samples, F fields, M numbers, D bins.
+Legend: N samples, T training rows, D bins.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ _ROWS_AT_ONCE = 65536
 
 
 class TabularReport(Report):
-    """The network beside scikit-learn's logistic regression (C=1) and the base rate of the training rows, which is
-    always predicted then; and its calibration curve.
+    """Compares the network with two baselines, and draws its calibration curve.
+
+    The baselines are scikit-learn's logistic regression (C=1), and the constant base rate of the training rows.
 
     Args:
-        task: decodes.
-        description: of the run; its dataset has the training rows.
-        signature: of the network.
-        source: the split that is measured.
+        task: task, which decodes outputs.
+        description: description of the run; its dataset has the training rows.
+        signature: signature of the network.
+        source: the measured split.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class TabularReport(Report):
         ]  # fmt: skip
 
     def _row(self, name: str, score_N: np.ndarray, target_N: np.ndarray) -> List[Union[str, float]]:
+        # -log sigmoid(x) as log(1 + exp(-x)), which cannot overflow.
         loss = float(np.logaddexp(0.0, np.where(target_N > 0, -score_N, score_N)).mean())
         found = (
             roc_auc(score_N, target_N), average_precision(score_N, target_N), loss,
@@ -93,7 +95,7 @@ class TabularReport(Report):
         label_N = train.read_labels()
         share = float(label_N.mean())
         rate = float(np.clip(share, 1e-12, 1 - 1e-12))
-        constant = np.full(len(target_N), np.log(rate / (1 - rate)))
+        constant = np.full(len(target_N), np.log(rate / (1 - rate)))  # the logit, because metrics take scores
         rows = [self._row(f"base rate, {share:.4g}", constant, target_N)]
         most = self._task.baseline_rows
         if most and 0 < label_N[:most].sum() < len(label_N[:most]):
@@ -103,7 +105,7 @@ class TabularReport(Report):
         return rows
 
     def _logistic_regression(self, train: FeatureRows, index_N: np.ndarray) -> np.ndarray:
-        """Scores of the measured samples, by a logistic regression on the same numbers and on ids as 0 and 1."""
+        """Fits a logistic regression on the same numbers and one-hot ids; returns scores of the measured samples."""
         from scipy.sparse import vstack
         from sklearn.linear_model import LogisticRegression
 
@@ -118,7 +120,7 @@ class TabularReport(Report):
 
 
 def draw_calibration(curve: CalibrationCurve, title: str) -> Image.Image:
-    """A reliability diagram: the share of positive samples over the probability, and how many samples there are."""
+    """Draws a reliability diagram: share of positive samples over predicted probability, and a histogram of samples."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
@@ -127,7 +129,7 @@ def draw_calibration(curve: CalibrationCurve, title: str) -> Image.Image:
     canvas = FigureCanvasAgg(figure)
     top, bottom = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1]})
     largest = max(float(curve.probability_D.max(initial=0)), float(curve.share_D.max(initial=0)), 1e-3)
-    most = 1.0 if largest > 0.5 else 1.1 * largest  # probabilities of rare events would all lie in a corner
+    most = 1.0 if largest > 0.5 else 1.1 * largest  # otherwise all points of rare events would be in a corner
     top.plot([0, most], [0, most], color="lightgrey", linewidth=1)
     top.plot(curve.probability_D, curve.share_D, marker="o", markersize=4)
     top.set(ylabel="share that is positive", title=title, xlim=(0, most), ylim=(0, most))

@@ -1,6 +1,6 @@
-"""The protocol of a task, which is the only place that knows what a sample means.
+"""Base class of tasks. Only tasks interpret samples, e.g. as classes, boxes or tokens.
 
-Loaders, strategies, stores, step, runner, checkpoints and loggers know arrays, never classes, boxes or tokens.
+Loaders, strategies, stores, the training step, the runner, checkpoints and loggers only handle arrays.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 
 class Task(Spec):
-    """Joins a dataset to a network. A new task is a subclass and one YAML in conf/task/.
+    """Connects a dataset to a network. A new task is a subclass and one YAML file in conf/task/.
 
-    Names in `tasks` of datasets, models, losses and metrics are names of options in conf/task/.
+    The `tasks` of datasets, models, losses and metrics contain names of options in conf/task/.
     """
 
     name: ClassVar[str] = ""
@@ -92,13 +92,15 @@ class Task(Spec):
         """Checks that dataset, model, loss and metrics fit each other and this task. Does not import MXNet.
 
         Raises:
-            ConfigError: they do not; says what to type.
+            ConfigError: they do not fit; the message names the setting to change.
         """
         check_fit(self, description)
 
     def warnings(self, description: Description, signature: Signature) -> List[str]:
-        """Warnings about settings that are allowed but say nothing with these data, a sentence each: by default about
-        metrics that are 1 whatever is learned."""
+        """Returns warnings about settings that are allowed but useless with these data, one sentence each.
+
+        By default these are metrics that are always 1, such as the top-5 accuracy of 5 classes.
+        """
         found = []
         for name, metric in description.metric.items():
             count = self.num_choices(metric, signature)
@@ -111,13 +113,13 @@ class Task(Spec):
         return found
 
     def num_choices(self, metric: Metric, signature: Signature) -> int:
-        """Counts the classes or items that a metric of the highest scores ranks."""
+        """Returns the number of classes or items that a top-k metric ranks."""
         return self.num_classes(signature)
 
     # Computation.
 
     def num_classes(self, signature: Signature) -> int:
-        """The width of the network's first output."""
+        """Returns the width of the network's first output."""
         return len(signature.class_names)
 
     def output_names(self, signature: Signature) -> Sequence[str]:
@@ -125,35 +127,38 @@ class Task(Spec):
         return list(signature.class_names)
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
-        """The shape of each of the network's outputs for one sample, without the batch; empty where only the network
-        knows."""
+        """Returns the shape of each network output for one sample, without the batch axis; empty if unknown."""
         return [(self.num_classes(signature),)]
 
     def training_shapes(self, description: Description, signature: Signature) -> Shapes:
-        """Shapes of the inputs of the network in training: those of `Signature.shape`, optionally followed by more,
-        which `build_collate` adds to training batches. A network computes its training form if it gets them."""
+        """Returns the shapes of the network inputs in training.
+
+        These are `Signature.shape`, optionally followed by inputs that `build_collate` adds to training batches. A
+        network that gets these computes its training outputs.
+        """
         return signature.shape
 
     def build_network(self, description: Description, signature: Signature) -> gluon.Block:
-        """The network, uninitialised; as the description's model builds it for what the samples are.
+        """Builds the uninitialised network from the description's model.
 
         Args:
-            description: holds the model.
-            signature: says what the samples are.
+            description: description with the model.
+            signature: shapes and classes of the samples.
         """
         outputs = self.output_shapes(description, signature)
         return signature.build_network(description.model, self.num_classes(signature), outputs)
 
     def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
-        """The last word on a batch: (batch, epoch) -> batch, or None if it stays what the dataset made of it.
+        """Returns the function (batch, epoch) -> batch that processes each batch last; None if there is none.
 
-        What it draws is a function of (`trainer.seed`, epoch, `Batch.index_B`), so that a batch is the same whoever
-        computes which part of it; without training also of no epoch, so that validations compare.
+        Its random numbers must be a function of (`trainer.seed`, epoch, `Batch.index_B`), so that a batch does not
+        depend on its division over workers. Without `training` they must not depend on the epoch either, so that
+        validations are comparable.
 
         Args:
-            description: of the run.
-            signature: of the network.
-            training: whether the batch is to be trained on.
+            description: description of the run.
+            signature: signature of the network.
+            training: True for training batches.
         """
         return None
 
@@ -169,14 +174,15 @@ class Task(Spec):
         return None
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
-        """A block of (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,) and weight (B,).
+        """Builds the block (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,), weight (B,).
 
-        The loss of a batch is sum(loss) / sum(weight) over the global batch, whoever computes which part of it.
+        The loss of a batch is sum(loss) / sum(weight) over the global batch, so it does not depend on its division
+        over devices and workers.
 
         Args:
-            description: holds the loss.
-            signature: of the network.
-            training: targets may then be mixed or smoothed.
+            description: description with the loss.
+            signature: signature of the network.
+            training: True for training, where targets may be mixed or smoothed.
 
         Raises:
             ConfigError: a user's loss does not return one value for each sample.
@@ -188,15 +194,16 @@ class Task(Spec):
         self, loss: gluon.Block, description: Description, shapes: Sequence[Tuple[int, ...]],
         target_shape: Optional[Tuple[int, ...]] = None,
     ) -> LossBlock:  # fmt: skip
-        """Returns the block, after a trial if it is a user's own loss; the trial shows whether it returns weights.
+        """Calls a user's own loss once, sets its `weighted` by the result, and returns it. Returns other losses as is.
 
         Args:
-            loss: made of `description.loss`.
-            shapes: of the network's outputs for one sample.
-            target_shape: of the target of one sample; by default that of the first output without its last axis.
+            loss: block built from `description.loss`.
+            description: description of the run.
+            shapes: shapes of the network's outputs for one sample.
+            target_shape: shape of the target of one sample; by default that of the first output without its last axis.
 
         Raises:
-            ConfigError: it does not return one value for each sample.
+            ConfigError: the loss does not return one value for each sample.
         """
         if isinstance(description.loss, CustomLoss):
             target = None if target_shape is None else (2, *target_shape)
@@ -206,13 +213,13 @@ class Task(Spec):
     def build_meter(
         self, description: Description, signature: Signature, weights: LossWeights, training: bool
     ) -> Meter:  # fmt: skip
-        """Sums of loss and metrics on the device.
+        """Builds the block that sums loss and metrics on the device.
 
         Args:
-            description: holds the metrics.
-            signature: of the network.
-            weights: that the loss gives.
-            training: targets may then be mixed.
+            description: description with the metrics.
+            signature: signature of the network.
+            weights: sample weights of the loss.
+            training: True for training, where targets may be mixed.
         """
         from mxtrain.metric.meter import Meter, MeterOutputs
 
@@ -222,64 +229,71 @@ class Task(Spec):
         return Meter(description.metric, self.num_classes(signature), weights, outputs, training=training)
 
     def output_scale(self, signature: Signature) -> Tuple[float, float]:
-        """Mean and deviation by which outputs become what targets are."""
+        """Returns mean and standard deviation that convert outputs to the unit of the targets."""
         return 0.0, 1.0
 
     def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:
-        """The metrics by name, with what the data decides of them.
+        """Returns the metrics by name, with settings that depend on the data filled in.
 
         Args:
-            description: holds the metrics.
-            signature: of the network.
+            description: description with the metrics.
+            signature: signature of the network.
         """
         return description.metric
 
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
-        """The variant of each metric, by name, where the field has several.
+        """Returns the variant of each metric by name, for metrics of which the literature has several variants.
 
         Args:
-            description: holds the metrics.
-            signature: of the network.
+            description: description with the metrics.
+            signature: signature of the network.
         """
         return description.metric_signatures
 
     def build_states(self, loss: LossBlock) -> Mapping[str, Stateful]:
-        """By name, what the task changes in training besides parameters; checkpoints hold it.
+        """Returns the state besides parameters that training changes, by name; checkpoints store it.
 
         Args:
-            loss: what `build_loss` returned for training.
+            loss: result of `build_loss` for training.
         """
         return {}
 
     # Reports and output files.
 
     def in_training(self) -> Task:
-        """The task as validations of a run, and its test at the end, have it: for tasks whose predictions would take
-        too long there. `eval` and `predict` have the task as it is."""
+        """Returns the task for the validations and the final test of a training run.
+
+        Tasks with slow predictions return a faster variant. `eval` and `predict` use the task itself.
+        """
         return self
 
     def build_decode(self, description: Description, signature: Signature) -> Decode:
-        """Makes predictions of (outputs, batch), see `decode`; for tasks whose networks say what their outputs mean.
+        """Returns the function (outputs, batch) -> predictions, by default `decode`.
+
+        Override it if decoding depends on the description or the signature.
 
         Args:
-            description: of the run.
-            signature: of the network.
+            description: description of the run.
+            signature: signature of the network.
         """
         return self.decode
 
     def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
-        """As `build_decode`, for tasks that ask the network again for each step of a prediction.
+        """Does the same as `build_decode`, for tasks that call the network again in each step of a prediction.
 
         Args:
-            description: of the run.
-            signature: of the network.
-            strategy: has the weights, which training changes, in `values`.
+            description: description of the run.
+            signature: signature of the network.
+            strategy: strategy whose `values` are the current weights.
         """
         return self.build_decode(description, signature)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
-        """Predictions from what the network returns for a batch, still on the device, one for each sample: one array
-        (B, ...), or several where their shapes differ."""
+        """Converts network outputs to predictions, still on the device.
+
+        Returns:
+            One array (B, ...), or one array per sample if their shapes differ.
+        """
         raise NotImplementedError
 
     def export_outputs(
@@ -331,36 +345,36 @@ class Task(Spec):
     def rows(
         self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
-        """Yields the rows that `predict` writes as (index, row), with the index of the source location returned by
-        `open_inputs`. Tasks override it if a row covers several samples, or contains data of the source.
+        """Yields (index, row) for each row that `predict` writes; index refers to the locations of `open_inputs`.
+
+        Override it if a row covers several samples, or contains data of the source.
 
         Args:
-            signature: of the network.
-            source: of the samples that are predicted for.
-            found: the number of each sample and its prediction, in order.
+            signature: signature of the network.
+            source: input samples.
+            found: (index of the sample, prediction), in order.
             top_k: see `row`.
         """
         for number, prediction in found:
             yield number, self.row(signature, prediction, top_k)
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """The file that `predict` writes of one prediction, where `writes` says that it writes some: an image, or what
-        `writes_ending` says.
+        """Returns the content of the file that `predict` writes for one prediction, for tasks with `writes`.
 
         Args:
-            signature: of the network.
-            prediction: one sample's, of what `decode` returned.
-            source: of the samples that are predicted for.
-            index: of the sample in it.
+            signature: signature of the network.
+            prediction: prediction of one sample, as `decode` returned it.
+            source: input samples.
+            index: index of the sample in `source`.
         """
         raise NotImplementedError
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """The rows of `rows` as columns of a CSV file."""
+        """Converts a row of `rows` to columns of a CSV file."""
         return dict(row)
 
     def format_count(self, count: int) -> str:
-        """Describes the total length of the lists of all rows; see `lists`."""
+        """Describes the total length of the lists of all rows; see `list_field`."""
         return f"{count:,} {self.list_field[1]}"
 
     def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
@@ -372,12 +386,12 @@ class Task(Spec):
             dataset: of the run.
 
         Raises:
-            ConfigError: predictions for these files cannot be written so; says why.
+            ConfigError: predictions for these files cannot be written in this format.
         """
         return {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """Predictions in one of `formats`, as pieces of text.
+        """Yields predictions in one of `formats`, as pieces of text.
 
         Args:
             form: one of `formats`.
@@ -394,13 +408,13 @@ class Task(Spec):
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
-        """A few samples as a person sees them, with what the network says of them.
+        """Returns figures or tables of a few samples and their predictions.
 
         Args:
-            signature: of the network.
-            source: of these samples, in order.
-            predictions: what `decode` returned, one for each sample.
-            targets: (B, ...) each; shorter samples are padded with -1.
+            signature: signature of the network.
+            source: the samples, in order.
+            predictions: prediction of each sample, as `decode` returned it.
+            targets: targets, (B, ...) each; shorter samples are padded with -1.
         """
         return []
 
@@ -418,7 +432,7 @@ class Task(Spec):
         """Checks that `explained` can be drawn for this description. Does not import MXNet.
 
         Raises:
-            ConfigError: it has not; says why.
+            ConfigError: it cannot be drawn.
         """
         gives = description.dataset.sample_type or "something else"
         if gives != "images":
@@ -431,13 +445,13 @@ class Task(Spec):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """The number of each sample that `eval` explains: the score of what was predicted. May wait for the device.
+        """Selects the number of each sample that `eval` explains: the score of its prediction. May wait for the device.
 
         Args:
-            description: of the run.
-            signature: of the network.
-            outputs: what the network returns for the batch.
-            batch: of a few samples.
+            description: description of the run.
+            signature: signature of the network.
+            outputs: outputs of the network for the batch.
+            batch: a few samples.
         """
         raise NotImplementedError
 
@@ -445,9 +459,9 @@ class Task(Spec):
         """Returns figures of the parts of each sample that its explained score comes from.
 
         Args:
-            source: of these samples, in order.
-            found: of each sample.
-            title: names method, split and step.
+            source: the samples, in order.
+            found: attribution of each sample.
+            title: title with method, split and step.
         """
         from mxtrain.task.heat_figure import draw_heat, heat_table
         from mxtrain.task.sample_figure import images_of

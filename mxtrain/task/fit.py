@@ -1,4 +1,4 @@
-"""Checks that dataset, model, loss and metrics fit each other and a task, and that data fit a trained network."""
+"""Checks that dataset, model, loss, metrics and task fit each other, and that data fit a trained network."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def check_fit(task: Task, description: Description) -> None:
-    """Checks what every task has to.
+    """Runs the checks that all tasks share.
 
     Raises:
-        ConfigError: parts do not fit; says what to type.
+        ConfigError: two parts do not fit; the message names the setting to change.
     """
     dataset, model, loss = description.dataset, description.model, description.loss
     own = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
@@ -34,8 +34,9 @@ def check_fit(task: Task, description: Description) -> None:
             f"{_spelling(task, dataset, dataset.tasks)} Type that.{instead}"
         )
     if is_unfit:
-        tasks = type(dataset).tasks  # for any task
-        tasks = tasks if isinstance(tasks, tuple) else dataset.tasks  # where a setting decides
+        # All tasks of the class, not only those of its current settings. A property has no value on the class.
+        tasks = type(dataset).tasks
+        tasks = tasks if isinstance(tasks, tuple) else dataset.tasks
         both = [f"task={name}, or " for name in model.tasks if name in tasks]
         advice = f"Type {''.join(both)}{_model_for(task, dataset.model_hints)}."
         if not type(task).__module__.startswith("mxtrain."):
@@ -74,7 +75,7 @@ def check_fit(task: Task, description: Description) -> None:
 
 
 def _spelling(task: Task, part: object, tasks: Sequence[str]) -> str:
-    """A sentence if a user's own class may have misspelt the task's name: in `tasks`, or in `name` of a task."""
+    """Returns a hint if a user's own class may have misspelt a task's name in `tasks` or `name`; otherwise ""."""
     near = difflib.get_close_matches(task.name, tasks, n=1, cutoff=0.8)
     kinds = [kind for kind in (type(task), type(part)) if not kind.__module__.startswith("mxtrain.")]
     if not near or not kinds:
@@ -83,17 +84,13 @@ def _spelling(task: Task, part: object, tasks: Sequence[str]) -> str:
 
 
 def _model_for(task: Task, hints: Mapping[str, str]) -> str:
-    """The model to type for a task; `hints` are the dataset's, empty if that may be any."""
+    """Returns the override of a model that fits a task; `hints` are the dataset's `model_hints`, empty for any."""
     usual = f"model={task.model_option}" if task.model_option else hints.get("", "another model, e.g. model=lenet")
     return hints.get(task.name, usual) if task.name else usual
 
 
 def require_same_names(signature: Signature, splits: Splits) -> None:
-    """Rejects data whose class names differ from the learned ones.
-
-    Raises:
-        DataError: they differ.
-    """
+    """Raises a `DataError` if the class names of the data differ from the learned ones."""
     learned, found = list(signature.learned_names), list(splits.class_names)
     if learned != found:
         raise DataError(
@@ -103,10 +100,9 @@ def require_same_names(signature: Signature, splits: Splits) -> None:
 
 
 def require_known_names(signature: Signature, splits: Splits) -> None:
-    """Refuses data with more classes than were learned; arrays that are only measured need not have all of them.
+    """Raises a `ConfigError` if the data have more classes than were learned.
 
-    Raises:
-        ConfigError: they have.
+    Fewer are allowed: arrays that are only evaluated need not have all classes.
     """
     learned, found = len(signature.learned_names), len(splits.class_names)
     if found > learned:

@@ -1,6 +1,6 @@
-"""Draws where in an image a prediction came from: the image, and beside it the same in grey under a map of heat.
+"""Draws attribution maps: each image, and next to it the image in grey under a heat map.
 
-Legend: B batch; H height, W width, C channels; h, w of a map, which may be coarser.
+Legend: B batch, H height, W width, C channels, h, w height and width of a map, which may be coarser than the image.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _AGAINST = ((0, 75, 215), (110, 205, 255))
 
 
 def heat_table(found: Sequence[Attribution]) -> Table:
-    """A row for each sample: what was right, what was predicted, and the number that is explained."""
+    """Returns a table with the true class, the prediction and the explained score of each sample."""
     facts = list(found[0].facts) if found else []
     rows: List[List[Union[str, int, float]]] = [
         [one.index, one.true, one.predicted, one.probability, one.score, *(one.facts[name] for name in facts)]
@@ -42,13 +42,12 @@ def heat_table(found: Sequence[Attribution]) -> Table:
 
 
 def draw_heat(image_BHWC: np.ndarray, found: Sequence[Attribution], title: str) -> Image.Image:
-    """Draws a grid of samples: the image, beside it the evidence for the prediction, and below the truth and the
-    prediction, which is red if wrong.
+    """Draws a grid of samples with image, heat map, true class and prediction; wrong predictions are red.
 
     Args:
-        image_BHWC: uint8.
-        found: of each.
-        title: of the whole image.
+        image_BHWC: images, uint8.
+        found: attribution of each image.
+        title: title of the figure.
 
     Returns:
         An RGB image.
@@ -83,11 +82,11 @@ def _legend(has_against: bool, has_region: bool) -> str:
 
 
 def _pair(image_HWC: np.ndarray, one: Attribution) -> Image.Image:
-    """An image with its heat map."""
+    """Draws an image and its heat map next to each other."""
     heat_hw, region_HW = one.heat_hw, one.region_HW
     if one.extent is not None:
         height, width = one.extent
-        # A map of the whole frame, of which the image is the top left part.
+        # The map covers the whole padded frame; the image is its top left part.
         shape = image_HWC.shape[:2] if region_HW is None else region_HW.shape
         heat_hw = _resized(heat_hw, (shape[1], shape[0]))[:height, :width]
         image_HWC = image_HWC[:height, :width]
@@ -105,8 +104,8 @@ def _pair(image_HWC: np.ndarray, one: Attribution) -> Image.Image:
 
 
 def _heated(tile: Image.Image, heat_hw: np.ndarray, shape: Tuple[int, ...]) -> Image.Image:
-    """The tile in grey under a map, the more opaque the hotter."""
-    # The pixels of a small image stay squares, and so does a map of just these.
+    """Draws the tile in grey under a heat map, whose opacity grows with the heat."""
+    # Small images are enlarged without smoothing. A map with one value per pixel must then stay aligned with them.
     is_as_fine = heat_hw.shape == tuple(shape) and tile.width >= shape[1]
     heat_HW = _resized(heat_hw, tile.size, Image.Resampling.NEAREST if is_as_fine else Image.Resampling.BILINEAR)
     strongest = float(np.percentile(np.abs(heat_HW), _BRIGHTEST)) or float(np.abs(heat_HW).max()) or 1.0
@@ -124,12 +123,12 @@ def _heated(tile: Image.Image, heat_hw: np.ndarray, shape: Tuple[int, ...]) -> I
 def _resized(
     map_hw: np.ndarray, size: Tuple[int, int], resample: Image.Resampling = Image.Resampling.BILINEAR
 ) -> np.ndarray:  # fmt: skip
-    """A map in another (width, height)."""
+    """Resizes a map to (width, height)."""
     return np.asarray(Image.fromarray(map_hw.astype(np.float32)).resize(size, resample), np.float64)
 
 
 def _outline(region_HW: np.ndarray, size: Tuple[int, int]) -> Image.Image:
-    """A mask of the border of a region, in an image of that (width, height)."""
+    """Returns a mask of the border of a region, for an image of size (width, height)."""
     inside = np.asarray(Image.fromarray(region_HW).resize(size, Image.Resampling.NEAREST))
     padded = np.pad(inside, 1, mode="edge")
     shifts = (padded[2:, 1:-1], padded[:-2, 1:-1], padded[1:-1, 2:], padded[1:-1, :-2])

@@ -1,9 +1,9 @@
-"""Interpolated Kneser-Ney n-gram models, what a network is compared with.
+"""Interpolated Kneser-Ney n-gram models, the baseline of language models.
 
 Source: Chen and Goodman, "An Empirical Study of Smoothing Techniques for Language Modeling" (1998), section 2.7, with
 one discount for each order, of section 2.6.
 
-Legend: N tokens, U different n-grams, V vocabulary.
+Legend: N tokens, U distinct n-grams, C distinct contexts (the first n - 1 tokens), V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ USUAL_DISCOUNT = 0.5
 
 @dataclass(frozen=True)
 class Ngrams:
-    """The n-grams of one length that training text has.
+    """The n-grams of one length n in the training text.
 
     Attributes:
-        key_U: sorted: number of the first n - 1 tokens among those n-grams, times V, plus the last token.
-        count_U: how often each counts.
-        sum_C, different_C: by the number of the first n - 1 tokens: sum of these counts, and how many are not 0.
-        discount: taken from each count.
+        key_U: sorted keys: number of the context among the (n - 1)-grams, times V, plus the last token.
+        count_U: count of each n-gram. For the largest n, its occurrences; otherwise the number of distinct tokens that
+            precede it (Kneser-Ney's continuation count).
+        sum_C, different_C: for each context, the sum of these counts and the number of nonzero ones.
+        discount: number that is subtracted from each count.
     """
 
     key_U: np.ndarray
@@ -37,18 +38,18 @@ class Ngrams:
 
 
 class KneserNey:
-    """A model of the last token of n-grams, made of training text.
+    """Interpolated Kneser-Ney language model.
 
     Args:
-        token_N: of the training text.
-        order: n.
+        token_N: tokens of the training text.
+        order: largest length n of n-grams.
         vocab_size: V.
     """
 
     def __init__(self, token_N: np.ndarray, order: int, vocab_size: int) -> None:
         self._vocab_size = vocab_size
         token_N = token_N.astype(np.int64)
-        numbers: List[np.ndarray] = [np.zeros(len(token_N) + 1, np.int64)]  # of n-grams that end before each place
+        numbers: List[np.ndarray] = [np.zeros(len(token_N) + 1, np.int64)]  # number of the n-gram before each position
         keys, firsts = [], []
         for length in range(1, order + 1):
             context = numbers[-1][:-1] if length == 1 else numbers[-1]
@@ -70,14 +71,18 @@ class KneserNey:
         context_U = key_U // self._vocab_size
         sum_C = np.bincount(context_U, weights=count_U, minlength=num_contexts)
         different_C = np.bincount(context_U, weights=count_U > 0, minlength=num_contexts)
+        # Discount n1 / (n1 + 2 n2) of absolute discounting, from the numbers of n-grams that occur once and twice.
         once, twice = (int((count_U == times).sum()) for times in (1, 2))
         return Ngrams(key_U, count_U, sum_C, different_C, once / (once + 2 * twice) if once else USUAL_DISCOUNT)
 
     def log_probabilities(self, token_N: np.ndarray) -> np.ndarray:
-        """The logarithm of the probability of each token but the first, from those before it."""
+        """Returns the natural logarithm of the probability of each token given those before it, (N - 1,).
+
+        Each order refines the probability of the lower order, starting from the uniform distribution.
+        """
         token_N = token_N.astype(np.int64)
-        result_N = np.full(len(token_N), 1.0 / self._vocab_size)
-        number_N = np.zeros(len(token_N), np.int64)  # of the n-gram that ends before each token
+        result_N = np.full(len(token_N), 1.0 / self._vocab_size)  # order 0: the uniform distribution
+        number_N = np.zeros(len(token_N), np.int64)  # number of the context of each token
         for order in self._lengths:
             known_N = number_N != UNKNOWN
             context_N = np.where(known_N, number_N, 0)
@@ -94,10 +99,10 @@ class KneserNey:
         return np.log(result_N[1:])
 
     def next_probabilities(self, context: Sequence[int]) -> np.ndarray:
-        """The probability of each token behind a context, (V,)."""
+        """Returns the probability of each token after a context, (V,)."""
         result_V = np.full(self._vocab_size, 1.0 / self._vocab_size)
         kept = list(context)[max(len(context) - len(self._lengths) + 1, 0) :]
-        for length, order in enumerate(self._lengths):  # n-grams of length + 1 tokens, behind the last `length`
+        for length, order in enumerate(self._lengths):  # n-grams of length + 1 tokens, whose context has `length`
             if length > len(kept):
                 break
             number = self._number_of(kept[len(kept) - length :])

@@ -1,6 +1,6 @@
-"""Regression: predicts one number for each sample.
+"""Regression task: predicts one number for each sample.
 
-Legend: B batch.
+Legend: B batch, N samples.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 
 class Regression(Task):
-    """One output (B, 1) against targets (B,). The network and the loss see targets with mean 0 and deviation 1 over the
-    training samples, as the signature says; metrics and predictions are in the targets' own unit."""
+    """Regression with one output (B, 1) and targets (B,).
+
+    The network and the loss see targets that are standardised by mean and deviation of the training samples, stored in
+    the signature. Metrics and predictions are in the unit of the targets.
+    """
 
     name: ClassVar[str] = "regression"
     dataset_options: ClassVar[Tuple[str, ...]] = ("number_table",)
@@ -58,7 +61,7 @@ class Regression(Task):
         return signature.target_mean, signature.target_std
 
     def build_decode(self, description: Description, signature: Signature) -> Decode:
-        """Predicted numbers, (B,), in the unit of the targets."""
+        """Returns the function that decodes predictions, (B,), in the unit of the targets."""
 
         def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
             return self.decode(outputs, batch) * signature.target_std + signature.target_mean
@@ -66,7 +69,7 @@ class Regression(Task):
         return decode if signature.scales_targets else self.decode
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """The network's numbers, (B,)."""
+        """Returns the standardised predictions of the network, (B,)."""
         return outputs[0].astype("float32").reshape((-1,))
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
@@ -93,12 +96,11 @@ class Regression(Task):
 
 
 class ScatterReport(Report):
-    """Errors of the network and of the mean of the training targets, and targets and predictions as a table and a
-    figure.
+    """Compares the errors of the network with those of the mean training target, and lists and draws predictions.
 
     Args:
-        decode: makes predictions of the network's outputs.
-        signature: of the network, with the scale of targets.
+        decode: function that converts outputs to predictions.
+        signature: signature of the network, with the scale of the targets.
     """
 
     def __init__(self, decode: Decode, signature: Signature):
@@ -129,7 +131,7 @@ class ScatterReport(Report):
 
 
 def errors_of(found_N: np.ndarray, target_N: np.ndarray) -> Tuple[float, float]:
-    """Root mean squared error and mean absolute error, to six digits."""
+    """Returns root mean squared error and mean absolute error, rounded to six digits."""
     import numpy as np
 
     difference_N = found_N.astype(np.float64) - target_N
@@ -137,7 +139,7 @@ def errors_of(found_N: np.ndarray, target_N: np.ndarray) -> Tuple[float, float]:
 
 
 def draw_scatter(target_N: np.ndarray, predicted_N: np.ndarray, title: str) -> Image.Image:
-    """Predictions over targets; on the line they are the same."""
+    """Draws a scatter plot of predictions over targets, with the diagonal of equal values."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Number of scores per sample of a user's network, found by tracing it."""
+"""Counts the output time steps of a user's network by tracing it, for the lengths of CTC losses."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class TracedScores:
-    """Counts the scores for numbers of frames (N,); each different number is traced once.
+    """Maps numbers of frames (N,) to numbers of output time steps (N,); each distinct number is traced once.
 
     Args:
-        model: describes the network.
+        model: description of the network.
         num_classes: K.
-        signature: holds the width of a frame.
+        signature: signature with the width of a frame.
     """
 
     def __init__(self, model: Model, num_classes: int, signature: Signature) -> None:
@@ -34,7 +34,11 @@ class TracedScores:
         return (np.array([self._count(int(frames)) for frames in frame_N], np.int64),)
 
     def _count(self, frames: int) -> int:
-        """Raises: ConfigError: the network cannot be traced, or returns something else than scores along time."""
+        """Returns the number of output time steps for a number of frames.
+
+        Raises:
+            ConfigError: the network cannot be traced, or its output is not (B, T, K).
+        """
         if frames in self._known:
             return self._known[frames]
         try:

@@ -1,4 +1,4 @@
-"""Base of text datasets: vocabulary, lengths and batches, and splits of labelled texts."""
+"""Base class of text datasets: vocabulary, sequence lengths, batches, and splits of labelled texts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 
 class TextDataset(BaseDataset):
-    """Base of the descriptions of text datasets."""
+    """Base class of text datasets."""
 
     signature_class: ClassVar[Type[Signature]] = TextSignature
     # `tokenizer` also says how a text is divided.
@@ -118,14 +118,18 @@ class TextDataset(BaseDataset):
         return TokenizerSettings(self.tokenizer, self.vocab, self.vocab_size, self.lowercase, self.individual_digits)
 
     def require_libraries(self) -> None:
-        """Raises: DataError: the library of the tokenizer is not installed."""
+        """Raises a `DataError` if the library of the tokenizer is not installed."""
         require_kind(self.tokenizer_settings)
 
     def tokenizer_config(self, texts: TrainingTexts, mask_fraction: float = 0.0) -> TokenizerConfig:
-        """The tokenizer's settings, with a vocabulary from the given file, or one that is trained on `texts`.
+        """Builds the tokenizer with the vocabulary of the given file, or with one that is trained on `texts`.
+
+        Args:
+            texts: training texts.
+            mask_fraction: fraction of tokens that masked language modeling masks; 0 for other tasks.
 
         Raises:
-            DataError: the vocabulary file is none.
+            DataError: the file is no vocabulary, or has no mask token although one is needed.
         """
         tokenizer = build_tokenizer(self.tokenizer_settings, texts)
         if mask_fraction:
@@ -134,11 +138,11 @@ class TextDataset(BaseDataset):
 
     @property
     def vocabularies(self) -> List[TokenizerSettings]:
-        """Vocabularies of the tokenizers of the texts of a sample; the last one is that of all further."""
+        """Tokenizer settings of each text of a sample; the last one also applies to all further texts."""
         return [self.tokenizer_settings]
 
     def further_checks(self, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
-        """See `BaseDataset.further_checks`: whether given vocabularies lose characters."""
+        """See `BaseDataset.further_checks`: checks that given vocabularies can represent all characters."""
         given = []
         for settings in self.vocabularies:
             if settings.vocab is None:
@@ -153,14 +157,15 @@ class TextDataset(BaseDataset):
         return {split: LostTextChecks(one, given) for split, one in checks.items()}
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
-        """Tokens, token types, valid length, and positions where tokens are to be found."""
+        """Returns a signature with the inputs tokens, token types, valid length, and masked positions if there are
+        any."""
         tokenizer_config = TextSplits.of(splits).build_tokenizer_config()
         tokens = (tokenizer_config.max_length,)
         shape = (tokens, tokens, (), *([(tokenizer_config.num_masked,)] if tokenizer_config.mask_fraction else []))
         return TextSignature(shape, class_names=list(splits.class_names), tokenizer_config=tokenizer_config)
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        """See `BaseDataset.restored`: texts become tokens as they did."""
+        """See `BaseDataset.restored`: tokenizer settings are those of the checkpoint and cannot be overridden."""
         for name in self.of_the_checkpoint:
             if f"dataset.{name}" in typed:
                 raise ConfigError(
@@ -170,7 +175,7 @@ class TextDataset(BaseDataset):
         return super().restored(given, typed, source)
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        """See `BaseDataset.check_compatible`: with another vocabulary, embeddings would belong to other words."""
+        """See `BaseDataset.check_compatible`: the vocabulary must be the same, since embeddings belong to tokens."""
         if TextSignature.of(before).tokenizer_config != TextSignature.of(signature).tokenizer_config:
             raise CheckpointError(
                 f"{source} was made with another vocabulary: the training texts or the tokenizer's settings or version "
@@ -194,8 +199,8 @@ class TextDataset(BaseDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """All texts of the files; a place is `file:line`."""
-        self.text_columns()  # refuses a run without classes, whatever the files are
+        """Opens all texts of the files; a source location is `file:line`."""
+        self.text_columns()  # raises for a run without classes, even if a file is missing
         pairs, places = [], []
         for name, found in read_each(names, self.read_unlabelled, skip_unreadable, unreadable):
             for line, pair in found:
@@ -218,7 +223,7 @@ class TextDataset(BaseDataset):
         return [str(column) for column in columns] if header else [""] * len(columns)
 
     def text_columns(self) -> Tuple[List[Column], bool]:
-        """The columns of the texts in a table, and whether it has a header.
+        """Returns the columns of the texts in a table, and whether the table has a header.
 
         Raises:
             DataError: the texts of this dataset have no classes.
@@ -226,11 +231,12 @@ class TextDataset(BaseDataset):
         raise DataError("predict names the classes of texts, and this run was trained to find hidden tokens.")
 
     def read_unlabelled(self, path: str) -> List[Tuple[int, Pair]]:
-        """The texts of a file, and the lines that they end in: of a table by the dataset's columns, of any other file
-        one a line, a tab between two.
+        """Reads the texts of a file, each with the number of its last line.
+
+        A table is read by the dataset's columns. Another file has one text per line, or two that a tab separates.
 
         Raises:
-            DataError: the file cannot be read, or holds no pairs where pairs are classified.
+            DataError: the file cannot be read, or has no pairs although the network classifies pairs.
         """
         columns, header = self.text_columns()
         if ending_of(path) in TABLES:
@@ -250,14 +256,14 @@ class TextDataset(BaseDataset):
         self, name: str, train: TextTable, val: Optional[TextTable], test: Optional[TextTable],
         classes: Sequence[str] = (), findings: Findings = STRICT,
     ) -> Splits:  # fmt: skip
-        """Splits of texts and their classes.
+        """Builds the splits of texts and their classes.
 
         Args:
-            name: of the data, for messages.
-            train: texts; what `val` and `test` lack is taken from it.
-            val, test: texts, or None if there is no such file.
-            classes: the classes in order; by default all that the training rows have, sorted.
-            findings: gets rows of other classes.
+            name: name of the data, for messages.
+            train: training texts, from which missing splits are held out.
+            val, test: texts of the other splits; None if there is no such file.
+            classes: class names in order; by default those of the training rows, sorted.
+            findings: collects rows of unknown classes.
         """
         self.require_libraries()
         names = list(classes) or sorted(train.names)
@@ -300,8 +306,11 @@ def open_lines(
 
 
 def _warn_of_classes(where: str, given: TextTable) -> None:
-    """Warns of classes that may be one, or none: of names that differ in case, spaces or normalisation alone, and of
-    names that programs write for missing values."""
+    """Warns about suspicious class names.
+
+    These are names that differ only in case, spaces or Unicode normalisation, and names that usually mean a missing
+    value.
+    """
     for names in spelled_alike(given.names):
         log.warning(
             "%s: the labels %s differ in case, spaces or the encoding of accents alone, and are read as %d classes. If "
@@ -317,7 +326,7 @@ def _warn_of_classes(where: str, given: TextTable) -> None:
 def _labels(
     given: TextTable, names: Sequence[str], where: str, findings: Findings
 ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """The rows whose class is known, and their classes."""
+    """Returns the indices of the rows of known classes, and their class numbers."""
     number = {name: index for index, name in enumerate(names)}
     label_K = np.array([number.get(name, -1) for name in given.names], np.int32)
     label_N = label_K[given.name_N]

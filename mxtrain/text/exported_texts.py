@@ -1,4 +1,4 @@
-"""Predicts for texts with an exported network. Exported folders have a copy of this module.
+"""Predicts for texts with an exported network. Exported folders contain a copy of this module.
 
     text -> tokenizer.json -> ids -> the network -> classes, tags, a continuation or a translation
 
@@ -21,23 +21,23 @@ TOKENIZERS = ("tokenizer", "target_tokenizer")
 
 
 class TextExport(Protocol):
-    """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
+    """The interface of an exported folder that this module needs, see `mxtrain.export.standalone.OpenedExport`."""
 
     signature: Dict[str, Any]
 
     def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
-        """Outputs of the network, or of one of its parts, by name."""
+        """Runs the network, or one of its parts; returns the outputs by name."""
 
     def read(self, name: str) -> bytes:
-        """The content of a file of the folder."""
+        """Returns the content of a file of the folder."""
 
 
 class Vocabulary:
-    """Texts to ids and back.
+    """Converts texts to token ids and back.
 
     Args:
-        folder: has the tokenizer's file.
-        name: of `TOKENIZERS`.
+        folder: exported folder with the tokenizer's file.
+        name: one of `TOKENIZERS`.
     """
 
     def __init__(self, folder: TextExport, name: str = "tokenizer"):
@@ -55,14 +55,14 @@ class Vocabulary:
             self._library.no_padding()
 
     def encode(self, text: str) -> List[int]:
-        """The ids of a text, without special ones."""
+        """Returns the token ids of a text, without special tokens."""
         text = text.lower() if self.facts["lowercase"] else text
         if self.facts["file"].endswith(".model"):
             return list(self._library.encode(text, out_type=int))
         return list(self._library.encode(text, add_special_tokens=False).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of ids; special ones are left out."""
+        """Returns the text of token ids; special tokens are dropped."""
         kept = [int(token) for token in tokens if int(token) not in self.facts["special"]]
         if self.facts["file"].endswith(".model"):
             return str(self._library.decode(kept))
@@ -73,16 +73,16 @@ def predict(folder: TextExport, content: bytes, name: str) -> Iterator[Dict[str,
     """Yields the rows that `mxtrain predict` writes for a file.
 
     Args:
-        folder: with the network.
-        content: of the file: lines, or a table with a header if its name ends in .csv or .tsv.
-        name: of the file.
+        folder: exported folder.
+        content: content of the file: lines, or a table with a header if its name ends in .csv or .tsv.
+        name: name of the file.
 
     Raises:
         ValueError: the file cannot be read.
     """
     task = folder.signature["task"]
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")  # ignores a byte order mark
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is no UTF-8: {error}") from error
     made = {"language_modeling": continued, "translation": translated, "token_classification": tagged}.get(task, scored)
@@ -94,7 +94,14 @@ def predict(folder: TextExport, content: bytes, name: str) -> Iterator[Dict[str,
 def numbered_texts(
     folder: TextExport, text: str, name: str, keeps_empty: bool
 ) -> List[Tuple[int, Tuple[str, ...]]]:  # fmt: skip
-    """The line and the texts of each sample; two for pairs, with a tab between them."""
+    """Returns the line number and the texts of each sample; the two texts of a pair are separated by a tab.
+
+    Args:
+        folder: exported folder, which knows the columns of tables.
+        text: content of the file.
+        name: name of the file.
+        keeps_empty: True to keep empty lines, so that line numbers of inputs and outputs agree.
+    """
     columns = folder.signature["facts"].get("columns") or []
     ending = name.rpartition(".")[2].lower()
     if ending in ("csv", "tsv") and columns and all(isinstance(one, str) for one in columns):
@@ -113,7 +120,7 @@ def numbered_texts(
 
 
 def scored(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
-    """The classes of texts, or the numbers that they stand for."""
+    """Yields the predicted classes of texts, or the predicted numbers of a regression."""
     words, settings = Vocabulary(folder), folder.signature["signature"]
     names = folder.signature["class_names"]
     for texts in samples:
@@ -129,14 +136,14 @@ def scored(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[D
 
 
 def tagged(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
-    """Words and their tags, of sentences that fit into one sample."""
+    """Yields words and their predicted tags. Sentences that are too long are split into several samples."""
     words, names = Vocabulary(folder), folder.signature["class_names"]
     for (text,) in samples:
         found = text.split()
         pieces = [words.encode(word) or [words.facts["unknown"]] for word in found]
         room = words.facts["max_length"] - _num_special(words.facts, 1)
         tags: List[str] = []
-        while len(tags) < len(found):  # a sentence that is too long becomes several samples
+        while len(tags) < len(found):  # one iteration per sample
             count, size = 0, 0
             while len(tags) + count < len(found) and (not count or size + len(pieces[len(tags) + count]) <= room):
                 size += len(pieces[len(tags) + count])
@@ -150,7 +157,7 @@ def tagged(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[D
 
 
 def _entities(names: Sequence[str], words: Sequence[str], tags: Sequence[str]) -> List[Dict[str, Any]]:
-    """The entities that tags mean: their type, their words, and which these are."""
+    """Returns the entities that the tags describe: type, text, and the range of their words."""
     codes, number = TagCodes(names), {name: k for k, name in enumerate(names)}
     code_W = codes.code_K[[number[tag] for tag in tags]]
     found = find_entities(code_W, np.zeros(len(code_W), np.int64))
@@ -165,7 +172,7 @@ def _num_special(facts: Dict[str, Any], num_texts: int) -> int:
 
 
 def _sample(facts: Dict[str, Any], texts: Sequence[List[int]]) -> Tuple[List[int], List[int]]:
-    """Tokens and token types, with special ones; the longer text of a pair is cut first."""
+    """Returns tokens and token types with special tokens. If a pair is too long, the longer text is truncated first."""
     room = facts["max_length"] - _num_special(facts, len(texts))
     counts = [min(len(texts[0]), room)]
     if len(texts) > 1:
@@ -184,7 +191,7 @@ def _sample(facts: Dict[str, Any], texts: Sequence[List[int]]) -> Tuple[List[int
 
 
 def _named(folder: TextExport, tokens: List[int], kinds: List[int]) -> Dict[str, np.ndarray]:
-    """The inputs of the network for one sample; padded where its length is fixed."""
+    """Returns the network inputs for one sample, padded if the exported network has a fixed length."""
     facts, shapes = folder.signature["facts"]["tokenizer"], {}
     for one in folder.signature["inputs"]:
         shapes[one["name"]] = (one["shape"], one["dtype"])
@@ -197,7 +204,7 @@ def _named(folder: TextExport, tokens: List[int], kinds: List[int]) -> Dict[str,
 
 
 def continued(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
-    """What a language model writes behind each text."""
+    """Yields the continuation of each text by a language model."""
     words, facts = Vocabulary(folder), folder.signature["facts"]
     sampling = Sampling(*(facts[name] for name in ("temperature", "top_k", "top_p", "sampling_seed")))
     for number, (text,) in enumerate(samples):
@@ -207,13 +214,13 @@ def continued(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterato
 
 
 def continue_tokens(folder: TextExport, prompt: Sequence[int], sampling: Sampling, number: int) -> List[int]:
-    """The tokens that follow on a text.
+    """Generates the tokens that follow a prompt.
 
     Args:
-        folder: with the part `step`.
-        prompt: tokens of the text; the last ones are read if there are too many.
-        sampling: how tokens are chosen.
-        number: of the text, which random numbers depend on.
+        folder: exported folder with the part `step`.
+        prompt: tokens of the prompt; only the last `max_prompt` ones are used.
+        sampling: settings of sampling.
+        number: index of the text, which seeds the random numbers.
     """
     facts = folder.signature["facts"]
     known = list(prompt[-facts["max_prompt"] :]) or [0]
@@ -229,7 +236,7 @@ def continue_tokens(folder: TextExport, prompt: Sequence[int], sampling: Samplin
 
 
 def first_memory(folder: TextExport, rows: int) -> Dict[str, np.ndarray]:
-    """What a step remembers before the first token."""
+    """Returns the moving state before the first token: arrays with 0 past positions."""
     sizes = {"batch": rows, "past": 0}
     return {
         one["name"]: np.zeros([sizes.get(size, size) for size in one["shape"]], one["dtype"])
@@ -238,7 +245,7 @@ def first_memory(folder: TextExport, rows: int) -> Dict[str, np.ndarray]:
 
 
 def step(folder: TextExport, inputs: Dict[str, np.ndarray]) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
-    """Scores (B, V) of the next token, and the memory behind it."""
+    """Runs one decoding step; returns scores (B, V) of the next token and the new moving state."""
     read = {one["name"] for one in folder.signature["parts"]["step"]["inputs"]}
     outputs = folder.run({name: array for name, array in inputs.items() if name in read}, "step")
     after = {name[len("next_") :]: array for name, array in outputs.items() if name.startswith("next_")}
@@ -246,7 +253,7 @@ def step(folder: TextExport, inputs: Dict[str, np.ndarray]) -> Tuple[np.ndarray,
 
 
 def translated(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
-    """Translations, by beam search."""
+    """Yields translations by beam search."""
     source, facts = Vocabulary(folder), folder.signature["facts"]
     target = Vocabulary(folder, "target_tokenizer") if "target_tokenizer" in facts else source
     for (text,) in samples:
@@ -265,12 +272,15 @@ def translated(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterat
 def translate_tokens(
     folder: TextExport, source: Sequence[int], target: Dict[str, Any]
 ) -> List[Tuple[List[int], float]]:  # fmt: skip
-    """The best translations of a source, best first, with log p over the length penalty.
+    """Translates a source sentence by beam search.
 
     Args:
-        folder: with the parts `encoder` and `step`.
-        source: tokens, `<eos>` included.
-        target: the facts of the target's vocabulary.
+        folder: exported folder with the parts `encoder` and `step`.
+        source: tokens, including `<eos>`.
+        target: facts of the target vocabulary.
+
+    Returns:
+        (tokens, log p over the length penalty) of the best translations, best first.
     """
     facts = folder.signature["facts"]
     types = {one["name"]: one["dtype"] for one in folder.signature["parts"]["encoder"]["inputs"]}
@@ -292,4 +302,5 @@ def translate_tokens(
     found = search.found()
     kept = [([int(one) for one in token[:length]], float(score)) for token, length, score in
             zip(found.token_SNT[0], found.length_SN[0], found.score_SN[0])]  # fmt: skip
+    # Results of score -inf are fillers. The first one is kept, so that there always is a translation.
     return [one for number, one in enumerate(kept) if not number or one[1] > -np.inf]

@@ -1,6 +1,6 @@
-"""Texts of files, prepared as records: read as a stream, kept as UTF-8, encoded once for each tokenizer.
+"""Stores of texts on disk: files are read as a stream, kept as UTF-8 records, and tokenized once for each tokenizer.
 
-Legend: N samples, R records of a store, P paragraphs.
+Legend: N samples, R records of a store, F tokens of several records, concatenated.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class StoredColumn:
     """Texts of one column of a store as `TrainingTexts`.
 
     Args:
-        shards: of texts.
-        name: of the array.
-        row_N: which records, ascending; None = all.
+        shards: store of texts.
+        name: name of the array.
+        row_N: indices of the records, ascending; None = all.
     """
 
     def __init__(self, shards: Shards, name: str = TEXT, row_N: Optional[np.ndarray] = None) -> None:
@@ -68,7 +68,7 @@ class StoredColumn:
         return size_R if self._row_N is None else size_R[self._row_N]
 
     def texts(self, index_N: Optional[np.ndarray] = None) -> Iterator[str]:
-        """See `TrainingTexts`; the store is read from its beginning to its end, and not mapped."""
+        """See `TrainingTexts`. Reads the store sequentially instead of mapping it, so memory use stays small."""
         row_N = self._row_N if index_N is None else index_N if self._row_N is None else self._row_N[index_N]
         for first, texts, _ in _pieces(self._shards, self._name, 0):
             if row_N is None:
@@ -85,7 +85,7 @@ class StoredColumn:
 
 
 class JoinedTexts:
-    """Several `TrainingTexts`, one behind the other."""
+    """Concatenation of several `TrainingTexts`."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self._parts = parts
@@ -112,9 +112,9 @@ class TextRecord(NamedTuple):
     """A record of a text store.
 
     Attributes:
-        texts: one for each column.
+        texts: one text per column.
         number: line or record number.
-        group: the number of a class, a file, a document or whatever belongs to it.
+        group: number of the class, file or document of the record, depending on the dataset.
     """
 
     texts: Sequence[str]
@@ -123,20 +123,20 @@ class TextRecord(NamedTuple):
 
 
 def text_forms(num_columns: int) -> Mapping[str, ArrayForm]:
-    """The arrays of a store of texts: `text`, `text2` ..., `number` and `group`."""
+    """Returns the arrays of a store of texts: `text`, `text2`, ..., `number` and `group`."""
     texts = {column_name(number): ArrayForm("uint8", (), True) for number in range(num_columns)}
     return {**texts, "number": ArrayForm("int64"), "group": ArrayForm("int32")}
 
 
 def column_name(number: int) -> str:
-    """The array of a column of texts."""
+    """Returns the name of the array of a column of texts."""
     return TEXT if number == 0 else f"{TEXT}{number + 1}"
 
 
 def write_texts(
     records: Iterable[TextRecord], num_columns: int, writer: ShardWriter, advance: Advance
 ) -> None:  # fmt: skip
-    """Appends records of texts; what an interrupted preparation wrote before is passed over."""
+    """Appends records of texts to a store; skips those that an interrupted preparation has already written."""
     rest = itertools.islice(records, writer.records, None)
     done = _in_blocks(writer, advance)
     while some := list(itertools.islice(rest, ROWS_AT_ONCE)):
@@ -170,19 +170,19 @@ def prepare_tokens(
     texts: Shards, num_columns: int, tokenizer: BaseTokenizer, what: str, ending: Sequence[int] = (),
     ends_groups: bool = False, first_column: int = 0,
 ) -> Shards:  # fmt: skip
-    """The tokens of a store of texts, record by record, in arrays of the same names.
+    """Tokenizes a store of texts into a store with the same records and array names. Cached.
 
     Args:
-        texts: a store of `write_texts`.
-        num_columns: of texts that are encoded.
-        tokenizer: makes the tokens, without special ones.
-        what: they are of, for people, e.g. train.csv.
+        texts: store written by `write_texts`.
+        num_columns: number of columns to tokenize.
+        tokenizer: tokenizer; special tokens are not added.
+        what: name of the data, for progress messages, e.g. train.csv.
         ending: tokens appended to each record, e.g. for the end of a line.
         ends_groups: True to append them only to the last record of each group, e.g. of a file.
-        first_column: of these.
+        first_column: index of the first column to tokenize.
     """
     names = [column_name(first_column + number) for number in range(num_columns)]
-    dtype = "uint16" if tokenizer.size <= 1 << 16 else "int32"
+    dtype = "uint16" if tokenizer.size <= 1 << 16 else "int32"  # halves the size on the disk for most vocabularies
     made_of: List[Json] = [texts.key, names, tokenizer.digest, _version_of(tokenizer), list(ending)]
     if ends_groups:
         made_of.append("groups")
@@ -198,18 +198,27 @@ def prepare_tokens(
 
 
 class Tail(NamedTuple):
-    """Tokens appended to records.
+    """Tokens that are appended to records.
 
     Attributes:
-        token: the ids.
-        group_R: group of each record, if they are appended only to the last record of a group.
+        token: token ids.
+        group_R: group of each record, to append the tokens only to the last record of a group; None = to all records.
     """
 
     token: np.ndarray
     group_R: Optional[np.ndarray]
 
     def behind(self, first: int, token_F: np.ndarray, length_N: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-        """The tokens of records from a first one on, and their lengths, with these."""
+        """Appends the tokens to consecutive records.
+
+        Args:
+            first: index of the first record.
+            token_F: tokens of the records, concatenated.
+            length_N: number of tokens of each record.
+
+        Returns:
+            The new `token_F` and `length_N`.
+        """
         if not len(self.token):
             return token_F, length_N
         is_last_N = np.ones(len(length_N), bool)
@@ -222,7 +231,7 @@ class Tail(NamedTuple):
 
 
 def _version_of(tokenizer: BaseTokenizer) -> str:
-    """The version of the library that makes the tokens, where one does."""
+    """Returns the kind of a tokenizer and the version of its library, which may change the tokens."""
     from importlib.metadata import version
 
     library = {"wordpiece": "tokenizers", "tokenizers": "tokenizers", "sentencepiece": "sentencepiece"}
@@ -251,11 +260,18 @@ def _write_tokens(
 def _pieces(
     texts: Shards, name: str, first: int, names: Optional[Sequence[str]] = None
 ) -> Iterator[Piece]:  # fmt: skip
-    """The texts of a store in pieces of about as many bytes each, from a record on. Where several columns are read
-    together, the pieces of each have the same records."""
+    """Yields the texts of a column in pieces of about `_BYTES_AT_ONCE` bytes, from record `first` on.
+
+    Args:
+        texts: store of texts.
+        name: array of the column.
+        first: index of the first record.
+        names: arrays of all columns that are read together; their pieces have the same records.
+    """
     offset_R1 = texts.offsets(name)
     others = [] if names is None else [one for one in names if one != name]
-    sizes_R1 = np.sum([offset_R1, *map(texts.offsets, others)], axis=0) if others else offset_R1  # not read as a whole
+    # With a single column, the memory-mapped offsets are not copied.
+    sizes_R1 = np.sum([offset_R1, *map(texts.offsets, others)], axis=0) if others else offset_R1
     while first < len(texts):
         last = int(np.searchsorted(sizes_R1, sizes_R1[first] + _BYTES_AT_ONCE))
         last = min(max(last, first + 1), len(texts))

@@ -1,4 +1,4 @@
-"""Prepares stores of texts: of tables with a label in each row, and of the paragraphs of text files."""
+"""Builds stores of texts from labelled tables and from the paragraphs of text files."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TextTable:
-    """Texts with a name each: of a class, or a number as it is written.
+    """Texts with a name each: the name of a class, or a number in text form.
 
     Attributes:
-        names: all that occur, in the order of their first rows.
-        name_N: the number of each row's.
+        names: all distinct names, in the order of their first rows.
+        name_N: index into `names` of each row.
         places: source location of each row; None = not from a file.
-        build: (label of each sample, which row each is) -> the samples.
+        build: function (label of each sample, row of each sample) -> samples.
     """
 
     names: List[str]
@@ -60,7 +60,7 @@ class TextTable:
 
 
 def table_in_memory(rows: Sequence[Row]) -> TextTable:
-    """Rows of (text, name) or (text, text, name)."""
+    """Builds a table from rows (text, name) or (text, text, name)."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(row[-1] for row in rows))}
 
     def build(label_N: np.ndarray, row_N: np.ndarray) -> AnyTexts:
@@ -74,9 +74,9 @@ def read_table(
     path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
     findings: Findings = STRICT, form: Optional[str] = None,
 ) -> TextTable:  # fmt: skip
-    """The rows of a file, of which the last column is the name; prepared once, and found again.
+    """Reads the rows of a file, whose last column is the name. The rows are stored on first use and reused.
 
-    Spaces around names are left out. A row without a name is a problem.
+    Spaces around names are stripped. A row without a name is a problem.
 
     Raises:
         DataError: see `stream_rows`, which describes the arguments.
@@ -116,7 +116,7 @@ def read_table(
 
 
 def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments:
-    """The paragraphs of text files, each of which is a document; an empty line ends a paragraph.
+    """Reads the paragraphs of text files. Each file is a document; an empty line ends a paragraph.
 
     Raises:
         DataError: a file is missing or no UTF-8 text.
@@ -135,7 +135,7 @@ def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments
 def list_text_files(
     given: Union[str, List[str]], endings: Tuple[str, ...], findings: Findings = STRICT
 ) -> List[Path]:  # fmt: skip
-    """Files as they are, folders as all files with these endings in them; each real file once.
+    """Lists files, and all files with these extensions in folders. A file with several paths is listed once.
 
     Raises:
         DataError: there is no such file or folder.
@@ -160,7 +160,7 @@ def list_text_files(
 def readable_records(
     file: Path, records: Iterator[Tuple[int, str]], findings: Findings
 ) -> Iterator[Tuple[int, str]]:  # fmt: skip
-    """The records of a file that can be read; what cannot is a problem."""
+    """Yields the records of a file until one cannot be read, which is added to the findings as a problem."""
     place, is_empty = DataPlace(str(file)), True
     try:
         for found in records:
@@ -176,7 +176,7 @@ def readable_records(
 
 
 def name_of(files: Sequence[Union[str, Path]]) -> str:
-    """Files in a few words."""
+    """Returns the name of a single file, or the number of files, for messages."""
     return str(files[0]) if len(files) == 1 else f"{len(files):,} files"
 
 
@@ -185,19 +185,19 @@ def prepare_texts(
     records: Callable[[], Iterator[TextRecord]], findings: Findings = STRICT,
     facts: Callable[[], JsonObject] = dict,
 ) -> Shards:  # fmt: skip
-    """A store of the texts of files, as `prepare` finds or makes it.
+    """Finds or builds a store of the texts of files; see `prepare`.
 
     Args:
-        kind: of texts, part of the key.
-        files: all that `records` reads.
-        settings: all else that decides what the records are.
-        num_columns: of texts in each record.
-        records: reads them, as streams, from the beginning each time.
-        findings: if the check continues after a problem, the stored arrays are not reused.
-        facts: asked after the last record.
+        kind: kind of store, part of the cache key.
+        files: all files that `records` reads.
+        settings: all settings that the records depend on, part of the cache key.
+        num_columns: number of texts in each record.
+        records: function that reads the files as a stream, from the beginning at each call.
+        findings: if it continues after a problem, the store is neither cached nor read from the cache.
+        facts: function that returns further JSON values of the store; called after the last record.
 
     Raises:
-        DataError: a file cannot be read, or is written to meanwhile.
+        DataError: a file cannot be read, or changes while it is read.
     """
     contents = [] if findings.keeps_going else contents_of(files)
 
@@ -222,7 +222,7 @@ def _named(contents: Sequence[FileContent]) -> Json:
 
 
 def stream_paragraphs(path: Path, findings: Findings = STRICT) -> Iterator[Tuple[int, str]]:
-    """The line in which each paragraph of a file begins, and its words; an empty line ends it, or a blank one.
+    """Yields (number of the first line, text) of each paragraph of a file. An empty or blank line ends a paragraph.
 
     Raises:
         DataError: the file cannot be read, is no UTF-8, or has a paragraph that is too long.

@@ -1,9 +1,10 @@
-"""Questions with contexts as samples: windows of long contexts, and the loader of these.
+"""Samples of extractive question answering: overlapping windows of contexts, and their loader.
 
-A sample is `[CLS] question [SEP] window [SEP]`; windows of a context overlap. The target is the first and the last
-token of the answer, or twice the place of [CLS] where the window does not hold it.
+A sample is `[CLS] question [SEP] window [SEP]`. The target is the positions of the first and the last token of the
+answer, or twice the position of [CLS] if the window does not contain the answer.
 
-Legend: N samples (windows), B batch, T tokens of a sample, C tokens of a context, Q tokens of a question.
+Legend: N samples (windows), B batch, T tokens of a sample, C tokens of a context, Q tokens of a question, W words of a
+context, K words of a context that occur in the question.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class QuestionSource:
     """Questions of one split.
 
     Args:
-        questions: with contexts.
-        settings: how they become samples.
-        baseline: (question, context) -> an answer by a fixed pattern, where the data have one to compare with.
+        questions: questions with contexts.
+        settings: settings of the windows.
+        baseline: function (question, context) -> answer by a fixed pattern, for comparison; None if there is none.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class QuestionSource:
         return len(self.questions)
 
     def take(self, indices: Sequence[int]) -> QuestionSource:
-        """Some of the questions; those beyond the end are left out."""
+        """Returns the questions with these indices; indices beyond the end are ignored."""
         return QuestionSource(self.questions.take(list(indices)), self.settings, self.baseline)
 
     def checks(self) -> Checks:
@@ -61,7 +62,7 @@ class QuestionSource:
         return _QuestionChecks(self)
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedWindows:
-        """All windows as tokens, made once."""
+        """Tokenizes all windows. Cached."""
         if self._encoded is None:
             self._encoded = EncodedWindows(self.questions, self.settings, tokenizer_config)
         return self._encoded
@@ -101,13 +102,13 @@ class _QuestionChecks(SourceChecks):
 
 
 class EncodedWindows:
-    """Questions with contexts as samples of tokens.
+    """Tokenized windows of questions with contexts.
 
     Attributes:
-        length_N: tokens of each sample, special ones included.
-        label_N: unused: -1 each.
+        length_N: number of tokens of each sample, including special tokens.
+        label_N: not used; -1 for each sample.
         windows: `Window` of each sample.
-        span_N2: first and last token of each answer.
+        span_N2: positions of the first and the last token of each answer.
 
     Raises:
         DataError: the tokenizer has no special token for the beginning and the end of a text.
@@ -127,7 +128,7 @@ class EncodedWindows:
         spans: List[Tuple[int, int]] = []
         contexts: dict = {}
         for number, question in enumerate(questions.questions):
-            if question.context not in contexts:
+            if question.context not in contexts:  # keeps only the last context, to save memory
                 contexts = {question.context: _Context(config.tokenizer, questions.contexts[question.context])}
             for row, span, window in self._windows_of(number, question, contexts[question.context]):
                 rows.append(row)
@@ -142,7 +143,7 @@ class EncodedWindows:
         self.label_N = np.broadcast_to(np.int32(-1), len(self.windows))
 
     def _windows_of(self, number: int, question: Question, context: _Context) -> Any:
-        """((tokens, types), (first, last token of the answer), window) of each window of a question's context."""
+        """Yields (tokens, types), (first, last token of the answer) and window for each window of a question."""
         settings = self._settings
         asked_Q = np.array(self._tokenizer.tokens(question.text)[: settings.max_question], np.int32)
         room = self._max_length - len(asked_Q) - 3
@@ -175,7 +176,7 @@ class EncodedWindows:
 
 
 class _Context:
-    """A context as tokens."""
+    """A tokenized context."""
 
     def __init__(self, tokenizer: BaseTokenizer, text: str) -> None:
         self.text = text
@@ -193,27 +194,32 @@ class _Context:
         asked = {found.lower() for found in WORD.findall(question)}
         is_asked_W = np.array([word in asked for word in self._words], bool)
         begin_K, end_K = self._begin_W[is_asked_W], self._end_W[is_asked_W]
-        # Of each token the last such word that begins before its end.
+        # For each token, find the last matching word that begins before the end of the token.
         place_C = np.searchsorted(begin_K, self.span_C2[:, 1], side="left") - 1
         if not len(begin_K):
             return np.zeros(len(self.token_C), bool)
         return (place_C >= 0) & (self.span_C2[:, 0] < end_K[np.maximum(place_C, 0)])
 
     def tokens_of(self, text: str, begin: int) -> Optional[Tuple[int, int]]:
-        """The first and the last token of a part of the text; None if no token is of it."""
+        """Returns the first and the last token of a part of the text, from character `begin`; None without tokens."""
         inside = np.flatnonzero((self.span_C2[:, 1] > begin) & (self.span_C2[:, 0] < begin + len(text)))
         return (int(inside[0]), int(inside[-1])) if len(inside) else None
 
 
 def window_starts(count: int, room: int, stride: int) -> List[int]:
-    """The first token of each window of a context of `count` tokens, so that each token is in one; one window even
-    where there are none."""
+    """Returns the first token of each window of a context, so that each token is in at least one window.
+
+    Args:
+        count: number of tokens of the context; for 0 tokens there is one window.
+        room: number of tokens of a window.
+        stride: distance of windows, at most `room`.
+    """
     stride = min(stride, room)
     return list(range(0, max(count - room + stride - 1, 0) // stride * stride + 1, stride))
 
 
 class WindowLoader(TextLoader):
-    """Batches of windows; what stays on the host of each sample is its `Window`."""
+    """Loads batches of windows. `Batch.meta` holds the `Window` of each sample."""
 
     _encoded: EncodedWindows
 

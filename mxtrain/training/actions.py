@@ -1,4 +1,4 @@
-"""Asks the actions of a run, and carries their decisions out. The runner calls it; decision 0096 says when."""
+"""Calls the actions of a run and carries out their decisions. See decision 0096 for when the runner does this."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCHEDULE = "lr_scheduler"
 
 
 class StepWeights:
-    """The parameters of a run, for actions; see `RunWeights`."""
+    """Access to the parameters of a run for actions; see `RunWeights`."""
 
     def __init__(self, step: TrainingStep, data: RunData):
         self._step, self._data = step, data
@@ -72,11 +72,11 @@ class StepWeights:
 
 
 class ActionList:
-    """The actions of a run. They and their decisions are the state `actions` of a checkpoint.
+    """The actions of a run. Their state and decisions are the state `actions` of a checkpoint.
 
     Args:
-        actions: by name.
-        settings: of each, by the same name: a checkpoint of a run with others is refused.
+        actions: name -> action.
+        settings: name -> settings of the action; a checkpoint with other settings is rejected.
     """
 
     def __init__(self, actions: Mapping[str, Action], settings: Mapping[str, Json]):
@@ -89,10 +89,10 @@ class ActionList:
         return bool(self._actions)
 
     def require_same(self, checkpoint: Checkpoint) -> None:
-        """Refuses to continue a run that had other actions: `callback.*` may change otherwise.
+        """Checks that the checkpoint's run had the same actions; other callbacks may differ.
 
         Raises:
-            CheckpointError: names the first that differs.
+            CheckpointError: an action differs; the message names the first one.
         """
         before = (checkpoint.state.get("states") or {}).get("actions", {}).get("settings", {})
         for name in sorted({*before, *self._settings}):
@@ -107,7 +107,15 @@ class ActionList:
         self, step: TrainingStep, data: RunData, plan: Plan, lr: float, direction: Callable[[str], str],
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        """Called once, before the run begins.
+        """Connects the actions to the run. Called once, before the run begins.
+
+        Args:
+            step: training step.
+            data: loaders of the run.
+            plan: plan of the run.
+            lr: base learning rate.
+            direction: maps the name of a metric to "max" or "min".
+            say: shows a message to the user.
 
         Raises:
             ConfigError: an action does not fit the run.
@@ -126,16 +134,16 @@ class ActionList:
 
     @property
     def ranks_validations(self) -> bool:
-        """False while an action changes the network step by step: a validation is then no measure of the result."""
+        """False while an action gradually changes the network (e.g. pruning): validations must not be ranked then."""
         return not self._decisions.unranked
 
     @property
     def stop_reason(self) -> str:
-        """The reason why an action ends the run; empty: none does."""
+        """Reason why an action ends the run; empty if none does."""
         return self._decisions.stop
 
     def before_step(self, state: TrainState, lr: float) -> float:
-        """Asks before each step; returns its learning rate. `lr` is the schedule's."""
+        """Calls the actions before each step; returns its learning rate. `lr` is that of the schedule."""
         if not self._actions:
             return lr
         self._ask("before_step", state)
@@ -147,7 +155,7 @@ class ActionList:
         return rate
 
     def after_validation(self, state: TrainState) -> None:
-        """Asks after each validation. Collective: all workers take the decisions and states of worker 0."""
+        """Calls the actions after each validation. Collective: all workers use the decisions and states of worker 0."""
         if not self._actions:
             return
         self._ask("after_validation", state)
@@ -161,7 +169,7 @@ class ActionList:
                     action.state = found["states"][name]
 
     def at_end(self, state: TrainState) -> None:
-        """Asks after the last step of a complete run."""
+        """Calls the actions after the last step of a complete run."""
         self._ask("at_end", state)
 
     def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
@@ -213,14 +221,15 @@ class ActionList:
                 "several batches for one update: the gradient of an embedding table holds the rows of one batch only. "
                 "Type trainer.sparse_grad=false."
             )
+        # An epoch and a run always end with an update, so that no accumulated gradient is lost.
         step.gradient_sum.is_open = (state.epoch_step + 1) % count != 0 and not ends_epoch and not ends_run
 
 
 def _json_state(name: str, action: Action) -> Dict[str, Json]:
-    """The JSON values that an action keeps.
+    """Returns the JSON state of an action.
 
     Raises:
-        ConfigError: one of them is none.
+        ConfigError: a value cannot be written as JSON.
     """
     values = dict(action.save_state()[1])
     for key, value in values.items():
@@ -239,8 +248,7 @@ def _shown(name: str, settings: Mapping[str, Json]) -> str:
 
 
 def build_actions(description: Description) -> ActionList:
-    """Returns the actions of a description: its acting callbacks, and its learning-rate schedule if that is an
-    action."""
+    """Builds the actions of a description: callbacks that act, and the learning-rate schedule if it is an action."""
     found: Dict[str, Action] = {
         name: spec.build_action() for name, spec in description.callback.items() if spec.acts
     }  # fmt: skip

@@ -1,13 +1,13 @@
-"""Finds which parts of a sample a prediction came from: Grad-CAM, and integrated gradients.
+"""Attribution of predictions to parts of the input: Grad-CAM and integrated gradients.
 
-A task says which number of a sample is explained (`Task.explained`); everything here is about arrays. The network is a
-separate copy that is not hybridized, so that gradients with respect to inner outputs can be taken, and no graph of
-another mode is run by mistake.
+`Task.explained` selects the score of a sample to explain; this module only handles arrays. The network is a separate
+copy that is not hybridized: gradients with respect to inner layers are then available, and no cached graph of another
+mode can run by mistake.
 
 Sources: R. R. Selvaraju et al., "Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization",
 ICCV 2017. M. Sundararajan, A. Taly, Q. Yan, "Axiomatic Attribution for Deep Networks", ICML 2017.
 
-Legend: B batch, C channels, H height, W width; h, w of a map inside the network.
+Legend: B batch, C channels, H height, W width; h, w height and width of a feature map inside the network.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Found = Tuple[Explained, nd.NDArray, np.ndarray, Mapping[str, np.ndarray]]
 
 
 class LargestLosses:
-    """Finds, in a pass over a split, the samples that the network is most wrong about.
+    """Finds the samples with the largest losses in a pass over a split.
 
     Args:
-        evaluator: has the loss.
+        evaluator: evaluator with the loss.
     """
 
     def __init__(self, evaluator: Evaluator):
@@ -53,13 +53,13 @@ class LargestLosses:
         self._index: List[np.ndarray] = []
 
     def update(self, batch: Batch, outputs: Outputs) -> None:
-        """Notes a batch; does not wait for the device."""
+        """Adds a batch; does not wait for the device."""
         assert batch.index_B is not None
         self._losses.append(self._evaluator.losses(batch, outputs))
         self._index.append(batch.index_B)
 
     def indices(self, count: int) -> List[int]:
-        """The samples of the largest loss, for its weight, the largest first."""
+        """Returns the indices of the samples with the largest loss per weight, largest first."""
         loss_N, *weights = (np.concatenate([one.asnumpy() for one in arrays]) for arrays in zip(*self._losses))
         if weights:
             loss_N = loss_N / np.maximum(weights[0], 1e-12)
@@ -68,7 +68,7 @@ class LargestLosses:
 
 
 class Method:
-    """A way to find which parts of a sample its score came from."""
+    """Base class of attribution methods."""
 
     title: str
     """The method in words."""
@@ -78,18 +78,18 @@ class Method:
 
 
 class GradCAM(Method):
-    """Adds up the channels of a layer's output, each weighted by the mean of the score's gradient over its map, and
-    keeps positive values. If the score is of one position, each cell is weighted by its own gradient.
+    """Grad-CAM: the ReLU of the sum of a layer's channels, each weighted by the score's mean gradient over its map.
 
-    Source of the latter: R. L. Draelos, L. Carin, "Use HiResCAM instead of Grad-CAM for faithful explanations of
-    convolutional neural networks", 2020.
+    If the score belongs to one position, each cell is weighted by its own gradient instead (HiResCAM). Source: R. L.
+    Draelos, L. Carin, "Use HiResCAM instead of Grad-CAM for faithful explanations of convolutional neural networks",
+    2020.
 
-    Where scores are computed from several maps, each is looked at by itself, brought to the size of the finest, and all
-    are added up. A number that is computed from one map alone has no gradient in the others, so that map's is left.
+    If scores are computed from several maps, the results of all maps are resized to the finest one and added. A score
+    that depends on a single map has no gradient in the others, which then add nothing.
 
     Args:
-        network: not hybridized.
-        layers: structural names of the blocks whose outputs are looked at, none of which another one reads.
+        network: network that is not hybridized.
+        layers: structural names of the blocks whose outputs are used; no block may depend on another one.
     """
 
     def __init__(self, network: gluon.Block, layers: Sequence[str]):
@@ -108,7 +108,7 @@ class GradCAM(Method):
         maps = [one for layer in self._blocks for one in made[layer]]
         found = []
         for map_BChw, gradient_BChw in zip(maps, gradients(score_B, maps, ", ".join(self._blocks))):
-            # A number of one place has a gradient there, and its mean over the map would say nothing of where.
+            # The gradient of a local score is concentrated at its position; the mean over the map would lose that.
             is_local = explained.is_of_one_place
             weight = gradient_BChw if is_local else gradient_BChw.mean(axis=(2, 3), keepdims=True)
             found.append(nd.relu(nd.broadcast_mul(weight, map_BChw).sum(axis=1, keepdims=True)))
@@ -116,7 +116,7 @@ class GradCAM(Method):
 
 
 def add_up(maps: Sequence[nd.NDArray]) -> nd.NDArray:
-    """The sum of maps (B, 1, h, w), each brought to the size of the finest."""
+    """Returns the sum of maps (B, 1, h, w), each resized to the size of the finest one."""
     if len(maps) == 1:
         return maps[0]
     height, width = max((one.shape[2:] for one in maps), key=lambda size: size[0] * size[1])
@@ -127,14 +127,14 @@ def add_up(maps: Sequence[nd.NDArray]) -> nd.NDArray:
 
 
 class IntegratedGradients(Method):
-    """Multiplies what entered the network with the mean of the score's gradient on the straight way to it from zeros.
+    """Integrated gradients: the input times the mean gradient of the score on the straight path from a zero baseline.
 
-    Zeros are the mean of the training samples. The sum of all is the difference of the scores at both ends
-    ("completeness"): the number of steps on the way is doubled until it is, within `TOLERANCE`. By the trapezoid rule,
-    so that no step is lost.
+    Inputs are normalised, so zeros are the mean of the training samples. By completeness, the attributions must sum to
+    the difference of the scores at both ends of the path. The number of steps is doubled until they do, within
+    `TOLERANCE`. The trapezoid rule reuses all gradients when the number of steps doubles.
 
     Args:
-        network: not hybridized.
+        network: network that is not hybridized.
     """
 
     title = "integrated gradients"
@@ -147,7 +147,7 @@ class IntegratedGradients(Method):
         explained, whole_B = run_recorded(self._network, batch, choose)
 
         def at(share: float) -> Tuple[nd.NDArray, nd.NDArray]:
-            """The score and its gradient on the way from zeros, 0, to what was given, 1."""
+            """Returns the score and its gradient at a fraction of the path: 0 is the baseline, 1 the input."""
             between = given * share
             mark(between)
             moved = Batch((between,), batch.targets, batch.size, index_B=batch.index_B, meta=batch.meta)
@@ -160,7 +160,7 @@ class IntegratedGradients(Method):
         difference_B = (whole_B - baseline_B).asnumpy()
         while True:
             for step in range(steps):
-                total = total + at((step + 0.5) / steps)[1]
+                total = total + at((step + 0.5) / steps)[1]  # midpoints of the previous intervals
             steps *= 2
             part = (given * total / steps).asnumpy().astype(np.float64)
             sum_B = part.reshape(batch.size, -1).sum(axis=1)
@@ -174,16 +174,16 @@ class IntegratedGradients(Method):
 
 
 def build_method(name: str, network: gluon.Block, layer: str, input_shape: Shapes) -> Method:
-    """The method of that name.
+    """Builds an attribution method by name.
 
     Args:
         name: "grad_cam" or "integrated_gradients".
-        network: with the weights that are looked at; it is not to be used for anything else afterwards.
-        layer: for Grad-CAM: structural name of a block, or "auto".
-        input_shape: of one sample.
+        network: network with the weights to explain. It is modified and must not be used for anything else afterwards.
+        layer: structural name of a block for Grad-CAM, or "auto".
+        input_shape: shape of one sample.
 
     Raises:
-        ConfigError: there is no such layer, or its output is no map.
+        ConfigError: there is no such layer, or its output is no feature map.
     """
     network.hybridize(active=False)
     for parameter in network.collect_params().values():
@@ -197,9 +197,9 @@ def explain(batch: Batch, indices: Sequence[int], method: Method, choose: Choose
     """Computes the parts of a few samples that their predictions come from.
 
     Args:
-        batch: of them.
-        indices: of these samples in the split, possibly followed by others.
-        method: finds it.
+        batch: batch of the samples.
+        indices: indices of the samples in the split, possibly followed by others.
+        method: attribution method.
         choose: selects the score to explain.
     """
     explained, score_B, map_Bhw, facts = method(batch, choose)
@@ -220,11 +220,13 @@ def explain(batch: Batch, indices: Sequence[int], method: Method, choose: Choose
 
 
 def find_layers(network: gluon.Block, layer: str, input_shape: Shapes) -> Sequence[str]:
-    """Returns the structural names of the layers whose outputs Grad-CAM uses: for `auto` the layers in `scored_maps` of
-    a network that computes scores from several maps, else one, see `find_layer`.
+    """Returns the structural names of the layers whose outputs Grad-CAM uses.
+
+    For `auto`, these are the `scored_maps` of a network that computes scores from several maps. Otherwise it is the
+    single layer of `find_layer`.
 
     Raises:
-        ConfigError: as `find_layer`.
+        ConfigError: see `find_layer`.
     """
     named: Sequence[str] = getattr(network, "scored_maps", ())
     if named and layer == AUTO:
@@ -233,15 +235,15 @@ def find_layers(network: gluon.Block, layer: str, input_shape: Shapes) -> Sequen
 
 
 def find_layer(network: gluon.Block, layer: str, input_shape: Shapes) -> str:
-    """The structural name of the layer whose output Grad-CAM looks at.
+    """Returns the structural name of the layer whose output Grad-CAM uses.
 
-    `auto` is the last layer whose output is a map of more than one place, pooling aside, which only thins the map
-    before it. Where the network's own output is a map, scores of each place, the last layers know only their own place:
-    then it is the widest layer of those with the coarsest map that still tells `FINE_ENOUGH` places apart on each side,
-    the last of several.
+    `auto` selects the last layer whose output is a map of more than one position, except pooling layers, which only
+    subsample the map before them. If the network itself outputs a map of scores (e.g. segmentation), its last layers
+    see only their own position. Then `auto` selects, among the layers with the coarsest map that has at least
+    `FINE_ENOUGH` positions on each side, the one with the most channels; of several, the last.
 
     Raises:
-        ConfigError: there is no such layer, its output is no map, or no layer's is.
+        ConfigError: there is no such layer, its output is no map, or no layer has a map.
     """
     maps, is_dense, others = map_shapes(network, input_shape)
     if not maps:
@@ -268,21 +270,25 @@ def find_layer(network: gluon.Block, layer: str, input_shape: Shapes) -> str:
 
 
 def is_pooling(block: gluon.Block) -> bool:
-    """Returns True if a layer only thins the map that it is given."""
+    """Returns True for a pooling layer, which only subsamples its input."""
     return isinstance(block, gluon.nn.conv_layers._Pooling)
 
 
 def map_shapes(
     network: gluon.Block, input_shape: Shapes
 ) -> Tuple[Dict[str, Tuple[int, ...]], bool, List[str]]:  # fmt: skip
-    """(layer -> shape of its output where that is a map of more than one place, in the order in which they end; whether
-    the network's own output is such a map; layers whose output is something else)."""
+    """Runs the network once on zeros to find its feature maps.
+
+    Returns:
+        Layer -> shape of its output, for outputs that are maps, in the order in which layers finish; whether the
+        network's own output is a map; and the layers whose output is no map.
+    """
     device = next(iter(network.collect_params().values())).list_ctx()[0]
     shapes: Dict[str, Tuple[int, ...]] = {}
 
     def note(path: str, output: object) -> None:
         shapes.pop(path, None)
-        shapes[path] = getattr(output, "shape", ())  # of several arrays none
+        shapes[path] = getattr(output, "shape", ())  # a list of several arrays has no shape
 
     blocks = {path: block for path, block in blocks_by_path(network) if path}
     with watched(blocks, note), autograd.predict_mode():
@@ -292,7 +298,7 @@ def map_shapes(
 
 
 def is_map(shape: Sequence[int]) -> bool:
-    """Returns True if a shape is (B, C, h, w) with more than one place."""
+    """Returns True if a shape is (B, C, h, w) with more than one position."""
     return len(shape) == 4 and shape[2] * shape[3] > 1
 
 
@@ -301,8 +307,8 @@ def is_map(shape: Sequence[int]) -> bool:
 
 @contextlib.contextmanager
 def watched(blocks: Mapping[str, gluon.Block], see: Callable[[str, Any], object]) -> Iterator[None]:
-    """Shows what blocks return, by their names, each time that they are called."""
-    wrapped: Dict[int, gluon.Block] = {}  # a block that is used several times has one name
+    """Context in which `see(name, output)` is called after each call of one of the blocks."""
+    wrapped: Dict[int, gluon.Block] = {}  # a block that occurs under several names is wrapped only once
 
     def wrap(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
@@ -324,7 +330,7 @@ def watched(blocks: Mapping[str, gluon.Block], see: Callable[[str, Any], object]
 
 
 def mark(array: nd.NDArray) -> nd.NDArray:
-    """Makes a variable of an array; what it was computed from is forgotten."""
+    """Makes an array an autograd variable, detached from its history."""
     with autograd.pause():
         autograd.mark_variables([array], [nd.zeros_like(array)])
     return array
@@ -332,8 +338,11 @@ def mark(array: nd.NDArray) -> nd.NDArray:
 
 @contextlib.contextmanager
 def maxima_kept() -> Iterator[None]:
-    """Lets pooling run as in training, which gives the same: in inference oneDNN does not keep where the maxima were,
-    and MXNet's gradient of max pooling would be wrong."""
+    """Context in which pooling runs in training mode, whose outputs are the same.
+
+    In inference mode oneDNN does not store the positions of the maxima, so MXNet's gradient of max pooling would be
+    wrong.
+    """
     pool = nd.Pooling
 
     def keeping(*args: Any, **options: Any) -> nd.NDArray:
@@ -357,13 +366,18 @@ def run_recorded(network: gluon.Block, batch: Batch, choose: Choose) -> Tuple[Ex
 
 
 def gradients(score_B: nd.NDArray, variables: List[nd.NDArray], layer: Optional[str] = None) -> List[nd.NDArray]:
-    """The gradients of each sample's score.
+    """Returns the gradients of the scores with respect to the variables.
+
+    Args:
+        score_B: score of each sample.
+        variables: arrays that `mark` has made variables.
+        layer: name of the layer, for the message; None = an MXNet error is not translated.
 
     Raises:
-        ConfigError: the score does not depend on that layer's output.
+        ConfigError: the scores do not depend on the layer's output.
     """
     try:
-        # The backward pass has a mode of its own; in training mode it is another one for batch norms.
+        # The backward pass has its own mode. In training mode, batch norms would use the gradient of batch statistics.
         return autograd.grad([score_B], variables, train_mode=False)
     except mx.MXNetError as error:
         if layer is None:

@@ -33,11 +33,11 @@ VECTORS_PER_READ = 64
 
 
 class BreakableLoader:
-    """A loader whose passes end with `BrokenOff` when a signal came: a validation may take longer than a grace period.
+    """A loader that raises `BrokenOff` after a signal, because a validation may take longer than the grace time.
 
     Args:
-        loader: of the validation split.
-        signals: of the run.
+        loader: loader of the validation split.
+        signals: signals of the run.
     """
 
     def __init__(self, loader: EpochLoader, signals: SignalStop):
@@ -58,11 +58,11 @@ class Evaluator:
     """Measures loss and metrics of a placed network.
 
     Args:
-        strategy: predicts.
-        loss: (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,); unsmoothed.
-        meter: sums of loss and metrics.
-        on_host: further metrics by name.
-        decode: predictions from the network's outputs for a batch, on the device, for `on_host`.
+        strategy: strategy with the network.
+        loss: block (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,), without label smoothing.
+        meter: meter of loss and metrics.
+        on_host: name -> further metric, computed on the host.
+        decode: function (outputs, batch) -> predictions, on the device; needed for `on_host`.
     """
 
     def __init__(
@@ -79,14 +79,15 @@ class Evaluator:
         watch: Optional[Callable[[Batch, Outputs], None]] = None,
         workers: Optional[Store] = None,
     ) -> Dict[str, float]:
-        """Loss, metrics and samples_per_s over all samples of `loader`, each counted once.
+        """Measures loss, metrics and samples_per_s over all samples of a loader, each counted once.
 
         Args:
-            watch: is called with every batch and its outputs, so that one pass serves several readers.
-            workers: who measure the other shares of each batch.
+            loader: loader of the split.
+            watch: called with each batch and its outputs, so that a single pass serves several purposes.
+            workers: store that connects the workers, which measure the other shares of each batch.
 
         Raises:
-            BrokenOff: a signal came, here or at another worker.
+            BrokenOff: this or another worker received a signal.
         """
         started = time.monotonic()
         sums, count, broken_off = np.zeros(self._meter.width), 0, False
@@ -110,7 +111,7 @@ class Evaluator:
                 self.decode.forget()
         if vectors:
             sums += read_vectors(vectors).sum(axis=0)
-        # Also after a signal: the others wait in this sum, and learn from it that this pass is not complete.
+        # Required even after a signal: the other workers wait in this sum, and learn that the pass is incomplete.
         *totals, count, broken_off = (workers or Store()).total([*sums, count, broken_off])
         if broken_off:
             raise BrokenOff
@@ -123,11 +124,11 @@ class Evaluator:
         return self._meter.direction(name)
 
     def losses(self, batch: Batch, outputs: Outputs) -> List[nd.NDArray]:
-        """Loss (B,) of each sample of a batch, and its weight (B,) where the loss gives some. Asynchronous."""
+        """Returns the loss (B,) of each sample, and its weight (B,) if the loss is weighted. Asynchronous."""
         return as_list(self._loss(*outputs, *batch.targets))
 
     def predict(self, loader: EpochLoader) -> Iterator[Tuple[Batch, Outputs]]:
-        """Batches with what the network returns for them, a few ahead of the device."""
+        """Yields batches with their outputs; queues at most `BATCHES_AHEAD` batches ahead of the device."""
         under_way: List[nd.NDArray] = []
         objective = self._strategy.objective
         count, state = len(objective.state_shapes), RecurrentState(objective.state_shapes, objective.network)
@@ -138,19 +139,19 @@ class Evaluator:
             if count:
                 state.leave([outputs[-count:]])
                 outputs = outputs[:-count]
-            # Without a limit the outputs of the whole split would be in memory at once.
+            # Without this limit, the outputs of the whole split could be in memory at once.
             under_way.append(outputs[0])
             if len(under_way) > BATCHES_AHEAD:
-                under_way.pop(0).wait_to_read()
+                under_way.pop(0).wait_to_read()  # waits for an old batch, while newer ones keep the device busy
             yield batch, outputs
 
 
 class Collector:
-    """Gives batches to metrics on the host, a few batches behind the device.
+    """Passes predictions to metrics on the host, a few batches later, so that the device is never idle.
 
     Args:
-        metrics: by name.
-        decode: predictions from outputs.
+        metrics: name -> metric.
+        decode: function (outputs, batch) -> predictions.
     """
 
     def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Decode]):
@@ -162,7 +163,7 @@ class Collector:
         self._under_way: List[Tuple[Batch, Predictions]] = []
 
     def add(self, batch: Batch, outputs: Outputs) -> None:
-        """Notes a batch."""
+        """Adds a batch."""
         if self._collected:
             assert self._decode is not None
             self._under_way.append((batch, self._decode(outputs, batch)))
@@ -176,7 +177,7 @@ class Collector:
             collected.update(batch.index_B, prediction_B, target_B, batch.meta)
 
     def compute(self, workers: Store) -> Dict[str, float]:
-        """The metrics over the samples of all workers. Collective."""
+        """Returns the metrics over the samples of all workers. Collective."""
         for entry in self._under_way:
             self._update(*entry)
         for collected in self._collected.values():
@@ -186,18 +187,18 @@ class Collector:
 
 @dataclass(frozen=True)
 class ShownSamples:
-    """A few validation samples that are shown with what the network says of them.
+    """A few validation samples that are shown with their predictions.
 
     Attributes:
-        loader: of these samples, in order.
-        show: (predictions, targets), on the host -> artifacts.
+        loader: loader of the samples, in order.
+        show: function (predictions, targets), on the host, -> artifacts.
     """
 
     loader: EpochLoader
     show: Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], List[Artifact]]
 
     def artifacts(self, evaluator: Evaluator) -> List[Artifact]:
-        """Predicts and shows; waits for the device."""
+        """Predicts the samples and returns the artifacts. Waits for the device."""
         assert evaluator.decode is not None
         found = [(evaluator.decode(outputs, batch), batch.targets) for batch, outputs in evaluator.predict(self.loader)]
         predictions = [prediction for decoded, _ in found for prediction in to_host(decoded)]
@@ -206,7 +207,7 @@ class ShownSamples:
 
 
 def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Concatenates arrays (B, ...); shorter samples are padded with -1, which no target is."""
+    """Concatenates arrays (B, ...); shorter samples are padded with -1, which is no valid target."""
     longest = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
     found = np.full((sum(map(len, arrays)), *longest), -1, arrays[0].dtype)
     begin = 0

@@ -35,8 +35,8 @@ from mxtrain.types import Result, expand_path
 if TYPE_CHECKING:
     from mxtrain.annotations import Config, JsonObject
 
-# What may change between a run and its continuation without changing what a step computes: for how long, where, how it
-# is watched and kept. Everything else makes other weights.
+# Settings that may change on resume, because a step computes the same with them: length of the run, placement, logging
+# and checkpoints. All other settings change the weights.
 FREE = (
     "trainer.max_*", "trainer.epoch_budget", "trainer.log_interval", "trainer.val_interval*",
     "trainer.limit_val_batches",
@@ -48,7 +48,7 @@ FREE = (
     "model.weights",
 )  # fmt: skip
 
-# Settings that may differ on resume in general but do change the result, and their meaning for options without them.
+# Exceptions to `FREE` that do change the result, with the value that an absent setting stands for.
 BOUND: Dict[str, object] = {
     "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
     "kvstore.ratio": 0.01, "dataset.class_weights": {},  # whose classes are settings of their own where there are any
@@ -75,7 +75,7 @@ STATUS_FILE = "status.json"
 
 
 def settings_of(config: Config) -> Dict[str, object]:
-    """Returns the settings of a description by dotted path, and the meaning of absent settings of `BOUND`."""
+    """Returns the settings of a description by dotted path, with defaults for absent settings of `BOUND`."""
     found = {**BOUND, **flatten(config)}
     if found.get("trainer.reference_batch_size") == found.get("dataset.batch_size"):
         found["trainer.reference_batch_size"] = None  # nothing is scaled
@@ -85,7 +85,7 @@ def settings_of(config: Config) -> Dict[str, object]:
 
 
 def differences(before: Config, after: Config) -> List[str]:
-    """One line for each setting that differs and changes the result."""
+    """Returns one line for each setting that differs and changes the result."""
     old, new = map(settings_of, (before, after))
     lines = []
     for path in sorted(set(old) | set(new)):
@@ -100,16 +100,16 @@ def differences(before: Config, after: Config) -> List[str]:
 
 
 def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
-    """Refuses to continue a run with a description that would have computed something else.
+    """Checks that a description computes the same as that of the checkpoint.
 
     Raises:
-        CheckpointError: listing the differences.
+        CheckpointError: it does not; the message lists the differences.
     """
     before, after = checkpoint.state["run"]["description"], config
     old, new = before.get("dataset"), after.get("dataset")
     if isinstance(old, dict) and isinstance(new, dict):
-        # The value of auto is known only when the data are open: `require_same_batch` and the dataset's
-        # `check_compatible` compare it then.
+        # The value of auto depends on the data, which are not open yet. `require_same_batch` and the dataset's
+        # `check_compatible` compare it later.
         same = {name: old.get(name) for name in LEFT_TO_THE_DATA if "auto" in (old.get(name), new.get(name))}
         after = {**after, "dataset": {**new, **same}}
     allowed = tuple(f"  {name}: " for name in (config.get("checkpoint") or {}).get("changes") or ())
@@ -123,10 +123,10 @@ def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
 
 
 def require_same_batch(checkpoint: Checkpoint, setting: str, batch_size: int) -> None:
-    """Refuses to continue with other batches than before, where one of the two descriptions left them to the data.
+    """Checks that the batch size is that of the checkpoint, if it was `auto` in one of the two descriptions.
 
     Raises:
-        CheckpointError: the number of training samples has changed, or the user asks for another batch.
+        CheckpointError: the number of training samples has changed, or the user sets another batch size.
     """
     before = checkpoint.state["run"]["batch_size"]
     if setting == "batch_size" and before != batch_size:
@@ -137,9 +137,9 @@ def require_same_batch(checkpoint: Checkpoint, setting: str, batch_size: int) ->
 
 
 def same_cut(parallel: Parallel, checkpoint: Optional[Checkpoint], num_stages: int) -> Parallel:
-    """The placement, cut where the checkpoint's was, if it has as many stages and the user names no cut.
+    """Returns the placement with the pipeline cut of the checkpoint, unless the user sets one or stages have changed.
 
-    Another kind of device, or version of mxtrain, may cut elsewhere, which may change the last bits.
+    Another type of device, or version of mxtrain, might choose another cut, which may change the last bits of results.
     """
     cut_before = checkpoint.state["run"]["cut_before"] if checkpoint is not None else []
     if isinstance(parallel, Staged) and not parallel.cut_before and 0 < len(cut_before) == num_stages - 1:
@@ -148,15 +148,15 @@ def same_cut(parallel: Parallel, checkpoint: Optional[Checkpoint], num_stages: i
 
 
 def find_checkpoint(resume: str, store: CheckpointStore, config: Config) -> Optional[Checkpoint]:
-    """The checkpoint to continue from, or None for a new run.
+    """Returns the checkpoint to continue from, or None for a new run.
 
     Args:
-        resume: `checkpoint.resume`: auto, never or a path.
-        store: of the run directory; what it already holds wins over a path, which only starts a new run.
+        resume: `checkpoint.resume`: auto, never or a path. A path is only used if the run directory has no checkpoint.
+        store: checkpoints of the run directory.
         config: the description as plain nested dicts.
 
     Raises:
-        CheckpointError: none can be used, here or at that path, or the description differs.
+        CheckpointError: the checkpoints here or at the path are unusable, or the description differs.
     """
     if resume == "never":
         return None
@@ -179,11 +179,11 @@ def find_checkpoint(resume: str, store: CheckpointStore, config: Config) -> Opti
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """The checkpoint that a run continues from, looked for and checked once when this process took the run directory.
+    """The checkpoint that a run continues from. It is looked up once, when the process takes the run directory.
 
     Attributes:
-        store: of the run directory.
-        checkpoint: to continue from, perhaps another run's; None for a new run.
+        store: checkpoints of the run directory.
+        checkpoint: checkpoint to continue from, possibly of another run; None for a new run.
     """
 
     store: CheckpointStore
@@ -191,13 +191,13 @@ class ResumePoint:
 
     @property
     def own_checkpoint(self) -> Optional[Checkpoint]:
-        """The checkpoint to continue from, if it is this run's."""
+        """The checkpoint to continue from, if it belongs to this run; otherwise None."""
         is_own = self.checkpoint is not None and self.checkpoint.path.parent == self.store.directory
         return self.checkpoint if is_own else None
 
 
 def find_resume_point(run_dir: Path, keep: CheckpointSpec, config: Config) -> ResumePoint:
-    """Looks where a run begins. Writes nothing; raises as `find_checkpoint`."""
+    """Finds the checkpoint that a run continues from. Writes nothing. Raises like `find_checkpoint`."""
     store = CheckpointStore(run_dir / CHECKPOINTS, keep_last=keep.keep_last, keep_top=keep.keep_top)
     return ResumePoint(store, find_checkpoint(keep.resume, store, config))
 
@@ -212,11 +212,11 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
     """Returns remarks on resuming a run here: a sentence for each difference that changes the results.
 
     Args:
-        checkpoint: to continue from.
-        workers: how many there are now.
-        updates: whether servers update the parameters now.
-        threads: OMP_NUM_THREADS now; empty if it is not set.
-        operators: whose operators compute now, as `engine.backend.operators_in_use` says.
+        checkpoint: checkpoint to continue from.
+        workers: current number of workers.
+        updates: True if servers update the parameters now.
+        threads: current OMP_NUM_THREADS; empty if it is not set.
+        operators: operators in use now, see `engine.backend.operators_in_use`.
     """
     before, name, found = checkpoint.state["run"], checkpoint.path.name, []
     if updates:
@@ -248,7 +248,7 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
 
 
 def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optional[JsonObject]:
-    """status.json, if it tells of this end of this very run; else None."""
+    """Returns status.json if it describes this end of this run; otherwise None."""
     try:
         status = read_json(run_dir / STATUS_FILE)
         same = (status["state"], status["step"], status["weights_sha256"]) == (state, step, weights_sha256)
@@ -258,8 +258,10 @@ def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optio
 
 
 def find_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
-    """status.json of a run of this description that came to its end, whose last checkpoint is there; else None.
-    Imports no MXNet."""
+    """Returns status.json of a finished run of this description with a last checkpoint; otherwise None.
+
+    Does not import MXNet.
+    """
     status = _read_finished(run_dir, config)
     if status is None:
         return None
@@ -289,16 +291,17 @@ def _what_counts(config: Config) -> Dict[str, object]:
 
 
 def find_end(run_dir: Path, config: Config, checkpoint: Optional[Checkpoint]) -> Optional[Result]:
-    """Returns the result of a finished run of this description: its last weights exist and match status.json. None if
-    work may be left. Imports no MXNet.
+    """Returns the result of a finished run of this description; None if work may be left. Does not import MXNet.
+
+    A run is finished if its last weights exist and match status.json.
 
     Args:
-        run_dir: of the run.
-        config: its description as plain nested dicts.
-        checkpoint: the last of its own; None if it has none.
+        run_dir: run directory.
+        config: description as plain nested dicts.
+        checkpoint: last checkpoint of the run; None if it has none.
 
     Raises:
-        CheckpointError: the weights were removed or damaged meanwhile.
+        CheckpointError: the weights were removed or damaged in the meantime.
     """
     finished = _read_finished(run_dir, config)
     if finished is None or checkpoint is None or not _is_of(checkpoint, config):
@@ -324,15 +327,19 @@ def ended_result(status: JsonObject, **known: Any) -> Result:
 
 
 def nothing_left(run_dir: Path, cause: str, step: int) -> str:
-    """The message for a run that has nothing left to do."""
+    """Returns the message for a run that has nothing left to do."""
     return f"nothing is left to do in {run_dir}: {cause or f'all {step} steps are trained'}"
 
 
 def set_aside(run_dir: Path, hydra: bool = False) -> Optional[Path]:
-    """Moves an earlier run's files to previous/<n>, so that starting over loses nothing; returns where to.
+    """Moves the files of an earlier run to previous/<n>, so that starting over loses nothing.
 
     Args:
-        hydra: also keep a copy of `.hydra`; for callers before Hydra writes its own.
+        run_dir: run directory.
+        hydra: True to keep a copy of `.hydra`, too; for callers that run before Hydra overwrites it.
+
+    Returns:
+        The new folder; None if there were no files.
     """
     files = [path for pattern in RUN_FILES for path in sorted(run_dir.glob(pattern))]
     if not files:
@@ -345,7 +352,7 @@ def set_aside(run_dir: Path, hydra: bool = False) -> Optional[Path]:
     if hydra and (run_dir / ".hydra").is_dir():
         shutil.copytree(run_dir / ".hydra", target / ".hydra", symlinks=True)
     if (run_dir / LOG_FILE).exists():
-        # Copied and emptied, not moved: this process may be logging into it already.
+        # Copy and truncate instead of moving: this process may already have opened the file for its log.
         shutil.copy2(run_dir / LOG_FILE, target / LOG_FILE)
         os.close(open_file(run_dir / LOG_FILE, os.O_WRONLY | os.O_TRUNC))
     for path in files:
@@ -357,11 +364,12 @@ def open_checkpoints(
     description: Description, run_dir: Path, workers: Store, resume_point: Optional[ResumePoint] = None,
     without: Collection[str] = (),
 ) -> Tuple[Union[CheckpointStore, NoStore], Optional[Checkpoint]]:  # fmt: skip
-    """The store of checkpoints, and the one to continue from; all workers get that of rank 0, but for the parameters
-    `without`, which it alone reads.
+    """Returns the store of checkpoints, and the checkpoint to continue from. Collective.
+
+    Only rank 0 reads the run directory; it sends the checkpoint to the other workers, except the parameters `without`.
 
     Raises:
-        CheckpointError: there is none where one was asked for, or it is of another description.
+        CheckpointError: a requested checkpoint does not exist, or belongs to another description.
     """
     if workers.world.rank == 0:
         run_dir.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The loop around the step: epochs, validation, saving, stopping.
+"""The training loop: epochs, validation, checkpoints and stopping.
 
     for each batch:  [actions] -> step -> record -> [validate -> actions] -> [save] -> [stop]
 
-It knows nothing of devices, precision or stores: those are the step's.
+The loop does not know about devices, precision or stores; these belong to the training step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class StepDue(NamedTuple):
-    """A step that is to be taken next: with this learning rate, by its number from 1."""
+    """The next step to take: its batch, learning rate, and number from 1."""
 
     batch: Batch
     lr: float
@@ -48,7 +48,7 @@ class StepDue(NamedTuple):
 
 
 class StepTaken(NamedTuple):
-    """A step that was taken."""
+    """The result of a step."""
 
     sums: NDArray
     """The meter's sums over the batch."""
@@ -70,17 +70,17 @@ Loop = Generator[StepDue, StepTaken, Stop]
 
 
 class Runner:
-    """Trains until the description is complete, a budget is used up, or something stops it.
+    """Trains until the description is complete, a budget is used up, or a signal, rule or action stops the run.
 
     Args:
-        run: objects that it shares with the validations and the end.
-        meter: of the training sums.
-        early_stopping: its description.
-        monitors: look at devices and workers.
-        checkpoint: continues from it instead of from the initial weights.
+        run: objects that the runner shares with the validator and the finalizer.
+        meter: meter of the training step.
+        early_stopping: rule of early stopping.
+        monitors: monitors of devices and workers.
+        checkpoint: checkpoint to continue from; None = train from the initial weights.
 
     Raises:
-        CheckpointError: the checkpoint does not fit.
+        CheckpointError: the checkpoint does not fit the run.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Runner:
         self._gpu_memory = monitors.gpu_memory
         self._workers = run.step.store
         self._agreement = Agreement(self._workers, STEPS_AHEAD)
-        # A checkpoint may need all workers: one of them looks at the clock, for all.
+        # Saving may be a collective, so all workers must save at the same step: only rank 0 looks at the clock.
         self._clock = Cadence(every_minutes=run.plan.save.every_minutes if self._workers.world.rank == 0 else None)
         self._recorder = self._build_recorder()
         self._validator = Validator(run, meter.direction, early_stopping)
@@ -121,13 +121,13 @@ class Runner:
         )
 
     def train(self, run: RunInfo) -> Result:
-        """Runs to the end, saves, and measures the test split with the best weights.
+        """Trains to the end, saves, and measures the test split with the best weights.
 
         Args:
-            run: what the callbacks are told.
+            run: facts about the run for callbacks.
 
         Raises:
-            Exception: whatever a user's own code raised, after the callbacks were told.
+            Exception: an exception of the user's own code, after the callbacks were notified.
         """
         steps = self.steps(run)
         try:
@@ -143,9 +143,12 @@ class Runner:
             return end.value
 
     def steps(self, run: RunInfo) -> Steps:
-        """As `train`, but the caller takes the steps: yields the due batch, is sent the finished step, and returns the
-        result. An error of a step must be thrown in; `LoopLeft` ends the run early."""
-        came_late = self._workers.came_late  # then the others are in the loop, and wait there
+        """Does the same as `train`, but lets the caller take the steps.
+
+        Yields each `StepDue`, must be sent its `StepTaken`, and returns the result. The caller must throw the exception
+        of a failed step into the generator; `LoopLeft` ends the run early.
+        """
+        came_late = self._workers.came_late  # the other workers are already in the loop and wait for this one
         ended = None if came_late else self._ended_before(run.run_dir)
         if ended is not None:
             self._workers.close()
@@ -159,14 +162,14 @@ class Runner:
                 for remark in self._remarks:
                     self._say(remark)
                 if self._plan.saves_midway and self._saving.saved_step != self.state.step and not came_late:
-                    self._save()  # what a look back at a non-finite loss starts from
+                    self._save()  # so that `Diagnosis` has a start for repeating steps after a non-finite loss
                 stop = yield from self._loop_through_losses()
                 if self._profiling:
                     self._profiling.end()
                 result = self._finalizer.finish(stop, self.state, self._recorder)
             except MxtrainError as problem:
                 result = self._finalizer.failed(str(problem), problem.exit_code, self.state, self._recorder)
-            except KeyboardInterrupt:  # of a callback or a caller's step: a signal raises none
+            except KeyboardInterrupt:  # from a callback or a caller's step; signals do not raise it during training
                 is_agreed = False
                 result = self._finalizer.interrupted(self.state, self._recorder)
             except BaseException as problem:
@@ -185,7 +188,7 @@ class Runner:
     # The loop.
 
     def _loop_through_losses(self) -> Loop:
-        """Goes on where other workers go or come, if the store can."""
+        """Runs the loop, and restarts it after workers were lost or joined, if the store is elastic."""
         budget = self._plan.budget()
         self._clock.start(self.state.step, self.state.epoch, time.monotonic())
         lost: Optional[PeersLost] = None
@@ -198,7 +201,7 @@ class Runner:
                 snapshot.require_same_operators(self._step)
                 snapshot.require_same_weights(self._step, self.state.step)
                 if has_changed and self._plan.saves_midway:
-                    self._save()  # one may have been due when the ring broke
+                    self._save()  # a checkpoint may have been due when the ring of workers broke
                 lost, has_changed = None, False
                 stop = yield from self._loop(budget)
                 self._save_at_end()
@@ -209,12 +212,12 @@ class Runner:
                 lost = found
 
     def _regroup(self, lost: PeersLost) -> None:
-        """The workers that are there agree on the state of rank 0, after its last whole step."""
+        """Forms a new group of the remaining and new workers, which all take the state of rank 0."""
         before = self._workers.world
         self._workers.regroup()
         world = self._workers.world
         self._data.share(world)
-        # What was under way was meant for the workers of before, and so were the measured speeds.
+        # Pending votes and measured speeds belong to the previous group.
         self._agreement = Agreement(self._workers, STEPS_AHEAD)
         self._stragglers.forget()
         if world.rank == 0:
@@ -236,7 +239,7 @@ class Runner:
         stop = self._reached()
         if self.state.validation_due or (stop is not None and stop.state == "finished"):
             if self._validator.finds_best(self.state, self._recorder, self._agreement):
-                self._save()  # the checkpoint that this run goes on from does not know how good it is
+                self._save()  # the checkpoint that this run continued from was written before its validation
         stop = self._resolve_stop(stop)
         if stop is not None:
             return stop
@@ -255,7 +258,7 @@ class Runner:
                 measured = taken.measured
                 if stop is not None and stop.exit_code == EXIT_FINISHED:
                     self._actions.at_end(self.state)
-                    if self._actions:  # they may have changed the weights
+                    if self._actions:  # actions may have changed the weights, so measure again
                         measured = measured._replace(values={})
                 self._record_validate_save(stop, taken.tell, measured)
                 stop = self._resolve_stop(stop)
@@ -264,7 +267,10 @@ class Runner:
         raise AssertionError("batches never end")
 
     def _batches(self) -> Generator[Batch, None, None]:
-        """Yields batches from the current position of the run, without end; train on each before taking the next."""
+        """Yields batches from the current position of the run, endlessly.
+
+        The caller must count each step before it takes the next batch, because `epoch_step` ends an epoch.
+        """
         while True:
             self._share_by_speed()
             with closing(self._data.train.epoch(self.state.epoch, self.state.epoch_step, self._consumer)) as batches:
@@ -274,14 +280,14 @@ class Runner:
                         break
 
     def _share_by_speed(self) -> None:
-        """At the begin of an epoch, the same on all workers."""
+        """Updates the workers' shares of a batch at the beginning of an epoch; all workers compute the same shares."""
         world = self._stragglers.share(self._workers.world)
         if world is not self._workers.world:
             self._workers.world = world
             self._data.share(world)
 
     def _begin_step(self, batch: Batch) -> Tuple[float, int]:
-        """(learning rate, number of the epoch from 1) of the step that comes."""
+        """Prepares the next step; returns its learning rate and the number of its epoch, from 1."""
         state = self.state
         if state.epoch_step == 0:
             state.epoch_sums.clear()
@@ -291,7 +297,7 @@ class Runner:
         return lr, epoch
 
     def _count_step(self, batch: Batch, lr: float, epoch: int, sums: NDArray) -> None:
-        """Notes that the step is done, and its row, which is read when the device has come so far."""
+        """Counts a finished step and queues its row, which is read later, when the device has computed it."""
         state = self.state
         state.count_step(self._plan.steps_per_epoch)
         self._watch_workers()
@@ -322,7 +328,7 @@ class Runner:
     ) -> None:  # fmt: skip
         step, epoch_ended = self.state.step, self.state.epoch_step == 0
         finished = stop is not None and stop.state == "finished"
-        now = (step, self.state.epoch, 0.0)  # minutes are the agreement's
+        now = (step, self.state.epoch, 0.0)  # no time: workers agree on intervals in minutes by `self._agreement`
         log, validate, save = (rule.due(*now) for rule in (self._plan.log, self._plan.validate, self._plan.save))
         save = save or self._agreement.saves
         validate = validate or finished
@@ -331,7 +337,7 @@ class Runner:
         if self._profiling and (validate or save or stop):
             self._profiling.break_off()
         if validate or save or stop or epoch_ended or tell:
-            # The epoch's sums start anew after its last step, so all of its rows are read before.
+            # The sums of the epoch are reset after its last step, so all of its rows must be read now.
             self._record(everything=True)
             self._recorder.pause()
         elif log:
@@ -348,11 +354,11 @@ class Runner:
             self._clock.start(step, self.state.epoch, time.monotonic())
 
     def _reached(self) -> Optional[Stop]:
-        """The limit of steps that was reached before. Time begins with the first step: each process makes one."""
+        """Returns the step limit that was already reached. Ignores the time limit, so each process takes a step."""
         return self._plan.budget(with_time=False).steps_done(self.state.step)
 
     def _resolve_stop(self, stop: Optional[Stop]) -> Optional[Stop]:
-        """Why the run ends here, after the validation: a broken off one comes first, then early stopping."""
+        """Returns the reason to stop after a validation: an interrupted validation comes first, then early stopping."""
         if self.state.validation_due:
             return self._validator.broken_off or self._signals.stop
         reason = self._early_stopping.reason(self.state.early_stopping)
@@ -365,7 +371,15 @@ class Runner:
     # Recording, validation, saving.
 
     def _record(self, everything: bool, together: bool = True) -> None:
-        """Reports progress. `together`: all workers report after the same step."""
+        """Reads finished rows and reports progress.
+
+        Args:
+            everything: True to wait for all rows; otherwise only rows that the device has finished are read.
+            together: True if all workers call this after the same step.
+
+        Raises:
+            NonFiniteError: a loss is infinite or NaN.
+        """
         rows = self._recorder.read(everything)
         if not rows:
             return
@@ -393,12 +407,12 @@ class Runner:
         self._step.wait_for_save()
 
     def _save_at_end(self) -> None:
-        """Saves the last step. Collective, and still within the loop: if a worker is lost now, the others can go on."""
+        """Saves the last step. Called inside the elastic loop, so that the run survives the loss of a worker here."""
         if self._plan.save_on_end and self._saving.saved_step != self.state.step:
             self._save()
 
     def _ended_before(self, run_dir: Path) -> Optional[Result]:
-        """The result of a run that has nothing left to do and said so in status.json; None if there is work."""
+        """Returns the result of a run that has nothing left to do, according to status.json; None if there is work."""
         if self._saving.saved_step != self.state.step or self.state.validation_due:
             return None
         stop = self._resolve_stop(self._reached())
@@ -407,14 +421,14 @@ class Runner:
     # Doing steps again, which are the same steps: how `Diagnosis` finds what went wrong.
 
     def _train_again(self, batch: Batch) -> int:
-        """Returns the number of the step."""
+        """Repeats a step without recording it; returns its number."""
         lr = self._actions.before_step(self.state, self._plan.lr(self.state.step))
         self._step(batch, lr, self.state.step + 1)
         self.state.count_step(self._plan.steps_per_epoch)
         return self.state.step
 
     def _repeat(self, said: str, bad_step: int) -> Iterator[Batch]:
-        """The batches from the last checkpoint before `bad_step` on; none where there is no such checkpoint."""
+        """Rewinds to the last checkpoint before `bad_step` and yields the batches from there; none without one."""
         if not self.can_repeat:
             return
         start = self._saving.latest()

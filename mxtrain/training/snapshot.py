@@ -30,15 +30,22 @@ while the run continues."""
 
 
 def copy_parameters(strategy: Strategy, with_remote: bool = True) -> Dict[str, np.ndarray]:
-    """Structural name -> host copy of the canonical parameters, perhaps without those on servers. Waits for the
-    devices."""
+    """Returns structural name -> host copy of each canonical parameter. Waits for the devices.
+
+    Args:
+        strategy: strategy with the parameters.
+        with_remote: False to exclude parameters that servers hold.
+    """
     left_out = () if with_remote else strategy.remote.names
     return {name: array.asnumpy() for name, array in strategy.values.items() if name not in left_out}
 
 
 def held_parameters(strategy: Strategy) -> Dict[str, HostArray]:
-    """Returns the same without copies of arrays in host memory, which must not change until they are written, and
-    without copies of tables with row-sparse gradients on any device."""
+    """Returns the parameters like `copy_parameters`, but avoids copies.
+
+    Arrays in host memory are not copied, so they must not change until they are written. Tables with row-sparse
+    gradients are copied in pieces, on any device.
+    """
     return {name: _held(array, name in strategy.rows, True) for name, array in strategy.values.items()}
 
 
@@ -46,8 +53,9 @@ def _held(array: Union[np.ndarray, nd.NDArray], in_pieces: bool, in_place: bool)
     """Returns the part of an array that a checkpoint stores.
 
     Args:
-        in_pieces: a few rows are copied at a time, whatever the device.
-        in_place: where the host computes, no copy is made at all.
+        array: parameter or state.
+        in_pieces: True to copy a few rows at a time while they are written.
+        in_place: True to use arrays in host memory without a copy.
     """
     if isinstance(array, np.ndarray):
         return array
@@ -59,14 +67,15 @@ def _held(array: Union[np.ndarray, nd.NDArray], in_pieces: bool, in_place: bool)
 
 
 def _is_here(array: object) -> bool:
-    """Returns True if an array of MXNet's is in the host's memory, and not on a GPU or on servers."""
+    """Returns True if an array is an MXNet array in host memory, i.e. not on a GPU or on servers."""
     return isinstance(array, nd.NDArray) and array.context.device_type != "gpu"
 
 
 def first_nonfinite_parameter(step: TrainingStep) -> str:
-    """The name of the first parameter or average that is infinite or not a number, or an empty string.
+    """Returns the name of the first parameter or moving average with infinite or NaN values; "" if all are finite.
 
-    One fused look for all. Statistics count as parameters; constants (an attention mask of -inf) don't.
+    A fused operator checks all arrays at once; single arrays are only read if it finds something. Moving statistics are
+    checked, too; constants (such as an attention mask of -inf) are not.
     """
     constants, remote = step.strategy.constants, step.strategy.remote
     values = {n: array for n, array in step.strategy.values.items() if n not in constants and n not in remote.names}
@@ -77,16 +86,16 @@ def first_nonfinite_parameter(step: TrainingStep) -> str:
 
 
 def require_same_weights(step: TrainingStep, number: int) -> None:
-    """Compares the weights of all replicas bit by bit, and of all workers by their hash. Waits for all of them.
+    """Compares the weights of all replicas bit by bit, and those of all workers by their hash. Collective.
 
     Raises:
-        DivergenceError: they differ, after step `number`.
+        DivergenceError: the weights differ after step `number`.
     """
     world = step.store.world
     copies = list(step.strategy.other_copies())
     if world.size == 1 and not copies:
         return
-    remote = step.strategy.remote.names  # of which there is one copy
+    remote = step.strategy.remote.names  # servers hold a single copy of these
     parameters = {name: array for name, array in held_parameters(step.strategy).items() if name not in remote}
     for name, copy in copies:
         if step.strategy.values[name].asnumpy().tobytes() != copy.asnumpy().tobytes():
@@ -94,21 +103,22 @@ def require_same_weights(step: TrainingStep, number: int) -> None:
     if world.size == 1:
         return
     own = np.frombuffer(bytes.fromhex(canonical_sha256(parameters)), np.uint8).astype(np.float64)
-    # Sums of numbers and of their squares as if all had one's own: then all have. Float32 holds sums of bytes exactly.
+    # The sums of the bytes and of their squares are those of equal hashes only if all hashes are equal (zero variance).
+    # Stores may sum in float32, which represents these sums of small integers exactly.
     expected = world.size * np.concatenate([own, own**2])
     if (step.store.total(np.concatenate([own, own**2])) != expected).any():
         raise DivergenceError(f"after step {number} the workers' weights differ, seen by worker {world.rank}")
 
 
 def require_same_operators(step: TrainingStep) -> None:
-    """Compares whether the workers compute with our own operators, whose last bits are not MXNet's. Waits for all.
+    """Checks that all or no workers use mxtrain's own operators, whose last bits differ from MXNet's. Collective.
 
     Raises:
-        DivergenceError: only some of them do.
+        DivergenceError: only some workers use them.
     """
     world = step.store.world
     if world.size == 1 or not has_asked_for_operators():
-        return  # all workers train the same network with the same optimizer: none has asked for them
+        return  # all workers train the same network with the same optimizer, so no worker needs the operators
     found = own_operators()
     having = int(step.store.total([float(found.path is not None)])[0])
     if 0 < having < world.size:
@@ -122,12 +132,17 @@ def require_same_operators(step: TrainingStep) -> None:
 def take(
     step: TrainingStep, state: TrainState, plan: Plan, metric: Optional[float], with_residuals: bool = True
 ) -> Snapshot:
-    """Host copies of all arrays, and the JSON state: everything that continues the run exactly. Tables whose gradients
-    hold some rows only, and their state, are not copied, and where a host computes with many numbers nothing is:
-    those arrays must not change before they have been read.
+    """Returns all arrays on the host and the JSON state: everything that is needed to continue the run exactly.
+
+    Some arrays are not copied and must not change before they are written: tables with row-sparse gradients and their
+    optimizer state, and all arrays in host memory if they have at least `IN_PLACE_FROM_BYTES` together.
 
     Args:
-        with_residuals: gather what gradient compression has left over; then all workers must call this.
+        step: training step.
+        state: counters of the run.
+        plan: plan of the run.
+        metric: value of the monitored metric; None if this step was not validated.
+        with_residuals: True to include the residuals of gradient compression. The call is then collective.
     """
     given: Dict[str, Mapping[str, Union[np.ndarray, nd.NDArray]]] = {"model": step.strategy.values}
     values: Dict[str, Mapping[str, Json]] = {}
@@ -138,7 +153,7 @@ def take(
     here = [array for named in given.values() for array in named.values() if _is_here(array)]
     in_place = sum(array.size * np.dtype(array.dtype).itemsize for array in here) >= IN_PLACE_FROM_BYTES
     tables = step.strategy.rows
-    # The arrays of an optimizer's state are named <parameter>:<position>.
+    # Optimizer state is named <parameter>:<position>; the state of a table is handled like the table.
     arrays: Dict[str, Mapping[str, HostArray]] = {
         stem: {name: _held(array, name.partition(":")[0] in tables, in_place) for name, array in named.items()}
         for stem, named in given.items()
@@ -156,20 +171,20 @@ def take(
 
 
 def threads() -> str:
-    """OpenMP threads, on whose number the last bits of a result depend."""
+    """Returns OMP_NUM_THREADS. The number of threads changes the last bits of results, so checkpoints record it."""
     return os.environ.get("OMP_NUM_THREADS", "")
 
 
 def weights_to_use(checkpoint: Checkpoint) -> Mapping[str, np.ndarray]:
-    """The weights that were validated: the moving average where one was kept, else the weights themselves."""
+    """Returns the weights that validation used: the moving average if there is one, otherwise the weights."""
     return checkpoint.arrays("ema" if "ema" in checkpoint.stems else "model")
 
 
 def restore(checkpoint: Checkpoint, step: TrainingStep) -> TrainState:
-    """Puts a checkpoint's arrays into the run; returns its counters.
+    """Restores a run from a checkpoint; returns the counters.
 
     Raises:
-        CheckpointError: it is of another network, optimizer or setting.
+        CheckpointError: the checkpoint belongs to another network, optimizer or setting.
     """
     written_by_others = step.strategy.remote.names if step.store.world.rank else ()
     set_parameters(step.strategy, checkpoint.arrays("model"), str(checkpoint.path), written_by_others)
@@ -191,9 +206,9 @@ def set_parameters(
     """Writes canonical arrays into the parameters, on all devices.
 
     Args:
-        strategy: has the parameters.
-        arrays: by structural name.
-        source: of the arrays, for messages.
+        strategy: strategy with the parameters.
+        arrays: structural name -> array.
+        source: origin of the arrays, for messages.
         left_out: structural names of parameters that are not written.
 
     Raises:
@@ -206,7 +221,8 @@ def set_parameters(
         if name in strategy.rows:
             write_rows(arrays[name], value)
             continue
-        # Not `value[:] = ...`: after inference oneDNN may hold it in a layout of its own, which host copies refuse.
+        # Not `value[:] = ...`: after inference oneDNN may hold the array in a private layout, for which MXNet rejects
+        # copies from the host.
         nd.array(arrays[name], ctx=value.context, dtype=arrays[name].dtype).copyto(value)
-        forget(arrays[name])
+        forget(arrays[name])  # releases the pages of the mapped file
     strategy.publish()

@@ -1,10 +1,10 @@
-"""The training step: the page to read first. Every strategy, store and precision goes through it.
+"""The training step. Start reading here: every strategy, store and precision goes through this module.
 
     batch -> forward and backward -> reduce over replicas [-> confirm] [-> unscale] [-> divide by the weight]
         -> clip -> update [-> prune] -> publish -> average
 
-Nothing here waits for a device: each line puts work into MXNet's engine and returns. Only a loss scale (float16) has to
-look at the gradients before it goes on.
+Nothing here waits for a device: each call queues work in MXNet's engine and returns. The only exception is dynamic loss
+scaling (float16), which must read the gradients before it continues.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class TrainingStep:
 
     Args:
         strategy: computes gradients of the mean loss.
-        store: adds gradients up over replicas.
+        store: sums gradients over replicas and workers.
         updater: applies the optimizer to the canonical parameters.
         average: moving average of the parameters.
-        clip_global_norm: largest L2 norm of all gradients together, or None.
-        scaling: scales the loss, and says which steps are left out because a gradient overflowed.
-        random_seed: seed of what the network and optimizer draw, or None if nothing random is in the graph:
-            seeding costs a millisecond, which a small network's step would feel.
-        states: by name, what the task changes in training besides parameters.
+        clip_global_norm: largest L2 norm of all gradients together; None = no clipping.
+        scaling: scales the loss, and skips steps whose gradients overflow.
+        random_seed: seed of random numbers in the network and the optimizer. None if there are none: seeding takes a
+            millisecond, which would slow down a small network.
+        states: name -> further state that training changes.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TrainingStep:
         self._states = dict(states or {})
         self._limit = None if clip_global_norm is None else GradientLimit(clip_global_norm)
         self._random_seed = random_seed
-        # Batch norms' parameters without a gradient: they change in forward passes.
+        # Moving statistics of batch norms have no gradient; forward passes change them.
         trainable = set(strategy.trainable)
         self._statistics = [name for name in strategy.values if role_of(name) in STATISTICS and name not in trainable]
         self._kept: Dict[str, nd.NDArray] = {}
@@ -69,24 +69,33 @@ class TrainingStep:
         """Gradients of the batches before, where an action asks for several batches an update."""
 
     def __call__(self, batch: Batch, lr: float, step: int) -> nd.NDArray:
-        """Step number `step` (from 1): the meter's sums over the batch, before the update."""
+        """Takes a step.
+
+        Args:
+            batch: this worker's share of the global batch.
+            lr: learning rate.
+            step: number of the step, from 1.
+
+        Returns:
+            The meter's sums over the batch, computed with the weights before the update.
+        """
         world = self.store.world
-        # By rank: workers have different samples, so their dropout masks must differ, too.
+        # Seeded by rank: workers have different samples, so their dropout masks must differ, too.
         self.seed_random(step, world.rank)
         self._keep_statistics()
         self.store.begin_step(step, batch.size)
         self.strategy.loss_scale = self.scaling.scale
         reductions = self.strategy.reductions
-        # The reduction leaves the sum in the owner's array; the arrays of other replicas are not read again.
+        # The reduction writes the sum into the owner's array; the arrays of other replicas are not read again.
         gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
         with self._rollback_on_peer_loss():
             sums = self.strategy.forward_backward(batch)
             self.store.reduce(reductions)
-            # Up to here no weight has changed: a worker that is lost costs this step alone.
+            # No weight has changed yet, so the loss of a worker only costs this step.
             self.store.confirm([sums, *gradients])
         remote = self.strategy.remote
         rows = remote.gradients()
-        # Before any weight or state changes, so that a step with an overflow leaves no trace.
+        # Must precede all changes of weights and state, so that a step with an overflow has no effect.
         if not self.scaling.unscale(gradients):
             self._put_back_statistics()
             return sums
@@ -98,46 +107,48 @@ class TrainingStep:
                 return sums
             weight, num_samples = self.gradient_sum.close(gradients)
         factor = None if weight is None else division_by_weight(weight, num_samples)
-        # After unscaling and dividing: the limit is one for the gradient of the mean.
+        # Clip after unscaling and dividing: the limit applies to the gradient of the mean loss.
         if self._limit is not None:
             self.grad_norm, factor = self._limit([*self._moving(gradients), *rows], factor)
-        # Rows that servers hold are not among the gradients: these get the factor with the message.
+        # Gradients of rows on servers are not in `gradients`; their message contains the factor instead.
         row_factor = factor
-        # An optimizer that multiplies while it reads a gradient saves a pass over all of them.
+        # If the optimizer multiplies while it reads gradients, a separate pass over them is not needed.
         if factor is not None and not self.updater.multiplies:
             multiply(gradients, factor)
             factor = None
         if world.size > 1:
-            self.seed_random(step)  # what an optimizer draws must be the same on all workers
+            self.seed_random(step)  # an optimizer must draw the same numbers on all workers
         if batch.size or not self.store.updates:
             self.updater.update(gradients, lr, *([] if factor is None else [factor]))
-            remote.push(rows, lr, row_factor)  # last: it waits for the gradients
+            remote.push(rows, lr, row_factor)  # must be last, because it waits for the gradients
         else:
-            self.updater.skip()  # no samples, no update: elsewhere the sum of the others' gradients is one
+            # Servers that update must not get an empty gradient. Without them, a worker without samples still applies
+            # the sum of the other workers' gradients.
+            self.updater.skip()
         self.apply_pruning()
-        self.strategy.publish(self.strategy.trainable)  # nothing else has changed here
+        self.strategy.publish(self.strategy.trainable)  # only trainable parameters have changed
         self.average.update(step)
         return sums
 
     def _moving(self, gradients: List[nd.NDArray]) -> List[nd.NDArray]:
-        """The gradients of the parameters that are updated, whose norm is limited."""
+        """Returns the gradients of parameters that are not frozen; only these count for the norm."""
         if not self._frozen:
             return gradients
         names = self.strategy.trainable
         return [one for name, one in zip(names, gradients) if name not in self._frozen] or gradients
 
     def freeze(self, names: Collection[str]) -> None:
-        """Updates all trainable parameters but these from now on. Not where servers update."""
+        """Excludes these trainable parameters from all further updates. Not supported if servers update."""
         if set(names) != self._frozen:
             self._frozen = frozenset(names)
             self.updater.freeze(self._frozen)  # type: ignore[union-attr]  # a RemoteUpdater has none
 
     def prune(self, owner: str, kept: Mapping[str, np.ndarray]) -> None:
-        """Sets elements of trainable parameters, and of their moving averages, to 0: now and after each update.
+        """Sets elements of trainable parameters and of their moving averages to 0, now and after each update.
 
         Args:
-            owner: of these elements; those that it named before move freely again.
-            kept: structural name -> 1 where an element stays, else 0, of the parameter's shape.
+            owner: name of the caller; replaces the masks that the same owner set before.
+            kept: structural name -> mask of the parameter's shape, 1 for kept elements and 0 for pruned ones.
         """
         values, averages = self.strategy.values, self.average.arrays
         self._pruned[owner] = {
@@ -150,40 +161,40 @@ class TrainingStep:
         self.strategy.publish(list(kept))
 
     def apply_pruning(self) -> None:
-        """Sets the pruned elements to 0 again; does not publish them."""
+        """Sets the pruned elements to 0 again. Does not publish the parameters."""
         for kept in self._pruned.values():
             for name, keep in kept.items():
                 self.strategy.values[name] *= keep
 
     def add_states(self, states: Mapping[str, Stateful]) -> None:
-        """Adds what else changes in training, by the names that checkpoints have for it."""
+        """Adds further state that training changes; the names are those in checkpoints."""
         self._states.update(states)
 
     @property
     def states(self) -> Dict[str, Stateful]:
-        """All that training changes besides parameters, by the names that checkpoints have for it."""
+        """All state besides parameters that training changes; the names are those in checkpoints."""
         recurrent = {} if self.strategy.recurrent_state is None else {"carried": self.strategy.recurrent_state}
         optimizer = self.strategy.remote.optimizer_state(self.updater)
         return {"optimizer": optimizer, "ema": self.average, "scaling": self.scaling, **recurrent, **self._states}
 
     def synchronize(self) -> None:
-        """Brings all workers to the same parameters, statistics and averages. Collective, after the same step.
+        """Gives all workers the same parameters, statistics and averages. Collective, after the same step.
 
-        There is something to do only where servers update, and workers go on without each other.
+        This only has an effect if servers update, because workers then do not wait for each other.
         """
-        self.strategy.remote.synchronize()  # before the barrier of what follows
+        self.strategy.remote.synchronize()  # must precede the barrier in the following calls
         if self.updater.synchronize():
             statistics = [self.strategy.values[name] for name in self._statistics]
             self.store.average([*statistics, *self.average.arrays.values()])
             self.strategy.publish()
 
     def wait_for_save(self) -> None:
-        """Called when worker 0 has written what it reads of all workers' state while it writes. Collective."""
+        """Waits until worker 0 has written a checkpoint, if it reads state on servers while it writes. Collective."""
         if self.strategy.remote.names and self.store.updates:
-            self.store.total([0.0])  # until then others would go on and change it
+            self.store.total([0.0])  # a barrier: otherwise other workers would continue and change that state
 
     def _keep_statistics(self) -> None:
-        """Copies the statistics, if a step may break off or be left out: it must then put back what forward changed."""
+        """Copies the moving statistics if a step may fail or be skipped, which must undo its forward pass."""
         if self.store.elastic or self.scaling.skips:
             self._kept = {name: self.strategy.values[name].copy() for name in self._statistics}
 
@@ -202,23 +213,22 @@ class TrainingStep:
         self.strategy.publish(list(self._kept))
 
     def seed_random(self, step: int, rank: int = 0) -> None:
-        """Seeds the generators, so that draws in `step` depend on the seed, the step and the worker alone."""
+        """Seeds MXNet's generators, so that random numbers depend only on the seed, the step and the worker."""
         if self._random_seed is not None:
-            # A multiplicative hash (Knuth): neighbouring steps and seeds share no stream.
+            # Knuth's multiplicative hash: consecutive steps and seeds must not share a random stream.
             mx.random.seed((self._random_seed * 2654435761 + step * 40503 + rank * 69069 + 12345) % (2**31))
 
 
 def division_by_weight(weight: nd.NDArray, num_samples: int) -> nd.NDArray:
-    """Returns the factor from gradients of a mean over samples to gradients of a mean over weights, sum(loss) /
-    sum(weight), (1,).
+    """Returns the factor (1,) that converts gradients of the mean over samples to gradients of sum(loss) / sum(weight).
 
-    Until here they have the scale of a mean over samples, so that thresholds of compression and loss scales mean the
-    same for every task. Where the weight is 0 the gradient is, too. Never waits for the device.
+    Gradients are first computed for the mean over samples, so that thresholds of compression and loss scales mean the
+    same for every task. The factor is 0 if the sum of weights is 0. Never waits for the device.
 
     Args:
         weight: sum of the sample weights, (1,): of all workers if gradients are summed, of this worker if servers
             update.
-        num_samples: that the gradients were divided by.
+        num_samples: number of samples that the gradients were divided by.
     """
     factor: nd.NDArray = num_samples / nd.maximum(weight, 1e-12) * (weight > 0)
     return factor.reshape((1,))

@@ -1,6 +1,6 @@
-"""The teacher of a distillation: a trained network whose outputs become further targets of the batches of training.
+"""Teacher of a distillation: a trained network whose outputs become additional targets of training batches.
 
-Batches get them where they are made, in the reading thread, so strategies, stores and the step see targets like others.
+The reading thread computes them when it builds a batch, so strategies, stores and the training step need no changes.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ class Teacher:
     Its first output becomes the last target, followed by the activities of the layers in `distillation.features`.
 
     Args:
-        checkpoint: that its weights are of.
-        description: of its run.
-        signature: the checkpoint's.
-        run: the description of the run that it teaches.
-        own: signature of that run.
-        device: where batches are.
+        checkpoint: checkpoint with the teacher's weights.
+        description: description of the teacher's run.
+        signature: signature of the checkpoint.
+        run: description of the student's run.
+        own: signature of the student's run.
+        device: device of the batches.
 
     Raises:
-        ConfigError: it cannot teach this run.
+        ConfigError: the teacher does not fit this run.
+        CheckpointError: the weights do not fit the teacher's description.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Teacher:
         for name, parameter in parameters.items():
             parameter.set_data(nd.array(arrays[name], ctx=device, dtype=arrays[name].dtype))
         self._build_operator(network, signature, device)
-        # Outputs are of standardised numbers: those that the other run standardises by.
+        # Outputs are standardised by the targets of the teacher's run. Convert them to those of the student's run.
         (mean, std), (own_mean, own_std) = description.task.output_scale(signature), run.task.output_scale(own)
         self._scale, self._shift = std / own_std, (mean - own_mean) / own_std
 
@@ -94,8 +95,9 @@ class Teacher:
             _, found, _ = mx.sym.Group(features).infer_shape_partial(**given)
             self.feature_shapes = [tuple(shape[1:]) for shape in found]
             require_maps(self._features, self.feature_shapes)
-        # Gluon's blocks cannot be called in a thread that did not make them; an operator can. MXNet keeps 5 MB for each
-        # thread that ever calls one, and each epoch has a reading thread of its own: hence one thread for all calls.
+        # Gluon blocks must be called in the thread that created them; a CachedOp may be called in any thread. MXNet
+        # never frees the 5 MB that it keeps for each thread that has called one, and each epoch has a new reading
+        # thread, so a single thread makes all calls.
         self._thread = ThreadPoolExecutor(1, "teacher")
         self._operator = nd.CachedOp(graph, ())
         held = {one.name: one.data(device) for one in network.collect_params().values()}
@@ -103,7 +105,7 @@ class Teacher:
         self._places = [name if name in self._inputs else "" for name in graph.list_inputs()]
 
     def says(self, batch: Batch) -> Batch:
-        """The batch with the outputs for its inputs as further targets."""
+        """Returns the batch with the teacher's outputs as additional targets."""
         return replace(batch, targets=(*batch.targets, *self._thread.submit(self._compute, batch).result()))
 
     def _compute(self, batch: Batch) -> Tuple[NDArray, ...]:
@@ -116,7 +118,7 @@ class Teacher:
         return (output, *activities)
 
     def after(self, collate: Union[Collate, None]) -> Collate:
-        """Returns a function that makes batches as `collate` does, and then adds what the teacher says."""
+        """Returns a function that applies `collate` and then adds the teacher's outputs."""
 
         def complete(batch: Batch, epoch: int) -> Batch:
             return self.says(batch if collate is None else collate(batch, epoch))
@@ -124,15 +126,15 @@ class Teacher:
         return complete
 
     def require_same_maps(self, network: gluon.Block, shape: object, layers: Sequence[str]) -> None:
-        """Refuses features that cannot be compared.
+        """Checks that the feature maps of student and teacher have equal sizes.
 
         Args:
-            network: of the run, which returns them.
-            shape: of its inputs.
-            layers: of the network, in the order of the teacher's.
+            network: student network, which returns its features as last outputs.
+            shape: shapes of its inputs.
+            layers: layers of the student, in the order of the teacher's.
 
         Raises:
-            ConfigError: they have other sizes.
+            ConfigError: the sizes differ.
         """
         if not layers:
             return
@@ -159,7 +161,7 @@ class Teacher:
 
 
 def require_maps(layers: Sequence[str], shapes: Sequence[Tuple[int, ...]]) -> None:
-    """Raises: ConfigError: a layer gives no maps."""
+    """Raises a `ConfigError` if the output of a layer is no map."""
     for layer, shape in zip(layers, shapes):
         if len(shape) < 2:
             raise ConfigError(
@@ -173,16 +175,16 @@ def _shown(shape: Sequence[int]) -> str:
 
 
 def load_teacher(run: Description, own: Signature, device: Context) -> Teacher:
-    """The teacher that a description names.
+    """Loads the teacher that `distillation.teacher` names.
 
     Args:
-        run: names it.
-        own: signature of the run.
-        device: where its batches are.
+        run: description of the student's run.
+        own: signature of the student's run.
+        device: device of the batches.
 
     Raises:
         CheckpointError: there is no usable checkpoint.
-        ConfigError: it names code that is not trusted, or cannot teach this run.
+        ConfigError: the checkpoint names untrusted code, or does not fit this run.
     """
     spec = run.distillation
     assert spec.teacher is not None
@@ -206,10 +208,10 @@ def load_teacher(run: Description, own: Signature, device: Context) -> Teacher:
 def require_fit(
     path: str, description: Description, signature: Signature, run: Description, own: Signature
 ) -> None:  # fmt: skip
-    """Refuses a teacher that reads or says something else than the network that it teaches.
+    """Checks that teacher and student have the same task, inputs and outputs.
 
     Raises:
-        ConfigError: names the first difference.
+        ConfigError: they differ; the message names the first difference.
     """
     if description.task.name != run.task.name:
         raise ConfigError(
@@ -246,5 +248,5 @@ def _brief(value: object) -> str:
 
 
 def teachers_of(run: Description, own: Signature, device: Context) -> Dict[str, Teacher]:
-    """The state `distillation` of a run: its teacher by that name; empty if it has none. Raises as `load_teacher`."""
+    """Returns {"distillation": teacher} for the states of a run; {} without a teacher. Raises like `load_teacher`."""
     return {"distillation": load_teacher(run, own, device)} if run.distillation.teacher is not None else {}

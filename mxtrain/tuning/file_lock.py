@@ -1,4 +1,4 @@
-"""Locks that the kernel frees when their process ends, however it ends."""
+"""File locks that the kernel releases when their process ends, even if it is killed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from mxtrain.files.durable import open_file
 
 
 class FileLock:
-    """flock(2) on a file of its own. A process that inherits the descriptor `fd` holds the lock as well, also after the
-    one that took it has ended.
+    """flock(2) on a separate lock file.
+
+    A child process that inherits the descriptor `fd` holds the lock, too, even after the parent has ended.
 
     Args:
-        path: of the file, which is made if need be and stays.
+        path: lock file; it is created if necessary and never removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -22,10 +23,10 @@ class FileLock:
         self.fd = -1
 
     def acquire(self, wait: bool = True) -> bool:
-        """Takes the lock; returns False if another has it and `wait` is False.
+        """Takes the lock. Returns False if another process holds it and `wait` is False.
 
         Raises:
-            OSError: the file cannot be opened, or its file system has no locks.
+            OSError: the file cannot be opened, or its file system does not support locks.
         """
         fd = open_file(self.path, os.O_RDWR | os.O_CREAT)
         try:
@@ -40,7 +41,7 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Closes this process's descriptor."""
+        """Closes the descriptor of this process. The lock is free once all inherited descriptors are closed, too."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)

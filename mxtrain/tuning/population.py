@@ -1,8 +1,10 @@
-"""Population-based training: at the end of each rung the worst members take over a checkpoint of the best, with changed
-settings (Jaderberg et al., "Population Based Training of Neural Networks", 2017, truncation selection).
+"""Population-based training: after each rung, the worst members continue from checkpoints of the best, with changed
+settings.
 
-Who takes over what follows from the values that all members have reported and from the study's seed: nothing else is
-kept, so the result is the same for any number of workers, and whichever of them die.
+The selection is a function of the values that all members have reported and of the study's seed. No other state is
+stored, so the result does not depend on the number of workers or on workers that die.
+
+Source: Jaderberg et al., "Population Based Training of Neural Networks", 2017, with truncation selection.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ class PopulationMember:
     """A member of the population at the beginning of a rung.
 
     Attributes:
-        number: of its trial.
-        values: settings with which it trains.
-        run: name of its run directory: the number, and the rung at which it last took over a checkpoint.
-        source: the member whose checkpoint it takes over for this rung, or None.
+        number: number of its trial.
+        values: current values of the tuned settings.
+        run: name of its run directory: the number, and the budget at which it last took over a checkpoint.
+        source: member whose checkpoint it takes over for this rung; None if it continues its own.
     """
 
     number: int
@@ -52,7 +54,7 @@ class PopulationMember:
 
 
 def check_population(settings: TuneSettings, space: Space) -> None:
-    """Raises: ConfigError: the settings cannot be changed while training, or the population is too small."""
+    """Raises a `ConfigError` if a setting cannot change during training, or the population is too small."""
     wrong = [one.key for one in space.parameters if not one.key.lstrip("+").startswith(CHANGEABLE)]
     if wrong:
         raise ConfigError(
@@ -68,13 +70,13 @@ def check_population(settings: TuneSettings, space: Space) -> None:
 def members_at(
     description: StudyDescription, first: Sequence[Values], reported: Sequence[Mapping[int, float]], rung: int
 ) -> List[PopulationMember]:
-    """The population at the beginning of a rung.
+    """Returns the population at the beginning of a rung, replayed from its first rung.
 
     Args:
-        description: of the study.
-        first: values with which each member began.
-        reported: by member: budget of a rung -> value at its end; all rungs before this one.
-        rung: from 0 on.
+        description: description of the study.
+        first: initial values of each member.
+        reported: for each member, budget of a rung -> value at its end, for all rungs before this one.
+        rung: number of the rung, from 0.
     """
     members = [PopulationMember(number, values, str(number)) for number, values in enumerate(first)]
     for before in range(rung):
@@ -86,6 +88,7 @@ def members_at(
         before_members = [replace(member, source=None) for member in members]
         members = list(before_members)
         for number in worst:
+            # The offset keeps these seeds apart from those of the trials' samplers, which are small numbers.
             random = np.random.RandomState(seed_of(description.settings, 1_000_000 * (before + 1) + number))
             source = best[random.randint(len(best))]
             values = mutate(description.space, before_members[source].values, random)
@@ -99,7 +102,7 @@ def _badness(value: float, description: StudyDescription, number: int) -> tuple:
 
 
 def mutate(space: Space, values: Mapping[str, Value], random: np.random.RandomState) -> Values:
-    """Changes settings: numbers by a fifth, or one step, up or down; some choices are drawn anew."""
+    """Perturbs settings: numbers by a factor of `FACTORS` or by one step; choices are redrawn with a probability."""
     return {one.key: _mutated(one, values[one.key], random) for one in space.parameters if one.key in values}
 
 
@@ -120,19 +123,22 @@ def _mutated(parameter: TunedSetting, value: Value, random: np.random.RandomStat
 
 
 def take_over(folder: StudyFolder, members: Sequence[PopulationMember], before: Sequence[PopulationMember]) -> None:
-    """Copies the checkpoints that members take over, before any of the sources trains on. The caller holds the study's
-    lock; what an earlier caller had copied is kept.
+    """Copies the checkpoints that members take over; existing copies are kept.
+
+    This must happen before any source member trains on and overwrites its checkpoint. The caller must hold the study's
+    lock.
 
     Args:
-        folder: of the study.
-        members: at the beginning of a rung.
-        before: the same at the beginning of the rung before.
+        folder: folder of the study.
+        members: members at the beginning of a rung.
+        before: members at the beginning of the previous rung.
     """
     for member in members:
         target = folder.path / SEEDS / member.run
         if member.source is None or target.exists():
             continue
         checkpoint = open_checkpoint(folder.path / before[member.source].run, which="last")
+        # Copy and rename, so that a worker that dies never leaves an incomplete checkpoint under the final name.
         partial = target.with_name(f"{target.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         target.parent.mkdir(exist_ok=True)
@@ -141,7 +147,7 @@ def take_over(folder: StudyFolder, members: Sequence[PopulationMember], before: 
 
 
 def words_of(folder: StudyFolder, member: PopulationMember) -> List[str]:
-    """The overrides with which a member's run begins with the checkpoint that it took over."""
+    """Returns the overrides that start a member's run from the checkpoint that it took over; empty if it took none."""
     if member.run == str(member.number):
         return []
     seed = Path(os.path.abspath(folder.path / SEEDS / member.run))
@@ -150,7 +156,7 @@ def words_of(folder: StudyFolder, member: PopulationMember) -> List[str]:
 
 
 def next_rung(description: StudyDescription, reported: Sequence[Mapping[int, float]]) -> Dict[int, int]:
-    """The rung that each member trains next; only members of the lowest rung may begin it."""
+    """Returns the next rung of each member. Only members of the lowest rung may start."""
     rungs: Dict[int, int] = {}
     for number, values in enumerate(reported):
         rung = 0
@@ -161,7 +167,7 @@ def next_rung(description: StudyDescription, reported: Sequence[Mapping[int, flo
 
 
 def values_by_budget(description: StudyDescription, trial: Any) -> Mapping[int, float]:
-    """The values that a member has reported by the rungs' budgets; one that failed is the worst from then on."""
+    """Returns budget of a rung -> value that a member reported. A failed member has NaN, the worst, from then on."""
     found: Dict[int, float] = dict(trial.intermediate_values)
     rung = 0
     while trial.state.name == "FAIL" and (budget := description.budget(rung)) is not None:

@@ -1,7 +1,7 @@
-"""Samplers: how the values of the next trial are chosen.
+"""Samplers, which choose the values of the next trial.
 
-A sampler is made anew for each trial, seeded with the study's seed and the trial's number: workers that come and go
-never draw the same values twice, and nothing but the trials themselves is kept.
+Each trial gets a new sampler, seeded with the study's seed and the trial's number. So workers that join or restart
+never draw the same values twice, and samplers need no stored state besides the trials.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ MIN_POPULATION = 4
 
 
 def seed_of(settings: TuneSettings, number: int) -> int:
-    """The seed of a trial, below 2**31."""
+    """Returns the seed of a trial, below 2**31."""
     digest = hashlib.sha256(f"{settings.seed}/{number}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
 
 def check_sampler(settings: TuneSettings, space: Space, num_objectives: int) -> None:
-    """Refuses samplers and pruners that do not fit.
+    """Checks that sampler, pruner, space and objectives fit each other.
 
     Raises:
-        ConfigError: says what fits.
+        ConfigError: they do not; the message names an alternative.
     """
     numbers = [one.key for one in space.parameters if one.kind != "choice"]
     if num_objectives > 1 and settings.sampler == "pbt":
@@ -57,13 +57,14 @@ def check_sampler(settings: TuneSettings, space: Space, num_objectives: int) -> 
 
 
 def build_sampler(settings: TuneSettings, space: Space, number: int) -> optuna.samplers.BaseSampler:
-    """Optuna's sampler for the trial of this number."""
+    """Builds Optuna's sampler for the trial with this number."""
     import optuna
 
     seed = seed_of(settings, number)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if settings.sampler == "tpe":
+            # constant_liar: workers that draw at the same time must not all draw near the same best value.
             return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         if settings.sampler == "nsga2":
             return optuna.samplers.NSGAIISampler(seed=seed, population_size=20)
@@ -75,14 +76,17 @@ def build_sampler(settings: TuneSettings, space: Space, number: int) -> optuna.s
 
 
 def build_grid(space: Space, seed: int) -> optuna.samplers.BaseSampler:
-    """Every combination once, by the number of the trial, in an order that the seed shuffles."""
+    """Builds a sampler of all combinations, each once, in an order shuffled by the seed."""
     import optuna
 
     grid = space.grid()
     order = np.random.RandomState(seed % 2**32).permutation(len(grid))
 
     class GridByNumber(optuna.samplers.BaseSampler):
-        """Optuna's own grid ends a study from within, which ask and tell do not allow."""
+        """Grid sampler that indexes the grid by trial number.
+
+        Optuna's own grid sampler stops the study from inside, which does not work with ask and tell.
+        """
 
         def infer_relative_search_space(self, study: Any, trial: Any) -> Dict[str, Any]:
             return {}
@@ -97,10 +101,10 @@ def build_grid(space: Space, seed: int) -> optuna.samplers.BaseSampler:
 
 
 def build_cmaes(space: Space, seed: int) -> optuna.samplers.BaseSampler:
-    """CMA-ES over the numbers of the space; choices are drawn at random.
+    """Builds a CMA-ES sampler of the numeric settings; choices are drawn at random.
 
-    Optuna's own keeps a pickle in the study, which would run code of whoever wrote the file. This one is computed anew
-    from the finished trials, generation by generation.
+    Optuna's own CMA-ES stores a pickle in the study, which could execute code of whoever wrote the file. This one
+    replays the finished trials, generation by generation, for each new trial.
     """
     import optuna
 
@@ -108,7 +112,7 @@ def build_cmaes(space: Space, seed: int) -> optuna.samplers.BaseSampler:
     others = optuna.samplers.RandomSampler(seed=seed)
 
     class ReplayedCma(optuna.samplers.BaseSampler):
-        """Draws from the distribution that the finished trials lead to."""
+        """Draws from the CMA-ES distribution after all finished trials."""
 
         def infer_relative_search_space(self, study: Any, trial: Any) -> Dict[str, Any]:
             return {one.key: distribution_of(one) for one in numbers}
@@ -126,7 +130,7 @@ def build_cmaes(space: Space, seed: int) -> optuna.samplers.BaseSampler:
 
 
 def _value_of(trial: Any) -> Optional[float]:
-    """The result of a finished trial, or of the last rung of a pruned one."""
+    """Returns the result of a finished trial, or the last reported value of a pruned one; None if there is none."""
     if trial.values:
         return float(trial.values[0])
     values = trial.intermediate_values
@@ -137,12 +141,12 @@ def _value_of(trial: Any) -> Optional[float]:
 def cmaes_values(
     numbers: Sequence[TunedSetting], finished: Sequence[Tuple[Mapping[str, Value], float]], seed: int
 ) -> Values:  # fmt: skip
-    """Draws values with CMA-ES, after the finished trials, in their order, in whole generations.
+    """Replays finished trials in complete generations and draws new values with CMA-ES.
 
     Args:
-        numbers: parameters that are ranges.
-        finished: values, and the result that is to be small, of each trial.
-        seed: of this draw.
+        numbers: settings that are ranges of numbers.
+        finished: (values, result to minimise) of each finished trial, in order.
+        seed: seed of this draw.
     """
     import cmaes
 
@@ -161,7 +165,7 @@ def cmaes_values(
 
 
 def _to_unit(parameter: TunedSetting, value: Value) -> float:
-    """The place of a number in its range, from 0 to 1."""
+    """Maps a number to its position in the range, from 0 to 1; logarithmic if the setting is."""
     low, high, number = parameter.low, parameter.high, float(value)
     if parameter.log:
         low, high, number = math.log(low), math.log(high), math.log(number)
@@ -182,7 +186,7 @@ def _from_unit(parameter: TunedSetting, place: float) -> Value:
 
 
 def distribution_of(parameter: TunedSetting) -> optuna.distributions.BaseDistribution:
-    """Optuna's distribution of a parameter."""
+    """Returns Optuna's distribution of a setting."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if parameter.kind == "choice":
@@ -194,7 +198,7 @@ def distribution_of(parameter: TunedSetting) -> optuna.distributions.BaseDistrib
 
 
 def draw(trial: optuna.trial.Trial, space: Space) -> Values:
-    """The values of a trial; those that it has already are kept."""
+    """Draws the values of a trial. Values that the trial already has are kept."""
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     values: Values = {}

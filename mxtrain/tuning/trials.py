@@ -1,4 +1,4 @@
-"""Trials of a study: Optuna's record of each, and what its run directory says."""
+"""Trials of a study: Optuna's storage, and the progress that run directories report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPEED = "samples_per_s"
 
 
 def require_optuna() -> None:
-    """Raises: ConfigError: Optuna, or a version that has what is needed, is not installed."""
+    """Raises a `ConfigError` if Optuna is not installed or too old."""
     try:
         import optuna
     except ImportError:
@@ -44,7 +44,7 @@ def require_optuna() -> None:
 
 
 def require_cmaes() -> None:
-    """Raises: ConfigError: the package of sampler=cmaes is not installed."""
+    """Raises a `ConfigError` if the package of sampler=cmaes is not installed."""
     try:
         import cmaes  # noqa: F401
     except ImportError:
@@ -52,16 +52,19 @@ def require_cmaes() -> None:
 
 
 def open_storage(folder: StudyFolder, url: Optional[str]) -> Any:
-    """Optuna's storage: the journal in the study's folder, or a database.
+    """Opens Optuna's storage: the database at `url`, or the journal in the study's folder.
 
     Raises:
-        ConfigError: it cannot be opened.
+        ConfigError: the storage cannot be opened.
     """
     import optuna
     from optuna.storages.journal import JournalFileBackend
 
     class JournalLock:
-        """Optuna's own locks are files that a killed process leaves behind, and everybody waits for 30 seconds."""
+        """Lock for Optuna's journal that the kernel releases.
+
+        Optuna's own locks are files. A killed process leaves its file behind, and all others then wait 30 seconds.
+        """
 
         def __init__(self) -> None:
             self._lock = FileLock(folder.path / f"{JOURNAL}.lock")
@@ -78,6 +81,7 @@ def open_storage(folder: StudyFolder, url: Optional[str]) -> Any:
         if url is None:
             os.close(open_file(folder.path / JOURNAL, os.O_WRONLY | os.O_CREAT))  # refuses links
             lock = JournalLock()
+            # Removes an incomplete last line before Optuna reads the file.
             lock.acquire()
             lock.release()
             return optuna.storages.JournalStorage(JournalFileBackend(str(folder.path / JOURNAL), lock))
@@ -89,8 +93,10 @@ def open_storage(folder: StudyFolder, url: Optional[str]) -> Any:
 
 
 def cut_partial_line(file: Path) -> None:
-    """Removes the line that a process had begun to write when its machine stopped: it was never part of the study. The
-    caller holds the lock."""
+    """Removes an incomplete last line of the journal, which a process was writing when its machine stopped.
+
+    The caller must hold the lock.
+    """
     fd = open_file(file, os.O_RDWR)
     try:
         end = os.fstat(fd).st_size
@@ -109,7 +115,7 @@ def cut_partial_line(file: Path) -> None:
 
 
 def build_pruner(settings: TuneSettings, max_epochs: Optional[int]) -> optuna.pruners.BasePruner:
-    """Optuna's pruner. Its unit is that of the rungs: epochs, or steps with `min_steps`."""
+    """Builds Optuna's pruner. Budgets are in the unit of the rungs: epochs, or steps with `min_steps`."""
     import optuna
 
     first = first_rung(settings, max_epochs)
@@ -124,7 +130,7 @@ def build_pruner(settings: TuneSettings, max_epochs: Optional[int]) -> optuna.pr
 
 
 class Study:
-    """Optuna's study, with the sampler and pruner of its folder. All changes go through here.
+    """Optuna's study with the sampler and pruner of its folder. All changes of the study go through this class.
 
     Raises:
         ConfigError: the storage cannot be opened.
@@ -149,20 +155,20 @@ class Study:
 
     @property
     def stop_cause(self) -> str:
-        """Why no worker goes on: a trial was refused as wrong input; empty while all goes on."""
+        """Reason why all workers stop (a trial with wrong input); empty if they continue."""
         return str(self.optuna.user_attrs.get("stop_cause", ""))
 
     def set_stop_cause(self, cause: str) -> None:
-        """Tells all workers to stop; an empty text lets them go on."""
+        """Makes all workers stop; an empty cause lets them continue."""
         self.optuna.set_user_attr("stop_cause", cause)
 
     def ask(self) -> Any:
-        """A new trial, without values so far."""
+        """Creates a new trial; its values have not been drawn yet."""
         self._seat_sampler(len(self.trials))
         return self.optuna.ask()
 
     def adopt(self, frozen: Any) -> Any:
-        """A trial that another worker began."""
+        """Returns a trial that another worker created, so that this one can continue it."""
         import optuna
 
         self._seat_sampler(frozen.number)
@@ -172,13 +178,13 @@ class Study:
         self.optuna.sampler = build_sampler(self.description.settings, self.description.space, number)
 
     def tell(self, trial: Any, state: str, values: Optional[Sequence[float]] = None, cause: str = "") -> None:
-        """Ends a trial. A trial that has ended stays as it is.
+        """Ends a trial. Does nothing if it has already ended.
 
         Args:
-            trial: of `ask` or `adopt`.
+            trial: trial from `ask` or `adopt`.
             state: COMPLETE, PRUNED or FAIL.
-            values: of the objectives, for COMPLETE.
-            cause: why it failed.
+            values: values of the objectives, for COMPLETE.
+            cause: reason of a failure.
         """
         import optuna
 
@@ -193,7 +199,7 @@ class Study:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without Optuna's warnings, which are about its own experiments."""
+    """Suppresses Optuna's warnings about experimental features."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -204,16 +210,16 @@ def quiet() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TrialProgress:
-    """How far the run of a trial has come, from its status.json.
+    """Progress of the run of a trial, from its status.json.
 
     Attributes:
-        exit_code: of its last process; None while it runs or if it was killed.
-        epoch: epochs that are trained.
-        step: steps that are trained.
-        metrics: the last measured values by name.
-        best: the best value of `trainer.monitor`, or None.
-        speed: samples per second.
-        cause: why it ended.
+        exit_code: exit code of its last process; None while it runs or if it was killed.
+        epoch: number of finished epochs.
+        step: number of finished steps.
+        metrics: last measured values by name.
+        best: best value of `trainer.monitor`; None if it was not measured.
+        speed: throughput in samples per second.
+        cause: reason of its end.
     """
 
     exit_code: Optional[int] = None
@@ -225,7 +231,7 @@ class TrialProgress:
     cause: str = ""
 
     def reached(self, settings: TuneSettings, budget: Optional[int]) -> bool:
-        """Returns True if the run has come to the end of a rung, or to its own end."""
+        """Returns True if the run has reached the end of a rung, or its own end."""
         if self.exit_code == EXIT_FINISHED:
             return True
         if self.exit_code != EXIT_BUDGET or budget is None:
@@ -234,15 +240,15 @@ class TrialProgress:
 
     @property
     def is_failure(self) -> bool:
-        """True if the run failed by itself, and would again."""
+        """True if the run failed in a way that would happen again: its loss was not finite."""
         return self.exit_code == EXIT_NON_FINITE
 
     def values(self, description: StudyDescription, last: bool = False) -> Optional[List[float]]:
-        """The results of a finished run, one for each objective; None if one was never measured.
+        """Returns the results of a finished run, one for each objective; None if one was never measured.
 
         Args:
-            description: of the study.
-            last: the last value counts, where else the best of a single objective does.
+            description: description of the study.
+            last: True to use the last value of a single objective instead of its best value.
         """
         names = description.objectives
         takes_best = len(names) == 1 and not last
@@ -250,12 +256,12 @@ class TrialProgress:
         return None if any(value is None for value in found) else [float(value) for value in found if value is not None]
 
     def value_of(self, name: str) -> Optional[float]:
-        """The last measured value of an objective."""
+        """Returns the last measured value of an objective; None if there is none."""
         return self.speed if name == SPEED else self.metrics.get(name)
 
 
 def read_progress(run_dir: Path) -> TrialProgress:
-    """Reads status.json; a run that has not begun has made no progress."""
+    """Reads status.json. A missing or damaged file means no progress."""
     try:
         status: JsonObject = read_json(run_dir / "status.json")
         best = status.get("best") or {}

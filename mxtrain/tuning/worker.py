@@ -1,8 +1,8 @@
-"""A worker of a study: takes a trial, trains it rung by rung in a process of its own, and takes the next.
+"""Worker of a study: takes a trial, trains it rung by rung in a separate process, and takes the next.
 
-Nothing that matters is in the worker's memory. Whoever dies, at whatever moment, leaves: trials in Optuna's storage,
-checkpoints and status.json in the run directories, and locks that the kernel frees. The process that trains inherits
-the lock of its trial, so that it may end its rung in peace after its worker has died, and nobody trains beside it.
+Workers keep no important state in memory, so any process may die at any time. Trials are in Optuna's storage,
+checkpoints and status.json in the run directories, and the kernel frees locks. The training process inherits the lock
+of its trial. If its worker dies, it can therefore finish the rung, and no other worker trains the same trial meanwhile.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ Say = Callable[[str], None]
 
 
 class StudyStopped(MxtrainError):
-    """A trial was refused as wrong input: every further one would be, and the study waits for a person."""
+    """A trial failed because of wrong input, which all further trials would do. The study waits for the user."""
 
     exit_code = EXIT_BAD_INPUT
 
 
 class WorkerStopped(MxtrainError):
-    """The process of a trial was told to stop by a signal, and so is the worker. The trial is continued later."""
+    """The training process of a trial received a signal, so the worker stops, too. The trial can be continued."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -67,13 +67,13 @@ class Job:
     """A trial that this worker has taken.
 
     Attributes:
-        number: of the trial.
-        trial: Optuna's.
-        claim: its lock, held.
-        values: of the settings that differ between trials.
-        reported: budgets of the rungs that have been reported.
-        run_dir: in which it trains now.
-        words: further overrides of its run.
+        number: number of the trial.
+        trial: Optuna's trial.
+        claim: lock of the trial, which this worker holds.
+        values: values of the tuned settings.
+        reported: budgets of the rungs whose values have been reported.
+        run_dir: current run directory.
+        words: further overrides of the run.
     """
 
     number: int
@@ -86,11 +86,11 @@ class Job:
 
 
 class Worker:
-    """Trains trials of a study until all are done.
+    """Trains trials of a study until all are finished.
 
     Args:
-        folder: of the study.
-        say: shows a line of progress.
+        folder: folder of the study.
+        say: function that shows a line of progress.
     """
 
     def __init__(self, folder: StudyFolder, say: Say) -> None:
@@ -109,9 +109,9 @@ class Worker:
         """Trains until no trial is left.
 
         Raises:
-            StudyStopped: wrong input.
-            WorkerStopped: a signal to a run.
-            KeyboardInterrupt: a signal to this process; the run under way has saved.
+            StudyStopped: a trial failed because of wrong input.
+            WorkerStopped: a training process received a signal.
+            KeyboardInterrupt: this process received a signal; the current run has saved.
         """
         while True:
             with self._folder.lock:
@@ -133,7 +133,10 @@ class Worker:
     # Which trial.
 
     def _next(self) -> Optional[Job]:
-        """A trial that nobody trains, else a new one, else None. The caller holds the study's lock."""
+        """Returns an unfinished trial that no process trains, otherwise a new trial, otherwise None.
+
+        The caller must hold the study's lock.
+        """
         if self._study.stop_cause:
             raise StudyStopped(
                 f"the study has stopped: {self._study.stop_cause}\nOnce that is mended, "
@@ -148,7 +151,7 @@ class Worker:
                 continue
             claim = self._take(frozen.number, self._folder.run_dir(frozen.number))
             if claim is not None:
-                # Another worker may have ended it between the look at the study and the lock.
+                # Another worker may have finished the trial after it was listed and before it was locked.
                 if self._study.trials[frozen.number].state.is_finished():
                     claim.release()
                     continue
@@ -161,13 +164,13 @@ class Worker:
         return self._begin(len(trials), self._study.ask(), claim, [])
 
     def _next_member(self, trials: Sequence[Any], total: int) -> Optional[Job]:
-        """A member of the population that has trained least; none begins a rung before all have ended the one before.
-        """
+        """Returns a member of the population in its lowest unfinished rung; a rung starts when all have ended the
+        previous one."""
         while len(trials) < total:
             draw(self._study.ask(), self._description.space)
             trials = self._study.trials
         first: List[Values] = []
-        for frozen in trials:  # one that a killed worker had begun may lack values
+        for frozen in trials:  # a killed worker may have created a trial without drawing all values
             first.append(draw(self._study.adopt(frozen), self._description.space))
         reported = [population.values_by_budget(self._description, frozen) for frozen in trials]
         rungs = population.next_rung(self._description, reported)
@@ -197,14 +200,14 @@ class Worker:
         return None
 
     def _take(self, number: int, run_dir: Path) -> Optional[FileLock]:
-        """The lock of a trial, None if a worker or a run has it."""
+        """Locks a trial. Returns None if another worker or a training process holds its lock or run directory."""
         claim = self._folder.claim(number)
         if not claim.acquire(wait=False):
             return None
         try:
             if run_dir.is_dir():
                 lock_run_directory(run_dir).release()
-        except RunDirectoryError:  # somebody trains there by hand
+        except RunDirectoryError:  # the user trains in this directory by hand
             claim.release()
             return None
         return claim
@@ -220,7 +223,7 @@ class Worker:
     # Training it.
 
     def _train(self, job: Job) -> None:
-        """Trains a trial from where it is to its end, or until it is pruned."""
+        """Trains a trial from its current state to its end, or until it is pruned."""
         given = " ".join(override_words(job.values)) or "no settings differ"
         self._say(f"trial {job.number}: {given}")
         rung = 0
@@ -242,7 +245,7 @@ class Worker:
             rung += 1
 
     def _train_rung(self, job: Job, budget: Optional[int]) -> Optional[TrialProgress]:
-        """Trains to the end of a rung; None if the trial failed there."""
+        """Trains a trial to the end of a rung. Returns None if the trial failed."""
         deaths = 0
         while True:
             before = read_progress(job.run_dir)
@@ -269,10 +272,10 @@ class Worker:
                 self._say(f"trial {job.number}: its process ended with code {code}; it is continued")
 
     def _train_process(self, job: Job, budget: Optional[int]) -> int:
-        """Runs `mxtrain train` for a trial; returns its exit code.
+        """Runs `mxtrain train` for a trial and returns its exit code.
 
         Raises:
-            KeyboardInterrupt: this process got a signal; the run has got it, too, and has ended.
+            KeyboardInterrupt: this process received a signal. It was passed on to the training process.
         """
         words = [*self._description.words(job.values, job.run_dir, budget), *job.words]
         folder = Path(self._description.working_folder)
@@ -280,7 +283,7 @@ class Worker:
             process = subprocess.Popen(
                 [sys.executable, "-m", "mxtrain", "train", *words], cwd=folder if folder.is_dir() else None,
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, pass_fds=[job.claim.fd],
-                start_new_session=True,  # Ctrl-C reaches it once, from here
+                start_new_session=True,  # otherwise Ctrl-C would reach it twice: from the terminal and from here
             )  # fmt: skip
         try:
             return process.wait()
@@ -289,13 +292,14 @@ class Worker:
             try:
                 process.wait(SHUTDOWN_S)
             except subprocess.TimeoutExpired:
+                # It holds the lock of its trial, so no other worker starts the trial before it has saved.
                 self._say(f"trial {job.number}: process {process.pid} still saves; it ends by itself")
             raise
 
     # Results.
 
     def _is_pruned(self, job: Job, progress: TrialProgress, budget: int) -> bool:
-        """Reports the value at the end of a rung; ends the trial if it is too bad to go on."""
+        """Reports the value at the end of a rung. Returns True if the pruner ended the trial."""
         said = self._report(job, progress, budget)
         if not job.trial.should_prune():
             self._say(f"{said}, goes on")
@@ -305,7 +309,7 @@ class Worker:
         return True
 
     def _report(self, job: Job, progress: TrialProgress, budget: int) -> str:
-        """Stores the value at the end of a rung; returns a sentence about it."""
+        """Stores the value at the end of a rung in Optuna's trial; returns a sentence about it."""
         name = self._description.objectives[0]
         value = progress.value_of(name)
         value = math.nan if value is None else value
@@ -318,14 +322,14 @@ class Worker:
         return said
 
     def _diverged(self, job: Job, cause: str, budget: Optional[int]) -> Optional[TrialProgress]:
-        """Ends a trial whose loss is no finite number; a member of a population takes over other weights instead."""
+        """Handles a non-finite loss. The trial fails, but a member of a population continues with other weights."""
         if self._is_population and budget is not None:
             return TrialProgress(exit_code=EXIT_BUDGET, cause=cause)
         self._fail(job, cause)
         return None
 
     def _finish(self, job: Job, progress: TrialProgress, rung: int) -> None:
-        """Ends a trial that was trained to its end."""
+        """Completes a trial that was trained to its end."""
         values = progress.values(self._description, last=self._is_population)
         if values is None or not all(map(math.isfinite, values)):
             self._fail(job, f"{', '.join(self._description.objectives)} was never measured as a finite number")
@@ -337,7 +341,7 @@ class Worker:
         self._say(f"trial {job.number}: {shown}, finished after {progress.step} steps")
 
     def _report_rest(self, job: Job, value: float, rung: int) -> None:
-        """A run that stops early competes in the later rungs, too, with what it has reached."""
+        """Reports the final value for the remaining rungs, so that a run that stops early competes there, too."""
         while (budget := self._description.budget(rung)) is not None and rung < 64:
             if self._description.settings.min_steps:
                 return  # the length of the whole run is not known in steps
@@ -356,7 +360,7 @@ class Worker:
         raise StudyStopped(f"{cause}\nOnce that is mended, `mxtrain tune {self._folder.path}` goes on.")
 
     def _last_words(self, number: int) -> str:
-        """The error that a trial's process printed last."""
+        """Returns the last error message in the log of a trial; empty if there is none."""
         try:
             with open_regular(self._folder.log(number)) as (file, size):
                 file.seek(max(0, size - LAST_BYTES), os.SEEK_SET)

@@ -1,10 +1,12 @@
-"""Finds which channels of a network depend on each other: what is added or multiplied together loses the same ones.
+"""Channel dependencies of a network, for structural pruning: sets of channels that can only be removed together.
 
-Every channel of every layer has a number. Two channels get the same set when an operator joins them element by element.
-An operator that is not known here keeps all channels that it reads, so an unknown network loses fewer channels, never
-the wrong ones.
+Each channel of each layer gets a number. An elementwise operator (e.g. the addition of a residual connection) puts the
+channels of its inputs into the same set. An operator that this module does not know keeps all channels that it reads:
+in an unknown network fewer channels can be removed, but never wrong ones.
 
-Source of the idea: Fang et al., "DepGraph: Towards Any Structural Pruning", https://arxiv.org/abs/2301.12900.
+Legend: N elements along one axis of a parameter.
+
+Source: Fang et al., "DepGraph: Towards Any Structural Pruning", https://arxiv.org/abs/2301.12900.
 """
 
 from __future__ import annotations
@@ -42,10 +44,10 @@ class ChannelSet:
     """Channels that can only be removed together.
 
     Attributes:
-        group: number of the group: sets of one group are the channels of the same layers.
-        made: by parameter: indices along its first axis that make them.
-        read: (parameter, axis, indices) of the weights that read them.
-        scales: by parameter: indices in the scales of batch norms that are learned.
+        group: number of the group; the sets of one group are channels of the same layers.
+        made: weight -> indices along its first axis (output channels) that produce the channels.
+        read: (weight, axis, indices) of the weights that read the channels.
+        scales: gamma of a batch norm that learns it -> indices of the channels.
     """
 
     group: int
@@ -56,12 +58,12 @@ class ChannelSet:
 
 @dataclass(frozen=True)
 class Channels:
-    """All channels of a network that can be removed.
+    """All removable channels of a network.
 
     Attributes:
-        sets: in the order of the layers.
-        widths: structural name of a layer -> its channels, of all layers that lose some with a set.
-        places: parameter -> axis -> number of the set of each element along it, -1 where it stays.
+        sets: channel sets in the order of the layers.
+        widths: structural name of a layer with removable channels -> its number of output channels.
+        places: parameter -> axis -> number of the channel set of each element along the axis; -1 if it must stay.
         groups: structural names of the layers of each group.
     """
 
@@ -71,8 +73,10 @@ class Channels:
     groups: List[List[str]]
 
     def removable(self, arrays: Mapping[str, np.ndarray]) -> List[int]:
-        """The numbers of the sets that nothing reads: all weights of `arrays` that read them are 0. One set of each
-        group is left."""
+        """Returns the numbers of the sets whose reading weights in `arrays` are all 0.
+
+        At least one set of each group is kept, because a layer cannot have 0 channels.
+        """
         found: Dict[int, List[int]] = {}
         for number, one in enumerate(self.sets):
             if all(not np.take(arrays[name], index, axis=axis).any() for name, axis, index in one.read):
@@ -86,13 +90,16 @@ class Channels:
     def without(
         self, arrays: Mapping[str, np.ndarray], removed: Sequence[int]
     ) -> Tuple[Dict[str, np.ndarray], Dict[str, int]]:  # fmt: skip
-        """The arrays without the channels of some sets, and the width of each layer that lost some.
+        """Removes the channels of some sets.
 
         Args:
-            arrays: all parameters by structural name.
-            removed: numbers of sets.
+            arrays: structural name -> array of each parameter.
+            removed: numbers of the sets to remove.
+
+        Returns:
+            The smaller arrays, and the new width of each layer that lost channels.
         """
-        gone = np.zeros(len(self.sets) + 1, bool)  # the last one is that of -1
+        gone = np.zeros(len(self.sets) + 1, bool)  # -1 in `places` indexes the last element, which stays False
         gone[list(removed)] = True
         widths = {
             layer: width - int(gone[self.places[f"{layer}.weight"][0]].sum()) for layer, width in self.widths.items()
@@ -105,11 +112,11 @@ class Channels:
 
 
 def find_channels(network: gluon.Block, input_shape: Shapes) -> Channels:
-    """The channels of a network that can be removed.
+    """Finds the removable channels of a network.
 
     Args:
-        network: with known shapes; its parameters may be anywhere.
-        input_shape: of one sample, or of each of several inputs.
+        network: network with known parameter shapes, on any device.
+        input_shape: shape of one sample without the batch axis, or of each of several inputs.
 
     Raises:
         NotTraceable: see `trace`.
@@ -118,7 +125,7 @@ def find_channels(network: gluon.Block, input_shape: Shapes) -> Channels:
 
 
 class _Analysis:
-    """Goes through the graph once, and joins channels with a union-find."""
+    """One pass over the graph in topological order. Channel numbers are joined with a union-find structure."""
 
     def __init__(self, network: gluon.Block, traced: Trace):
         self._traced = traced
@@ -148,17 +155,18 @@ class _Analysis:
 
     def _root(self, number: int) -> int:
         while self._parents[number] != number:
-            self._parents[number] = self._parents[self._parents[number]]
+            self._parents[number] = self._parents[self._parents[number]]  # path halving keeps the trees flat
             number = self._parents[number]
         return number
 
     def _join(self, first: np.ndarray, second: np.ndarray) -> None:
         for one, other in zip(first.tolist(), second.tolist()):
+            # The smaller number becomes the root, so that sets are numbered in the order of the layers.
             one, other = sorted((self._root(one), self._root(other)))
             self._parents[other] = one
 
     def _keep(self, index: int) -> None:
-        """Keeps all channels that leave a node."""
+        """Marks all output channels of a node as not removable."""
         if index in self._flows:
             self._kept.update(self._flows[index][1].tolist())
 
@@ -187,13 +195,13 @@ class _Analysis:
             self._flows[index] = flow
 
     def _keep_parameters(self, node: Node) -> None:
-        """Keeps what parameters make that an operator reads which is not known."""
+        """Marks all channels of the parameters that an unknown operator reads as not removable."""
         for given in node.inputs:
             for channels in self.places.get(self._names.get(self._traced.nodes[given].name, ""), {}).values():
                 self._kept.update(channels.tolist())
 
     def _follow(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
-        """The channels behind an operator; None where it is not known."""
+        """Returns the channel axis and the channel numbers of an operator's output; None for an unknown operator."""
         if node.shape is None or any(self._traced.nodes[given].shape is None for given in node.inputs):
             return None
         if node.op == CONVOLUTION:
@@ -228,20 +236,20 @@ class _Analysis:
         return axis < len(node.shape) and node.shape[axis] == len(channels)
 
     def _weights_of(self, node: Node) -> List[str]:
-        """Structural names of the parameters that a layer reads after its first input; empty if one is none."""
+        """Structural names of a layer's own parameters; empty if another input is no parameter of this layer."""
         names = [self._names.get(self._traced.nodes[given].name, "") for given in node.inputs[1:]]
         is_own = all(name and name.rpartition(".")[0] == node.layer for name in names)
         return names if is_own and self._is_standard(node) else []
 
     def _is_standard(self, node: Node) -> bool:
-        """Returns True if the operator is that of one of Gluon's layers, whose width `set_widths` can set."""
+        """Returns True if a Gluon layer called the operator, so that `set_widths` can change its width."""
         from mxtrain.model.widths import STANDARD
 
         block = self._traced.layers.get(node.layer)
         return isinstance(block, STANDARD[node.op]())
 
     def _entering(self, node: Node, axis: int) -> np.ndarray:
-        """Numbers of the channels along an axis of the first input; new ones that stay where they are not known."""
+        """Channel numbers along an axis of the first input; fresh, unremovable ones if the input is unknown."""
         flow = self._flows.get(node.inputs[0])
         shape = self._traced.nodes[node.inputs[0]].shape
         assert shape is not None
@@ -253,7 +261,13 @@ class _Analysis:
         return kept
 
     def _make(self, node: Node, names: Sequence[str], width: int) -> np.ndarray:
-        """Numbers of the channels that a layer makes."""
+        """Assigns channel numbers to the outputs of a layer and returns them.
+
+        Args:
+            node: the operator.
+            names: structural names of its weight and, if any, bias.
+            width: number of output channels.
+        """
         weight = names[0]
         self._assign(weight, 0, self._fresh(width))
         made = self.places[weight][0]
@@ -272,9 +286,9 @@ class _Analysis:
         made = self._make(node, names, width)
         if groups == 1:
             self._read(names[0], entering)
-        elif groups == len(entering):  # depthwise: each channel makes channels of its own
+        elif groups == len(entering):  # depthwise: an output channel depends on one input channel only
             self._join(made, np.repeat(entering, width // groups))
-        else:  # as many channels of each group stay, so that these stay equal
+        else:  # the groups of a convolution must keep equal sizes, so they lose channels at the same positions
             for channels in (entering, made):
                 for part in np.split(channels, groups)[1:]:
                     self._join(channels[: len(channels) // groups], part)
@@ -320,7 +334,7 @@ class _Analysis:
                 return None
             if flow is None:
                 continue
-            if len(flow[1]) == 1 != (node.shape or ())[flow[0]]:  # one channel that joins all of the other's
+            if len(flow[1]) == 1 != (node.shape or ())[flow[0]]:  # a single channel broadcast over all others stays
                 self._keep(given)
                 continue
             if found is None:
@@ -331,7 +345,7 @@ class _Analysis:
                 self._join(found[1], flow[1])
         if found is None:
             return None
-        # What has channels of its own along this axis must be known, too.
+        # An input that is not broadcast along the channel axis must have known channels, too.
         unknown = [s for f, s in zip(flows, shapes) if s[found[0]] != 1 and (f is None or len(f[1]) != s[found[0]])]
         return None if unknown or not self._same_length(node, found) else found
 
@@ -343,12 +357,13 @@ class _Analysis:
         axis = known[0][0]
         if int(node.attrs.get("dim", 1)) % len(node.shape or ()) == axis:
             return axis, np.concatenate([channels for _, channels in known])
+        # Concatenation along another axis stacks the same channels.
         for _, channels in known[1:]:
             self._join(known[0][1], channels)
         return known[0]
 
     def _flatten(self, node: Node, flow: Tuple[int, np.ndarray]) -> Optional[Tuple[int, np.ndarray]]:
-        """(B, C, ...) to (B, C * ...); other reshapes are not known."""
+        """Follows (B, C, ...) -> (B, C * ...), where each channel becomes several; other reshapes are unknown."""
         shape = self._traced.nodes[node.inputs[0]].shape
         assert shape is not None
         if flow[0] != 1 or node.shape != (shape[0], math.prod(shape[1:])):

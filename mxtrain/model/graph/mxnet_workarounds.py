@@ -1,7 +1,7 @@
-"""Operators of MXNet 1.9.1 whose gradient is wrong: computed otherwise where a layer is ours to change, refused where
-the network's own code calls them. Imports no MXNet until called.
+"""Workarounds for operators of MXNet 1.9.1 with wrong gradients. Imports MXNet only when called.
 
-`tests/model/test_gradients.py` compares every operator that networks reach with finite differences.
+Gluon layers that use such an operator are changed to compute the same function correctly. Networks whose own code calls
+one are rejected. `tests/model/test_gradients.py` compares all operators that networks use with finite differences.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ Called = Tuple[str, str, Mapping[str, str]]
 
 
 def selu(F: OperatorModule, x: Array) -> Array:
-    """SELU by ELU, whose gradient is right: MXNet's SELU gives 0.0028 instead of 0.0875 at -3."""
+    """SELU as a scaled ELU. The gradient of MXNet's own SELU at -3 is 0.0028 instead of 0.0875."""
     return SELU_SCALE * F.LeakyReLU(x, act_type="elu", slope=SELU_ALPHA)
 
 
 def average(arguments: Mapping[str, Any]) -> Callable[[OperatorModule, Array], Array]:
-    """Average pooling that counts padding, with the padding made beforehand, so that nothing of it is left to count."""
+    """Returns the `hybrid_forward` of an average pooling that counts padding, as explicit padding plus plain pooling.
+
+    Args:
+        arguments: arguments of the `Pooling` operator.
+    """
     padding = [side for size in arguments["pad"] for side in (size, size)]
     plain = {**arguments, "pad": (0,) * len(arguments["pad"]), "count_include_pad": False}
     is_line = len(arguments["pad"]) == 1
@@ -53,20 +57,20 @@ def dropout(F: OperatorModule, x: Array, rate: float, axes: Tuple[int, ...] = ()
 
     Args:
         F: `nd` or `sym`.
-        x: any array.
-        rate: probability of 0; with a rate of 0, `x` is returned unchanged.
-        axes: along these one draw holds for all elements.
+        x: array of any shape.
+        rate: probability that an element is set to 0; with a rate of 0, `x` is returned unchanged.
+        axes: axes along which all elements share one random decision.
     """
     return F.Dropout(x, p=rate, axes=axes) if rate else x
 
 
 def mend_layers(network: gluon.Block) -> None:
-    """Makes layers of Gluon's that use such an operator compute the same without it."""
+    """Replaces the forward pass of Gluon layers that use an operator with a wrong gradient, in place."""
     from mxtrain.engine.backend import gluon
 
     pools = (gluon.nn.AvgPool1D, gluon.nn.AvgPool2D, gluon.nn.AvgPool3D)
     for _, block in blocks_by_path(network):
-        # On the object: its class stays what others know it as.
+        # Patch the instance, not its class: other code may rely on the class.
         if type(block) is gluon.nn.SELU:
             object.__setattr__(block, "hybrid_forward", selu)
         if type(block) in pools and _is_average_beyond_the_edge("Pooling", _as_text(block._kwargs)):
@@ -86,8 +90,10 @@ def _is_rrelu(op: str, attrs: Mapping[str, str]) -> bool:
 
 
 def _is_average_beyond_the_edge(op: str, attrs: Mapping[str, str]) -> bool:
-    """oneDNN divides the gradient of a window that hangs over the edge by the window's size, MXNet the value by that of
-    what is inside."""
+    """Returns True for an average pooling whose last windows may exceed the padded image.
+
+    Its forward pass divides by the number of elements inside, but oneDNN's backward pass by the full window size.
+    """
     return (
         (op, attrs.get("pool_type"), attrs.get("pooling_convention")) == ("Pooling", "avg", "full")
         and attrs.get("global_pool", "False") not in ("True", "1")
@@ -96,12 +102,12 @@ def _is_average_beyond_the_edge(op: str, attrs: Mapping[str, str]) -> bool:
 
 
 def _leaves_dropout_out(op: str, attrs: Mapping[str, str]) -> bool:
-    """On a CPU the dropout between the layers of one operator does nothing, without a word."""
+    """Returns True for an RNN with dropout between its layers on a CPU, where MXNet silently ignores the dropout."""
     return op == "RNN" and float(attrs.get("p", 0)) > 0 and int(attrs.get("num_layers", 1)) > 1 and _is_on_cpu()
 
 
 def _leaves_lengths_out(op: str, attrs: Mapping[str, str]) -> bool:
-    """On a CPU lengths are taken and not looked at."""
+    """Returns True for an RNN with sequence lengths on a CPU, where MXNet silently ignores the lengths."""
     return op == "RNN" and attrs.get("use_sequence_length", "False") in ("True", "1") and _is_on_cpu()
 
 
@@ -127,7 +133,7 @@ WRONG: Dict[Callable[[str, Mapping[str, str]], bool], str] = {
 
 
 def refuse_wrong(called: Iterable[Called]) -> None:
-    """Raises: ConfigError: the network's code calls an operator that trains on wrong numbers; names all, by layer."""
+    """Raises a `ConfigError` that lists all calls of operators in `WRONG`, by layer, if there are any."""
     found: List[str] = []
     for layer, op, attrs in called:
         place = f"layer '{layer}'" if layer else "the network"
@@ -137,7 +143,7 @@ def refuse_wrong(called: Iterable[Called]) -> None:
 
 
 def called_in(outputs: Iterable[NDArray]) -> List[Called]:
-    """The operators that made these arrays while autograd recorded: of networks that cannot be traced."""
+    """Returns the operators that autograd recorded for these arrays. For networks that cannot be traced."""
     from mxtrain.engine.backend import autograd
 
     return [one for output in outputs for one in _operators(json.loads(autograd.get_symbol(output).tojson()))]

@@ -1,6 +1,6 @@
-"""A network as a graph of operators with shapes, found by tracing it with symbols: nothing is computed.
+"""Traces a network with symbols into a graph of operators with inferred shapes, without any computation.
 
-Tracing leaves the network as it was: parameters (running statistics too), hybridization and cached graphs.
+Tracing does not change the network: parameters, running statistics, hybridization and cached graphs stay as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INPUT = "data"
 
 
 def input_names(num_inputs: int) -> List[str]:
-    """The names of the variables of the network's inputs."""
+    """Names of the symbol variables that stand for the network's inputs."""
     return [INPUT] if num_inputs == 1 else [f"{INPUT}{number}" for number in range(num_inputs)]
 
 
@@ -35,10 +35,10 @@ class Node:
     Attributes:
         name: its name in MXNet's graph; not always unique.
         op: the operator, or "null" for the input and parameters.
-        layer: structural name of the block that called it, "" for the network itself.
-        inputs: indices of the nodes that it reads.
+        layer: structural name of the block that called it; "" for the network itself.
+        inputs: indices of its input nodes.
         attrs: the operator's arguments as strings.
-        shape: shape of the first output, batch size first; None if it cannot be inferred.
+        shape: shape of the first output, including the batch axis; None if it cannot be inferred.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class TraceFailure:
-    """The first operator that cannot take what it is given."""
+    """First operator whose input shapes are invalid."""
 
     layer: str
     op: str
@@ -75,12 +75,12 @@ class TraceFailure:
 
 
 class NotTraceable(Exception):
-    """The network's Python code needs real arrays (it reads `x.shape`, or is no HybridBlock)."""
+    """The network cannot run on symbols: its Python code reads e.g. `x.shape`, or it is no HybridBlock."""
 
 
 @dataclass
 class CallRecorder:
-    """Follows which block is being called."""
+    """Records which blocks were called and where the first call failed."""
 
     called: Dict[str, gluon.Block] = field(default_factory=dict)
     output_shapes: Dict[str, Optional[Shape]] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class CallRecorder:
 
 
 def blocks_by_path(network: gluon.Block, prefix: str = "") -> Iterator[Tuple[str, gluon.Block]]:
-    """(structural name, block) of the network itself ("") and everything in it, parents first."""
+    """Yields (structural name, block) for the network itself ("") and all its descendants, parents first."""
     yield prefix, network
     for name, child in network._children.items():
         yield from blocks_by_path(child, f"{prefix}.{name}" if prefix else name)
@@ -99,7 +99,7 @@ def blocks_by_path(network: gluon.Block, prefix: str = "") -> Iterator[Tuple[str
 
 @contextlib.contextmanager
 def recorded_calls(network: gluon.Block) -> Iterator[CallRecorder]:
-    """Notes which block is called, and marks the symbols that it makes with its structural name."""
+    """Records block calls, and marks the symbols that a block creates with its structural name."""
     from mxtrain.engine.backend import gluon, mx
 
     recorder = CallRecorder()
@@ -139,7 +139,7 @@ def recorded_calls(network: gluon.Block) -> Iterator[CallRecorder]:
 
 @contextlib.contextmanager
 def fresh_variables(network: gluon.Block) -> Iterator[None]:
-    """Hides the cached symbols of parameters during a trace and restores them: symbols of our trace carry marks."""
+    """Hides the parameters' cached symbols during a trace, so that the marks of our trace do not stay in them."""
     parameters = list(network.collect_params().values())
     kept = [parameter._var for parameter in parameters]
     for parameter in parameters:
@@ -156,12 +156,12 @@ def trace(network: gluon.Block, input_shape: Shapes, *, batch_size: int = 1, tra
 
     Args:
         network: a gluon.HybridBlock, initialised or not.
-        input_shape: shape of one sample, without the batch; or of each of its parts, where the network takes several.
-        batch_size: samples in the batch that shapes are told for.
-        training: trace what runs while training.
+        input_shape: shape of one sample without the batch axis, or of each input of a network with several.
+        batch_size: batch size of the inferred shapes.
+        training: if True, trace the operators that run in training mode.
 
     Returns:
-        The graph. Where shapes do not fit, `failure` says where, and shapes after it are None.
+        The graph. If shapes do not fit, `failure` has the first failing operator, and later shapes are None.
 
     Raises:
         NotTraceable: the network is no HybridBlock, or its code fails on symbols.
@@ -173,17 +173,17 @@ def trace(network: gluon.Block, input_shape: Shapes, *, batch_size: int = 1, tra
 
 
 def trace_symbol(symbol: Symbol, shapes: Mapping[str, Shape]) -> Trace:
-    """Traces a piece of a network, as `trace` does.
+    """Infers the shapes of a part of a network, as `trace` does for a whole one.
 
     Args:
-        symbol: the piece.
-        shapes: of what enters it, batch size included, by the names of its variables.
+        symbol: the part.
+        shapes: variable name -> shape of each input, including the batch axis.
     """
     return _infer(symbol, shapes, CallRecorder())
 
 
 def symbol_of(network: gluon.Block, *, training: bool, num_inputs: int = 1) -> Tuple[Symbol, CallRecorder]:
-    """The network as one symbol over its `input_names`; each node's `LAYER_ATTRIBUTE` names the block it is of.
+    """Returns the network as one symbol over its `input_names`. A node's `LAYER_ATTRIBUTE` names its block.
 
     Raises:
         NotTraceable: the network is no HybridBlock, or its code fails on symbols.
@@ -212,7 +212,8 @@ def _flatten(outputs: object) -> List[object]:
 
 def _infer(graph: Symbol, input_shapes: Mapping[str, Shape], recorder: CallRecorder) -> Trace:
     internals = graph.get_internals()
-    # MXNet leaves casts of mixed precision out of a symbol's JSON unless told not to, and never out of its outputs.
+    # By default MXNet drops the casts of mixed precision from the JSON, but not from `internals`; node indices of the
+    # two would then differ.
     content = json.loads(graph.tojson(remove_amp_cast=False))
     raw_nodes = content["nodes"]
     first_output = first_outputs(internals, [node["name"] for node in raw_nodes])
@@ -240,20 +241,25 @@ def _infer(graph: Symbol, input_shapes: Mapping[str, Shape], recorder: CallRecor
 
 
 def _layer_of(node: GraphNode, recorder: CallRecorder) -> str:
-    """The structural name of the block that an operator is of."""
+    """Structural name of the block that called an operator."""
     marked = node.get("attrs", {}).get(LAYER_ATTRIBUTE)
     return recorder.known_by_graph.get(node["name"], "") if marked is None else marked
 
 
 def first_outputs(internals: Symbol, names: List[str]) -> List[int]:
-    """For each node the index of its first output in `internals`, which lists visible outputs in the same order."""
+    """Returns the index of each node's first output in `internals`, which lists outputs in the order of the nodes.
+
+    Args:
+        internals: all outputs of a graph, from `Symbol.get_internals`.
+        names: names of the graph's nodes, in order.
+    """
     output_names = internals.list_outputs()
     first, position = [], 0
     for name in names:
         first.append(position)
         seen = {output_names[position]}
         position += 1
-        # Several outputs of one node differ in name; a following node of the same name repeats the first.
+        # The outputs of one node have different names; a next node with the same name starts over with the first name.
         while (
             position < len(output_names)
             and output_names[position].startswith(name + "_")
@@ -275,6 +281,7 @@ def _infer_all(internals: Symbol, feed: Mapping[str, Shape]) -> Tuple[Dict[int, 
             _, shapes, _ = internals.infer_shape_partial(**feed)
         except mx.MXNetError as error:
             return {}, str(error)
+    # MXNet marks unknown sizes as 0, or as -1 with NumPy shapes.
     known = {index: tuple(shape) for index, shape in enumerate(shapes) if shape and 0 not in shape and -1 not in shape}
     reason = None if len(known) == len(shapes) else "its output would be empty, or its shape cannot be inferred"
     return known, reason
@@ -290,8 +297,8 @@ def _infer_until_failure(
         return _infer_all(mx.sym.Group([internals[index] for index in range(end)]), feed)
 
     ops = [index for index, node in enumerate(raw_nodes) if node["op"] != "null"]
-    # Only ends of operators count: a parameter's shape is unknown until the operator that reads it is there.
-    low, high = -1, len(ops) - 1  # up to operator `low` all is well, up to `high` it is not
+    # Bisection over operators, not nodes: a parameter's shape is unknown until the operator that reads it is included.
+    low, high = -1, len(ops) - 1  # the graph up to operator `low` can be inferred, the one up to `high` cannot
     while high - low > 1:
         middle = (low + high) // 2
         if attempt(ops[middle] + 1)[1] is None:

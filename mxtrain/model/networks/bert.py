@@ -1,8 +1,9 @@
-"""BERT as Gluon blocks. Imports MXNet: the description imports this module when it builds.
+"""BERT as Gluon blocks. This module imports MXNet, so descriptions import it only when they build the network.
 
-The blocks are named so that structural parameter names equal those of GluonNLP 0.10 (`encoder.transformer_cells.0.proj.
-weight`): its `.params` files load as they are, and GluonNLP loads ours. Legend: B batch, T tokens, U units, N heads, M
-masked positions, V vocabulary, K classes. Inside the encoder time comes first, (T, B, U).
+Structural parameter names equal those of GluonNLP 0.10 (`encoder.transformer_cells.0.proj.weight`), so `.params` files
+can be exchanged in both directions. Inside the encoder the time axis comes first, (T, B, U).
+
+Legend: B batch, T tokens, U units, N heads, M masked positions, V vocabulary, K classes, R rows (T * B), H = B * N.
 
 Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", https://arxiv.org/abs/1810.04805.
 """
@@ -42,16 +43,16 @@ class BertSizes(NamedTuple):
 
 
 def normal() -> mx.init.Initializer:
-    """The initializer that weights are drawn from."""
+    """Returns the initializer of weights."""
     return mx.init.Normal(INITIAL_STD)
 
 
 class LayerNorm(gluon.HybridBlock):
-    """norm(dropout(x) + residual), the normalisation over the last axis of (T, B, U), or of (R, U).
+    """Computes layer_norm(dropout(x) + residual) over the last axis of (T, B, U) or (R, U).
 
-    One operator where our own are there. MXNet's own sums along an axis one element after the other. So without ours,
-    sums over an axis and their way back (copies along it) are matrix products with vectors of ones, which BLAS does,
-    and 1 / deviation is multiplied with gamma before it is applied to the elements: docs/decisions/0018 has the times.
+    This is a single operator if mxtrain's own operators are available. Otherwise sums over the last axis and broadcasts
+    along it are matrix products with vectors of ones, because BLAS is faster than MXNet's sequential reductions; and
+    1 / deviation is multiplied by gamma before it is broadcast. See docs/decisions/0018 for timings.
     """
 
     drops = True
@@ -79,7 +80,7 @@ class LayerNorm(gluon.HybridBlock):
 
 
 class DropoutSum(gluon.HybridBlock):
-    """dropout(x) + residual, of (T, B, U): what a part made, which nothing else reads, and what entered it."""
+    """Computes dropout(x) + residual for (T, B, U). No other operator may read `x`."""
 
     drops = True
     """See `LayerNorm`."""
@@ -93,12 +94,12 @@ class DropoutSum(gluon.HybridBlock):
 
 
 class SelfAttention(gluon.HybridBlock):
-    """Multi-head attention of a sequence to itself, without the last projection: (T, B, U) to (T, B, U).
+    """Multi-head self-attention without the output projection: (T, B, U) to (T, B, U).
 
     The weights of queries, keys and values are separate parameters, as in GluonNLP's files. Each call concatenates them
-    to the weights of one dense layer, whose output our own operator takes. Without it they are interleaved head by
-    head, so that one dense layer has (N, 3, U / N) outputs and one transposition gives all three. MXNet's interleaved
-    attention operators read rows that lie 3 * B * U numbers apart, and take longer than that.
+    into one dense layer, whose output is the input of mxtrain's own attention operator. Without that operator, the
+    weights are interleaved by head: the dense layer then has (N, 3, U / N) outputs, and one transposition separates the
+    three. MXNet's `interleaved_matmul` operators are slower, because they read rows with a stride of 3 * B * U.
     """
 
     drops = True
@@ -114,7 +115,7 @@ class SelfAttention(gluon.HybridBlock):
                 setattr(self, f"{name}_bias", bias)
 
     def _collect_params_with_prefix(self, prefix: str = "") -> Dict[str, gluon.Parameter]:
-        # `proj_query.weight`, not `query_weight`: names of GluonNLP's files.
+        # Name parameters as in GluonNLP's files: `proj_query.weight` instead of `query_weight`.
         start = f"{prefix}." if prefix else ""
         return {f"{start}proj_{name.replace('_', '.')}": parameter for name, parameter in self._reg_params.items()}
 
@@ -143,7 +144,7 @@ class SelfAttention(gluon.HybridBlock):
 
 
 class FeedForward(gluon.HybridBlock):
-    """Two dense layers with GELU between, added to their input and normalised: (T, B, U) to the same."""
+    """Two dense layers with GELU between them, a residual connection and layer norm: (T, B, U) to (T, B, U)."""
 
     def __init__(self, units: int, hidden_size: int, dropout: float, **kwargs: Any):
         super().__init__(**kwargs)
@@ -153,13 +154,13 @@ class FeedForward(gluon.HybridBlock):
             self.layer_norm = LayerNorm(units, dropout, prefix="layer_norm_")
 
     def hybrid_forward(self, F, x_TBU):
-        # LeakyReLU's GELU is one operator: a seventh of the time of one made of erf, or of tanh, elementwise.
+        # The GELU of `LeakyReLU` is a single operator, 7 times as fast as a GELU composed of elementwise erf or tanh.
         hidden = F.LeakyReLU(self.ffn_1(x_TBU), act_type="gelu")
         return self.layer_norm(self.ffn_2(hidden), x_TBU)
 
 
 class EncoderLayer(gluon.HybridBlock):
-    """Attention and feed-forward, each added to its input and normalised: (T, B, U) to the same."""
+    """Self-attention and feed-forward, each with a residual connection and layer norm: (T, B, U) to (T, B, U)."""
 
     begins_stage = True
 
@@ -176,7 +177,7 @@ class EncoderLayer(gluon.HybridBlock):
 
 
 class Encoder(gluon.HybridBlock):
-    """Embedded tokens (T, B, U) and valid lengths (B,) to encoded tokens (T, B, U)."""
+    """Transformer encoder: embedded tokens (T, B, U) and valid lengths (B,) to encoded tokens (T, B, U)."""
 
     def __init__(self, sizes: BertSizes, **kwargs: Any):
         super().__init__(**kwargs)
@@ -192,7 +193,7 @@ class Encoder(gluon.HybridBlock):
     def hybrid_forward(self, F, x_TBU, valid_length_B, position_weight):
         sizes = self._sizes
         positions_T = F.contrib.arange_like(x_TBU, axis=0)
-        # Looked up for each text, not added to all: the gradient of a broadcast addition is a slow sum.
+        # Each text looks up its positions, because the gradient of a broadcast addition is a slow reduction.
         positions_TB = F.broadcast_like(F.expand_dims(positions_T, axis=1), x_TBU, lhs_axes=(1,), rhs_axes=(1,))
         x_TBU = self.layer_norm(x_TBU + F.Embedding(positions_TB, position_weight, *position_shape(sizes)))
         mask = valid_length_B if own_operators().path else padding_mask(F, positions_T, valid_length_B, sizes.num_heads)
@@ -202,15 +203,15 @@ class Encoder(gluon.HybridBlock):
 
 
 def position_shape(sizes: BertSizes) -> Tuple[int, int]:
-    """(rows, columns) of the table of positions."""
+    """Shape of the position embedding table."""
     return sizes.max_length, sizes.units
 
 
 def padding_mask(F: OperatorModule, positions_T: Array, valid_length_B: Array, num_heads: int) -> Array:
-    """(B * N, T, T): 0 for tokens, `PADDING_SCORE` for padding.
+    """Returns the additive attention mask (B * N, T, T): 0 at tokens, `PADDING_SCORE` at padding.
 
-    Made once and added in every layer: the softmax operator that takes lengths needs seven times as long as one
-    without, and the gradient of a broadcast addition, an unneeded sum, ten times.
+    All layers add the same full-size mask. MXNet's softmax with lengths is 7 times as slow as one without, and a
+    broadcast addition 10 times, because its backward pass computes a sum that is not needed.
     """
     is_padding_BT = F.broadcast_greater_equal(
         F.reshape(positions_T, shape=(1, -1)), F.reshape(valid_length_B, shape=(-1, 1))
@@ -222,11 +223,11 @@ def padding_mask(F: OperatorModule, positions_T: Array, valid_length_B: Array, n
 
 
 class Embed(gluon.HybridBlock):
-    """Indices (B, T) to embeddings (B, T, U), and if it is shared the table itself, (V, U), as a tensor.
+    """Embedding lookup: indices (B, T) to embeddings (B, T, U). A shared table is returned as a second output, (V, U).
 
-    A decoder that shares the table reads that tensor, so that only one operator of the graph reads the parameter, and
-    stages may be cut between the two: the table and its gradient then travel with each microbatch. Where nothing is cut
-    (`mxtrain.parallel.grid.Grid`) it is the parameter itself, and no copy is made of it or its gradient.
+    A decoder with tied weights reads the second output, so that only one operator of the graph reads the parameter. A
+    pipeline can then be cut between encoder and decoder; the table and its gradient are sent with each microbatch. If
+    nothing is cut, `mxtrain.parallel.grid.Grid` clears `copies_table`, and the output is the parameter without a copy.
     """
 
     copies_table = True
@@ -244,7 +245,7 @@ class Embed(gluon.HybridBlock):
 
 
 class Numbered(gluon.HybridBlock):
-    """Blocks under numbers, as in a HybridSequential that GluonNLP has, to be called by who owns it."""
+    """Container of numbered blocks, named as in the `HybridSequential` of GluonNLP. The owner calls the blocks."""
 
     def __init__(self, blocks: Dict[int, gluon.HybridBlock], **kwargs: Any):
         super().__init__(**kwargs)
@@ -256,7 +257,7 @@ class Numbered(gluon.HybridBlock):
 
 
 class TiedProjection(gluon.HybridBlock):
-    """Scores of all tokens from a table of embeddings that comes from elsewhere: (B, M, U) to (B, M, V)."""
+    """Output projection with tied weights: (B, M, U) and an embedding table (V, U) to scores (B, M, V)."""
 
     begins_stage = True
 
@@ -281,13 +282,14 @@ class Head(enum.Enum):
 
 
 class BertNetwork(gluon.HybridBlock):
-    """The encoder with a head: tokens, token types (B, T) and valid lengths (B,), and for masked-LM the positions to
-    predict (B, M).
+    """BERT encoder with a head.
+
+    Inputs are tokens (B, T), token types (B, T), valid lengths (B,), and for `Head.MASKED` the masked positions (B, M).
 
     Args:
         vocab_size: V.
-        sizes: of the encoder.
-        head: what it returns.
+        sizes: sizes of the encoder.
+        head: output of the network.
     """
 
     def __init__(self, vocab_size: int, sizes: BertSizes, head: Head, **kwargs: Any):
@@ -318,7 +320,7 @@ class BertNetwork(gluon.HybridBlock):
             return F.transpose(encoded_TBU, axes=(1, 0, 2))
         if not self._decodes:
             return self.pooler(F.reshape(F.slice_axis(encoded_TBU, axis=0, begin=0, end=1), shape=(-3, 0)))
-        positions_BM = F.cast(positions_BM, "float32")
+        positions_BM = F.cast(positions_BM, "float32")  # `stack` needs one type, and `arange_like` returns float32
         number_B1 = F.reshape(F.contrib.arange_like(positions_BM, axis=0), shape=(-1, 1))
         places = F.stack(positions_BM, F.broadcast_like(number_B1, positions_BM), axis=0)
         hidden_BMU = F.LeakyReLU(self.decoder[0](F.gather_nd(encoded_TBU, places)), act_type="gelu")
@@ -326,7 +328,7 @@ class BertNetwork(gluon.HybridBlock):
 
 
 class BertClassifier(gluon.HybridBlock):
-    """Dropout and a dense layer on the pooled first token: logits (B, K)."""
+    """Text classifier: dropout and a dense layer on the pooled first token, logits (B, K)."""
 
     def __init__(self, num_classes: int, vocab_size: int, sizes: BertSizes, **kwargs: Any):
         super().__init__(**kwargs)
@@ -341,7 +343,7 @@ class BertClassifier(gluon.HybridBlock):
 
 
 class BertTagger(gluon.HybridBlock):
-    """Dropout and a dense layer on each encoded token: scores (B, T, K)."""
+    """Token classifier: dropout and a dense layer on each encoded token, scores (B, T, K)."""
 
     def __init__(self, num_classes: int, vocab_size: int, sizes: BertSizes, **kwargs: Any):
         super().__init__(**kwargs)

@@ -1,8 +1,8 @@
-"""A Conformer that scores characters along frames. Imports MXNet: the description imports this module when it builds.
+"""Conformer for speech recognition with CTC. This module imports MXNet, so descriptions import it only when they build.
 
 Outputs of a sample do not depend on padding, see `networks.speech`: attention masks padding, convolutions over time see
-zeros there, and layer norms replace the batch norm of the paper. Rotary positions replace its
-relative ones: they need no scores of their own, so that attention stays the operator that stores none.
+zeros there, and layer norms replace the paper's batch norm. Rotary positions replace its relative positions, because
+these need a bias per pair of frames, and mxtrain's attention operator never stores the scores of all pairs.
 
 Source: Gulati et al., "Conformer: Convolution-augmented Transformer for Speech Recognition" (2020),
 https://arxiv.org/abs/2005.08100; Su et al., "RoFormer" (2021), https://arxiv.org/abs/2104.09864.
@@ -30,7 +30,7 @@ LONGEST_WAVE = 10_000.0
 
 
 class ConformerSizes(NamedTuple):
-    """The sizes of a block."""
+    """Sizes of a Conformer block; `kernel` is the odd width of the depthwise convolution in frames."""
 
     units: int
     hidden_size: int
@@ -40,7 +40,7 @@ class ConformerSizes(NamedTuple):
 
 
 class HalfFeedForward(gluon.HybridBlock):
-    """Half of two dense layers behind a norm, added to their input: (T, B, U) to the same."""
+    """Pre-norm feed-forward module with half-step residual weight: (T, B, U) to (T, B, U)."""
 
     def __init__(self, sizes: ConformerSizes, **kwargs: Any):
         super().__init__(**kwargs)
@@ -51,26 +51,29 @@ class HalfFeedForward(gluon.HybridBlock):
             self.dropout = nn.Dropout(sizes.dropout)
 
     def hybrid_forward(self, F, x_TBU):
+        # The identity is needed because our own norm operator overwrites other gradients of its input, see `fused`.
         hidden = self.expand(self.norm(F.identity(x_TBU)))
         return x_TBU + 0.5 * self.dropout(self.reduce(hidden * F.sigmoid(hidden)))
 
 
 def rotated(F: OperatorModule, qkv: Array, units: int, num_heads: int) -> Array:
-    """Queries, keys and values (T, B, 3 * U) with queries and keys turned by angles that grow with their place: each
-    unit of the first half of a head with one of the second. So the product of two depends on how far apart they are.
+    """Applies rotary position embeddings to the queries and keys in (T, B, 3 * U).
+
+    Unit i of the first half of a head is paired with unit i of the second half. Each pair is rotated by an angle
+    proportional to the position, so that products of queries and keys depend only on relative positions.
 
     Args:
-        F: operators.
+        F: `nd` or `sym`.
         qkv: queries, keys and values.
         units: U.
-        num_heads: N; D is even.
+        num_heads: N; the units of a head, D = U / N, must be even.
     """
     half = units // num_heads // 2
     pairs = F.reshape(F.slice_axis(qkv, axis=2, begin=0, end=2 * units), shape=(0, 0, 2 * num_heads, 2, half))
     place_T1 = F.reshape(F.contrib.arange_like(pairs, axis=0), shape=(-1, 1))
     wave_1D = F.reshape(F.exp(F.contrib.arange_like(pairs, axis=4) * (-math.log(LONGEST_WAVE) / half)), shape=(1, -1))
     angle_TD = F.broadcast_mul(place_T1, wave_1D)
-    # Made as large as the batch: operators that broadcast are slow, forward and backward.
+    # Expanded to the size of the batch, because MXNet's broadcasting operators are slow, forward and backward.
     cosine, sine = (
         F.broadcast_like(F.BlockGrad(F.reshape(F.stack(*two, axis=1), shape=(-1, 1, 1, 2, half))), pairs,
                          lhs_axes=(1, 2), rhs_axes=(1, 2))
@@ -82,7 +85,7 @@ def rotated(F: OperatorModule, qkv: Array, units: int, num_heads: int) -> Array:
 
 
 class SelfAttentionModule(gluon.HybridBlock):
-    """Attention behind a norm, added to its input: (T, B, U) and lengths (B,) to (T, B, U)."""
+    """Pre-norm self-attention module with residual: (T, B, U) and lengths (B,) to (T, B, U)."""
 
     def __init__(self, sizes: ConformerSizes, **kwargs: Any):
         super().__init__(**kwargs)
@@ -101,8 +104,10 @@ class SelfAttentionModule(gluon.HybridBlock):
 
 
 class ConvolutionModule(gluon.HybridBlock):
-    """A convolution over time, each unit by itself, between a gated and a dense layer, added to its input: (T, B, U)
-    and a mask (T, B, 1) to (T, B, U)."""
+    """Pre-norm convolution module with residual: GLU, depthwise convolution over time, layer norm, Swish, dense layer.
+
+    Inputs are (T, B, U) and a mask (T, B, 1); the output is (T, B, U).
+    """
 
     def __init__(self, sizes: ConformerSizes, **kwargs: Any):
         super().__init__(**kwargs)
@@ -122,16 +127,18 @@ class ConvolutionModule(gluon.HybridBlock):
         value, gate = F.split(self.gated(self.norm(F.identity(x_TBU))), num_outputs=2, axis=2)
         gated_TBU = F.broadcast_mul(value * F.sigmoid(gate), mask_TB1)
         found_BUT1 = self.depthwise(F.transpose(F.expand_dims(gated_TBU, axis=3), axes=(1, 2, 0, 3)))
-        # First transposed: in a hybridized network oneDNN cannot bring the output of a grouped convolution into the
-        # order that a reshape needs ("could not create a primitive descriptor for a reorder primitive").
+        # The transposition must precede the reshape: in a hybridized network oneDNN cannot reorder the output of a
+        # grouped convolution for a reshape ("could not create a primitive descriptor for a reorder primitive").
         found_TBU1 = F.transpose(found_BUT1, axes=(2, 0, 1, 3))
         found_TBU = self.inner_norm(F.reshape(found_TBU1, shape=(0, 0, -1)))
         return x_TBU + self.dropout(self.projection(found_TBU * F.sigmoid(found_TBU)))
 
 
 class ConformerBlock(gluon.HybridBlock):
-    """Half a feed-forward, attention, convolution, half a feed-forward, and a norm: (T, B, U), a mask (T, B, 1) and
-    lengths (B,) to (T, B, U)."""
+    """Conformer block: half feed-forward, self-attention, convolution, half feed-forward, layer norm.
+
+    Inputs are (T, B, U), a mask (T, B, 1) and lengths (B,); the output is (T, B, U).
+    """
 
     begins_stage = True
 
@@ -150,14 +157,14 @@ class ConformerBlock(gluon.HybridBlock):
 
 
 class ConformerRecognizer(gluon.HybridBlock):
-    """Frames (B, T, F) and their numbers (B,) to scores (B, T', K).
+    """Conformer encoder with an output layer: frames (B, T, F) and numbers of frames (B,) to scores (B, T', K).
 
     Args:
         num_classes: K.
         width: F.
-        convolutions: in front of the blocks.
-        sizes: of the blocks.
-        num_layers: how many blocks.
+        convolutions: sizes of the subsampling convolutions, which reduce T to T'.
+        sizes: sizes of the blocks.
+        num_layers: number of blocks.
     """
 
     def __init__(

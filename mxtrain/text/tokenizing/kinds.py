@@ -1,4 +1,4 @@
-"""All kinds of tokenizers: trained, read from a file, and restored from a checkpoint."""
+"""Builds tokenizers of all kinds: trains them, reads them from files, and restores them from checkpoints."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ class TokenizerSettings(NamedTuple):
     """Tokenizer settings of a description.
 
     Attributes:
-        kind: of one that is trained; auto = WordPiece. Of a given file, its content says it, except of words.
-        vocab: the file; None = trained.
-        size: tokens of a trained one, at most.
-        lowercase: whether texts are lowercased; a tokenizer.json and a sentencepiece model say that themselves.
-        individual_digits: whether a trained one makes a token of each digit.
+        kind: kind of a trained tokenizer; auto = WordPiece. The kind of a given file follows from its content, except
+            for words.
+        vocab: vocabulary file; None = train one.
+        size: largest number of tokens of a trained vocabulary.
+        lowercase: True to lowercase texts; a tokenizer.json and a sentencepiece model have a setting of their own.
+        individual_digits: True to make each digit a token, in a trained vocabulary.
     """
 
     kind: str = "auto"
@@ -61,20 +62,20 @@ class TokenizerSettings(NamedTuple):
 
 
 class TrainingTexts(Protocol):
-    """Texts that a vocabulary is made of, in order, perhaps more than fit into memory."""
+    """Texts to train a vocabulary on, in order; possibly more than fit into memory."""
 
     def num_bytes(self) -> np.ndarray:
-        """The size of each in UTF-8."""
+        """Returns the number of UTF-8 bytes of each text, (N,)."""
 
     def texts(self, index_N: Optional[np.ndarray] = None) -> Any:
-        """An iterator over all of them, or over some."""
+        """Returns an iterator over all texts, or over those with ascending indices `index_N`."""
 
     def digest(self) -> str:
-        """The same for the same texts in the same order."""
+        """Returns a hash of the texts and their order."""
 
 
 class TextsInMemory:
-    """`TrainingTexts` that are a list."""
+    """`TrainingTexts` in a list."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
@@ -96,10 +97,10 @@ class TextsInMemory:
 
 
 def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTokenizer:
-    """The tokenizer of the given file, or one that is trained on the texts; the latter is kept in the user's cache.
+    """Reads the tokenizer of the given file, or trains one on the texts. Trained ones are cached for the user.
 
     Raises:
-        DataError: the file is none, or a library is not installed.
+        DataError: the file is no vocabulary, or a library is not installed.
     """
     if settings.vocab is not None:
         given = read_tokenizer(settings, settings.vocab)
@@ -123,7 +124,7 @@ LOSES_NOTHING = "Give a vocabulary with all bytes, or have one trained: dataset.
 
 
 def _warn_of_lost(tokenizer: BaseTokenizer, path: str, texts: TrainingTexts) -> None:
-    """Warns where a vocabulary leaves bytes out, and says what that is of these texts."""
+    """Warns if a vocabulary lacks bytes, and counts the training texts that lose characters by it."""
     if not tokenizer.lost_bytes:
         return
     found = [lost for text in texts.texts() if (lost := tokenizer.lost(text))]
@@ -137,13 +138,13 @@ def _warn_of_lost(tokenizer: BaseTokenizer, path: str, texts: TrainingTexts) -> 
 
 
 def name_lost(characters: str) -> str:
-    """The first few of different characters, and how many there are."""
+    """Describes distinct characters: their number, and the first few of them."""
     shown = ", ".join(map(repr, characters[:MOST_NAMED]))
     return f"{len(characters):,} different: {shown}{', ...' if len(characters) > MOST_NAMED else ''}"
 
 
 def require_kind(settings: TokenizerSettings) -> None:
-    """Raises: DataError: the library of a kind is not installed."""
+    """Raises a `DataError` if the library for training a kind of tokenizer is not installed."""
     _libraries(settings.kind if settings.vocab is None else "words")
 
 
@@ -158,7 +159,7 @@ def _own_kind(kind: str) -> str:
 
 
 def train_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTokenizer:
-    """A tokenizer that is a function of the texts and the settings alone."""
+    """Trains a tokenizer. The result depends only on the texts and the settings."""
     kind, size, lowercase = _own_kind(settings.kind), settings.size, settings.lowercase
     if kind == "words":
         return train_words(texts.texts(), size, lowercase)
@@ -175,21 +176,23 @@ def train_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
 
 
 def _some_of(texts: TrainingTexts, most_bytes: int) -> List[str]:
-    """Returns all texts, or, above a limit of bytes, the first ones in the order of their hashes."""
+    """Returns all texts, or above a limit of bytes a pseudo-random choice of them, in order."""
     size_N = texts.num_bytes()
     if size_N.sum() <= most_bytes:
         return list(texts.texts())
     order = np.argsort(bits(0, 0, np.arange(len(size_N)), TextDraw.VOCABULARY), kind="stable")
     count = int(np.searchsorted(np.cumsum(size_N[order]), most_bytes, side="right"))
-    return list(texts.texts(np.sort(order[: max(count, 1)])))
+    return list(texts.texts(np.sort(order[: max(count, 1)])))  # sorted, because stores are read sequentially
 
 
 def read_tokenizer(settings: TokenizerSettings, path: str) -> BaseTokenizer:
-    """The tokenizer of a file: a tokenizer.json, a model of sentencepiece, BERT's vocab.txt or GluonNLP's JSON, or for
-    kind=words the same two.
+    """Reads a tokenizer from a file.
+
+    The file is a tokenizer.json, a sentencepiece model, BERT's vocab.txt or GluonNLP's JSON; for kind=words one of the
+    last two.
 
     Raises:
-        DataError: it is none of these, or not of the kind that was asked for.
+        DataError: the file has another format, or another kind than the settings.
     """
     if settings.kind == "words":
         return Words(read_vocab(path, ("<unk>",)), settings.lowercase)
@@ -222,15 +225,15 @@ def _is_tokenizer_json(content: bytes) -> bool:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):
-        return True  # and will be refused as such
+        return True  # reading it as a tokenizer.json will raise a helpful error
     return not (isinstance(found, dict) and "idx_to_token" in found)
 
 
 def tokenizer_from_json(values: JsonObject) -> BaseTokenizer:
-    """The inverse of `BaseTokenizer.to_json`; what it reads may come from anybody.
+    """Restores a tokenizer from `BaseTokenizer.to_json`. The values are untrusted input.
 
     Raises:
-        CheckpointError: it is of no kind that there is, damaged, or its library is not installed.
+        CheckpointError: the kind is unknown, the values are damaged, or a library is not installed.
     """
     kind = values.get("kind") or WordPiece.kind
     restore = _RESTORE.get(kind)

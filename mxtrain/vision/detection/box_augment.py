@@ -1,6 +1,6 @@
-"""Random changes of images with boxes: which part of an image is seen, mirrored or not, and in which colours.
+"""Random augmentation of images with boxes: crop, flip, colours, mosaic and mixup.
 
-All is chosen in an image's own pixels, so that an image is resized once.
+All windows are in pixels of the original image, so that each image is resized only once.
 
 Legend: C channels, H height, W width, T trials, M boxes of an image.
 """
@@ -54,7 +54,7 @@ class AugmentStream(NamedInt):
 
 
 class Mosaic(DatasetTransform):
-    """Puts parts of four images side by side; the cut and expand are not used there."""
+    """Combines parts of four images into one; crop and expand are not applied to a mosaic."""
 
     share: Fraction = 0.5
     """Share of the samples."""
@@ -68,7 +68,7 @@ class Mosaic(DatasetTransform):
 
 
 class BlendImages(DatasetTransform):
-    """Blends each image with another one; boxes of both count by their shares."""
+    """Mixup: blends each image with another one; the boxes of both are weighted by their shares."""
 
     alpha: PositiveFloat = 1.5
     """Of the Beta distribution of the shares."""
@@ -80,7 +80,7 @@ class BlendImages(DatasetTransform):
 
 
 class Expand(DatasetTransform):
-    """Places half of the images in a larger one of the mean's colour."""
+    """Places half of the images on a larger canvas of the mean colour, so that objects become smaller."""
 
     ratio: Annotated[float, pydantic.Field(ge=1, le=16)] = 4.0
     """Its sides are up to so many times as long."""
@@ -90,7 +90,7 @@ class Expand(DatasetTransform):
 
 
 class BoxCrop(DatasetTransform):
-    """Cuts out a part that covers some box well enough."""
+    """Crops a random part that has a minimum overlap with at least one box."""
 
     min_iou: List[Fraction] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
     """Least intersection over union, one of these at random, or nothing is cut off."""
@@ -104,7 +104,7 @@ class BoxCrop(DatasetTransform):
 
 
 class BoxAugment(AugmentSettings):
-    """Random changes of training images and their boxes; every draw is a function of (seed, epoch, sample index).
+    """Random augmentation of images and boxes; random numbers are a function of (seed, epoch, sample index).
 
     Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2; mosaic: Bochkovskiy et al., "YOLOv4"
     (2020); mixup: Zhang et al., "Bag of Freebies for Training Object Detection Neural Networks" (2019), section 3.1.
@@ -155,11 +155,11 @@ class BoxAugment(AugmentSettings):
 
     @property
     def capacity(self) -> int:
-        """The largest number of images whose boxes one sample has."""
+        """Largest number of images that a sample is made of."""
         return 4 if self.mosaic else 2 if self.mixup else 1
 
     def mixes_images(self, epoch: int) -> bool:
-        """Returns True if samples of an epoch, from 0, may be of several images."""
+        """Returns True if samples of an epoch (from 0) may combine several images."""
         return self.mix_epochs is None or epoch < self.mix_epochs
 
     def mix_share(self, seed: int, epoch: int, index: int) -> float:
@@ -167,13 +167,13 @@ class BoxAugment(AugmentSettings):
         return float(beta(seed, epoch, np.array([index]), self.mixup)[0])
 
     def draws(self, seed: int, epoch: int, index: int, number: int = 0) -> np.ndarray:
-        """The random numbers of a sample, from 0 to 1, as `At` says.
+        """Returns the random numbers of a sample, from 0 to 1, in the order of `AugmentStream`.
 
         Args:
-            seed: of the run.
-            epoch: counts from 0.
-            index: of the sample.
-            number: of the image in a mosaic, from 0.
+            seed: seed of the run.
+            epoch: number of the epoch, from 0.
+            index: index of the sample.
+            number: number of the image in a mosaic, from 0.
         """
         key = int(bits(seed, epoch, np.array([index]), VisionDraw.BOX_SAMPLE + number)[0])
         return uniform(key, 0, np.arange(AugmentStream.TRIAL + 4 * NUM_TRIALS), VisionDraw.BOX_SAMPLE)
@@ -187,12 +187,12 @@ class BoxAugment(AugmentSettings):
         return self.flip and bool(share[AugmentStream.FLIP] < 0.5)
 
     def window(self, share: np.ndarray, size: Tuple[int, int], edge_M4: np.ndarray) -> Window:
-        """Returns the visible part of an image, in its own pixels.
+        """Returns the visible part of an image, in its own pixels. It may extend beyond the image.
 
         Args:
-            share: of `draws`.
-            size: (width, height).
-            edge_M4: the boxes of single objects in it.
+            share: random numbers from `draws`.
+            size: (width, height) of the image.
+            edge_M4: boxes of single objects in the image.
         """
         width, height = size
         canvas: Window = (0.0, 0.0, float(width), float(height))
@@ -208,11 +208,11 @@ class BoxAugment(AugmentSettings):
     def _crop(
         self, share: np.ndarray, canvas: Window, size: Tuple[int, int], edge_M4: np.ndarray, min_iou: float
     ) -> Window:  # fmt: skip
-        """The first of some random parts of the canvas that shows what it must; the canvas where none does."""
+        """Returns the first of `NUM_TRIALS` random parts of the canvas with enough overlap; otherwise the canvas."""
         share_T4 = share[AugmentStream.TRIAL :].reshape(NUM_TRIALS, 4)
         low, high = self.crop_scale
         scale_T = low + (high - low) * share_T4[:, 0]
-        # Aspects that do not fit into the canvas at this scale are not drawn.
+        # Limit the aspect so that both sides fit into the canvas at this scale.
         least_T, most_T = np.maximum(self.crop_aspect[0], scale_T**2), np.minimum(self.crop_aspect[1], scale_T**-2.0)
         aspect_T = np.where(most_T > least_T, least_T + (most_T - least_T) * share_T4[:, 1], 1.0)
         room_2 = np.array([canvas[2] - canvas[0], canvas[3] - canvas[1]])
@@ -220,7 +220,7 @@ class BoxAugment(AugmentSettings):
         begin_T2 = np.array(canvas[:2]) + share_T4[:, 2:] * (room_2 - side_T2)
         window_T4 = np.concatenate([begin_T2, begin_T2 + side_T2], axis=1)
         shown_T2 = np.minimum(window_T4[:, 2:], np.array(size)) - np.maximum(window_T4[:, :2], 0.0)
-        fits_T = (shown_T2 >= 1).all(axis=1)  # a part of the canvas may show nothing of the image
+        fits_T = (shown_T2 >= 1).all(axis=1)  # an expanded canvas has parts outside the image
         if len(edge_M4):
             fits_T &= _covers(window_T4, edge_M4, min_iou)
         found = np.flatnonzero(fits_T)
@@ -239,10 +239,9 @@ class BoxAugment(AugmentSettings):
         return left, top, left + side_x, top + side_y
 
     def recoloured(self, share: np.ndarray, image_CHW: np.ndarray) -> np.ndarray:
-        """An image, white is 255, in other colours.
+        """Applies random brightness, contrast, saturation and hue to an image with values from 0 to 255.
 
-        All four changes are linear, so they are one: one pass over the image, and values are cut off at black and
-        white once.
+        All four changes are affine, so they are combined: the image is processed in one pass and clipped only once.
         """
         colour_34 = self._colours(share)
         if colour_34 is None:
@@ -250,7 +249,7 @@ class BoxAugment(AugmentSettings):
         return recoloured(image_CHW, colour_34)
 
     def _colours(self, share: np.ndarray) -> Optional[np.ndarray]:
-        """Three rows of four: what of red, green, blue and of 1 is in each; None if nothing is changed."""
+        """Returns the affine colour transform (3, 4), the last column being added; None if nothing changes."""
         amounts = {
             at: (2 * share[at + 1] - 1) * most for at, most in (
                 (AugmentStream.BRIGHTNESS, self.brightness), (AugmentStream.CONTRAST, self.contrast),
@@ -267,7 +266,7 @@ class BoxAugment(AugmentSettings):
 
 
 def tiles(share: np.ndarray, height: int, width: int) -> List[Rectangle]:
-    """The four parts of a mosaic, around a centre that is away from the edges."""
+    """Returns the four parts of a mosaic, around a random centre in its middle half."""
     x, y = (
         min(max(round((0.25 + 0.5 * share[at]) * length), 1), length - 1)
         for at, length in ((AugmentStream.CENTRE_X, width), (AugmentStream.CENTRE_Y, height))
@@ -279,12 +278,12 @@ def tiles(share: np.ndarray, height: int, width: int) -> List[Rectangle]:
 
 
 def partners(share: np.ndarray, count: int) -> Sequence[int]:
-    """Three other images of a mosaic, of so many; an image may come twice."""
+    """Returns the indices of the three further images of a mosaic, out of `count`; an index may be repeated."""
     return [int(share[AugmentStream.PARTNER + number] * count) for number in range(3)]
 
 
 def mix_partner(share: np.ndarray, index: int, count: int) -> int:
-    """The other image that one of so many is blended with; the same where there is none."""
+    """Returns the index of the other image for mixup, out of `count`; the same index if there is only one image."""
     return (index + 1 + int(share[AugmentStream.MIX_PARTNER] * (count - 1))) % count
 
 

@@ -1,4 +1,4 @@
-"""COCO's layout: images in folders, and a JSON file with all that is in them.
+"""Detection datasets in COCO's layout: folders of images, and one JSON file of annotations per split.
 
 Legend: P images, R boxes, D columns of `boxes.Column`.
 """
@@ -44,9 +44,11 @@ _LAYOUT = "It must hold annotations/instances_train2017.json and train2017/ with
 
 
 class Coco(PublicDataset, BoxedFiles):
-    """`train2017/` with `annotations/instances_train2017.json`, and the same of val2017: or files of any names.
+    """Images and boxes in COCO's layout.
 
-    Classes are the categories in the order of their ids, which may have gaps. Images without annotations count, too.
+    By default, `train2017/` has the images of `annotations/instances_train2017.json`, and likewise val2017; settings
+    change these names. Classes are the categories in the order of their ids, which may have gaps. Images without
+    annotations are samples, too.
     """
 
     option: ClassVar[str] = "dataset=coco"
@@ -78,7 +80,7 @@ class Coco(PublicDataset, BoxedFiles):
 
     @property
     def leaves_out(self) -> bool:
-        """True if a file may have categories that are not learned."""
+        """True if files may have categories that the network does not learn."""
         return bool(self.classes)
 
     def for_task(self, name: str) -> BaseDataset:
@@ -120,10 +122,10 @@ class Coco(PublicDataset, BoxedFiles):
         return "If they are objects as any other (CVAT writes iscrowd=1 for masks), type dataset.crowds=objects."
 
     def _understood(self, contents: CocoContents) -> CocoContents:
-        """Applies the settings of crowds and boxes to what a file holds, and fills in areas that it does not say.
+        """Applies the settings of crowds and box formats to annotations, and fills in missing areas.
 
         Raises:
-            DataError: boxes are corners, and no setting says so.
+            DataError: boxes seem to have another format than the settings say.
         """
         if self.crowds == "objects":
             contents = replace(contents, is_crowd_R=np.zeros_like(contents.is_crowd_R))
@@ -140,13 +142,15 @@ class Coco(PublicDataset, BoxedFiles):
                 f"'{contents.path}': the boxes seem to be shares of width and height: all numbers lie between 0 and 1. "
                 "COCO's are pixels. Multiply them by the width and the height of their images."
             )
-        with np.errstate(invalid="ignore"):  # of boxes that are refused later
+        with np.errstate(invalid="ignore"):  # invalid boxes are reported later
             box_area_R = (contents.edge_R4[:, 2:] - contents.edge_R4[:, :2]).prod(axis=1)
         return replace(contents, area_R=np.where(np.isnan(contents.area_R), box_area_R, contents.area_R))
 
     def sample_ids(self, places: Sequence[str]) -> Dict[str, Union[int, str]]:
-        """See `BaseDataset.sample_ids`: ids in the annotations that are there, of the image in their folder, or else
-        of the one that is called so."""
+        """See `BaseDataset.sample_ids`. Finds ids in the existing annotation files.
+
+        An image is matched by its path, otherwise by its file name if only one annotated image has that name.
+        """
         root = Path(self.root)
         parts = ((self.val_annotations, self.val_images), (self.test_annotations, self.test_images),
                  (self.train_annotations, self.train_images))  # fmt: skip
@@ -171,7 +175,7 @@ class Coco(PublicDataset, BoxedFiles):
         return found
 
     def _choose_classes(self, contents: CocoContents) -> Tuple[List[str], List[int]]:
-        """Names and ids of the categories that are learned."""
+        """Returns names and ids of the categories to learn."""
         if not self.classes:
             return list(contents.categories.values()), list(contents.categories)
         ids, known = list(contents.categories), ClassIndex(list(contents.categories.values()))
@@ -187,7 +191,7 @@ class Coco(PublicDataset, BoxedFiles):
     def _split(
         self, contents: CocoContents, folder: Path, setting: str, names: Sequence[str], findings: Findings
     ) -> Optional[BoxedSplit]:
-        """The images of a file with the boxes that can be learned from."""
+        """Builds a split from the existing images of an annotation file and their valid boxes; None without images."""
         stays_R = self._refuse_wrong(contents, names, findings)
         paths, ids = find_named(folder, contents.names)
         missing = [number for number, one in enumerate(ids) if one is None]
@@ -218,26 +222,26 @@ class Coco(PublicDataset, BoxedFiles):
         return self.completed(split, contents, kept_R[np.argsort(new_P[contents.image_R[kept_R]], kind="stable")])
 
     def completed(self, split: BoxedSplit, contents: CocoContents, number_R: np.ndarray) -> BoxedSplit:
-        """A split with what else is wanted of its annotations. Here that is nothing.
+        """Adds further annotations, such as masks, to a split. This class has none.
 
         Args:
             split: images and boxes.
-            contents: of the file.
-            number_R: the annotation of each box in the split's table.
+            contents: contents of the annotation file.
+            number_R: index of the annotation of each box in the split's table.
         """
         return split
 
     def _class_of(self, contents: CocoContents, names: Sequence[str]) -> Dict[int, int]:
-        """The class of each category that is learned, by its id."""
+        """Returns category id -> class, for the categories to learn."""
         index = ClassIndex(names)
         found = {number: index.find(name) for number, name in contents.categories.items()}
         return {number: one for number, one in found.items() if one is not None}
 
     def _refuse_wrong(self, contents: CocoContents, names: Sequence[str], findings: Findings) -> np.ndarray:
-        """Refuses annotations that cannot be learned from; which stay, (R,)."""
+        """Reports invalid annotations; returns a mask of the usable ones, (R,)."""
         known = self._class_of(contents, names)
-        # Where classes were chosen, other categories of the file are left out; but a category that no file names, or
-        # that only a later split has, is a mistake.
+        # If the user has chosen classes, other categories of the file are ignored. Otherwise a category that is not in
+        # the training split, or that the file does not define, is an error.
         allowed = list(contents.categories) if self.leaves_out else list(known)
         stays_R = np.isin(contents.category_R, list(known))
         wrong = np.flatnonzero(~np.isin(contents.category_R, allowed))
@@ -254,13 +258,13 @@ class Coco(PublicDataset, BoxedFiles):
 
 
 class CocoInstances(Coco):
-    """The same images with the mask of each object: polygons, or lengths of runs."""
+    """Instance masks in COCO's layout, as polygons or run lengths (RLE)."""
 
     tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
     annotation_class: ClassVar[Type[BoxAnnotations]] = InstanceAnnotations
 
     def _refuse_wrong(self, contents: CocoContents, names: Sequence[str], findings: Findings) -> np.ndarray:
-        """See `Coco`; masks are looked at, too."""
+        """See `Coco`; also checks masks."""
         stays_R = super()._refuse_wrong(contents, names, findings)
         numbers = np.flatnonzero(stays_R)
         stays, refused, remarks = find_mask_problems(contents, numbers, self.mends)

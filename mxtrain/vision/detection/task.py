@@ -1,4 +1,4 @@
-"""Finding objects in images: a class, a score and a box for each.
+"""Object-detection task: predicts a class, a score and a box for each object.
 
 Legend: B batch, M boxes of an image, N detections, D columns of `boxes.Column`.
 """
@@ -41,10 +41,11 @@ TRACED_BOXES = 16
 
 
 class Detection(Task):
-    """Outputs that only a network's own coding can read, against boxes (B, M, D) and what that coding makes of them.
+    """Object detection. Outputs are decoded by the network's own `BoxCoding`.
 
-    Predictions are (N, 6) for each image, in its own pixels, highest score first: class, score, left, top, right,
-    bottom; rows of class -1 are none.
+    Targets are boxes (B, M, D), and the targets into which the coding encodes them. Predictions are (N, 6) for each
+    image, highest score first: class, score, left, top, right, bottom, in pixels of the original image. Rows of class
+    -1 are padding.
     """
 
     exports_any_size: ClassVar[bool] = False
@@ -102,7 +103,7 @@ class Detection(Task):
         shape = shapes_of(signature.shape)[0]
         if draws is None:
             return shape
-        # The number of true boxes is the data's, and of no weight.
+        # The number of true boxes varies with the data; no parameter depends on it.
         return shape, (TRACED_BOXES, NUM_COLUMNS), (draws.regions + TRACED_BOXES,)
 
     def _draws(self, description: Description, signature: Signature) -> Optional[Draws]:
@@ -110,7 +111,7 @@ class Detection(Task):
         return description.model.draws(shapes_of(signature.shape)[0])
 
     def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
-        """Gives networks that sample what they want, and their losses."""
+        """Adds true boxes and random numbers to the inputs and targets of networks that sample anchors or regions."""
         draws = self._draws(description, signature)
         if draws is None:
             return None
@@ -126,7 +127,7 @@ class Detection(Task):
                 copy_to(uniform_rows(seed, epoch if training else 0, batch.index_B, draw, count), device)
                 for draw, count in zip((VisionDraw.TARGET_SAMPLE, VisionDraw.REGION_SAMPLE), counts)
             )
-            # Masks stay where losses are.
+            # Only losses need masks, not the network's input.
             plain_BMD = box_BMD if box_BMD.shape[2] == NUM_COLUMNS else box_BMD[:, :, :NUM_COLUMNS]
             inputs = (*batch.inputs, plain_BMD, of_regions) if training else batch.inputs
             return replace(batch, inputs=inputs, targets=(*batch.targets, of_targets))
@@ -151,7 +152,7 @@ class Detection(Task):
     def export_outputs(
         self, F: OperatorModule, outputs: Sequence[Array], description: Description, signature: Signature
     ) -> Dict[str, Array]:  # fmt: skip
-        """Detections (B, N, 6) in pixels of what enters the network, see `BoxCoding.decode`."""
+        """Returns detections (B, N, 6) in pixels of the network's input, see `BoxCoding.decode`."""
         return {"detections": self._coding(description, signature).decode(outputs, F)}
 
     def build_decode(self, description: Description, signature: Signature) -> Decode:
@@ -176,12 +177,12 @@ class Detection(Task):
         return decode
 
     def cut_off(self, found_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
-        """Detections whose boxes end with their image.
+        """Clips detections to their image.
 
         Args:
-            found_BNR: as the network gives them.
-            edge_BN4: their boxes in pixels of their image.
-            inside_BN4: what of these is inside.
+            found_BNR: detections of the network.
+            edge_BN4: their boxes in pixels of the original image.
+            inside_BN4: these boxes, clipped to the image.
         """
         from mxtrain.engine.backend import nd
 
@@ -196,7 +197,7 @@ class Detection(Task):
         ]}  # fmt: skip
 
     def shown(self, prediction: np.ndarray) -> np.ndarray:
-        """Those detections that are sure enough to be shown, and whose box has an area in hundredths of a pixel."""
+        """Returns the detections above the score threshold whose box has an area after rounding to 0.01 pixels."""
         left, top, right, bottom = prediction[:, 2:6].round(2).T
         has_area = (right > left) & (bottom > top)
         return prediction[(prediction[:, 0] >= 0) & (prediction[:, 1] >= self.score_threshold) & has_area]
@@ -215,7 +216,7 @@ class Detection(Task):
         return coco_ids(places, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """COCO's form of results: a list of boxes [left, top, width, height]."""
+        """Yields COCO's format of results: a list of boxes [left, top, width, height]."""
         signature = BoxSignature.of(signature)
         ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
 
@@ -246,7 +247,7 @@ class Detection(Task):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """The highest score of each image, before the sigmoid or softmax."""
+        """Explains the logit of the highest-scoring detection of each image."""
         import numpy as np
 
         from mxtrain.engine.backend import nd

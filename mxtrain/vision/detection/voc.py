@@ -1,4 +1,4 @@
-"""PASCAL VOC's layout of images and boxes.
+"""Detection datasets in PASCAL VOC's layout.
 
 Legend: R boxes, P images, D columns of `boxes.Column`.
 """
@@ -60,13 +60,15 @@ SplitNames = Union[str, List[str], None]
 
 
 class Voc(PublicDataset, BoxedFiles):
-    """`JPEGImages/NAME.jpg` with `Annotations/NAME.xml`, and `ImageSets/Main/SPLIT.txt` with a name a line; of one
-    year, or of several beside each other.
+    """Images and boxes in PASCAL VOC's layout, of one or several years.
 
-    Or images with their annotations beside them (`a.jpg`, `a.xml`), as Roboflow and LabelImg write them: in `train/`,
-    `valid/` and `test/`, or in the root alone. Images without an annotation are left out; settings of lists are unused.
+    A year has the files `JPEGImages/NAME.jpg`, `Annotations/NAME.xml`, and `ImageSets/Main/SPLIT.txt` with one name per
+    line. Alternatively, images and annotations are in the same folder (`a.jpg`, `a.xml`), as Roboflow and LabelImg
+    write them: in `train/`, `valid/` and `test/`, or only in the root. Images without an annotation are then ignored,
+    and the settings of lists are not used.
 
-    Coordinates in the files count from 1, and the last pixel is part of a box: the network learns xmin - 1 to xmax.
+    Coordinates in the files start at 1, and the last pixel belongs to the box. In mxtrain, a box therefore extends from
+    xmin - 1 to xmax.
     """
 
     option: ClassVar[str] = "dataset=voc"
@@ -94,7 +96,7 @@ class Voc(PublicDataset, BoxedFiles):
 
     @property
     def public_names(self) -> Sequence[str]:
-        """The years that the names of splits begin with, e.g. 2012/trainval; without one `published_as`."""
+        """Names of the public datasets to download: years in names of splits, e.g. 2012/trainval, or `published_as`."""
         splits = (self.train_split, self.val_split, self.test_split)
         names = [name for split in splits for name in ([split] if isinstance(split, str) else split or ())]
         years = {f"voc{year}" for year in PUBLIC_YEARS if any(name.startswith((year, f"VOC{year}")) for name in names)}
@@ -107,12 +109,12 @@ class Voc(PublicDataset, BoxedFiles):
         return VocInstances(**{field: getattr(self, field) for field in type(self).model_fields})
 
     def completed(self, split: BoxedSplit, found: VocFound, findings: Findings) -> Optional[BoxedSplit]:
-        """A split with what else is wanted of its images. Here that is nothing.
+        """Adds further annotations, such as masks, to a split. This class has none.
 
         Args:
             split: images and boxes.
-            found: where these come from.
-            findings: collects the problems.
+            found: annotation files of the images, and numbers of the objects.
+            findings: collects problems.
         """
         return split
 
@@ -144,15 +146,17 @@ class Voc(PublicDataset, BoxedFiles):
 
 
     def _find_mixed(self, root: Path) -> Dict[str, Path]:
-        """The folders of splits, or the root alone, that hold images and their annotations beside each other, as
-        Roboflow and LabelImg write them; none where there are no annotations."""
+        """Returns split -> folder with images and annotations side by side; empty if there are no annotations."""
         folders = find_splits(root, self.option) or {"train": root}
         return folders if any(name.lower().endswith(".xml") for name in files_in(folders["train"])) else {}
 
 
 class VocInstances(Voc):
-    """The images of `ImageSets/Segmentation/`, with `SegmentationObject/NAME.png`: a pixel has the number of its
-    object in the annotation, from 1. White outlines (255) are of no object."""
+    """Instance masks in PASCAL VOC's layout, for the images in `ImageSets/Segmentation/`.
+
+    A pixel of `SegmentationObject/NAME.png` is the number of its object in the annotation, from 1. White outlines (255)
+    belong to no object.
+    """
 
     tasks: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
     annotation_class: ClassVar[Type[BoxAnnotations]] = InstanceAnnotations
@@ -174,14 +178,14 @@ class VocInstances(Voc):
 
 
 def _mask_of(annotation: Path) -> Path:
-    """The file with the masks of the objects in an annotation."""
+    """Returns the path of the mask file that belongs to an annotation."""
     parents = annotation.parents
     folder = next((parent for parent in parents if parent.name == "Annotations"), annotation.parent)
     return folder.with_name("SegmentationObject") / annotation.relative_to(folder).with_suffix(".png")
 
 
 class _SplitReader:
-    """Reads splits; each folder is listed once."""
+    """Reads splits. Lists each folder of images only once."""
 
     def __init__(self, dataset: Voc, names: Sequence[str], findings: Findings) -> None:
         self._dataset, self._findings = dataset, findings
@@ -189,7 +193,15 @@ class _SplitReader:
         self._images: Dict[Path, Files] = {}
 
     def read(self, years: Sequence[Path], setting: str, given: SplitNames) -> Optional[BoxedSplit]:
-        """The images of a split with their boxes; None if nothing is left of it.
+        """Reads the images of a split with their boxes.
+
+        Args:
+            years: folders of the years.
+            setting: name of the setting, for messages.
+            given: value of the setting.
+
+        Returns:
+            The split; None if it has no usable image.
 
         Raises:
             DataError: an image or annotation is missing.
@@ -208,7 +220,7 @@ class _SplitReader:
         return self._boxed(list(found.values()))
 
     def read_mixed(self, folder: Path) -> Optional[BoxedSplit]:
-        """The images of a folder that have an annotation beside them, with their boxes."""
+        """Reads the images of a folder that have an annotation in the same folder, with their boxes."""
         images = list_images(folder, findings=self._findings)
         start = len(str(folder)) + 1
         there = {
@@ -228,7 +240,7 @@ class _SplitReader:
         return self._boxed([(*images[name], there[name]) for name in sorted(images) if name in there])
 
     def _boxed(self, entries: Sequence[Tuple[Path, FileId, Path]]) -> Optional[BoxedSplit]:
-        """Images with their identity and annotation -> a split; None if there are none."""
+        """Builds a split from (image, its identity, annotation) entries; None if there are none."""
         boxes = _VocBoxes(self._dataset, self._classes, self._findings)
         for index, (_, _, annotation) in enumerate(entries):
             boxes.add(index, annotation)
@@ -240,7 +252,7 @@ class _SplitReader:
         return self._dataset.completed(split, found_in, self._findings)
 
     def _list(self, folder: Path, part: Optional[str], shown: str) -> List[Tuple[Path, FileId, Path]]:
-        """Image, its identity, and annotation of each name in a list, or of each annotation."""
+        """Returns (image, its identity, annotation) of each name in a list, or of each annotation without a list."""
         if folder not in self._images:
             self._images[folder] = list_images(folder / "JPEGImages", findings=self._findings)
         images, annotations = self._images[folder], folder / "Annotations"
@@ -275,7 +287,7 @@ class _SplitReader:
 
 
 class _VocBoxes:
-    """Collects the boxes of annotations."""
+    """Collects boxes from annotation files, and their problems."""
 
     def __init__(self, dataset: Voc, classes: ClassIndex, findings: Findings) -> None:
         self._dataset, self._classes, self._findings = dataset, classes, findings
@@ -287,7 +299,7 @@ class _VocBoxes:
         self._unknown_names: Set[str] = set()
 
     def add(self, index: int, path: Path) -> None:
-        """Reads the annotation of an image."""
+        """Adds the boxes of the annotation of image number `index`."""
         content = attempt(
             self._findings, DataPlace(str(path)), lambda: read_bytes(path, MAX_XML_BYTES), UNREADABLE_FILE
         )  # fmt: skip
@@ -342,13 +354,13 @@ class _VocBoxes:
         return Problem(UNKNOWN_CLASS, place, fact, f"{near} {remedy}".strip())
 
     def counts(self, num_images: int) -> np.ndarray:
-        """The objects in the annotation of each image, (P,)."""
+        """Returns the number of objects in the annotation of each image, (P,), including unusable ones."""
         return np.array([self._counts.get(index, 0) for index in range(num_images)], np.int64)
 
     def table(self, num_images: int) -> Tuple[BoxTable, np.ndarray]:
         """Returns all valid boxes, and the index of each in its annotation, (R,)."""
         names = self._unknown_names
-        if names and not self._rows and len(names) <= MOST_TYPED:  # not one object is of a class that was expected
+        if names and not self._rows and len(names) <= MOST_TYPED:  # no object has one of the expected classes
             remedy = f"Type {typed_list('dataset.classes', sorted(names))}, which are all names in the annotations."
             self._refused = [
                 problem if problem.kind != UNKNOWN_CLASS else replace(problem, remedy=remedy)
@@ -370,13 +382,13 @@ class _VocBoxes:
                                      self._dataset.mends)  # fmt: skip
         area_R = (edge_R4[:, 2:] - edge_R4[:, :2])[stays_R].prod(axis=1)
         row_RD = np.column_stack([array_R8[stays_R, 1:7], area_R])
-        # Images were read in their order, so that boxes are grouped already.
+        # Annotations were read in the order of the images, so boxes are already grouped by image.
         table = BoxTable.grouped(image_R[stays_R], row_RD, num_images, size_P2)
         return table, array_R8[stays_R, 7].astype(np.int64)
 
 
 class _VocNotes:
-    """Places of boxes, for messages."""
+    """Source locations and original coordinates of boxes, for messages."""
 
     def __init__(self, locations: Sequence[Tuple[str, int]], edge_R4: np.ndarray) -> None:
         self._locations, self._edge_R4 = locations, edge_R4
@@ -394,10 +406,13 @@ class _VocNotes:
 def _find_annotations(
     folder: Path, images: Collection[str], findings: Findings
 ) -> Tuple[Dict[str, Path], Dict[str, Path]]:  # fmt: skip
-    """The annotation of each image by the image's name, and the other annotations by their own.
+    """Matches annotations to images.
 
-    An annotation lies where its image does: `Annotations/sub/a.xml` for `JPEGImages/sub/a.jpg`. One that lies in
-    another folder below counts if there is no other image and no other annotation of that name.
+    An annotation has the same relative path as its image: `Annotations/sub/a.xml` for `JPEGImages/sub/a.jpg`. An
+    annotation in another subfolder is also accepted if the file name is unique among images and among annotations.
+
+    Returns:
+        Image name -> annotation, and annotation name -> annotation without an image.
     """
     start = len(str(folder)) + 1
     found = walk(folder, (".xml",), findings=findings) if folder.is_dir() else []
@@ -405,6 +420,7 @@ def _find_annotations(
     there = {name: path for name, path in all_there.items() if name in images}
     others = {name: path for name, path in all_there.items() if name not in there}
     count_of = Counter(name.rpartition("/")[2] for name in (*images, *others))
+    # A count of 2 is one image and one annotation.
     alone = {stem: name for name in others if count_of[(stem := name.rpartition("/")[2])] == 2}
     for image in images:
         name = alone.get(image.rpartition("/")[2])
@@ -414,7 +430,7 @@ def _find_annotations(
 
 
 def _choose_year(years: Sequence[Path], year: str, shown: str) -> Path:
-    """The folder of a year, `2007` or `VOC2007`; the only one where none is named."""
+    """Returns the folder of a year, given as `2007` or `VOC2007`; without a year, the only folder."""
     if not year:
         if len(years) == 1:
             return years[0]

@@ -1,6 +1,8 @@
-"""Decodes the pixels of DICOM files: plain, RLE, JPEG and JPEG 2000; others by what pydicom finds installed.
+"""Decodes the pixels of DICOM files: uncompressed, RLE, JPEG and JPEG 2000; other formats with decoders of pydicom.
 
-Memory follows from Rows and Columns, which were judged before: a code stream that says another size is not decoded.
+Files are untrusted. The caller has limited Rows and Columns, and a compressed stream with another size is rejected
+before it is decoded, so memory use is bounded.
+
 Legend: C channels, H height, W width, N pixels in any order.
 """
 
@@ -45,14 +47,14 @@ class PixelLayout:
     """Layout of an image's pixels in its file.
 
     Attributes:
-        rows, columns: at least 1.
-        samples: 1 grey, 3 colour.
-        allocated: bits that a sample takes.
-        stored: bits of it that count.
-        high: the highest of these, from 0.
-        is_signed: two's complement.
-        is_planar: red, green and blue in three planes, not beside one another.
-        photometric: as DICOM names it.
+        rows, columns: size of the image, at least 1.
+        samples: number of samples per pixel: 1 for grey, 3 for colour.
+        allocated: number of bits per sample in the file.
+        stored: number of significant bits of a sample.
+        high: position of the highest significant bit, from 0.
+        is_signed: True if samples are in two's complement.
+        is_planar: True if red, green and blue are separate planes, False if they are interleaved.
+        photometric: DICOM's photometric interpretation.
         syntax: UID of the transfer syntax.
     """
 
@@ -69,15 +71,15 @@ class PixelLayout:
 
     @property
     def range(self) -> Tuple[int, int]:
-        """Smallest and largest value that a sample can have."""
+        """Smallest and largest possible value of a sample."""
         half = 1 << (self.stored - 1)
         return (-half, half - 1) if self.is_signed else (0, 2 * half - 1)
 
 
 def require_read(syntax: str) -> None:
-    """Raises: ValueError: a transfer syntax is not read, whatever is installed."""
+    """Raises a `ValueError` if a transfer syntax is not supported, even with all decoders installed."""
     if syntax not in _READ:
-        # Do not repeat untrusted text that is no UID.
+        # The text is untrusted: do not print it unless it looks like a UID.
         named = _named(syntax) if re.fullmatch(r"[0-9.]{1,64}", syntax) else "no UID"
         raise ValueError(f"its transfer syntax is {named}, which is not read: convert it, e.g. gdcmconv --raw OLD NEW")
 
@@ -87,18 +89,18 @@ def _named(syntax: str) -> str:
 
 
 def read_pixels(content: bytes, place: Tuple[int, int], layout: PixelLayout) -> np.ndarray:
-    """The stored pixels of the only frame, or red, green and blue.
+    """Decodes the pixels of a single-frame image.
 
     Args:
-        content: of the file.
-        place: offset and number of bytes of the pixels; -1 if they are compressed and delimited.
-        layout: how they lie there.
+        content: content of the file.
+        place: offset and number of bytes of the pixels; the number is -1 if they are compressed and delimited.
+        layout: layout of the pixels.
 
     Returns:
-        (H, W) of whole numbers, or (H, W, 3).
+        Stored integer values (H, W), or red, green and blue (H, W, 3).
 
     Raises:
-        ValueError: they are damaged, or nothing that is installed decodes them.
+        ValueError: the pixels are damaged, or no decoder for them is installed.
     """
     syntax, (begin, length) = layout.syntax, place
     is_plain = syntax in (IMPLICIT, _EXPLICIT)
@@ -118,7 +120,7 @@ def read_pixels(content: bytes, place: Tuple[int, int], layout: PixelLayout) -> 
 
 
 def _plain_samples(data: memoryview, layout: PixelLayout) -> np.ndarray:
-    """(H, W) or (H, W, C), as the bytes say."""
+    """Reads uncompressed samples, (H, W) or (H, W, C), without interpreting their bits."""
     rows, columns, samples = layout.rows, layout.columns, layout.samples
     is_halved = layout.photometric == "YBR_FULL_422"
     per_pixel = 2 if is_halved else samples
@@ -126,7 +128,7 @@ def _plain_samples(data: memoryview, layout: PixelLayout) -> np.ndarray:
     if len(data) < wanted or is_halved and columns % 2:
         raise ValueError(f"it is cut off: {rows} rows of {columns} pixels take {wanted:,} bytes, not {len(data):,}")
     sample_N = np.frombuffer(data[:wanted], f"<u{layout.allocated // 8}")
-    if is_halved:  # two of luminance share one of each colour
+    if is_halved:  # chroma subsampling: two luminance samples share one blue and one red difference
         y0_N, y1_N, *colour = sample_N.reshape(-1, 4).T
         blue_N, red_N = (np.repeat(each_N, 2) for each_N in colour)
         return np.stack([np.stack([y0_N, y1_N], -1).reshape(-1), blue_N, red_N], -1).reshape(rows, columns, 3)
@@ -138,7 +140,7 @@ def _plain_samples(data: memoryview, layout: PixelLayout) -> np.ndarray:
 
 
 def _arranged(sample: np.ndarray, layout: PixelLayout) -> np.ndarray:
-    """Bits that count as whole numbers with their sign, and red, green and blue."""
+    """Extracts the significant bits with their sign, and converts YBR_FULL to RGB."""
     if layout.photometric.startswith("YBR_FULL"):
         return _rgb_of(sample)
     if layout.samples == 3 and layout.photometric != "RGB":
@@ -147,14 +149,14 @@ def _arranged(sample: np.ndarray, layout: PixelLayout) -> np.ndarray:
         return sample
     value: np.ndarray = sample.astype(np.int64 if layout.allocated == 32 else np.int32)
     value = (value >> (layout.high + 1 - layout.stored)) & ((1 << layout.stored) - 1)
-    if layout.is_signed:
+    if layout.is_signed:  # sign extension of a two's complement with `stored` bits
         sign = 1 << (layout.stored - 1)
         value = (value ^ sign) - sign
     return value
 
 
 def _rgb_of(ybr_HWC: np.ndarray) -> np.ndarray:
-    """Source: DICOM PS3.3, C.7.6.3.1.2, YBR_FULL."""
+    """Converts YBR_FULL to RGB, uint8. Source: DICOM PS3.3, C.7.6.3.1.2."""
     y_HW = ybr_HWC[..., 0].astype(np.float32)
     blue_HW, red_HW = (ybr_HWC[..., channel].astype(np.float32) - 128 for channel in (1, 2))
     rgb = (y_HW + 1.402 * red_HW, y_HW - 0.344136 * blue_HW - 0.714136 * red_HW, y_HW + 1.772 * blue_HW)
@@ -162,7 +164,7 @@ def _rgb_of(ybr_HWC: np.ndarray) -> np.ndarray:
 
 
 def _fragments(content: bytes, begin: int) -> Iterator[memoryview]:
-    """The bytes of a frame, in parts; the first item says where frames begin, which the only one need not."""
+    """Yields the fragments of the only frame. Skips the first item, the offset table, which one frame does not need."""
     place, number = begin, 0
     while content[place : place + 4] == _ITEM:
         length = int.from_bytes(content[place + 4 : place + 8], "little")
@@ -178,7 +180,7 @@ def _fragments(content: bytes, begin: int) -> Iterator[memoryview]:
 
 
 def _unpack_rle(frame: bytes, layout: PixelLayout) -> np.ndarray:
-    """Source: DICOM PS3.5, annex G: one segment for each byte of each sample, the highest first."""
+    """Decodes RLE: one segment for each byte of each sample, most significant first. Source: DICOM PS3.5, annex G."""
     size, width = layout.rows * layout.columns, layout.allocated // 8
     count = layout.samples * width
     offset = struct.unpack_from("<16I", frame) if len(frame) >= 64 else (0,)
@@ -186,6 +188,7 @@ def _unpack_rle(frame: bytes, layout: PixelLayout) -> np.ndarray:
     if offset[0] != count or list(offset[1 : count + 1]) != sorted(offset[1 : count + 1]) or ends[-1] < offset[count]:
         raise ValueError("its RLE segments do not fit its pixels: it is damaged")
     planes = [_unpack_bits(frame[first:end], size) for first, end in zip(offset[1 : count + 1], ends)]
+    # Segments are ordered from the most significant byte; NumPy reads little-endian, so their order is reversed.
     samples = [np.stack(planes[i : i + width][::-1], -1).reshape(-1).view(f"<u{width}") for i in range(0, count, width)]
     sample_HWC = np.stack(samples, -1).reshape(layout.rows, layout.columns, layout.samples)
     return sample_HWC if layout.samples == 3 else sample_HWC[..., 0]
@@ -208,10 +211,10 @@ def _unpack_bits(packed: bytes, size: int) -> np.ndarray:
 
 
 def _require_jpeg_size(frame: bytes, layout: PixelLayout) -> int:
-    """Bits of a sample that a JPEG stream says.
+    """Checks the size in the header of a JPEG stream, and returns its bits per sample.
 
     Raises:
-        ValueError: it says no size, or another than the file does.
+        ValueError: the stream has no size, or another one than the file.
     """
     place = 2
     while frame[:2] == b"\xff\xd8" and place + 9 < len(frame) and frame[place] == 0xFF:
@@ -239,8 +242,8 @@ def _require_size(found: Tuple[int, int, int], layout: PixelLayout) -> None:
 def _decode_jpeg(frame: bytes, layout: PixelLayout) -> np.ndarray:
     image = open_image(frame, ["JPEG"])
     if layout.photometric == "RGB" and "adobe_transform" not in image.info:
-        # Without Adobe's mark the decoder would take red, green and blue for luminance and colour: asked for the
-        # latter, it leaves them as they are.
+        # Without Adobe's marker the decoder assumes YCbCr and would convert RGB samples. Asked for YCbCr, it returns
+        # the samples unchanged, which are the RGB values.
         image.draft("YCbCr", image.size)
         return np.asarray(image)
     return np.asarray(image if image.mode == "L" else image.convert("RGB"))
@@ -256,20 +259,20 @@ def _decode_jpeg2000(frame: bytes, layout: PixelLayout) -> np.ndarray:
     if precision > (16 if samples == 1 else 8):
         raise ValueError(f"its JPEG 2000 stream has {precision} bits, and at most 16 in grey and 8 in colour are read")
     sample = np.asarray(open_image(frame, ["JPEG2000"]))
-    if samples == 3:  # Pillow has turned YBR_ICT and YBR_RCT into red, green and blue
+    if samples == 3:  # Pillow has already converted YBR_ICT and YBR_RCT to RGB
         return _rgb_of(sample) if layout.photometric.startswith("YBR_FULL") else sample
-    # Pillow spreads values over the 8 or 16 bits that it keeps, signed ones above zero.
+    # Pillow scales values up to 8 or 16 bits, and shifts signed values so that they are not negative.
     value = sample.astype(np.int64) >> ((8 if precision <= 8 else 16) - precision)
     return _compressed(value - (1 << (precision - 1)) if is_signed else value, layout)
 
 
 def _compressed(value_HW: np.ndarray, layout: PixelLayout) -> np.ndarray:
-    """Whole numbers of a decoder, whose bits that count are the lowest."""
+    """Interprets integers of a decoder, whose significant bits are always the lowest ones."""
     return _arranged(value_HW, replace(layout, high=layout.stored - 1))
 
 
 def _decode_by_plugin(frame: bytes, layout: PixelLayout) -> np.ndarray:
-    """Decodes a frame by pydicom with the installed decoders."""
+    """Decodes a frame with pydicom and its installed decoders."""
     if not any(importlib.util.find_spec(name) for name in _PLUGINS):
         raise ValueError(
             f"its transfer syntax is {_named(layout.syntax)}, for which no decoder is installed: pip install "
@@ -289,7 +292,7 @@ def _decode_by_plugin(frame: bytes, layout: PixelLayout) -> np.ndarray:
     made["PixelData"].is_undefined_length = True
     try:
         value = made.pixel_array
-    except Exception as error:  # of any kind: pydicom hands on what a decoder raises
+    except Exception as error:  # pydicom passes on any exception of a decoder
         raise ValueError(
             f"its {_named(layout.syntax)} stream is damaged, or the installed decoder does not read it "
             f"({type(error).__name__})"

@@ -1,7 +1,7 @@
-"""Reads images with segmentation masks, which hold the class of every pixel.
+"""Reads images with segmentation masks, which contain the class of each pixel.
 
-Image and mask go through the same cut, flip and change of size, so that a pixel keeps its class. Pixels outside of an
-image are "ignored" in its mask, -1, and count nowhere.
+Image and mask get the same crop, flip and resize, so that each pixel keeps its class. Pixels outside the image are -1
+("ignored") in its mask, and count neither in the loss nor in metrics.
 
 Legend: B batch, C channels, H height, W width, K classes.
 """
@@ -40,7 +40,7 @@ _STRAY = -2
 
 
 class Zoom(DatasetTransform):
-    """Resizes an image before a part of it is cut out."""
+    """Resizes an image by a random factor before it is cropped."""
 
     scale: Range[PositiveFloat] = [0.5, 2.0]
     """Smallest and largest factor."""
@@ -50,7 +50,7 @@ class Zoom(DatasetTransform):
 
 
 class JointAugment(AugmentSettings):
-    """Random changes of an image and its mask; every draw is a function of (seed, epoch, sample index)."""
+    """Random augmentation of images and their masks; random numbers are a function of (seed, epoch, sample index)."""
 
     off: ClassVar[Mapping[str, object]] = {"scale": [1.0, 1.0], "flip": False}
     own: ClassVar[Mapping[str, Type[DatasetTransform]]] = {"zoom": Zoom}
@@ -62,7 +62,7 @@ class JointAugment(AugmentSettings):
 
 
 class MaskAnnotations(Annotations):
-    """Masks (H, W), a class for each pixel: each gets that of the nearest pixel, and `IGNORED` beyond the image."""
+    """Masks (H, W): warped with nearest-neighbour interpolation, and `IGNORED` outside the image."""
 
     def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
         """See `Annotations.follow`."""
@@ -72,12 +72,12 @@ class MaskAnnotations(Annotations):
 
 @dataclass(frozen=True)
 class MaskCoding:
-    """Values of classes in mask files.
+    """Meaning of pixel values in mask files.
 
     Attributes:
-        values: of each class.
-        ignored: values of pixels that count nowhere.
-        rest_is_ignored: whether all others are, too; else they are mistakes.
+        values: value of each class.
+        ignored: values of ignored pixels.
+        rest_is_ignored: True to ignore all other values; otherwise they are errors.
     """
 
     values: Sequence[int]
@@ -85,7 +85,7 @@ class MaskCoding:
     rest_is_ignored: bool = False
 
     def table(self) -> np.ndarray:
-        """The class of each value from 0 to 65,535, int16."""
+        """Returns a lookup table from values 0 to 65,535 to classes, int16."""
         class_of = np.full(LARGEST_VALUE + 1, IGNORED if self.rest_is_ignored else _STRAY, np.int16)
         class_of[np.asarray(self.ignored, np.int64)] = IGNORED
         class_of[np.asarray(self.values, np.int64)] = np.arange(len(self.values))
@@ -93,10 +93,10 @@ class MaskCoding:
 
 
 class MaskedImages(EncodedImageSource):
-    """Images in files, and their masks where there are any, as `Source`.
+    """Source of images and, if there are any, their masks.
 
-    In training a part of each is cut out; else the whole image is fitted into a frame. Beside images and masks a
-    batch has for each sample the height and width of the image, and those it has in the frame.
+    In training, a random part of each image is cropped. Otherwise the whole image is fitted into a frame. Besides
+    images and masks, a batch has the height and width of each image, in its file and in the frame.
     """
 
     samples_per_task = 4
@@ -105,15 +105,15 @@ class MaskedImages(EncodedImageSource):
         self, images: Sequence[str], masks: Optional[Sequence[str]], coding: MaskCoding, decoding: Decoding,
         mean: Sequence[float], augment: Optional[JointAugment] = None,
     ) -> None:  # fmt: skip
-        """Describe what comes out; nothing is read yet.
+        """Stores the settings; reads no file yet.
 
         Args:
-            images: Image files.
-            masks: The mask of each, a PNG; None = unknown, all ignored.
-            coding: Which value is which class.
-            decoding: Has the shape of a cut and the frame of a whole image.
-            mean: Per channel, white is 1: what a frame is filled up with.
-            augment: Random changes in training.
+            images: image files.
+            masks: PNG mask of each image; None = unknown, all pixels are ignored.
+            coding: meaning of pixel values in masks.
+            decoding: decoding, with the shape of a crop and the frame of a whole image.
+            mean: padding colour per channel, from 0 to 1.
+            augment: random augmentation in training.
         """
         assert decoding.frame is not None
         super().__init__(ImageFiles(images), decoding, mean)
@@ -135,7 +135,7 @@ class MaskedImages(EncodedImageSource):
         return images_BCHW, np.stack([mask for _, mask, _ in found]), np.array([size for _, _, size in found])
 
     def blank(self) -> Tuple[np.ndarray, ...]:
-        """A black image, in the place of one that cannot be read."""
+        """Returns a black image that replaces one that cannot be read."""
         height, width = self.frame
         image_1CHW = np.zeros((1, self.shape[0], height, width), np.uint8)
         return image_1CHW, np.full((1, height, width), IGNORED, np.int16), np.array([[height, width] * 2])
@@ -145,24 +145,28 @@ class MaskedImages(EncodedImageSource):
         return MaskedChecks(self)
 
     def size(self, index: int) -> Tuple[int, int]:
-        """(width, height) of an image; only its header is decoded.
+        """Returns (width, height) of an image; decodes only its header.
 
         Raises:
-            LoaderError: It cannot be read.
+            LoaderError: the image cannot be read.
         """
         return self.open(index).size
 
     def mask(self, index: int, size: Tuple[int, int]) -> np.ndarray:
-        """The mask of an image of that (width, height), as large as it is: classes (H, W), int16.
+        """Returns the mask of an image in full size, classes (H, W) int16.
+
+        Args:
+            index: index of the image.
+            size: (width, height) of the image.
 
         Raises:
-            LoaderError: It cannot be read, is of another size, or has values that are no class.
+            LoaderError: the mask cannot be read, has another size, or has unknown values.
         """
         image = self._mask_image(index, size)
         return np.full(size[::-1], IGNORED, np.int16) if image is None else self._classes(image)
 
     def _mask_image(self, index: int, size: Tuple[int, int]) -> Image.Image:
-        """The values of a mask's pixels, all of which are known, as an image; None if there are no masks."""
+        """Opens a mask and checks its size and values; None if there are no masks."""
         if self.masks is None:
             return None
         image = self.open_mask(index)
@@ -171,10 +175,10 @@ class MaskedImages(EncodedImageSource):
         return image
 
     def open_mask(self, index: int) -> Image.Image:
-        """The values of a mask's pixels, whatever they are, as an image.
+        """Opens a mask as an image of pixel values, without checks.
 
         Raises:
-            LoaderError: It cannot be read.
+            LoaderError: the mask cannot be read.
         """
         assert self.masks is not None
         path = self.masks[index]
@@ -188,7 +192,7 @@ class MaskedImages(EncodedImageSource):
             raise unreadable(f"'{path}'", error, "a mask", UNREADABLE_MASK) from error
 
     def require_size(self, index: int, image: Image.Image, size: Tuple[int, int]) -> None:
-        """Raises: LoaderError: A mask is not as large as its image of that (width, height)."""
+        """Raises a `LoaderError` if a mask does not have the (width, height) of its image."""
         assert self.masks is not None
         path = self.masks[index]
         if image.size != tuple(size):
@@ -202,7 +206,7 @@ class MaskedImages(EncodedImageSource):
             )  # fmt: skip
 
     def require_known(self, index: int, image: Image.Image) -> None:
-        """Raises: LoaderError: A mask holds values that are no class."""
+        """Raises a `LoaderError` if a mask has values that are neither a class nor ignored."""
         assert self.masks is not None
         # Check the whole mask, not only the crop: an error is reported when a file is first read, not in a later epoch
         # that happens to crop that corner.
@@ -218,12 +222,12 @@ class MaskedImages(EncodedImageSource):
             )  # fmt: skip
 
     def classes_in(self, image: Image.Image) -> List[int]:
-        """The classes that occur in a mask, ascending."""
+        """Returns the classes that occur in a mask, ascending."""
         class_V = np.unique(self._class_of[values_in(image)])
         return class_V[class_V >= 0].tolist()
 
     def _classes(self, image: Image.Image) -> np.ndarray:
-        """The class of each pixel of a mask, (H, W), int16."""
+        """Converts a mask to classes, (H, W) int16."""
         return self._class_of[np.asarray(image)]
 
     def _read(
@@ -250,7 +254,7 @@ class MaskedImages(EncodedImageSource):
     def _cut(
         self, index: int, image: ImageReader, mask: Image.Image, part: _Part, size: Tuple[int, ...]
     ) -> Tuple[np.ndarray, np.ndarray]:
-        """The part in an image of `size`, (C, H, W), and the same of the mask, (H, W)."""
+        """Crops, resizes and pads image and mask to `size`, (C, H, W) and (H, W)."""
         from PIL import Image
 
         cut_CHW = self.resize(index, image, part.box, part.size)
@@ -260,19 +264,19 @@ class MaskedImages(EncodedImageSource):
         image_CHW[:] = self._fill_C[:, None, None]
         image_CHW[(slice(None), *window)] = cut_CHW
         mask_HW = np.full(size, IGNORED, np.int16)
-        if mask is not None:  # cut first: of a large mask, only that part is looked up
+        if mask is not None:  # crop before the lookup of classes, which then reads only a part of a large mask
             mask_HW[window] = self._classes(mask.resize(part.size, Image.Resampling.NEAREST, box=part.box))
         return image_CHW, mask_HW
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of an image and where it goes.
+    """A part of an image and its placement in the output.
 
     Attributes:
         box: left, top, right and bottom in the image.
-        size: (width, height) that the part gets.
-        place: (top, left) where it goes.
+        size: (width, height) of the part in the output.
+        place: (top, left) of the part in the output.
     """
 
     box: Tuple[float, float, float, float]
@@ -281,7 +285,7 @@ class _Part:
 
 
 def fit(height: int, width: int, frame: Sequence[int]) -> Tuple[int, int]:
-    """The height and width of an image in a frame: its own where it fits, else as large as fits."""
+    """Returns height and width of an image in a frame: its own if it fits, otherwise scaled down to fit."""
     scale = min(1.0, frame[0] / height, frame[1] / width)
     return max(1, round(height * scale)), max(1, round(width * scale))
 
@@ -292,11 +296,11 @@ def choose_part(
     """Returns the part to crop from a resized image, and its placement; all of it if it is smaller than the crop.
 
     Args:
-        own: Height and width of the image.
-        whole: Those it would have after resizing.
-        size: size of the cut.
-        down: Where the cut begins, from 0 to 1, and likewise where a smaller image is put.
-        right: Likewise.
+        own: height and width of the image.
+        whole: height and width of the whole image after resizing.
+        size: height and width of the crop.
+        down: random number from 0 to 1 for the vertical position of the crop, or of a smaller image in it.
+        right: random number from 0 to 1 for the horizontal position.
     """
     begins, ends, lengths, places = [], [], [], []
     for length, resized, wanted, share in zip(own, whole, size, (down, right)):

@@ -1,6 +1,6 @@
-"""One class for each pixel of an image.
+"""Semantic-segmentation task: predicts a class for each pixel of an image.
 
-Legend: B batch, K classes, H height, W width; h, w of one image as it is.
+Legend: B batch, K classes, H height, W width; h, w height and width of an original image.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ BACKGROUND = "background"
 
 
 class Segmentation(Task):
-    """Scores (B, K, H, W) against masks (B, H, W) of class indices, in which -1 is ignored.
+    """Semantic segmentation.
 
-    Further outputs like the first only train, see `Model.num_auxiliary`. Predictions are of an image's own size.
+    Outputs are scores (B, K, H, W), optionally followed by auxiliary scores of the same shape, which are only used in
+    training (see `Model.num_auxiliary`). Targets are masks (B, H, W) of class indices; -1 is ignored. Predictions have
+    the size of the original image.
     """
 
     name: ClassVar[str] = "segmentation"
@@ -72,9 +74,9 @@ class Segmentation(Task):
         return self.validate_loss_output(WeighingLoss(loss.block()), description, shapes, shapes[0][1:])
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
-        """The likeliest class of each pixel of each image, (h, w), as large as it is.
+        """Returns the highest-scoring class of each pixel, (h, w) for each image, in its original size.
 
-        Scores of an image that was made smaller are enlarged first, by linear interpolation.
+        If an image was scaled down, its scores are first resized to the original size by bilinear interpolation.
         """
         from mxtrain.engine.backend import nd
 
@@ -82,19 +84,20 @@ class Segmentation(Task):
         if batch.meta is None:
             return score_BKHW.argmax(axis=1)
         own_B2, fitted_B2 = batch.meta[:, OWN_SIZE].tolist(), batch.meta[:, FITTED_SIZE].tolist()
-        if own_B2 == fitted_B2 and len(set(map(tuple, own_B2))) == 1:  # all are as large, and as they are
+        if own_B2 == fitted_B2 and len(set(map(tuple, own_B2))) == 1:  # all images have one size and were not resized
             height, width = own_B2[0]
             return score_BKHW[:, :, :height, :width].argmax(axis=1)
         found = []
         for row, (own, fitted) in enumerate(zip(own_B2, fitted_B2)):
             score_1Khw = score_BKHW[row : row + 1, :, : fitted[0], : fitted[1]]
             if own != fitted:
+                # Resize scores, not classes: the boundaries of classes are then smooth.
                 score_1Khw = nd.contrib.BilinearResize2D(score_1Khw, height=own[0], width=own[1], align_corners=False)
             found.append(score_1Khw.argmax(axis=1)[0])
         return found
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """The image's size, and the share of its pixels that each class has which is there."""
+        """Returns the size of the image, and the share of pixels of each class that occurs."""
         import numpy as np
 
         count_K = np.bincount(prediction.astype(np.int64).ravel(), minlength=len(signature.class_names))
@@ -103,7 +106,7 @@ class Segmentation(Task):
         return {"height": prediction.shape[0], "width": prediction.shape[1], "shares": shares}
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """The largest class and its share, and the size."""
+        """Returns the size of the image, and the most frequent class with its share."""
         name, share = next(iter(row["shares"].items()))
         plain = {key: value for key, value in row.items() if key != "shares"}
         return {**plain, "largest_class": name, "share": share}

@@ -1,5 +1,4 @@
-"""Beam search over networks that give the next token's probabilities, for all sentences of a batch at once.
-Exported folders have a copy of this module.
+"""Batched beam search for autoregressive networks. Exported folders contain a copy of this module.
 
 Legend: S sentences of a batch, A active sentences, K beams, N candidates or results, R rows of the network
 (sentences x beams), V vocabulary, G groups of tokens, M anything, T tokens.
@@ -25,31 +24,33 @@ MOST_ROUNDS = 64
 
 
 class StepDecoder(Protocol):
-    """A network that can be asked for one token after the other, each row by itself.
+    """A network that decodes one token after the other, each row independently.
 
-    What it remembers are arrays whose first axis are sentences or rows. Sentences that are finished are left out, so it
-    must take any number of them.
+    Its state consists of arrays whose first axis is sentences or rows. Finished sentences leave the batch, so the
+    network must accept any number of sentences.
     """
 
     def initial_state(self, *inputs: NDArray) -> Tuple[List[NDArray], List[NDArray]]:
-        """Returns the state of each sentence before the first token: (fixed, moving).
+        """Returns the state before the first token: (fixed, moving).
 
-        `fixed` has one row for each sentence, which its beams share, and stays as it is (encoded sources, their
-        lengths); `moving` is what `step` returns anew (keys and values of what was read, states), and is repeated for
-        the beams.
+        `fixed` has one row per sentence, which its beams share, and does not change (encoded sources, their lengths).
+        `moving` is replaced by each `step` (keys and values of previous tokens, recurrent states) and has one row per
+        beam after the first step.
         """
 
     def step(
         self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:
-        """Logarithms of probabilities (R, V), float32, of the token behind one, and what moves.
+        """Decodes one token.
 
         Args:
-            token_R: the tokens that are read, int32; the first ones are `Beam.bos`.
-            place: how many were read before.
-            fixed: of each sentence, A: the rows of a sentence are R / A after one another, 1 in the first step and K in
-                all others.
-            moving: of each row.
+            token_R: last token of each row, int32; `Beam.bos` in the first step.
+            place: position of the tokens, from 0.
+            fixed: fixed state of A sentences. Each has R / A consecutive rows: 1 in the first step, then K.
+            moving: moving state of each row.
+
+        Returns:
+            Log probabilities (R, V), float32, of the next token, and the new moving state.
         """
 
 
@@ -58,12 +59,12 @@ class Beam:
     """Settings of beam search.
 
     Attributes:
-        bos: the token that is read first.
-        eos: the token that ends a sequence.
-        size: K; 1 = always the likeliest token (greedy).
+        bos: first input token.
+        eos: token that ends a sequence.
+        size: number of beams K; 1 = greedy search.
         length_penalty: alpha: sequences are compared by log p / ((5 + tokens) / 6) ^ alpha, where <eos> counts as a
             token; 0 = by log p.
-        never: tokens that are not chosen, such as <pad>.
+        never: tokens that are never chosen, such as <pad>.
     """
 
     bos: int
@@ -81,10 +82,10 @@ class LengthLimits(NamedTuple):
     """Length limits of generated sequences.
 
     Attributes:
-        ratio: tokens for each token (or frame) of the source.
-        offset: tokens besides.
-        most: tokens at most.
-        longest: tokens that the network can see, the first one included; None: any number.
+        ratio: number of tokens per token (or frame) of the source.
+        offset: number of tokens that is added.
+        most: upper limit of tokens.
+        longest: number of positions of the network, including that of `bos`; None = unlimited.
     """
 
     ratio: float
@@ -93,7 +94,7 @@ class LengthLimits(NamedTuple):
     longest: Optional[int] = None
 
     def of(self, length_B: np.ndarray) -> np.ndarray:
-        """Tokens of each sequence at most."""
+        """Returns the largest number of tokens of each sequence, for sources of these lengths."""
         limit_B = np.floor(self.ratio * length_B.astype(np.float64)).astype(np.int64) + self.offset
         most = self.most if self.longest is None else min(self.most, self.longest - 1)
         return np.minimum(limit_B, most)
@@ -101,12 +102,12 @@ class LengthLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class Hypotheses:
-    """The best sequences of each sentence, best first; empty ones of score -inf where fewer were found.
+    """Best sequences of each sentence, best first. If fewer than N were found, the others are empty with score -inf.
 
     Attributes:
-        token_SNT: int32, without <eos>, and filled up with it.
-        length_SN: tokens, without <eos>.
-        score_SN: log p divided by the penalty, float64.
+        token_SNT: tokens without <eos>, int32, padded with <eos>.
+        length_SN: number of tokens without <eos>.
+        score_SN: log p divided by the length penalty, float64.
     """
 
     token_SNT: np.ndarray
@@ -117,23 +118,25 @@ class Hypotheses:
 def beam_search(
     decoder: StepDecoder, inputs: Sequence[NDArray], limit_S: np.ndarray, beam: Beam, num_best: int = 1
 ) -> Hypotheses:
-    """Searches the likeliest sequence of each sentence.
+    """Searches for the most probable sequences of each sentence.
 
-    In each step the likeliest 2 * K sequences of a sentence that are one token longer are looked at. Those among the
-    first K that end are finished, and the first K that do not end go on. At a sentence's limit all must end. A sentence
-    is done when K sequences are finished and none that goes on would be better than the `num_best` best of them if it
-    ended now, or when none can become better: its log p only falls, so it is at best what it is now over the penalty of
-    the longest sequence. (K finished ones alone are no reason: where one sequence is by far the likeliest, its unlikely
-    ends are finished before it is.) Sentences that are done leave the batch.
+    Each step considers the best 2 * K continuations of a sentence. Those among the first K that end with <eos> are
+    finished; the first K that do not end continue. At its length limit, every sequence must end.
 
-    Of equal scores the lower beam and the lower token come first. Scores are summed in float64 on the host, so which
-    sentences share a batch changes nothing but what the network makes of it.
+    A sentence is done in two cases. First, K sequences are finished, and no open one would be among the `num_best` best
+    if it ended now. Second, no open sequence can become better: its log p only falls, so its score is at most the
+    current log p over the penalty of the longest sequence. (K finished sequences alone are not enough: if one sequence
+    is by far the most probable, unlikely early endings of it are finished first.) Sentences that are done leave the
+    batch.
+
+    Ties are broken by the lower beam, then the lower token. Scores are summed in float64 on the host, so the
+    composition of a batch influences the search only through the network's own rounding.
 
     Args:
-        decoder: is asked.
-        inputs: of `begin`, on the device where the network is, S rows each.
-        limit_S: tokens of each sentence at most, without <eos>.
-        beam: how to search.
+        decoder: network.
+        inputs: arguments of `initial_state`, on the network's device, S rows each.
+        limit_S: largest number of tokens of each sentence, without <eos>.
+        beam: settings of the search.
         num_best: N, at most K.
     """
     from mxtrain.engine.backend import autograd, nd
@@ -152,7 +155,7 @@ def beam_search(
             row_R, before = search.advance(log_p.asnumpy()), len(token)
             if not len(row_R):
                 return search.found()
-            # To copy an array to the device waits for all that was asked before, so this comes before `take`.
+            # Copying to the device waits for all pending operations, so the copy must precede the calls of `take`.
             token = nd.array(search.last_tokens(), ctx=device, dtype="int32")
             if len(row_R) != before or (row_R != np.arange(before)).any():
                 row = nd.array(row_R, ctx=device, dtype="int32")
@@ -179,20 +182,20 @@ class BeamSteps:
         self._limit_S = np.asarray(limit_S, np.int64)
         num, longest = len(self._limit_S), int(self._limit_S.max(initial=0))
         assert self._limit_S.min(initial=0) >= 0
-        # At most K are finished before a step in which K more may be.
+        # At most K sequences are finished before a step, which may finish K more.
         slots = 2 * beam.size
         self._done_token = np.full((num, slots, longest), beam.eos, np.int32)
         self._done_length = np.zeros((num, slots), np.int64)
         self._done_score = np.full((num, slots), -np.inf)
         self._done_count_S = np.zeros(num, np.int64)
-        # Rows of active sentences: before the first step each sentence has one row.
+        # Active sentences. Before the first step each has a single row.
         self._sentence_A = np.arange(num)
         self._score_AK = np.zeros((num, 1))
         self._token_AKT = np.full((num, 1, longest), beam.eos, np.int32)
         self._length = 0
 
     def advance(self, log_p_RV: np.ndarray) -> np.ndarray:
-        """Takes a step; returns the previous row of each continued beam. Overwrites `log_p_RV`."""
+        """Processes the log probabilities of a step, which it overwrites; returns the previous row of each new row."""
         (num, beams), width = self._score_AK.shape, self._beam.size
         log_p_AKV = log_p_RV.reshape(num, beams, -1)
         self._forbid(log_p_AKV)
@@ -200,7 +203,7 @@ class BeamSteps:
         parent_AN, token_AN = np.divmod(index_AN, log_p_AKV.shape[2])
         ends_AN = token_AN == self._beam.eos
         self._finish(score_AN[:, :width], parent_AN[:, :width], ends_AN[:, :width])
-        # At most one of each beam ends, so K of 2 * K go on.
+        # Each beam has at most one continuation with <eos>, so at least K of the 2 * K candidates continue.
         chosen_AK = np.argsort(ends_AN, axis=1, kind="stable")[:, :width]
         score_AK, parent_AK, token_AK = (
             np.take_along_axis(one, chosen_AK, axis=1) for one in (score_AN, parent_AN, token_AN)
@@ -215,7 +218,7 @@ class BeamSteps:
         return (on_A[:, None] * beams + parent_AK[on_A]).ravel()
 
     def _forbid(self, log_p_AKV: np.ndarray) -> None:
-        """Leaves what may be chosen: at a sentence's limit only the end."""
+        """Sets the log probability of forbidden tokens to -inf; at a sentence's limit, of all tokens but <eos>."""
         log_p_AKV[:, :, list(self._beam.never)] = -np.inf
         at_limit_A = self._limit_S[self._sentence_A] <= self._length
         if at_limit_A.any():
@@ -224,7 +227,7 @@ class BeamSteps:
             log_p_AKV[at_limit_A, :, self._beam.eos] = end
 
     def _finish(self, score_AK: np.ndarray, parent_AK: np.ndarray, ends_AK: np.ndarray) -> None:
-        """Keeps candidates that end."""
+        """Stores the candidates that end with <eos>."""
         ends_AK = ends_AK & (score_AK > -np.inf)
         active, rank = np.nonzero(ends_AK)
         sentence = self._sentence_A[active]
@@ -236,7 +239,7 @@ class BeamSteps:
         self._keep_best(np.flatnonzero(self._done_count_S > self._beam.size))
 
     def _keep_best(self, full_F: np.ndarray) -> None:
-        """Forgets all but the best K that are finished, of sentences with more."""
+        """Keeps only the best K finished sequences of the sentences `full_F`, which have more."""
         if not len(full_F):
             return
         order_FN = np.argsort(-self._done_score[full_F], axis=1, kind="stable")
@@ -255,11 +258,11 @@ class BeamSteps:
         return is_open_A & (hope_A > done_score)
 
     def last_tokens(self) -> np.ndarray:
-        """The last token of each row."""
+        """Returns the last token of each row."""
         return self._token_AKT[:, :, self._length - 1].ravel()
 
     def found(self) -> Hypotheses:
-        """The best that are finished."""
+        """Returns the best finished sequences."""
         order_SN = np.argsort(-self._done_score, axis=1, kind="stable")[:, : self._num_best]
         score, length = (np.take_along_axis(one, order_SN, axis=1) for one in (self._done_score, self._done_length))
         token = np.take_along_axis(self._done_token, order_SN[:, :, None], axis=1)
@@ -267,11 +270,19 @@ class BeamSteps:
 
 
 def best_candidates(score_AK: np.ndarray, log_p_AKV: np.ndarray, count: int) -> Tuple[np.ndarray, np.ndarray]:
-    """The `count` best sums of a sequence's score and log p of its next token: sums, float64, and indices into (K, V),
-    both (A, count), best first, the lower index first of equal ones; -inf where there are fewer.
+    """Returns the `count` best continuations of each sentence.
 
-    The likeliest tokens are looked for in groups of tokens: the best N sums lie in the N groups with the best largest
-    sum. Each score is looked at once, in a few microseconds for a thousand; `topk` would sort.
+    Tokens are searched in groups: the best N sums lie in the N groups with the largest maxima. So each score is read
+    only once, in a few microseconds per thousand; `topk` would sort them.
+
+    Args:
+        score_AK: log p of each beam.
+        log_p_AKV: log probability of each next token. NaN counts as -inf and is overwritten.
+        count: N.
+
+    Returns:
+        Sums of both, float64, and indices into (K, V), (A, count) each: best first, ties by the lower index; -inf if
+        there are fewer.
     """
     num, beams, vocab_size = log_p_AKV.shape
     size = max(math.isqrt(vocab_size // 2), 1)
@@ -281,7 +292,7 @@ def best_candidates(score_AK: np.ndarray, log_p_AKV: np.ndarray, count: int) -> 
         np.copyto(log_p_AKV, -np.inf, where=np.isnan(log_p_AKV))
         largest_AKG = np.maximum.reduceat(log_p_AKV, begin_G, axis=2)
     best_AN, group_AN = first_largest((score_AK[:, :, None] + largest_AKG).reshape(num, -1), count)
-    # In the order of their tokens, so that of equal sums the lower index is found first.
+    # Sort the groups by token, so that ties are found in the order of the index.
     order_AN = np.argsort(group_AN, axis=1)
     best_AN, group_AN = (np.take_along_axis(one, order_AN, axis=1) for one in (best_AN, group_AN))
     beam_AN, begin_AN = group_AN // len(begin_G), group_AN % len(begin_G) * size
@@ -297,8 +308,10 @@ def best_candidates(score_AK: np.ndarray, log_p_AKV: np.ndarray, count: int) -> 
 
 
 def first_largest(value_AM: np.ndarray, count: int) -> Tuple[np.ndarray, np.ndarray]:
-    """The `count` largest values of each row, or all, and their indices, largest first, the lower index first of equal
-    ones. Where only -inf is left, an index may be one that was given before."""
+    """Returns the `count` largest values of each row and their indices, largest first, ties by the lower index.
+
+    Among values of -inf, an index may be repeated.
+    """
     count = min(count, value_AM.shape[1])
     if count > MOST_ROUNDS:
         index_AN = np.argsort(-value_AM, axis=1, kind="stable")[:, :count]

@@ -1,10 +1,10 @@
-"""The Transformer as Gluon blocks. Imports MXNet: the description imports this module when it builds.
+"""Encoder-decoder Transformer as Gluon blocks. Imports MXNet, so descriptions import this module only when they build.
 
 Legend: B batch, S tokens of the source, T tokens of the target, U units, N heads, D units of a head, V vocabulary, R
-rows of a search. Inside time comes first, (T, B, U).
+rows of a beam search, A sentences of a beam search. Inside the network the time axis comes first, (T, B, U).
 
-Source: Vaswani et al., "Attention Is All You Need", https://arxiv.org/abs/1706.03762. With norms before each part:
-Xiong et al., https://arxiv.org/abs/2002.04745.
+Sources: Vaswani et al., "Attention Is All You Need", https://arxiv.org/abs/1706.03762; pre-norm: Xiong et al.,
+https://arxiv.org/abs/2002.04745.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TransformerSizes(NamedTuple):
 
 
 class TransformerLayer(gluon.HybridBlock):
-    """Base of layers: parts with a residual around and a layer norm each, (T, B, U) to the same."""
+    """Base class of layers. Each part has a residual connection and a layer norm, before (pre-norm) or after it."""
 
     begins_stage = True
 
@@ -69,8 +69,8 @@ class TransformerLayer(gluon.HybridBlock):
             self.residual_sum = DropoutSum(sizes.dropout)
 
     def enter(self, F: OperatorModule, part: str, x: Array) -> Array:
-        """Returns the input of a part."""
-        # Through an identity: our own norm loses what else comes back to its input, see `fused`.
+        """Returns the input of a part: normalised for pre-norm, otherwise `x`."""
+        # The identity is needed because our own norm operator overwrites other gradients of its input, see `fused`.
         return getattr(self, f"{part}_norm")(F.identity(x)) if self._sizes.norm_first else x
 
     def leave(self, part: str, x: Array, made: Array) -> Array:
@@ -80,12 +80,12 @@ class TransformerLayer(gluon.HybridBlock):
         return getattr(self, f"{part}_norm")(made, x)
 
     def feed_forward(self, F: OperatorModule, x: Array) -> Array:
-        """Two dense layers."""
+        """Feed-forward part: two dense layers with ReLU, residual and layer norm."""
         return self.leave("ffn", x, self.ffn_2(self.ffn_1(self.enter(F, "ffn", x))))
 
 
 class TransformerEncoderLayer(TransformerLayer):
-    """Attention to all tokens of a text, and dense layers: (S, B, U) and lengths (B,) to (S, B, U)."""
+    """Self-attention and feed-forward: (S, B, U) and lengths (B,) to (S, B, U)."""
 
     def __init__(self, sizes: TransformerSizes, **kwargs: Any):
         super().__init__(sizes, ("self", "ffn"), **kwargs)
@@ -99,8 +99,10 @@ class TransformerEncoderLayer(TransformerLayer):
 
 
 class TransformerDecoderLayer(TransformerLayer):
-    """Attention to tokens before, to the source, and dense layers: (T, B, U), encoded source (S, B, U) and its lengths
-    (B,) to (T, B, U)."""
+    """Causal self-attention, cross-attention and feed-forward.
+
+    Inputs are (T, B, U), the encoded source (S, B, U) and its lengths (B,); the output is (T, B, U).
+    """
 
     def __init__(self, sizes: TransformerSizes, **kwargs: Any):
         super().__init__(sizes, ("self", "cross", "ffn"), **kwargs)
@@ -122,21 +124,24 @@ class TransformerDecoderLayer(TransformerLayer):
     # One token after the other.
 
     def initial_state(self, F: OperatorModule, source_SBU: Array) -> List[Any]:
-        """Keys and values of the source, (B, N, S, D) each."""
+        """Returns keys and values of the source for cross-attention, (B, N, S, D) each."""
         attention = self.cross_attention
         return [attention.by_row(F, one) for one in attention.heads(F, self.key_value(source_SBU), 2)]
 
     def step(
         self, F: OperatorModule, x_1RU: Array, length_A: Array, source: List[Array], before: List[Array], beams: int
     ) -> Tuple[Array, List[Array]]:  # fmt: skip
-        """The same for one more token.
+        """Computes the layer for one more token.
 
         Args:
-            x_1RU: of each row.
-            length_A: of the source of each sentence.
-            source: what `begin` gave.
-            before: keys and values of tokens before, (R, N, T, D); empty: there are none.
+            x_1RU: input of each row.
+            length_A: length of the source of each sentence.
+            source: result of `initial_state`.
+            before: keys and values of previous tokens, (R, N, T, D); empty for the first token.
             beams: R / A.
+
+        Returns:
+            The output (1, R, U), and keys and values including this token.
         """
         context, after = self.attention.step(F, self.qkv(self.enter(F, "self", x_1RU)), before)
         x_1RU = self.leave("self", x_1RU, self.self_projection(context))
@@ -146,16 +151,18 @@ class TransformerDecoderLayer(TransformerLayer):
 
 
 class TransformerNetwork(StepNetwork, gluon.HybridBlock):
-    """Source (B, S), its lengths (B,), target (B, T) and the tokens that follow in it (B, T), -1 where none counts, to
-    -log p of each and the mean of -log p over the vocabulary, (B, T) both.
+    """Encoder-decoder Transformer.
+
+    Inputs are source tokens (B, S), their lengths (B,), target tokens (B, T), and the next target tokens (B, T), -1 for
+    padding. Outputs are -log p of each next token, and the mean of -log p over the vocabulary (for label smoothing),
+    (B, T) each.
 
     Args:
-        source_size: tokens of the source's vocabulary.
-        target_size: tokens of the target's.
-        sizes: of the layers.
-        tied: which of three tables are one: "all"; "target": that of the target's embeddings and of the output layer;
-            "none".
-        chunks: of the output layer.
+        source_size: size of the source vocabulary.
+        target_size: size of the target vocabulary.
+        sizes: sizes of the layers.
+        tied: tables that share weights: "all" (source, target and output), "target" (target and output), or "none".
+        chunks: number of chunks of the output layer, see `TargetScores`.
     """
 
     def __init__(
@@ -192,7 +199,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         return self.output(y_TBU, label_BT, table_VU if table is None else table)
 
     def _encode(self, F, source_BS, length_B):
-        """The encoded source, and the table of all tokens where there is one."""
+        """Returns the encoded source (S, B, U), and the embedding table if all tables are tied, otherwise None."""
         x_SBU, table_VU = self.embedding(F.transpose(source_BS)), None
         if self._tied == "all":
             x_SBU, table_VU = x_SBU
@@ -202,7 +209,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         return self.encoder_norm(x_SBU) if self._sizes.norm_first else x_SBU, table_VU
 
     def _embed_target(self, F, token_BT, table_VU):
-        """Embeddings of the target, and the output layer if it shares their table."""
+        """Returns the embedded target (T, B, U), and the table of the output layer if it is tied, otherwise None."""
         token_TB = F.transpose(token_BT)
         if self._tied == "all":
             return F.Embedding(token_TB, table_VU, self._target_size, self._sizes.units), table_VU
@@ -210,7 +217,7 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         return found if self._tied == "target" else (found, None)
 
     def _positioned(self, F, x_TBU):
-        """Embeddings times the root of U, and sinusoids of their places."""
+        """Multiplies embeddings by sqrt(U) and adds sinusoidal positions."""
         units = self._sizes.units
         place_T1 = F.reshape(F.contrib.arange_like(x_TBU, axis=0), shape=(-1, 1))
         number_U = F.contrib.arange_like(x_TBU, axis=2)
@@ -219,15 +226,15 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
         angle_TU = F.broadcast_mul(place_T1, wave_1U)
         is_odd_1U = F.reshape(is_odd_U, shape=(1, -1))
         sinusoid_TU = F.broadcast_mul(F.sin(angle_TU), 1 - is_odd_1U) + F.broadcast_mul(F.cos(angle_TU), is_odd_1U)
-        # Made as large as the batch: the gradient of a broadcast addition is a slow sum.
+        # Expanded to the size of the batch, because the gradient of a broadcast addition is a slow reduction.
         sinusoid_TBU = F.broadcast_like(F.expand_dims(sinusoid_TU, axis=1), x_TBU, lhs_axes=(1,), rhs_axes=(1,))
         return x_TBU * units**0.5 + F.BlockGrad(sinusoid_TBU)
 
     # One token after the other.
 
     def initial_state(self, *inputs: NDArray) -> Tuple[List[NDArray], List[NDArray]]:
-        """See `StepDecoder`: constants are the lengths of the source, and its keys and values of each layer; the state
-        is keys and values of the target."""
+        """See `StepDecoder`. Fixed are the source's lengths, and its keys and values in each layer; the moving state
+        is keys and values of the target, initially none."""
         return self.trace_start(nd, *inputs[:2]), []
 
     def trace_start(self, F, source_BS, length_B):
@@ -240,13 +247,13 @@ class TransformerNetwork(StepNetwork, gluon.HybridBlock):
     ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
         """See `StepDecoder`."""
         key = (place, token_R.context)
-        if key not in self._sinusoids:
+        if key not in self._sinusoids:  # cached, because copying to the device waits for all pending operations
             values_11U = sinusoid(place, self._sizes.units)[None, None]
             self._sinusoids[key] = nd.array(values_11U, ctx=token_R.context, dtype="float32")
         return self._step(token_R, self._sinusoids[key], fixed, moving)
 
     def trace_place(self, F, place_1, num_places, constants):
-        """See `StepNetwork`: a sinusoid of a table, (1, 1, U)."""
+        """See `StepNetwork`. Looks up the position's sinusoid in a table, (1, 1, U)."""
         units = self._sizes.units
         constants["sinusoids"] = np.stack([sinusoid(place, units) for place in range(num_places)]).astype(np.float32)
         return F.reshape(F.take(F.var("sinusoids"), place_1), shape=(1, 1, units))

@@ -1,8 +1,8 @@
-"""Faster R-CNN as a Gluon block, on one map or on a feature pyramid. Imports MXNet.
+"""Faster R-CNN as a Gluon block, on a single feature map or a feature pyramid. Imports MXNet.
 
-GluonCV's network is bound to one batch size, draws from the device's generator, and sums uninitialised memory if
-regions belong to another map or are fewer than expected. Blocks and parameters have GluonCV's names, so files can be
-exchanged; the computation between them is ours.
+Blocks and parameters have GluonCV's names, so `.params` files can be exchanged. The computation between the blocks is
+our own, because GluonCV's network is bound to one batch size, draws from the device's random generator, and reads
+uninitialised memory if regions belong to another map or are fewer than expected.
 
 Legend: B batch, M true boxes of an image, N anchors of an image, A anchors of a place, P proposals, R regions,
 C = P + M candidates of the sample of regions (after B only; else channels), Q = B R regions of the batch, K classes,
@@ -40,16 +40,16 @@ NO_PROPOSAL = -1e30
 
 @dataclass(frozen=True)
 class TwoStageBlocks:
-    """The blocks that GluonCV's network consists of, uninitialised.
+    """Uninitialised blocks of GluonCV's network.
 
     Attributes:
-        features: from images to one map, or to several.
-        region_features: from the regions as RoIAlign reads them (B R, C, side, side) to what all branches share (a mask
-            branch reads it, too); None: that is what was read.
-        box_features: shared features to features (B R, units) of classes and boxes; None: the spatial mean.
-        region_side: cells along each side that RoIAlign divides a region into.
-        channels: of the hidden layer of the region proposal network.
-        backbone_names: full name of a parameter of the backbone -> its name in a file of the backbone alone.
+        features: backbone, from images to one or several feature maps.
+        region_features: from RoIAlign's output (B R, C, side, side) to the features that all branches share, including
+            a mask branch; None = identity.
+        box_features: from shared features to features (B R, units) for classes and boxes; None = spatial mean.
+        region_side: number of cells along each side of a region in RoIAlign.
+        channels: channels of the hidden layer of the region proposal network.
+        backbone_names: full name of a backbone parameter -> its name in a file that contains only the backbone.
     """
 
     features: gluon.HybridBlock
@@ -61,11 +61,11 @@ class TwoStageBlocks:
 
 
 class AnchorGrid(gluon.HybridBlock):
-    """A map (B, C, h, w) to the edges of its anchors (1, h w A, 4).
+    """Returns the edges (1, h w A, 4) of the anchors of a feature map (B, C, h, w).
 
     Args:
-        boxes: the anchors of the map.
-        alloc: places along each side that the array of anchors has at least: as many as in GluonCV's files.
+        boxes: anchors of the map.
+        alloc: minimum number of positions along each side of the stored array, equal to that in GluonCV's files.
     """
 
     def __init__(self, boxes: RegionAnchors, alloc: int, **kwargs):
@@ -79,11 +79,12 @@ class AnchorGrid(gluon.HybridBlock):
 
 
 class ProposalHead(gluon.HybridBlock):
-    """The region proposal network of a map (B, C, h, w): whether each anchor holds an object, before the sigmoid
-    (B, h w A), and offsets to it (B, h w A, 4).
+    """Head of the region proposal network.
+
+    Maps a feature map (B, C, h, w) to objectness logits (B, h w A) and box offsets (B, h w A, 4).
 
     Args:
-        channels: of the hidden layer.
+        channels: channels of the hidden layer.
         num_shapes: A.
     """
 
@@ -97,7 +98,7 @@ class ProposalHead(gluon.HybridBlock):
             self.loc = nn.Conv2D(num_shapes * 4, 1, **normal)
 
     def proposed(self, F: OperatorModule, x: Array) -> Tuple[Array, Array]:
-        """Scores and offsets of a map's anchors."""
+        """Returns objectness logits (B, h w A) and offsets (B, h w A, 4) of the anchors of a map."""
         x = self.conv1(x)
         score, offset = (F.transpose(layer(x), axes=(0, 2, 3, 1)) for layer in (self.score, self.loc))
         return F.reshape(score, shape=(0, -1)), F.reshape(offset, shape=(0, -1, 4))
@@ -107,10 +108,10 @@ class ProposalHead(gluon.HybridBlock):
 
 
 class SingleMapProposals(ProposalHead):
-    """One map to scores (B, N), offsets (B, N, 4) and the anchors that these are of (1, N, 4).
+    """Region proposals of a single map: logits (B, N), offsets (B, N, 4) and anchors (1, N, 4).
 
     Args:
-        boxes: the anchors of the map.
+        boxes: anchors of the map.
         channels: see `ProposalHead`.
         alloc: see `AnchorGrid`.
     """
@@ -125,12 +126,12 @@ class SingleMapProposals(ProposalHead):
 
 
 class PyramidProposals(gluon.HybridBlock):
-    """Several maps to scores (B, N), offsets (B, N, 4) and anchors (1, N, 4), with one head for all maps.
+    """Region proposals of several maps with a shared head: logits (B, N), offsets (B, N, 4) and anchors (1, N, 4).
 
     Args:
-        maps: the anchors of each map, the finest first.
+        maps: anchors of each map, finest first.
         channels: see `ProposalHead`.
-        alloc: see `AnchorGrid`; of the finest map, halved from map to map.
+        alloc: see `AnchorGrid`; value of the finest map, halved for each coarser map.
     """
 
     LEAST_KEPT = 16
@@ -150,18 +151,18 @@ class PyramidProposals(gluon.HybridBlock):
 
 
 class TwoStageNetwork(TrainPredictBlock):
-    """Images (B, 3, H, W) to the outputs of `RegionCoding`; in prediction regions are the proposals with the highest
-    scores.
+    """Two-stage detector: maps images (B, 3, H, W) to the outputs of `RegionCoding`.
 
-    In training it also takes true boxes (B, M, D) and random numbers from 0 to 1 (B, P + M); regions are then a sample
-    of the proposals and of the true boxes. No gradient goes through the edges of regions.
+    In prediction, the regions are the highest-scoring proposals. In training, the network has two more inputs, true
+    boxes (B, M, D) and random numbers from 0 to 1 (B, P + M), and the regions are a random sample of proposals and true
+    boxes. Gradients do not flow through the edges of regions.
 
     Args:
-        parts: its blocks.
+        parts: blocks of the network.
         num_classes: K.
         image: height and width of images in pixels.
-        maps: the anchors of each map, the finest first.
-        settings: which proposals become regions.
+        maps: anchors of each map, finest first.
+        settings: settings of the selection of proposals.
         alloc: see `AnchorGrid`.
     """
 
@@ -197,8 +198,7 @@ class TwoStageNetwork(TrainPredictBlock):
         self._mark_stages()
 
     def _mark_stages(self) -> None:
-        """Marks the places where a pipeline may cut: within the features, and before the heads of images and
-        regions."""
+        """Marks the layers that may begin a pipeline stage: stages of the backbone, and the heads."""
         if isinstance(self.features, nn.HybridSequential):
             for layer in list(self.features._children.values())[1:]:
                 if isinstance(layer, nn.HybridSequential):
@@ -230,7 +230,7 @@ class TwoStageNetwork(TrainPredictBlock):
         return (score_BN, offset_BN4, *judged, *self._learned(F, seen, region_BR5, box_BMD))
 
     def _extract(self, F: OperatorModule, x: Array) -> Tuple[List[Array], Array, Array, Array]:
-        """Maps of images; and scores (B, N), offsets (B, N, 4) and edges (1, N, 4) of anchors."""
+        """Returns the feature maps, and logits (B, N), offsets (B, N, 4) and edges (1, N, 4) of the anchors."""
         maps = self.features(x)
         maps = list(maps) if len(self._strides) > 1 else [maps]
         return (maps, *self.rpn(*maps))
@@ -238,21 +238,28 @@ class TwoStageNetwork(TrainPredictBlock):
     def _propose(
         self, F: OperatorModule, score_BN: Array, offset_BN4: Array, anchor_1N4: Array, pre_nms: int, post_nms: int
     ) -> Array:  # fmt: skip
-        """The proposals with the highest scores that non-maximum suppression keeps: edges, and 1 for each,
-        (B, post_nms, 5). Where there are fewer, the rest are the edges of the whole image, and 0.
+        """Returns the highest-scoring proposals after non-maximum suppression, (B, post_nms, 5).
+
+        A row has the four edges, and 1. If there are fewer proposals, the remaining rows have the edges of the whole
+        image, and 0: RoIAlign needs valid regions.
 
         Args:
-            pre_nms: proposals that enter the suppression.
-            post_nms: proposals that are kept.
+            F: `nd` or `sym`.
+            score_BN: objectness logits.
+            offset_BN4: box offsets.
+            anchor_1N4: edges of the anchors.
+            pre_nms: number of proposals before the suppression.
+            post_nms: number of proposals after the suppression.
         """
         settings, (height, width) = self._settings, self._image
+        # The second stage treats proposals as constants, as in the paper's approximate joint training.
         score_BN, offset_BN4 = F.BlockGrad(score_BN), F.BlockGrad(offset_BN4)
         edge_BN4 = F.relu(
             apply_offsets(F, F.BlockGrad(anchor_1N4), offset_BN4, PROPOSAL_VARIANCES, settings.max_log_scale)
         )
         sides = F.split(edge_BN4, 4, axis=2)
         left, top, right, bottom = (F.clip(side, 0, most) for side, most in zip(sides, (width, height) * 2))
-        # GluonCV's boxes end with their last pixel, so their sides are one longer.
+        # + 1 as in GluonCV, whose boxes include their last pixel.
         is_large_BN1 = (right - left + 1 >= settings.min_size) * (bottom - top + 1 >= settings.min_size)
         score_BN1 = F.where(is_large_BN1, F.expand_dims(score_BN, axis=2), F.ones_like(is_large_BN1) * NO_PROPOSAL)
         row_BN5 = F.concat(score_BN1, left, top, right, bottom, dim=2)
@@ -268,8 +275,10 @@ class TwoStageNetwork(TrainPredictBlock):
         return F.BlockGrad(F.concat(F.relu(left), F.relu(top), right, bottom, is_found_BR1, dim=2))
 
     def _sample(self, F: OperatorModule, proposal_BP5: Array, box_BMD: Array, noise_BC: Array) -> Array:
-        """Samples training regions from proposals and true boxes: edges, then 1, or 0 for padding, (B, R, 5). Regions
-        with an object come first, at most `self._max_positives` of them."""
+        """Samples training regions from proposals and true boxes, (B, R, 5): four edges, then 1, or 0 for padding.
+
+        Regions with an object come first, at most `self._max_positives` of them.
+        """
         settings = self._settings
         object_BM1 = F.expand_dims(is_object(F, box_BMD), axis=2)
         region_BC5 = F.concat(proposal_BP5, F.concat(columns_of(F, box_BMD, 0, 4), object_BM1, dim=2), dim=1)
@@ -285,43 +294,48 @@ class TwoStageNetwork(TrainPredictBlock):
         return F.BlockGrad(F.concat(edge_BR4, F.expand_dims(key_BR > 0, axis=2), dim=2))
 
     def _found(self, F: OperatorModule, maps: Sequence[Array], judged: Sequence[Array]) -> Tuple[Array, ...]:
-        """Returns the predictions of a further head for the detections.
+        """Returns the predictions of an additional head, such as masks, for the detections. By default none.
 
         Args:
-            judged: regions, their scores and their offsets.
+            F: `nd` or `sym`.
+            maps: feature maps.
+            judged: regions, their logits and their offsets.
         """
         return ()
 
     def _learned(self, F: OperatorModule, seen: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
-        """Returns the outputs of a further head for sampled regions, those with an object first.
+        """Returns the training outputs of an additional head for the sampled regions. By default none.
 
         Args:
-            seen: see `_features_of`.
-            region_BR5: the sample.
+            F: `nd` or `sym`.
+            seen: features of the regions, see `_features_of`.
+            region_BR5: sampled regions, those with an object first.
             box_BMD: true boxes.
         """
         return ()
 
     def _features_of(self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int) -> Array:
-        """Returns the features of regions shared by all branches, `count` of each image, (B R, C, h, w)."""
+        """Returns the features of `count` regions per image that all branches share, (B R, C, h, w)."""
         x = self.align_regions(F, maps, edge_BR4, count, self._region_side)
         return x if self.top_features is None else self.top_features(x)
 
     def _predict_regions(self, F: OperatorModule, x: Array, count: int) -> Tuple[Array, Array]:
-        """Scores before the softmax (B, R, 1 + K) and offsets (B, R, 4 K) of regions, `count` of each image."""
+        """Returns class logits (B, R, 1 + K) and box offsets (B, R, 4 K) of `count` regions per image."""
         x = F.mean(x, axis=(2, 3)) if self.box_features is None else self.box_features(x)
         logit, offset = self.class_predictor(x), self.box_predictor(x)
+        # -4 splits the axis of all regions into images and regions per image.
         return tuple(F.reshape(one, shape=(-4, -1, count, 0)) for one in (logit, offset))
 
     def align_regions(
         self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int, side: int
     ) -> Array:  # fmt: skip
-        """RoIAlign of regions, (B R, C, side, side): see `read_regions`.
+        """Computes RoIAlign of regions, (B R, C, side, side); see `read_regions`.
 
         Args:
-            maps: (B, C, h, w) each, the finest first.
-            edge_BR4: edges of regions.
+            F: `nd` or `sym`.
+            maps: feature maps (B, C, h, w), finest first.
+            edge_BR4: edges of the regions.
             count: R.
-            side: cells along each side of a region.
+            side: number of cells along each side of a region.
         """
         return read_regions(F, maps, self._places, edge_BR4, count, side)
