@@ -59,7 +59,7 @@ def check_stop_condition(description: Description) -> None:
 
 
 def the_schedule_must_know_its_end(description: Description) -> None:
-    """Rejects a schedule over the whole run whose length is unknown. Scaling and building the schedule raise the error."""
+    """Rejects a schedule over the whole run if its length is unknown: scaling or building the schedule fails."""
     trainer = description.trainer
     total = trainer.max_epochs or trainer.max_steps
     description.rates.schedule.build(description.rates.lr, 1, total)
