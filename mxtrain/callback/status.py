@@ -75,7 +75,7 @@ class StatusFile(Callback):
             return
         self._written_at = time.monotonic()
         if not self._in_place():
-            return  # the run was removed or replaced; the next checkpoint ends it with an error
+            return  # the run directory was removed or replaced, for which the run ends with an error
         try:
             write_json_atomic(self._path, self._status)
         except OSError:

@@ -88,8 +88,8 @@ def mean_weights(checkpoints: Sequence[Checkpoint]) -> Dict[str, np.ndarray]:
 def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint]) -> Path:
     """Writes the mean of checkpoints to `averaged/last-N` of a run directory; replaces an earlier one.
 
-    Its state is that of the last checkpoint without the states of callbacks. It has no metric, since nothing has
-    validated it.
+    Its state is that of the last checkpoint without `states` (of actions, recurrent networks and others), whose arrays
+    an average does not have. It has no metric, since nothing has validated it.
 
     Raises:
         CheckpointError: see `mean_weights`.

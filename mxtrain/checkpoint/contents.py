@@ -265,6 +265,7 @@ def _read_manifest(path: Path) -> Dict[str, Digest]:
     if os.stat(path / MANIFEST).st_size > _MAX_MANIFEST_BYTES:
         raise CheckpointError(f"{MANIFEST} is larger than {_MAX_MANIFEST_BYTES} bytes")
     manifest = _load_json(read_file(path / MANIFEST), MANIFEST)
+    # `type(...) is int` instead of isinstance: True is an instance of int.
     version = manifest.get("version")
     if manifest.get("format") == FORMAT and type(version) is int and version > VERSION:
         raise LaterCheckpoint(f"it is of format {version}, made by a later mxtrain; this one reads up to {VERSION}")

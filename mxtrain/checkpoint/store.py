@@ -287,7 +287,7 @@ class CheckpointStore:
         removable = {summary.path for summary in summaries} - kept
         places = scan(self.directory)
         step = next(place.step for place in places if place.path == saved)
-        removable |= {place.path for place in places if place.step == step}
+        removable |= {place.path for place in places if place.step == step}  # copies that `saved` replaces
         for place in places:
             may_be_whole = isinstance(unusable.get(place.path), UnreadableCheckpoint)
             if place.path in removable and place.path != saved and not may_be_whole and opens(place.path):

@@ -136,7 +136,7 @@ class Supervisor:
     def _may_restart(self, failure: ProcessFailure) -> Tuple[bool, str]:
         """Returns whether to restart after a failure, and if not, the reason as the end of a sentence."""
         progress = list(self._checkpoints())
-        if progress != self._progress:
+        if progress != self._progress:  # a new checkpoint: the failures are rare enough for the run to complete
             self._progress, self._restarts = progress, 0
         before, self._failed_before = self._failed_before, failure
         if self._signal is not None or failure.how in FINAL:
@@ -231,7 +231,7 @@ class Supervisor:
         if self._ring is None or not self._ring.generation or is_needed or self._signal:
             return False
         if failure.how in FINAL and not self._ring.is_newcomer(lost):
-            return False
+            return False  # bad input and a diverged loss are the same on all members
         processes.remove(lost)
         lost.close()
         again, why_not = self._may_restart(failure)
@@ -285,8 +285,9 @@ class Supervisor:
     def _hung(self, workers: List[Process]) -> Optional[ProcessFailure]:
         busy = [worker for worker in workers if worker.exit_code is None and not worker.last_heartbeat["waits"]]
         if not busy:
-            return None
+            return None  # all have finished their part and wait for the others
         now = time.monotonic()
+        # All workers wait for the one that hangs, which has finished the fewest batches.
         last = min(busy, key=lambda worker: (worker.last_heartbeat["batches"], worker.has_reported))
         if not any(worker.last_heartbeat["batches"] for worker in workers):
             started = [worker.started_at for worker in workers]

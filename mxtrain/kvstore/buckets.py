@@ -61,7 +61,7 @@ class Bucket:
 def make_buckets(reductions: Sequence[Reduction], max_bytes: int = BUCKET_BYTES) -> List[Bucket]:
     """Groups all gradients into buckets, starting with the last parameters, whose gradients backward computes first.
 
-    The result depends only on shapes, dtypes and owners, so it is the same on all workers.
+    Workers with the same description create the same buckets.
     """
     gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
     order = list(range(len(reductions)))[::-1]
