@@ -74,6 +74,7 @@ def import_target(target: str, path: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        # The missing module is one that the target imports, not the target's own module or package.
         if error.name and not (module_name + ".").startswith(error.name + "."):
             raise ConfigError(f"{path}._target_={target}: importing it failed: {error}") from error
         raise ConfigError(
@@ -119,7 +120,7 @@ def build_spec(
     if unnamed:
         raise ConfigError(f"{path}.{unnamed[0]}: a setting's name is a word ({where(path)}).")
     fields = {name: value for name, value in node.items() if name != "_target_"}
-    missing = [name for name, value in fields.items() if value == "???"]
+    missing = [name for name, value in fields.items() if value == "???"]  # OmegaConf's mark of a required value
     if missing:
         raise ConfigError(
             "\n".join(f"{path}.{n} must be given: type {path}.{n}=... ({where(f'{path}.{n}')})" for n in missing)
@@ -300,6 +301,7 @@ def _describe(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where
 
 
 def _is_branch(part: str) -> bool:
+    # pydantic puts the type of a union's branch into the location, e.g. int, constrained-float or list[str].
     return any(sign in part for sign in "[]'") or part in ("int", "float", "str", "bool", "none", "constrained-int",
                                                            "constrained-float", "constrained-str")  # fmt: skip
 

@@ -326,6 +326,7 @@ class OnnxGraph:
         self.parameters = {name: value for name, value in parameters.items() if name in given}
         self.probes = probes
         self.nodes: List[Dict[str, Any]]
+        # By default `tojson` drops amp_cast nodes, and the numbers of nodes would differ from those of the symbol.
         loaded = json.loads(symbol.tojson(remove_amp_cast=False))
         self.nodes, self.heads = loaded["nodes"], [(head[0], head[1]) for head in loaded["heads"]]
         self._internals = symbol.get_internals()
@@ -345,6 +346,7 @@ class OnnxGraph:
         from mxtrain.engine.backend import mx
 
         shapes = {name: one.shape(sizes) for name, one in self.inputs.items()}
+        # Without scalars: MXNet reads the shape () as unknown.
         shapes.update((name, value.shape) for name, value in self.parameters.items() if value.ndim)
         try:
             found = self._internals._infer_shape_impl(False, **shapes)[1]  # `infer_shape` would also print the error
@@ -466,6 +468,7 @@ class OnnxGraph:
 
         infos = []
         for name, head in zip(outputs, self.heads):
+            # Identity gives the output its name, also if the tensor is an input or occurs twice among the outputs.
             self.add_several("Identity", [self.names[head]], 1, [name])
             dims = [self._dim_name(size, f"{name}_{axis}") for axis, size in enumerate(self.dims(head))]
             infos.append(helper.make_tensor_value_info(name, TYPES[self.dtype(head)], dims))

@@ -274,6 +274,7 @@ def store_weights(model: ModelProto, dtype: str) -> None:
 def to_bfloat16(array: np.ndarray) -> np.ndarray:
     """Rounds float32 numbers to bfloat16 (nearest, ties to even); returns the bits as uint16."""
     bits = np.ascontiguousarray(array, "<f4").view("<u4").astype(np.uint64)
+    # Adding 0x7FFF plus the lowest bit that is kept rounds ties to even. uint64, since the sum may exceed 32 bits.
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
 
 

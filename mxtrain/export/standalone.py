@@ -172,6 +172,7 @@ def load_session(folder: str, threads: int = 0, name: str = MODEL) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
+    # Idle threads that spin would take CPU time from other processes.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     weights = os.path.join(folder, weights_of(name))
     given: Any = content
@@ -219,7 +220,7 @@ def read_arrays(folder: str, name: str = PROOF) -> Dict[str, np.ndarray]:
                     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else \
                         np.lib.format.read_array_header_2_0  # fmt: skip
                     shape, is_fortran, dtype = read(stream)
-                    size = dtype.itemsize * int(np.prod(shape, dtype=object))
+                    size = dtype.itemsize * int(np.prod(shape, dtype=object))  # Python integers do not overflow
                     total += size
                     if dtype.hasobject or is_fortran or total > MAX_PROOF_BYTES:
                         raise UnusableFolder(f"{os.path.join(folder, name)} holds an array that is not read")

@@ -51,7 +51,7 @@ class DistillationLoss(gluon.HybridBlock):
         feature_weight: float,
     ):  # fmt: skip
         super().__init__()
-        weights = vars(own)  # a block of Gluon's has neither
+        weights = vars(own)  # Gluon's own losses have neither attribute
         self.weighted = bool(weights.get("weighted", False)) and alpha > 0
         self.least_weight = weights.get("least_weight", 0.0) if self.weighted else 0.0
         self._num_outputs, self._num_features, self._alpha = num_outputs, num_features, alpha

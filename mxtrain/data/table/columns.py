@@ -104,6 +104,7 @@ def stream_rows(
                     for number, names, row in read_parquet(path, [str(column) for column in columns]))  # fmt: skip
         yield from _usable(path, as_texts, columns, skip_short, findings, ending, null)
         return
+    # newline="": Python's csv module needs the line ends inside of quoted cells unchanged.
     with open_text(path, "" if ending == ".csv" else "\n", findings) as lines:
         if ending == ".jsonl":
             yield from _usable(path, _read_jsonl(path, lines, findings), columns, skip_short, findings, ending, null)
@@ -431,7 +432,7 @@ def read_cells(
     Raises:
         DataError: a row cannot be split into cells.
     """
-    csv.field_size_limit(1 << 27)
+    csv.field_size_limit(1 << 27)  # the default, 128 KB, is too small for long texts
     if ending == ".tsv":
         before = first_lines(lines) if may_be_quoted else []
         both = itertools.chain(before, lines)
