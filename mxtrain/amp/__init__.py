@@ -1,4 +1,4 @@
-"""Mixed precision: the group `amp` chooses the number format in which a network computes."""
+"""Mixed precision: options of the group `amp`, which sets the floating-point type of a network's operators."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LAYER = "__layer__"
 
 
 class Precision(Spec):
-    """Describes in which precision a network computes. A new one is a subclass and one YAML in conf/amp/.
+    """Base class of the precisions. A new one is a subclass and one YAML in conf/amp/.
 
-    Parameters, gradients and optimizer state are float32 in any.
+    Parameters, gradients and optimizer state are float32 in every precision.
     """
 
     dtype: ClassVar[str] = FLOAT32
@@ -30,24 +30,27 @@ class Precision(Spec):
 
     @property
     def listed(self) -> Sequence[str]:
-        """The operators that compute with it, where their layer allows it."""
+        """Names of the operators that compute in `dtype`, if `Operators.pays` accepts their layer."""
         return ()
 
     def unsupported_reason(self, kind: str) -> str:
-        """Why it cannot be had on devices of that kind, cpu or gpu, or "". Imports no MXNet."""
+        """Returns why this precision does not work on devices of a kind ("cpu" or "gpu"), or "" if it does. Imports no
+        MXNet."""
         return ""
 
     def marked(self, graph: SymbolGraph, shapes: Mapping[str, Shape]) -> SymbolGraph:
-        """The graph of a whole network, as `Symbol.tojson` says it, with what `lowered` needs to know of it.
+        """Returns the graph of a whole network with the attributes from which `lowered` inserts casts.
+
+        Marking needs the whole network and its shapes; casts are inserted later, after the graph is cut into pieces.
 
         Args:
-            graph: of operators.
-            shapes: of its parameters and, as `<node>_output`, of what operators make.
+            graph: the network as `Symbol.tojson` returns it.
+            shapes: shape by name of a parameter or, as `<node>_output`, of an operator's output.
         """
         return graph
 
     def lowered(self, graph: SymbolGraph) -> SymbolGraph:
-        """A marked graph, or a piece of one, that computes in this precision."""
+        """Inserts the casts of this precision into a marked graph or into a piece of one."""
         return graph
 
     def build_scaling(self) -> NoScaling:
@@ -58,14 +61,14 @@ class Precision(Spec):
 
 
 class FullPrecision(Precision):
-    """Everything in float32."""
+    """Computes everything in float32."""
 
 
 FULL = FullPrecision()
 
 
 class Mixed(Precision):
-    """Products and convolutions, and what follows them, in fewer bits."""
+    """Computes matrix products and convolutions, and the operators that follow them, in 16 bits."""
 
     operators: ClassVar[Operators]
 
@@ -88,7 +91,7 @@ class Mixed(Precision):
 
 
 class BFloat16(Mixed):
-    """bfloat16 on a CPU: the range of float32 in half the bytes, so nothing needs scaling."""
+    """bfloat16 on a CPU. It has the exponent range of float32, so the loss is not scaled."""
 
     dtype: ClassVar[str] = "bfloat16"
     operators: ClassVar[Operators] = BFLOAT16
@@ -107,7 +110,7 @@ class BFloat16(Mixed):
 
 
 class Float16(Mixed):
-    """float16 on GPUs, with a loss scale that adapts itself."""
+    """float16 on GPUs with dynamic loss scaling."""
 
     dtype: ClassVar[str] = "float16"
     operators: ClassVar[Operators] = FLOAT16

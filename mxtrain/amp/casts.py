@@ -1,10 +1,10 @@
-"""Puts casts into a network's graph, so that each operator computes in the precision that its list says.
+"""Inserts casts into a network's graph, so that each operator computes in the precision of its list.
 
-    whole graph -> marks: which operators compute in the low precision -> pieces -> casts in each piece
+    whole graph -> `with_marks` marks the operators of the low precision -> pieces -> `with_casts` casts in each piece
 
-Parameters, what enters a piece and what leaves it stay float32: casts are operators of the graph like any other, and
-their gradients are casts back. So whoever holds parameters, gradients or optimizer state knows nothing of this, and two
-precisions can live in one process; MXNet's own AMP replaces its operators for the whole process.
+Parameters and the inputs and outputs of a piece stay float32: a cast is an operator of the graph, and its gradient is
+the inverse cast. So the code that holds parameters, gradients or optimizer state does not depend on the precision, and
+one process can use two precisions. MXNet's own AMP replaces the operators of the whole process.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ def with_marks(
     graph: SymbolGraph, shapes: Mapping[str, Shape], dtype: str, operators: Operators,
     keep: Callable[[GraphNode], bool],
 ) -> SymbolGraph:  # fmt: skip
-    """A graph whose operators are marked that compute in a low precision.
+    """Returns a graph in which the operators that compute in a low precision have a mark as an attribute.
 
     Args:
-        graph: what `Symbol.tojson` says of a whole network, whose variables are all float32 (or no floats).
-        shapes: of its parameters and, as `<node>_output`, of what operators make, as far as they are known.
-        dtype: bfloat16 or float16.
-        operators: its lists.
-        keep: whether a node computes in float32 whatever the lists say.
+        graph: a whole network as `Symbol.tojson` returns it. Its variables are float32 or integers.
+        shapes: known shapes by name of a parameter or, as `<node>_output`, of an operator's output.
+        dtype: the low precision, "bfloat16" or "float16".
+        operators: the operator lists of `dtype`.
+        keep: returns True for nodes that compute in float32 regardless of the lists.
     """
-    of_layers: Set[Output] = set()
+    of_layers: Set[Output] = set()  # outputs computed by layers, and by joins of such outputs only
     nodes: List[GraphNode] = []
+    # `Symbol.tojson` lists nodes in topological order, so the marks of a node's inputs are final here.
     for index, node in enumerate(graph["nodes"]):
         inputs = [(source, output) for source, output, *_ in node["inputs"]]
         is_join = node["op"] in operators.join
@@ -57,7 +58,7 @@ def with_marks(
 def _mark(
     node: GraphNode, nodes: Sequence[GraphNode], shapes: Mapping[str, Shape], operators: Operators, joins_layers: bool
 ) -> str:
-    """The mark of an operator, or "" for none. `nodes` are those before it, marked."""
+    """Returns the mark of an operator, or "" if it computes in float32. `nodes` are the marked nodes before it."""
     is_low = [_precision(nodes[source], output) != FLOAT32 for source, output, *_ in node["inputs"]]
     if node["op"] in operators.low:
         output = shapes.get(f"{node['name']}_output")
@@ -75,7 +76,7 @@ def _mark(
 
 
 def _precision(node: GraphNode, output: int) -> str:
-    """The precision of an output of a marked operator."""
+    """Returns the precision of output number `output` of a marked operator."""
     if output and node["op"] not in SPLITS:
         return FLOAT32
     attributes = node.get("attrs", {})
@@ -85,7 +86,7 @@ def _precision(node: GraphNode, output: int) -> str:
 def _weight(
     node: GraphNode, nodes: Sequence[GraphNode], shapes: Mapping[str, Shape]
 ) -> Optional[Shape]:  # fmt: skip
-    """The shape of an operator's second input, a parameter or made of parameters; None if there is none."""
+    """Returns the shape of an operator's second input, its weight; None if it has none or the shape is unknown."""
     if len(node["inputs"]) < 2:
         return None
     name = nodes[node["inputs"][1][0]]["name"]
@@ -93,8 +94,10 @@ def _weight(
 
 
 def with_casts(graph: SymbolGraph) -> SymbolGraph:
-    """A marked graph, or a piece of one, with a cast wherever an operator computes in another precision than its input
-    is in. All that leaves it is float32."""
+    """Inserts a cast into a marked graph, or a piece of one, for each input whose precision is not the operator's.
+
+    Outputs of the graph are cast to float32.
+    """
     made = _Made(graph["nodes"])
     for node in graph["nodes"]:
         made.add(node)
@@ -104,7 +107,7 @@ def with_casts(graph: SymbolGraph) -> SymbolGraph:
 
 
 class _Made:
-    """The new graph while it is made, in the old one's order."""
+    """Builds the graph with casts. Nodes keep the order of the old graph; a cast follows the node that it reads."""
 
     def __init__(self, old: List[GraphNode]):
         self.nodes: List[GraphNode] = []
@@ -113,7 +116,7 @@ class _Made:
         self._casts: Dict[Tuple[int, int, str], int] = {}
 
     def add(self, node: GraphNode) -> None:
-        """The next node, its inputs cast."""
+        """Appends the next node of the old graph after casts of its inputs."""
         attributes, inputs = node.get("attrs", {}), node["inputs"]
         wanted = [attributes.get(ALL_INPUTS, FLOAT32)] * len(inputs)
         for count, mark in ((1, FIRST_INPUT), (1, TAKEN), (2, FIRST_TWO)):
@@ -124,14 +127,17 @@ class _Made:
         self.nodes.append({**node, "inputs": entries})
 
     def cast(self, source: int, output: int, dtype: str) -> List[int]:
-        """An output of the old graph in a precision, as an entry of the new one; each cast is made once."""
+        """Returns the entry [node, output, version] of the new graph for an output of the old one in a precision.
+
+        Operators that read the same output in the same precision share one cast.
+        """
         node = self._old[source]
         if _precision(node, output) == dtype:
             return [self._moved[source], output, 0]
         key = (source, output, dtype)
         if key not in self._casts:
             self._casts[key] = len(self.nodes)
-            # Not Cast: amp_cast leaves whole numbers as they are.
+            # Cast would also convert integers, such as labels and indices; amp_cast passes them through.
             self.nodes.append({
                 "op": "amp_cast", "name": f"{node['name']}_{output}_{dtype}", "attrs": {"dtype": dtype},
                 "inputs": [[self._moved[source], output, 0]],

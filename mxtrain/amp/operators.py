@@ -1,6 +1,6 @@
-"""Lists the precision of each of MXNet's operators, for networks that compute in fewer bits than float32.
+"""Lists of the MXNet operators that compute in bfloat16 or float16.
 
-Operators in no list compute in float32: that is slower, but never wrong.
+Operators in no list compute in float32, which is slower but always correct.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ one: a batch norm's mean and variance are float32."""
 
 @dataclass(frozen=True)
 class Operators:
-    """The lists of one low precision.
+    """The operator lists of one low precision.
 
     Attributes:
-        low: compute in it, from all of their inputs: matrix products and convolutions, which is where the time goes.
-        follow: compute in what their first input is in; their other inputs stay as they are.
-        follow_whole: compute in what their first input is in, and take their other inputs in it, too.
-        follow_both: compute in it if their first two inputs are in it; their other inputs stay as they are.
-        take: take their first input as it is, and give float32.
-        join: compute in it if all inputs are in it, else in float32.
-        join_layers: `join` computes in it, too, if one input is in it and all are made by layers: by operators of `low`
-            and `bind`, and by `join` from such.
-        can_follow: node of `bind` -> whether it can compute in the low precision.
-        pays: (node of `low`, shape of its weight, of its output; None where unknown) -> whether it is faster in the low
-            precision, and right.
+        low: operators that compute in the low precision and cast all their inputs to it: matrix products and
+            convolutions, which take most of the time.
+        follow: operators that compute in the precision of their first input. Their other inputs are not cast.
+        follow_whole: as `follow`, but all other inputs are cast to the precision of the first one.
+        follow_both: operators that compute in the low precision if their first two inputs have it. Their other inputs
+            are not cast.
+        take: operators that read their first input without a cast and return float32.
+        join: operators that compute in the low precision if all their inputs have it, else in float32.
+        join_layers: if True, one input in the low precision is enough for an operator of `join`, provided that all its
+            inputs are outputs of layers: of operators of `low` and the `follow` lists, or of `join` over such outputs.
+        can_follow: returns True if a node of `follow` can compute in the low precision.
+        pays: returns True if a node of `low` is correct and faster in the low precision. Called with the node, the
+            shape of its weight and the shape of its output (None if unknown).
     """
 
     low: FrozenSet[str]
@@ -54,15 +56,15 @@ class Operators:
 def has_kernels(node: GraphNode, weight: Optional[Shape], output: Optional[Shape], amx: Optional[bool] = None) -> bool:
     """Returns True if oneDNN 2.4 has fast kernels for a layer's output and for both of its gradients.
 
-    Where one of the three is missing, it is a kernel that is no faster than float32's, or a plain matrix product; and
-    its result lies in memory in another order than the other two's, so that a batch norm that gets both falls back to
-    a reference kernel, which takes a hundred times as long. Found by running 70 kinds of convolutions with AMX.
+    Without a fast kernel oneDNN falls back to one that is no faster than float32, or to a plain matrix product. The
+    result of the fallback has another memory layout than the other two, and a batch norm that reads both layouts uses a
+    reference kernel that takes 100 times as long. Measured on 70 configurations of convolutions with AMX.
 
     Args:
-        node: of the graph.
-        weight: (outputs, inputs, ...).
-        output: (B, C, H, W).
-        amx: whether those for AMX are used; None: as in this process.
+        node: the node of the layer.
+        weight: shape of its weight, (outputs, inputs, ...); None if unknown.
+        output: shape of its output, (B, C, H, W); None if unknown.
+        amx: whether oneDNN uses its AMX kernels; None: whether it does in this process.
     """
     if weight is None:
         return False
@@ -72,8 +74,8 @@ def has_kernels(node: GraphNode, weight: Optional[Shape], output: Optional[Shape
     if amx and math.prod(weight[2:]) == 1 and overruns(output):
         return False
     if output is not None and math.prod(output[2:]) == 1 < math.prod(weight[2:]):
-        # Of one position: what only reads padding of a kernel is not written into its gradient, which then holds
-        # whatever was in memory before (3x3 with padding 1, on a map of 1x1).
+        # The output is 1x1. oneDNN does not write the gradient of kernel elements that only read padding (3x3 with
+        # padding 1 on a 1x1 input), so these elements would hold uninitialised memory.
         return False
     grouped = node.get("attrs", {}).get("num_group", "1") != "1"
     block = AMX_BLOCK if amx else BLOCK
@@ -81,15 +83,15 @@ def has_kernels(node: GraphNode, weight: Optional[Shape], output: Optional[Shape
 
 
 def overruns(output: Optional[Shape]) -> bool:
-    """Returns True if oneDNN 2.4's AMX kernel for 1 x 1 convolutions writes beyond its memory, or may.
+    """Returns True if oneDNN 2.4's AMX kernel for 1x1 convolutions may write past the end of its buffer.
 
-    It works on as many positions at once as divide their number, 16 at most, and on two such groups at a time; where
-    there are three, the fourth is written, too, and the process dies of a damaged heap, at once or later. Found by
-    running all numbers of positions up to 199 with glibc's checks: 27, 33, 36, 39, 42, 45 and 48 do. 21 seems to have
-    room.
+    The kernel splits the positions H * W of a map into groups of equal size, the largest divisor of H * W up to 16, and
+    processes two groups at a time. With three groups it also writes a fourth, which corrupts the heap. Running all maps
+    of up to 199 positions under glibc's heap checks found 27, 33, 36, 39, 42, 45 and 48. The rule also excludes 21, for
+    which no overrun was seen.
 
     Args:
-        output: (B, C, H, W), None if unknown.
+        output: shape (B, C, H, W) of the output; None if unknown, for which the result is True.
     """
     if output is None:
         return True
@@ -98,25 +100,29 @@ def overruns(output: Optional[Shape]) -> bool:
 
 
 def has_eltwise_kernel(node: GraphNode) -> bool:
-    """Returns True if oneDNN has the operator; of the kinds of LeakyReLU only these."""
+    """Returns True if oneDNN has a kernel for the activation. It has none for prelu, selu and rrelu."""
     return node["op"] != "LeakyReLU" or node.get("attrs", {}).get("act_type", "leaky") in ("leaky", "elu", "gelu")
 
 
 def takes_float16(node: GraphNode, weight: Optional[Shape], output: Optional[Shape]) -> bool:
-    """Returns True if all inputs of a layer may be in float16: not lengths, which it holds exactly up to 2048."""
+    """Returns True if all inputs of a layer may be cast to float16.
+
+    Sequence lengths may not: float16 represents integers exactly only up to 2048.
+    """
     return node.get("attrs", {}).get("use_sequence_length", "False") not in ("True", "1")
 
 
 BFLOAT16 = Operators(
     low=frozenset({"Convolution", "FullyConnected"}),
-    # Those for which oneDNN has kernels. MXNet computes others by way of float32 copies, or not at all.
-    # Our attention stores what it takes and gives in it, and computes in float32.
+    # Operators with bfloat16 kernels in oneDNN. For others MXNet copies to float32 and back, or fails.
+    # Our attention operators read and write bfloat16 but compute in float32.
     follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape", "_mxtrain_attention"}),
     follow_both=frozenset({"_mxtrain_cross_attention"}),
     take=frozenset({"_mxtrain_cross_entropy"}),
     join=frozenset({"elemwise_add", "Concat"}),
-    # What a layer that stays in float32 adds to bfloat16, or puts beside it, would make float32 of all that follows:
-    # every shortcut of a ResNet's stage, all of a block of a DenseNet. Not so other sums, of which norms are made.
+    # One layer that stays in float32 would otherwise turn everything after its sum or concatenation into float32: the
+    # rest of a ResNet stage after a shortcut, the rest of a DenseNet block. Sums of other operators, such as those of
+    # a layer norm written out, still need all inputs in bfloat16.
     join_layers=True,
     pays=has_kernels,
     can_follow=has_eltwise_kernel,
@@ -125,17 +131,17 @@ BFLOAT16 = Operators(
 
 FLOAT16 = Operators(
     low=frozenset({
-        # Not dot: networks write sums with it (BERT's layer norms), which float16 has no room for.
+        # Not dot: networks use it for long sums (BERT's layer norms), which overflow in float16.
         "Convolution", "Deconvolution", "FullyConnected", "RNN", "batch_dot",
         "_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt",
         "_contrib_interleaved_matmul_encdec_qk", "_contrib_interleaved_matmul_encdec_valatt",
     }),
-    # Sums over many elements (mean, softmax, norms over layers) and powers are not among them: float16 ends at 65504.
+    # Without sums over many elements (mean, softmax, layer norms) and powers: the largest float16 number is 65504.
     follow=frozenset({
         "BatchNorm", "Activation", "Pooling", "Flatten", "Reshape", "Dropout", "relu", "clip", "Pad",
         "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "SliceChannel",
     }),
-    # A PReLU's slopes, the filters of a bilinear resize, the other maps of a nearest one.
+    # Their other inputs: slopes of a PReLU, filters of a bilinear upsampling, further maps of a nearest one.
     follow_whole=frozenset({"LeakyReLU", "UpSampling"}),
     join=frozenset({
         "elemwise_add", "elemwise_mul", "broadcast_add", "broadcast_mul", "add_n", "Concat", "stack", "where",

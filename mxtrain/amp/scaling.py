@@ -1,4 +1,5 @@
-"""Loss scaling: gradients that float16 would round to 0 are computed larger, and made smaller before they are used."""
+"""Loss scaling: multiplies the loss, so that small gradients do not underflow in float16, and divides the gradients
+before the update."""
 
 from __future__ import annotations
 
@@ -14,26 +15,26 @@ if TYPE_CHECKING:
 
 
 class NoScaling:
-    """The scale is 1, and every step counts."""
+    """Null object: the scale is 1, and no step is skipped."""
 
     scale: float = 1.0
     skips: bool = False
     """True if a step may be left out."""
 
     def unscale(self, gradients: List[nd.NDArray]) -> bool:
-        """Makes gradients, in place, what they are without a scale; whether they can be used."""
+        """Divides gradients by the scale in place. Returns False if the step must be skipped."""
         return True
 
     def scalars(self) -> Dict[str, float]:
-        """The values that are worth watching, by TensorBoard tag."""
+        """Returns the scale and the number of skipped steps by TensorBoard tag, for loggers."""
         return {}
 
     def to_json(self) -> Mapping[str, Json]:
-        """The state from which a resumed run continues exactly."""
+        """Returns the state as JSON values, from which a resumed run continues exactly."""
         return {}
 
     def restore(self, values: JsonObject) -> None:
-        """The inverse of `to_json`."""
+        """Restores the state that `to_json` returned."""
 
     def save_state(self) -> Tuple[Mapping[str, NDArray], Mapping[str, Json]]:
         """See `Stateful`."""
@@ -46,19 +47,19 @@ class NoScaling:
 
 
 class DynamicScaling(NoScaling):
-    """Doubles the scale after so many good steps, and halves it when a gradient overflows; that step is left out.
+    """Halves the scale and skips the step if a gradient overflows; doubles it after `growth_interval` good steps.
 
-    What decides is the sum of all replicas' and workers' gradients, which is the same everywhere: so all leave the same
-    steps out and no communication is needed. The host waits once in each step, until the gradients are there: MXNet's
-    optimizers cannot be told on the device to change nothing.
+    The check reads the gradients summed over all replicas and workers, which are equal everywhere. So all workers skip
+    the same steps without communication. The host waits for the gradients once per step, because MXNet's optimizers
+    have no device-side flag that skips an update.
 
     Source: Micikevicius et al., "Mixed precision training", https://arxiv.org/abs/1710.03740, section 3.2.
 
     Args:
-        scale: to begin with. Powers of two change no bits.
-        growth_interval: good steps after which it is doubled.
-        smallest: of the scale; below it no gradient of a healthy network overflows, so it stays there.
-        largest: of the scale, so that it stays finite while no gradient overflows.
+        scale: initial scale. A power of two changes only the exponents of the gradients, so no bits are lost.
+        growth_interval: successive good steps after which the scale is doubled.
+        smallest: lower limit of the scale. A network whose gradients still overflow there has diverged.
+        largest: upper limit of the scale, so that it stays finite if no gradient ever overflows.
     """
 
     skips = True

@@ -14,31 +14,31 @@ from mxtrain.types import Callback, Spec
 
 
 class CallbackSpec(Spec):
-    """Describes one callback."""
+    """Base class of the options of the group `callback`."""
 
     acts: ClassVar[bool] = False
     """True if it describes an action: then `build_action` makes it."""
 
     @property
     def monitored(self) -> str:
-        """The tag of the value that it looks at; empty: none."""
+        """Tag of the monitored value, e.g. val/loss; empty if there is none."""
         return ""
 
     def build(self) -> Callback:
-        """Makes the callback of one run."""
+        """Builds the callback of one run."""
         raise NotImplementedError
 
     def build_action(self) -> Action:
-        """Makes the action of one run."""
+        """Builds the action of one run. Called if `acts` is True."""
         raise NotImplementedError
 
     def unsupported_reason(self, *, ema_decay: Optional[float], stops_early: bool, scales_loss: bool) -> str:
-        """The reason why it does not work with other settings, and what to type; empty if it does.
+        """Returns why the callback does not work with other settings, and what to type; "" if it does.
 
         Args:
-            ema_decay: of `trainer`.
-            stops_early: whether a value is monitored for early stopping.
-            scales_loss: whether steps may be left out because a gradient overflowed.
+            ema_decay: `trainer.ema_decay`.
+            stops_early: whether early stopping monitors a value.
+            scales_loss: whether steps may be skipped because a gradient overflows.
         """
         return ""
 

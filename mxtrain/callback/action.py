@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Decisions:
-    """The decisions of all actions of a run; a checkpoint holds them."""
+    """The decisions of all actions of a run. They are saved in checkpoints."""
 
     rates: Dict[str, float] = field(default_factory=dict)
     """Action -> learning rate in place of the schedule's."""
@@ -73,15 +73,19 @@ class RunWeights(Protocol):
         """Recomputes the batch-norm statistics over one epoch of training batches with the current weights."""
 
     def prune(self, owner: str, kept: Mapping[str, np.ndarray]) -> None:
-        """Sets elements of parameters to 0, now and after each update, in place of those that `owner` set before.
+        """Sets elements of parameters to 0, now and after each update. Replaces the masks that `owner` set before.
 
         Args:
             owner: name of the action.
-            kept: structural name of a parameter -> 0 where it is 0 from now on, else 1, uint8, of its shape.
+            kept: structural name of a parameter -> mask, uint8, of its shape: 0 for elements that are set to 0.
         """
 
     def find_channels(self) -> Channels:
-        """Returns the channels that can be removed from the network. Raises: ConfigError: it cannot be traced."""
+        """Returns the channels that can be removed from the network.
+
+        Raises:
+            ConfigError: the network cannot be traced.
+        """
 
 
 class Control:
@@ -164,8 +168,10 @@ class Control:
         self._decisions.frozen = sorted(set(self._decisions.frozen) - set(self.match(patterns)))
 
     def rank_validations(self, ranks: bool) -> None:
-        """Says whether validations compete to be the best one. While an action says no, early stopping does not count
-        them either, and the checkpoints of these steps are no best ones."""
+        """Sets whether validations can become the best one; True by default.
+
+        While any action passes False, early stopping ignores validations too, and no checkpoint is saved as the best.
+        """
         others = [name for name in self._decisions.unranked if name != self.name]
         self._decisions.unranked = others if ranks else [*others, self.name]
 
@@ -194,11 +200,11 @@ class Control:
 
 
 def learning_rate(value: object, call: str) -> float:
-    """Validates a learning rate, or a factor of it, that user code has passed.
+    """Validates a learning rate, or a factor of the learning rate, that user code has passed.
 
     Args:
         value: value passed by the user.
-        call: beginning of the call for messages, e.g. "run.set_lr(".
+        call: text of the call up to its argument, for messages, e.g. "run.set_lr(".
 
     Raises:
         ConfigError: the value is not a finite number of at least 0.
@@ -212,8 +218,8 @@ def learning_rate(value: object, call: str) -> float:
 class Action:
     """Changes a run while it trains. Every method does nothing by default; override the ones you need.
 
-    The methods run on all workers. `state` and what `save_state` returns are in checkpoints, so that a resumed run has
-    the same bits as an unbroken one.
+    The methods run on all workers. Checkpoints hold the result of `save_state`, by default `state`, so that a resumed
+    run computes the same bits as an uninterrupted one.
     """
 
     @functools.cached_property  # so that a subclass need not call __init__ of this class
@@ -229,8 +235,10 @@ class Action:
         """
 
     def before_step(self, run: Control) -> None:
-        """Called before each step. Use only the counters, so that all workers decide the same. Called again for a step
-        that is repeated because a worker was lost."""
+        """Called before each step. Use only the counters, so that all workers make the same decisions.
+
+        A step that is repeated because a worker was lost calls it again with the same counters.
+        """
 
     def after_validation(self, run: Control) -> None:
         """Called after each validation, with its values in `run.values`."""
@@ -252,10 +260,10 @@ HOOKS = ("on_begin", "before_step", "after_validation", "at_end")
 
 
 def require_known_hooks(target: type, path: str) -> None:
-    """Rejects an action of the user with a misspelt method.
+    """Rejects a user's action with a misspelt hook, which would never be called.
 
     Raises:
-        ConfigError: a method is named like a hook, but is none of `HOOKS`.
+        ConfigError: a method has the prefix of a hook but is not in `HOOKS`.
     """
     for name in vars(target):
         if name.startswith(("on_", "before_", "after_", "at_")) and name not in HOOKS:

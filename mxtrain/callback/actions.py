@@ -1,4 +1,4 @@
-"""The actions that mxtrain comes with. Imports no MXNet before a run begins."""
+"""Built-in actions: stopping at a target, unfreezing, gradient accumulation, SWA. Imports no MXNet at import time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Unit = Literal["epochs", "steps"]
 
 
 class Target(CallbackSpec):
-    """Stop as soon as a validated value reaches `value`, and say after how much training."""
+    """Stops the run as soon as a validated value reaches `value`, and prints the training time."""
 
     acts: ClassVar[bool] = True
 
@@ -40,7 +40,7 @@ class Target(CallbackSpec):
 
 
 class StopAtTarget(Action):
-    """See `Target`."""
+    """Implements `Target`. `state` holds step, seconds and value of the validation that reached the target."""
 
     def __init__(self, spec: Target):
         self._spec = spec
@@ -57,7 +57,7 @@ class StopAtTarget(Action):
 
 
 class LayerGroup(Spec):
-    """Parameters that begin to train at a point of the run."""
+    """A group of parameters that is frozen until a point of the run."""
 
     patterns: List[str]
     """Structural names with wildcards, as in model.freeze, e.g. [features.3.*]."""
@@ -66,8 +66,10 @@ class LayerGroup(Spec):
 
 
 class Unfreeze(CallbackSpec):
-    """Progressive unfreezing: groups of parameters begin to train one after the other. Until then neither they nor
-    their optimizer state change; batch-norm statistics follow the data all the same."""
+    """Progressive unfreezing: groups of parameters start to train one after the other.
+
+    A frozen parameter and its optimizer state do not change; the batch-norm statistics are still updated.
+    """
 
     acts: ClassVar[bool] = True
 
@@ -82,7 +84,7 @@ class Unfreeze(CallbackSpec):
 
 
 class ProgressiveUnfreezing(Action):
-    """See `Unfreeze`."""
+    """Implements `Unfreeze`. `state["begun"]` is the number of groups that train."""
 
     def __init__(self, spec: Unfreeze):
         self._spec = spec
@@ -103,6 +105,7 @@ class ProgressiveUnfreezing(Action):
         begun = [at for at, _ in self._names if at <= run.step]
         if self.state.get("begun") == len(begun):
             return
+        # A parameter of several groups trains as soon as the first of them does.
         waiting = {name for at, names in self._names if at > run.step for name in names}
         training = {name for at, names in self._names if at <= run.step for name in names}
         if waiting - training:
@@ -114,8 +117,10 @@ class ProgressiveUnfreezing(Action):
 
 
 class Accumulation(CallbackSpec):
-    """A schedule of gradient accumulation over batches: one update from the gradients of several batches, as if they
-    were one batch. A step of the run is still one batch, and the last batch of an epoch ends an update."""
+    """Gradient accumulation with a schedule: one update averages the gradients of several batches.
+
+    A step of the run is still one batch. The last batch of an epoch always ends an update.
+    """
 
     acts: ClassVar[bool] = True
 
@@ -143,7 +148,7 @@ class Accumulation(CallbackSpec):
 
 
 class AccumulationSchedule(Action):
-    """See `Accumulation`."""
+    """Implements `Accumulation`."""
 
     def __init__(self, spec: Accumulation):
         self._schedule = sorted((int(epoch), batches) for epoch, batches in spec.schedule.items())
@@ -153,8 +158,9 @@ class AccumulationSchedule(Action):
 
 
 class Swa(CallbackSpec):
-    """Stochastic weight averaging: the mean of the weights at the ends of epochs, from `start` on, becomes the weights
-    of the run when it is complete. The batch-norm statistics are computed anew for it, over one epoch of training data.
+    """Stochastic weight averaging: a complete run ends with the mean of its weights at the ends of epochs from `start`.
+
+    The batch-norm statistics of the mean are recomputed over one epoch of training data.
 
     Source: Izmailov et al., https://arxiv.org/abs/1803.05407.
     """
@@ -191,7 +197,7 @@ class Swa(CallbackSpec):
 
 
 class WeightAveraging(Action):
-    """See `Swa`. The weights of step `start`, and then of every `every_steps` steps and of the last, are averaged."""
+    """Implements `Swa`: averages the weights at step `start`, every `every_steps` steps after it, and at the end."""
 
     def __init__(self, spec: Swa):
         self._spec = spec
@@ -224,17 +230,18 @@ class WeightAveraging(Action):
             self._add(run)
 
     def at_end(self, run: Control) -> None:
+        # A run that is resumed at its last step has the mean already; averaging again would change it.
         if self.state.get("applied_step") == run.step:
             return
         self._add(run)
         run.weights.write(self._average)
-        run.weights.recompute_statistics()
+        run.weights.recompute_statistics()  # those of the last weights do not fit the mean
         count = self.state["count"]
         self.state = {**self.state, "applied_step": run.step}
         run.say(f"callback.{run.name}: the weights are now the mean of those after {count} steps")
 
     def _add(self, run: Control) -> None:
-        """Takes the present weights into the mean, once for each step."""
+        """Adds the current weights to the running mean, at most once per step."""
         if self.state.get("last_step") == run.step:
             return
         count = self.state.get("count", 0) + 1
@@ -242,6 +249,7 @@ class WeightAveraging(Action):
             if count == 1:
                 self._average[name] = array.copy()
             else:
+                # A running mean needs one copy of the weights and no division at the end.
                 mean = self._average[name]
                 mean += (array - mean) / count
         self.state = {**self.state, "count": count, "last_step": run.step}

@@ -1,4 +1,4 @@
-"""Callbacks and actions that were passed as objects or functions."""
+"""Callbacks and actions that the Python API got as objects or functions."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class GivenCallback(Given, CallbackSpec):
-    """A `Callback`, or a function that is called with each row of metrics.jsonl."""
+    """Placeholder of a `Callback` object, or of a function that is called with each row of metrics.jsonl."""
 
     argument: ClassVar[str] = "callbacks"
 
     @classmethod
     def describe_object(cls, value: Any) -> Dict[str, Any]:
-        """No facts beyond the class identify a callback, since it does not change the computation.
+        """Returns {}: a callback does not change the computation, so no facts besides its class identify it.
 
         Raises:
-            ConfigError: it is none.
+            ConfigError: the object is neither a callback nor a function.
         """
         if isinstance(value, Callback):
             CallbackSpec.of_target(type(value), {}, CallbackSpec(), "callbacks")  # refuses hooks that nothing calls
@@ -46,7 +46,7 @@ class RowCallback(Callback):
     """Calls a function with each row of metrics.jsonl, for training steps and for validations.
 
     Args:
-        function: of one row, a dict.
+        function: called with one argument, the row as a dict.
     """
 
     def __init__(self, function: Callable[[MetricRow], object]):
@@ -61,7 +61,7 @@ class RowCallback(Callback):
 
 
 class GivenAction(GivenCallback):
-    """An `Action`, of which each run asks a copy: its state is that of the run, and in checkpoints."""
+    """Placeholder of an `Action` object. Each run uses a copy, since the state of an action belongs to the run."""
 
     acts: ClassVar[bool] = True
 
@@ -73,7 +73,7 @@ class GivenAction(GivenCallback):
         """Returns facts that identify an action besides its class: its plain attributes.
 
         Raises:
-            ConfigError: it has a method that looks like a hook, and nothing calls it.
+            ConfigError: a method is named like a hook, but is none.
         """
         require_known_hooks(type(action), "callbacks")
         return {"settings": plain_attributes(action)}

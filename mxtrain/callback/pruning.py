@@ -1,4 +1,4 @@
-"""Pruning: actions that set weights, or whole channels, to 0 while a run trains. Imports no MXNet."""
+"""Gradual pruning: actions that set weights or whole channels to 0 during training. Imports no MXNet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ USUAL_UPDATES = 20
 
 
 class PruningSchedule(CallbackSpec):
-    """Fields of both kinds of pruning. The pruned share rises as 1 - (1 - t)^3 for t from 0 at `start` to 1 at `end`.
+    """Fields that both pruning actions share.
+
+    The pruned share of the final sparsity is 1 - (1 - t)^3, where t rises from 0 at `start` to 1 at `end`.
 
     Source: Zhu and Gupta, "To prune, or not to prune", https://arxiv.org/abs/1710.01878.
     """
@@ -86,8 +88,8 @@ class Prune(PruningSchedule):
 
 
 class PruneChannels(PruningSchedule):
-    """Channel pruning: whole channels of convolutions and units of dense layers become 0, step by step, with all that
-    depends on them. `mxtrain slim RUN` then writes the smaller network.
+    """Channel pruning: sets whole channels of convolutions and units of dense layers to 0, with the weights that read
+    them. `mxtrain slim RUN` then writes the smaller network.
 
     A channel's importance is the mean absolute value of its filter times the scale of its batch norm.
     """
@@ -104,7 +106,7 @@ class PruneChannels(PruningSchedule):
 
 
 class GradualPruning(Action):
-    """Asks for more elements to be pruned at the steps of a schedule, and keeps which are."""
+    """Prunes more elements at each step of a cubic schedule, and stores the masks of the elements that are kept."""
 
     def __init__(self, spec: PruningSchedule):
         self._schedule = spec
@@ -129,9 +131,11 @@ class GradualPruning(Action):
         self.choose_parameters(run)
 
     def before_step(self, run: Control) -> None:
+        # A checkpoint from before the end is not pruned to the final sparsity, so it must not become the best one.
         run.rank_validations(run.step >= self._end)
         since = run.step - self._begin
         is_due = 0 <= since and (since % self._every == 0 or run.step == self._end) and run.step <= self._end
+        # This method is called again for a step that is repeated after a worker was lost.
         if not is_due or self.state.get("pruned_step") == run.step:
             return
         length = self._end - self._begin
@@ -142,28 +146,36 @@ class GradualPruning(Action):
             run.say(f"step {run.step + 1}: callback.{run.name} is complete: {said}")
 
     def choose_parameters(self, run: Control) -> None:
-        """Finds what can be pruned. Raises: ConfigError: there is nothing."""
+        """Selects the parameters to prune.
+
+        Raises:
+            ConfigError: no parameter can be pruned.
+        """
         raise NotImplementedError
 
     def prune(self, run: Control, progress: float) -> str:
-        """Prunes.
+        """Prunes to a fraction of the final sparsity.
 
         Args:
             run: the run.
-            progress: 0 to 1, of what is pruned in the end.
+            progress: fraction of the final sparsity, from 0 to 1.
 
         Returns:
-            What is pruned, as a clause.
+            The number of pruned elements as a clause, for a message.
         """
         raise NotImplementedError
 
     def set_kept(self, run: Control, kept: Mapping[str, np.ndarray]) -> None:
-        """Prunes all elements but those that are not 0 in `kept`, of the parameters there."""
+        """Prunes the elements whose mask is 0. `kept` maps a parameter's name to a mask of its shape."""
         self._kept = {name: array.astype(np.uint8) for name, array in kept.items()}
         run.weights.prune(run.name, self._kept)
 
     def left(self, run: Control) -> List[str]:
-        """The parameters that must stay as they are. Raises: ConfigError: a pattern matches nothing."""
+        """Returns the names of the parameters that `leave` excludes from pruning.
+
+        Raises:
+            ConfigError: a pattern matches nothing.
+        """
         return run.match(self._schedule.leave)
 
     def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
@@ -176,7 +188,7 @@ class GradualPruning(Action):
 
 
 class MagnitudePruning(GradualPruning):
-    """See `Prune`."""
+    """Implements `Prune`."""
 
     def __init__(self, spec: Prune):
         super().__init__(spec)
@@ -207,13 +219,15 @@ class MagnitudePruning(GradualPruning):
 
     def prune(self, run: Control, progress: float) -> str:
         spec = self._spec
-        # What was pruned before comes first, also if another weight happens to be 0.
+        # -1 sorts elements that are pruned already before all others, even before weights that happen to be 0: so a
+        # pruned element stays pruned.
         size_by_name = {
             name: np.where(self._kept[name] == 0, -1.0, found) if name in self._kept else found
             for name in self._names for found in [np.abs(run.weights.arrays[name].asnumpy())]
         }  # fmt: skip
         if spec.pattern is not None:
             left, size = map(int, spec.pattern.split(":"))
+            # 1e-9: rounding of `progress` must not drop the last zero of a group.
             kept = {name: keep_of_each(one, size, math.floor((size - left) * progress + 1e-9))
                     for name, one in size_by_name.items()}  # fmt: skip
         else:
@@ -229,7 +243,14 @@ class MagnitudePruning(GradualPruning):
 
 
 def keep_largest(sizes: Mapping[str, np.ndarray], share: float) -> Dict[str, np.ndarray]:
-    """True for all elements but the `share` of the smallest, over all arrays together; of equal ones the first go."""
+    """Returns masks of the elements to keep: all but the smallest `share` of the elements of all arrays together.
+
+    Of elements equal to the threshold the first ones are pruned, so the result is the same on all workers.
+
+    Args:
+        sizes: name -> absolute values.
+        share: fraction of the elements to prune, from 0 to 1.
+    """
     flat = np.concatenate([size.ravel() for size in sizes.values()])
     count = round(share * flat.size)
     keep = np.ones(flat.size, bool)
@@ -245,7 +266,7 @@ def keep_largest(sizes: Mapping[str, np.ndarray], share: float) -> Dict[str, np.
 
 
 def keep_of_each(size: np.ndarray, length: int, zeros: int) -> np.ndarray:
-    """False for the `zeros` smallest of each `length` elements in a row along the second axis."""
+    """Returns a mask that is False for the `zeros` smallest of each group of `length` elements along axis 1."""
     rows = np.moveaxis(size, 1, -1)
     groups = rows.reshape(-1, length)
     keep = np.ones(groups.shape, bool)
@@ -255,7 +276,7 @@ def keep_of_each(size: np.ndarray, length: int, zeros: int) -> np.ndarray:
 
 
 class ChannelPruning(GradualPruning):
-    """See `PruneChannels`. Which sets of channels are pruned is in `state`; the arrays follow from it."""
+    """Implements `PruneChannels`. `state["sets"]` holds the numbers of the pruned channel sets."""
 
     def __init__(self, spec: PruneChannels):
         super().__init__(spec)
@@ -269,6 +290,7 @@ class ChannelPruning(GradualPruning):
                 f"callback.{run.name}: {error}, so no channel can be removed. Leave it out, or type callback=prune."
             ) from error
         trained, left = set(run.match(["*"])), set(self.left(run))
+        # Channels whose weights are partly frozen cannot be removed as a whole.
         self._numbers = [
             number for number, one in enumerate(self._channels.sets)
             if {*one.made, *(name for name, _, _ in one.read)} <= trained and not left.intersection(one.made)
@@ -283,7 +305,7 @@ class ChannelPruning(GradualPruning):
         arrays = {name: array.asnumpy() for name, array in run.weights.arrays.items() if name in self._channels.places}
         importance = {number: importance_of(self._channels.sets[number], arrays) for number in self._numbers}
         for number in self.state.get("sets", []):
-            importance[number] = -1.0
+            importance[number] = -1.0  # lower than any other: pruned sets stay pruned
         chosen = self._choose(importance, self._spec.share * progress)
         self.state = {**self.state, "sets": chosen}
         trained = set(run.match(["*"]))
@@ -306,7 +328,12 @@ class ChannelPruning(GradualPruning):
         )
 
     def _choose(self, importance: Mapping[int, float], share: float) -> List[int]:
-        """Numbers of the sets to prune."""
+        """Returns the numbers of the channel sets to prune, at most so many per group that `keep_at_least` holds.
+
+        Args:
+            importance: number of a channel set -> its importance; -1 if it is pruned already.
+            share: fraction of the sets to prune.
+        """
         groups: Dict[int, List[int]] = {}
         for number in importance:
             groups.setdefault(self._channels.sets[number].group, []).append(number)
@@ -325,7 +352,10 @@ class ChannelPruning(GradualPruning):
     def _count_globally(
         self, importance: Mapping[int, float], ordered: Mapping[int, List[int]], most: Mapping[int, int], count: int
     ) -> Dict[int, int]:  # fmt: skip
-        """Sets to prune of each group: of all the least important, relative to the mean of their group."""
+        """Returns the number of sets to prune by group, so that the `count` least important sets are pruned.
+
+        Importance is divided by the mean of the group, which makes layers of different weight scales comparable.
+        """
         means = {
             group: float(np.mean([max(importance[n], 0) for n in numbers])) or 1.0 for group, numbers in ordered.items()
         }  # fmt: skip
@@ -340,7 +370,7 @@ class ChannelPruning(GradualPruning):
 
 
 def importance_of(one: ChannelSet, arrays: Mapping[str, np.ndarray]) -> float:
-    """The mean absolute value of the filters that make a set of channels, times the mean scale of its batch norms."""
+    """Returns the importance of a channel set: mean absolute value of its filters * mean |gamma| of its batch norms."""
     filters = float(np.mean([np.abs(arrays[name][index]).mean() for name, index in one.made.items()]))
     scales = [np.abs(arrays[name][index]).mean() for name, index in one.scales.items()]
     return filters * (float(np.mean(scales)) if scales else 1.0)

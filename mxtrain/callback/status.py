@@ -1,4 +1,4 @@
-"""status.json: progress and state of a run, for people and scripts."""
+"""Writes status.json: the progress and final state of a run, for people and scripts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 if TYPE_CHECKING:
     from mxtrain.annotations import MetricRow
 
-# A run of millisecond steps would otherwise spend its time in fsync.
+# Each write calls fsync. Without a limit a run with steps of a millisecond would mostly wait for the disk.
 SECONDS_BETWEEN_WRITES = 2.0
 
 
 class StatusFile(Callback):
-    """Replaces status.json atomically: with every checkpoint, and else at most every two seconds while training.
+    """Replaces status.json atomically with every checkpoint, and otherwise at most every two seconds.
 
-    A disk that is full only costs the status its freshness.
+    A full disk does not end the run: the file then keeps its earlier content.
 
     Args:
         run_dir: directory of the run.
-        in_place: whether that is still the run's own directory, and not another one under its name.
+        in_place: returns True if `run_dir` is still the directory that the run has locked.
     """
 
     def __init__(self, run_dir: Path, in_place: Callable[[], bool] = lambda: True):
@@ -59,7 +59,7 @@ class StatusFile(Callback):
 
     def on_checkpoint(self, step: int) -> None:
         self._status["step"] = step
-        self._write(now=True)  # whoever finds the checkpoint of a killed run finds no older status beside it
+        self._write(now=True)  # so that the status of a killed run is never older than its last checkpoint
 
     def on_end(self, result: Result) -> None:
         self._status.update(
@@ -75,8 +75,8 @@ class StatusFile(Callback):
             return
         self._written_at = time.monotonic()
         if not self._in_place():
-            return  # the run ends because of that
+            return  # the run directory was removed or replaced, for which the run ends with an error
         try:
             write_json_atomic(self._path, self._status)
         except OSError:
-            pass  # the save that follows says that the disk is full
+            pass  # the next checkpoint reports the full disk

@@ -1,6 +1,6 @@
-"""The mean of the weights of a run's last checkpoints, as a checkpoint of its own.
+"""Averages the weights of a run's last checkpoints into a new checkpoint.
 
-Source: Vaswani et al., https://arxiv.org/abs/1706.03762, section 6.1, who average the last 5 (20) of a run.
+Source: Vaswani et al., https://arxiv.org/abs/1706.03762, section 6.1: the last 5 (base) or 20 (big) of a run.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ SLIM = "slimmed_step"
 
 
 def last_checkpoints(run_dir: Path, count: int) -> List[Checkpoint]:
-    """The newest checkpoints of a run, oldest first, every byte verified: one for each step.
+    """Returns the `count` newest checkpoints of a run, one per step, oldest first, with every byte verified.
 
     Args:
         run_dir: the run directory.
-        count: of checkpoints.
+        count: number of checkpoints.
 
     Raises:
-        CheckpointError: one of them cannot be used; fewer are never averaged in silence.
-        ConfigError: the run has not kept so many.
+        CheckpointError: one of them cannot be used. It is not skipped, since the mean would silently be another one.
+        ConfigError: the run has kept fewer successive checkpoints.
     """
     newest = {place.step: place.path for place in scan(run_dir / CHECKPOINTS)}  # of each step the newest copy
     if not newest:
@@ -60,11 +60,12 @@ def last_checkpoints(run_dir: Path, count: int) -> List[Checkpoint]:
 
 
 def mean_weights(checkpoints: Sequence[Checkpoint]) -> Dict[str, np.ndarray]:
-    """The mean of the weights that were validated, by structural name: of the moving averages where the run keeps them.
-    It is summed in float64 in the order of `checkpoints`, and one of them is in memory at a time.
+    """Returns the mean of the weights by structural name: of the EMA weights if the run keeps them, else of the model.
+
+    Sums in float64 in the order of `checkpoints`. Only one checkpoint is in memory at a time.
 
     Raises:
-        CheckpointError: they are not of one network, or one of them is damaged.
+        CheckpointError: the checkpoints belong to different networks, or one of them is damaged.
     """
     import numpy as np
 
@@ -85,13 +86,14 @@ def mean_weights(checkpoints: Sequence[Checkpoint]) -> Dict[str, np.ndarray]:
 
 
 def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint]) -> Path:
-    """Writes the mean of checkpoints as `averaged/last-N` of a run directory, in the place of an earlier one.
+    """Writes the mean of checkpoints to `averaged/last-N` of a run directory; replaces an earlier one.
 
-    It says of the run and its network what the last of them says, and has no metric, since it was not measured yet.
+    Its state is that of the last checkpoint without `states` (of actions, recurrent networks and others), whose arrays
+    an average does not have. It has no metric, since nothing has validated it.
 
     Raises:
         CheckpointError: see `mean_weights`.
-        OSError: it could not be written completely.
+        OSError: a file could not be written completely.
     """
     last, folder = checkpoints[-1], run_dir / AVERAGED
     state = {
@@ -108,10 +110,10 @@ def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint]) -> Path:
 
 
 def write_folder(snapshot: Snapshot, path: Path) -> None:
-    """Writes a checkpoint that no run goes on from as a folder, in the place of an earlier one.
+    """Writes a checkpoint that cannot be resumed to a folder; replaces an earlier one.
 
     Raises:
-        OSError: it could not be written completely.
+        OSError: a file could not be written completely.
     """
     folder = path.parent
     folder.mkdir(parents=True, exist_ok=True)
@@ -128,11 +130,10 @@ def write_folder(snapshot: Snapshot, path: Path) -> None:
 
 
 def refuse_average(checkpoint: Checkpoint) -> None:
-    """Refuses to continue training from an average or a slim network: it has no optimizer state, and no run was ever
-    there.
+    """Rejects resuming from an average or a slim network, which has no optimizer state.
 
     Raises:
-        CheckpointError: says what to type instead.
+        CheckpointError: the checkpoint is one of these; the message says what to type instead.
     """
     if SLIM in checkpoint.state:
         raise CheckpointError(

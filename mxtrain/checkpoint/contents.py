@@ -2,9 +2,9 @@
 
     <stem>.params    arrays by structural name, e.g. model.params, optimizer.params, ema.params (MXNet's own format)
     state.json       counters and everything else that is not an array
-    manifest.json    size and SHA-256 of each of the files above, and nothing else
+    manifest.json    size and SHA-256 of each of the files above
 
-Nothing here is ever unpickled or evaluated: opening a checkpoint from a stranger runs no code.
+Nothing is unpickled or evaluated, so opening an untrusted checkpoint runs no code.
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ _FLOAT_TAG = "__float__"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A moment of a run, to be saved. The arrays must not change until they have been read: hand copies over, or
-    `ArrayInPieces`, for which `CheckpointStore.save` waits."""
+    """The content of a checkpoint that is to be saved.
+
+    The arrays must not change until they have been read: pass copies, or `ArrayInPieces` of the run's own arrays, for
+    which `CheckpointStore.save` waits.
+    """
 
     step: int
     """Finished optimizer steps."""
@@ -68,13 +71,13 @@ class Snapshot:
 
     @property
     def is_live(self) -> bool:
-        """True if some arrays are the run's own, which it may not change before they have been read."""
+        """True if some arrays are the run's own, which must not change before they have been read."""
         return any(isinstance(array, ArrayInPieces) for named in self.arrays.values() for array in named.values())
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint on the disk, or from one and now in memory."""
+    """A verified checkpoint, on the disk or received from another worker into memory."""
 
     path: Path
     step: int
@@ -90,14 +93,14 @@ class Checkpoint:
 
     @property
     def stems(self) -> Tuple[str, ...]:
-        """The array files that there are, e.g. ("model", "optimizer")."""
+        """Names of the array files without their extension, e.g. ("model", "optimizer")."""
         return tuple(sorted(name[: -len(".params")] for name in self.files if name.endswith(".params")))
 
     def arrays(self, stem: str) -> Dict[str, np.ndarray]:
-        """The arrays of one file by structural name, read-only. Hashes are verified again on reading.
+        """Returns the arrays of one file by structural name, read-only, after verifying its hash again.
 
         Raises:
-            CheckpointError: there is no such file, or it was damaged or removed meanwhile.
+            CheckpointError: there is no such file, or it was damaged or removed since the checkpoint was opened.
         """
         name = f"{stem}.params"
         if name not in self.files:
@@ -111,24 +114,24 @@ class Checkpoint:
         if self.held is not None:
             return self.held[name]
         digest = self.files[name]
-        # A file that is read as a whole is in memory beside the arrays that it is for.
+        # Reading a large file would hold it in memory together with the network's arrays; mapping it does not.
         read = map_file if digest.size >= MAPPED_FROM_BYTES else read_file
         return read(self.path / name, expected=digest)
 
 
 def write_contents(snapshot: Snapshot, directory: PathLike, when_read: Callable[[], object] = lambda: None) -> int:
-    """Write all files of a checkpoint into a new directory and bring them to the disk.
+    """Writes all files of a checkpoint into a new directory and syncs them to the disk.
 
     Args:
-        snapshot: all of it.
-        directory: the new one.
-        when_read: is called once the arrays have been read, before the disk is waited for.
+        snapshot: the content to write.
+        directory: the directory to create.
+        when_read: called once all arrays have been read, before waiting for the disk.
 
     Returns:
         Bytes written.
 
     Raises:
-        CheckpointError: the snapshot holds something that the format does not.
+        CheckpointError: the snapshot holds a value or an array that the format cannot store.
         OSError: a file could not be written completely.
     """
     directory = Path(directory)
@@ -142,6 +145,7 @@ def write_contents(snapshot: Snapshot, directory: PathLike, when_read: Callable[
             file = stack.enter_context(HashedFile(directory / f"{stem}.params"))
             write_into(file, snapshot.arrays[stem])
             written[file.path.name] = file
+        # Leaving the ExitStack syncs the files, which training need not wait for.
         when_read()
     files = {name: file.digest for name, file in written.items() if file.digest is not None}
     files[STATE] = _write_json(directory / STATE, header)
@@ -154,15 +158,16 @@ def write_contents(snapshot: Snapshot, directory: PathLike, when_read: Callable[
 
 
 def read_checkpoint(path: PathLike, *, verify_arrays: bool = True) -> Checkpoint:
-    """Open a checkpoint directory.
+    """Opens a checkpoint directory and verifies it.
 
     Args:
         path: the directory that holds manifest.json.
-        verify_arrays: also read every array file and compare its SHA-256; else sizes only.
+        verify_arrays: whether to read every array file and compare its SHA-256; False compares only the sizes.
 
     Raises:
-        DamagedCheckpoint: a file is missing, damaged or not listed.
-        UnreadableCheckpoint: a file cannot be read now; `LaterCheckpoint`: by this version of mxtrain.
+        DamagedCheckpoint: a file is missing, damaged or not in the manifest.
+        UnreadableCheckpoint: a file cannot be read, for example because of its permissions.
+        LaterCheckpoint: a later version of mxtrain wrote it.
     """
     path = Path(path)
     try:
@@ -184,7 +189,7 @@ def encode_json(value: object, where: str = "state") -> Json:
     """Returns a copy that JSON represents exactly: infinities and NaN become objects like {"__float__": "inf"}.
 
     Raises:
-        CheckpointError: something in it is no JSON value; names the place.
+        CheckpointError: a value cannot be represented in JSON; the message gives its path.
     """
     if value is None or isinstance(value, (str, bool)):
         return value
@@ -219,7 +224,7 @@ def decode_json(value: Json) -> Json:
 
 
 def _header(snapshot: Snapshot) -> Mapping[str, Json]:
-    """The content of state.json; raises before anything is written."""
+    """Returns the content of state.json. Called before any file is written, so that invalid values leave no files."""
     if snapshot.direction not in DIRECTIONS:
         raise CheckpointError(f"direction is {snapshot.direction!r}; allowed are max and min")
     metric = None if snapshot.metric is None or not math.isfinite(snapshot.metric) else float(snapshot.metric)
@@ -248,13 +253,19 @@ def _load_json(data: memoryview, name: str) -> JsonObject:
 
 
 def _read_manifest(path: Path) -> Dict[str, Digest]:
-    """The manifest, with every file of the directory in it and every entry of it in the directory, sizes right."""
+    """Reads the manifest and checks it against the directory: the same file names and sizes, nothing missing or extra.
+
+    Raises:
+        CheckpointError: the manifest is invalid or does not match the directory.
+        LaterCheckpoint: a later version of mxtrain wrote it.
+    """
     present = set(os.listdir(path))
     if MANIFEST not in present:
         raise CheckpointError(f"{MANIFEST} is missing")
     if os.stat(path / MANIFEST).st_size > _MAX_MANIFEST_BYTES:
         raise CheckpointError(f"{MANIFEST} is larger than {_MAX_MANIFEST_BYTES} bytes")
     manifest = _load_json(read_file(path / MANIFEST), MANIFEST)
+    # `type(...) is int` instead of isinstance: True is an instance of int.
     version = manifest.get("version")
     if manifest.get("format") == FORMAT and type(version) is int and version > VERSION:
         raise LaterCheckpoint(f"it is of format {version}, made by a later mxtrain; this one reads up to {VERSION}")
@@ -304,6 +315,6 @@ def _read_header(path: Path, digest: Digest) -> Dict[str, Any]:
 
 
 def _unusable(path: Path, reason: CheckpointError) -> CheckpointError:
-    """The same kind of error, with the name of the checkpoint; where no kind was named it is damage."""
+    """Returns the error with the path of the checkpoint in its message; a plain CheckpointError becomes damage."""
     kind = type(reason) if isinstance(reason, UnreadableCheckpoint) else DamagedCheckpoint
     return kind(f"The checkpoint {path} cannot be used: {reason}.")

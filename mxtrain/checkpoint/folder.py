@@ -1,7 +1,7 @@
-"""The folder with the checkpoints of a run, and their names, which contain step and copy.
+"""Names and lists the checkpoints in the folder of a run. A name contains the step and the number of the copy.
 
-A checkpoint appears under its name by one rename, after all of it is on the disk; until then it is called `.tmp-...`.
-It is removed by a rename to `.tmp-...` first. So folders named `step-...` are complete whenever the process dies.
+A checkpoint is written as `.tmp-...` and gets its name by one rename after it is on the disk. To remove it, it is
+renamed to `.tmp-...` first. So folders named `step-...` are complete, whenever the process is killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME = re.compile(r"step-(\d{8,})(?:-(\d+))?\Z")
 
 
 class Place(NamedTuple):
-    """A `step-...` directory; sorts by age."""
+    """A `step-...` directory. Tuples sort by step and copy, so by age."""
 
     step: int
     copy: int
@@ -34,10 +34,10 @@ class Place(NamedTuple):
 
 
 def scan(directory: Path) -> List[Place]:
-    """The `step-...` directories by age, oldest first; empty if there is no such folder.
+    """Returns the `step-...` directories, oldest first; an empty list if the folder does not exist.
 
     Raises:
-        UnreadableCheckpoint: there is one, but it cannot be read.
+        UnreadableCheckpoint: the folder exists, but cannot be read.
     """
     try:
         names = os.listdir(directory)
@@ -50,7 +50,12 @@ def scan(directory: Path) -> List[Place]:
 
 
 def read_named(path: Path, *, verify_arrays: bool = True) -> Checkpoint:
-    """As `read_checkpoint`, for a directory whose name says the step: it must be true."""
+    """Reads a checkpoint with `read_checkpoint`, and checks that the step in its name is that of its state.
+
+    Raises:
+        DamagedCheckpoint: the steps differ, for example because the directory was renamed.
+        CheckpointError: see `read_checkpoint`.
+    """
     checkpoint = read_checkpoint(path, verify_arrays=verify_arrays)
     match = NAME.match(path.name)
     if match is None or int(match[1]) != checkpoint.step:
@@ -59,7 +64,7 @@ def read_named(path: Path, *, verify_arrays: bool = True) -> Checkpoint:
 
 
 def opens(path: Path) -> bool:
-    """Returns True if all files of a checkpoint can be opened, or are not there."""
+    """Returns True if no file of a checkpoint fails to open for another reason than that it is missing."""
     try:
         for name in os.listdir(path):
             os.close(os.open(path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
@@ -71,7 +76,7 @@ def opens(path: Path) -> bool:
 
 
 def discard(path: Path) -> None:
-    """Remove a checkpoint so that no half of it is ever seen under its name."""
+    """Removes a checkpoint. It is renamed first, so that a partly removed one never has its name."""
     hidden = path.parent / f"{TEMPORARY}discarded-{path.name}-{os.getpid()}"
     shutil.rmtree(hidden, ignore_errors=True)
     os.rename(path, hidden)
@@ -79,7 +84,7 @@ def discard(path: Path) -> None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Removes what dead processes left half written. Only for who holds the lock of the run."""
+    """Removes unfinished checkpoints of dead processes. Only the holder of the run's lock may call it."""
     if directory.is_dir():
         for name in os.listdir(directory):
             if name.startswith(TEMPORARY):
@@ -87,7 +92,7 @@ def remove_leftovers(directory: Path) -> None:
 
 
 def available(folder: Path, but: Optional[Path] = None) -> str:
-    """The end of a message, which names the checkpoints there are: ` Available in x: a, b.`; empty without any."""
+    """Returns a sentence for messages that lists the checkpoints: ` Available in x: a, b.`; "" if there are none."""
     for place in (folder / CHECKPOINTS, folder):
         with suppress(UnreadableCheckpoint):
             names = [found.path.name for found in scan(place) if found.path != but]

@@ -1,5 +1,7 @@
-"""Large arrays on their way to a file and back, a few rows at a time: a table of embeddings and its optimizer's state
-may take most of the memory, and a second copy of them finds no room."""
+"""Copies large arrays to and from files a few rows at a time.
+
+An embedding table and its optimizer state may take most of the memory, which then has no room for a second copy.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,21 @@ PIECE_BYTES = 1 << 24
 
 
 def row_ranges(shape: Tuple[int, ...], nbytes: int) -> Iterator[Tuple[int, int]]:
-    """(begin, end) of rows that are `PIECE_BYTES` together, or one row."""
+    """Yields (begin, end) of ranges of rows of about `PIECE_BYTES`, at least one row each."""
     step = max(1, PIECE_BYTES * shape[0] // max(nbytes, 1))
     for begin in range(0, shape[0], step):
         yield begin, min(begin + step, shape[0])
 
 
 class ArrayInPieces:
-    """An array that others hold. It must not be written to while it is read, and whoever reads it makes no copy of all.
+    """An array of the run, such as a table on a device, that is read in pieces instead of copied as a whole.
+
+    It must not be written to while it is read.
 
     Args:
-        shape: at least one dimension.
-        dtype: of NumPy.
-        read: (begin, end) -> a host copy of these rows.
+        shape: shape of the array, at least one dimension.
+        dtype: a NumPy dtype.
+        read: returns a host copy of rows [begin, end).
     """
 
     def __init__(self, shape: Tuple[int, ...], dtype: np.dtype, read: Callable[[int, int], np.ndarray]):
@@ -48,12 +52,12 @@ class ArrayInPieces:
         return self.size * self.dtype.itemsize
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """Host copies of its rows, in order."""
+        """Yields host copies of its rows, in order."""
         for begin, end in row_ranges(self.shape, self.nbytes):
             yield self._read(begin, end)
 
     def whole(self) -> np.ndarray:
-        """A host copy of all of it."""
+        """Returns a host copy of the whole array."""
         return self._read(0, self.shape[0])
 
 
@@ -62,7 +66,7 @@ HostArray = Union["np.ndarray", ArrayInPieces]
 
 
 def pieces_of(array: HostArray) -> Iterator[np.ndarray]:
-    """Its rows, in order: an array of NumPy's is one piece."""
+    """Yields the rows of an array in order; a NumPy array is one piece."""
     if isinstance(array, ArrayInPieces):
         yield from array.pieces()
     else:
@@ -70,7 +74,7 @@ def pieces_of(array: HostArray) -> Iterator[np.ndarray]:
 
 
 def write_rows(given: np.ndarray, array: NDArray) -> None:
-    """array[:] = given, so that neither is copied as a whole, nor stays in memory where it lies in a mapped file."""
+    """Copies `given` into `array` in pieces. Pages of a mapped file are released after they were copied."""
     for begin, end in row_ranges(given.shape, given.nbytes):
         piece = given[begin:end]
         array[begin:end] = piece
@@ -85,7 +89,7 @@ def forget(array: np.ndarray) -> None:
 
 
 def _mapping(array: np.ndarray) -> Optional[mmap.mmap]:
-    """The mapped file that an array is a view into."""
+    """Returns the mapped file of which an array is a view; None if there is none."""
     owner = array.base
     while owner is not None and not isinstance(owner, (memoryview, mmap.mmap)):
         owner = getattr(owner, "base", None)

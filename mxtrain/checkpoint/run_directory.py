@@ -1,8 +1,8 @@
-"""Locks a run directory, so that no two runs write into the same one.
+"""Locks a run directory, so that two runs never write into the same one.
 
-The lock is flock(2) on `<run directory>/.lock`. The kernel frees it when the process ends, however it ends; the file
-stays and says who holds it. We call flock ourselves: the `filelock` releases for Python 3.9 let a forked child (a
-loader worker) keep, or even release, its parent's lock.
+The lock is flock(2) on `<run directory>/.lock`. The kernel releases it when the process ends for any reason. The file
+stays and names the holder for messages. We call flock directly because the `filelock` releases for Python 3.9 let a
+forked child (a loader worker) keep, or even release, its parent's lock.
 """
 
 from __future__ import annotations
@@ -29,30 +29,31 @@ _MAX_HOLDER_BYTES = 4096
 
 
 class RunDirectoryLock:
-    """A held lock; a context manager that releases it at the end. Made by `lock_run_directory`."""
+    """A held lock, returned by `lock_run_directory`. As a context manager it releases the lock at the end."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         """The run directory."""
         self._fd = fd
-        # Held open: while it is, no other directory can get its number.
+        # While this descriptor is open, the kernel cannot give the directory's inode number to a new directory, so
+        # comparing inodes proves that `path` is still the same one.
         self._directory_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         _HELD.append(self)
 
     @property
     def held(self) -> bool:
-        """True if it was not released yet."""
+        """True until the lock is released."""
         return self._fd >= 0
 
     def is_in_place(self) -> bool:
-        """Returns True if the directory is there under its name; two system calls."""
+        """Returns True if `path` still leads to the locked directory. Costs two system calls."""
         return not self.held or _is_still_there(self.path, self._directory_fd)
 
     def require_in_place(self) -> None:
-        """Checks that the run directory is still the one that was locked, before somebody writes there.
+        """Checks that `path` still leads to the locked directory. Call it before writing there.
 
         Raises:
-            RunDirectoryLost: the directory was removed or moved away, or there is another one under its name.
+            RunDirectoryLost: the directory was removed, moved away or replaced.
         """
         if not self.is_in_place():
             raise RunDirectoryLost(
@@ -61,7 +62,7 @@ class RunDirectoryLock:
             )
 
     def release(self) -> None:
-        """Let the next run in. Does nothing the second time."""
+        """Releases the lock. Further calls do nothing."""
         if self.held:
             os.ftruncate(self._fd, 0)
             self._close()
@@ -86,7 +87,7 @@ _HELD: list[RunDirectoryLock] = []
 
 
 def _forget_in_child() -> None:
-    """A worker that outlives a killed parent must not keep the run directory locked."""
+    """Closes inherited locks after a fork: a loader worker that outlives a killed run must not keep its lock."""
     for lock in list(_HELD):
         lock._close()
 
@@ -95,10 +96,10 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def refuse_links(folder: PathLike, names: Sequence[str] = NEVER_LINKS) -> None:
-    """Refuses links in a folder that may be somebody's, before anything is written there.
+    """Rejects symbolic links in an untrusted folder before anything is written there: they could lead anywhere.
 
     Raises:
-        RunDirectoryError: one of the names in it is a link.
+        RunDirectoryError: a path of `names` below `folder` is a symbolic link.
     """
     for path in (Path(folder, name) for name in names):
         if path.is_symlink():
@@ -109,17 +110,17 @@ def refuse_links(folder: PathLike, names: Sequence[str] = NEVER_LINKS) -> None:
 
 
 def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDirectoryLock:
-    """Take a run directory for this process, before anything else is written into it; creates it if needed.
+    """Locks a run directory for this process, and creates it if needed. Call it before any other write.
 
-    Never waits. It is held until it is released or the process ends.
+    Does not wait for another holder. The lock is held until it is released or the process ends.
 
     Args:
-        path: the folder.
-        name: name of the directory in errors, if it differs from its path.
+        path: the run directory.
+        name: name of the directory in messages, if it differs from its path.
 
     Raises:
-        RunDirectoryError: another process holds it (named with its id, host and start), it cannot be written, or
-            files or folders are symbolic links.
+        RunDirectoryError: another process holds the lock (named by id, host and start), the directory cannot be
+            written, or it contains symbolic links.
     """
     path = Path(path)
     try:
@@ -133,7 +134,7 @@ def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDi
                     try:
                         _write_holder(fd)
                         return RunDirectoryLock(path, fd)
-                    except BaseException:  # a signal, too: then the lock has no holder
+                    except BaseException:  # also a signal: the file must not name a holder that has gone
                         os.ftruncate(fd, 0)
                         raise
             except BlockingIOError:
@@ -143,7 +144,8 @@ def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDi
             except BaseException:
                 os.close(fd)
                 raise
-            os.close(fd)  # somebody removed the file between open and flock: take the new one
+            # Another process removed the file between open and flock, so this lock protects nothing: try again.
+            os.close(fd)
     except OSError as error:
         reason = "this file system has no locks" if error.errno in (errno.ENOSYS, errno.ENOLCK) else error.strerror
         raise RunDirectoryError(
@@ -174,7 +176,7 @@ def _in_use(path: Path, fd: int) -> str:
     try:
         holder = json.loads(os.pread(fd, _MAX_HOLDER_BYTES, 0))
         who = f"process {holder['pid']} on {holder['host']}, started {holder['started']}"
-    except (ValueError, KeyError, TypeError, OSError):  # it holds the lock but has not written its name yet
+    except (ValueError, KeyError, TypeError, OSError):  # the holder has not written its id yet
         who = "another process"
     return (
         f"The run directory {path} is in use by {who}. Wait for that run or stop it, "

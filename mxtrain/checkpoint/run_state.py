@@ -1,4 +1,4 @@
-"""Validates the state of a run's checkpoint before any of it is used: a checkpoint may come from anybody."""
+"""Validates the state of a run's checkpoint, which may be untrusted, before any of it is used."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _RUN_STATE: Wanted = {
 
 
 def require_run_state(checkpoint: Checkpoint) -> None:
-    """Refuses a checkpoint whose state is not that of a run, before something that is missing breaks the run.
+    """Checks that the state of a checkpoint has all fields of a run's state, and no others.
 
-    What this version does not know may change the numbers, so it is never passed over.
+    Unknown fields are rejected, since ignoring a field of a later version could change the results.
 
     Args:
-        checkpoint: a run's.
+        checkpoint: the checkpoint of a run.
 
     Raises:
-        DamagedCheckpoint: names the first field that is missing or of another type.
-        LaterCheckpoint: names all that a later version has put there.
+        DamagedCheckpoint: a field is missing or has another type; the message names the first one.
+        LaterCheckpoint: there are unknown fields; the message lists them.
     """
     for problem in problems_of(checkpoint.state, _RUN_STATE):
         raise DamagedCheckpoint(f"The checkpoint {checkpoint.path} cannot be used: in {STATE}, {problem}.")
@@ -74,7 +74,10 @@ def require_run_state(checkpoint: Checkpoint) -> None:
 
 
 def validation_loss(checkpoint: Checkpoint) -> Optional[float]:
-    """The loss of the validation at a checkpoint's step; None if it says none. Nothing else of its state is read."""
+    """Returns the validation loss at the step of a checkpoint; None if there was no validation at this step.
+
+    The state need not be validated before: all other fields are ignored.
+    """
     train = checkpoint.state.get("train")
     values = train.get("values") if isinstance(train, dict) and train.get("validated_step") == checkpoint.step else None
     loss = values.get(VAL_LOSS) if isinstance(values, dict) else None
@@ -84,12 +87,12 @@ def validation_loss(checkpoint: Checkpoint) -> Optional[float]:
 def require_same_arrays(
     own: Mapping[str, Union[NDArray, np.ndarray]], given: Mapping[str, np.ndarray], what: str
 ) -> None:
-    """Rejects arrays that do not belong to this network or optimizer.
+    """Checks that arrays of a checkpoint have the names and shapes of this network or optimizer.
 
     Args:
-        own: name -> anything with a shape.
-        given: of a checkpoint.
-        what: that they are of, for messages.
+        own: name -> array of the network or optimizer.
+        given: name -> array of the checkpoint.
+        what: subject of the message, e.g. the path of the checkpoint.
 
     Raises:
         CheckpointError: names or shapes differ.
@@ -103,9 +106,9 @@ def require_same_arrays(
 
 
 def _problem_of_description(description: object) -> str:
-    """Completes the sentence "The description ..." for one that no run has written; empty for all others.
+    """Returns the end of the sentence "The description ..." for one that no run can have written; else "".
 
-    OmegaConf and the messages about a setting need names on one line, and take several calls for each level.
+    Names must be on one line for OmegaConf and for messages. The depth is limited because OmegaConf recurses.
     """
     level = [description]
     for _ in range(_MAX_DESCRIPTION_DEPTH):

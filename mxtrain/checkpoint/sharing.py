@@ -1,5 +1,7 @@
-"""Gives a checkpoint of one worker to the others, which may not see the run directory: file by file, a piece at a time,
-so that no worker holds a large table and its message beside each other."""
+"""Broadcasts a checkpoint from rank 0 to workers that may not see the run directory.
+
+Files are sent one after the other in pieces, so that no worker holds a large table and a message of its size at once.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,11 @@ Broadcast = Callable[[Optional[bytes]], bytes]
 
 
 def send_checkpoint(broadcast: Broadcast, checkpoint: Optional[Checkpoint], without: Collection[str] = ()) -> None:
-    """Gives a checkpoint on the disk, or none, to the workers that call `receive_checkpoint`. Collective.
+    """Sends a checkpoint, or None, to the workers that call `receive_checkpoint`. Collective.
 
     Args:
-        broadcast: of rank 0.
-        checkpoint: or None.
+        broadcast: the broadcast of rank 0.
+        checkpoint: a checkpoint on the disk; None: the others receive None.
         without: names of parameters to leave out, with all arrays named `<parameter>:...`. The result is another
             checkpoint, with other hashes.
     """
@@ -60,7 +62,8 @@ def _send(broadcast: Broadcast, checkpoint: Checkpoint) -> None:
 
 
 def _reduced(checkpoint: Checkpoint, without: Collection[str]) -> Snapshot:
-    """The same without some parameters. Large files are mapped into memory, so these are not read."""
+    """Returns a snapshot of the checkpoint without some parameters. Large files are mapped, so what is left out is not
+    read a second time."""
     arrays: Dict[str, Dict[str, HostArray]] = {}
     for stem in checkpoint.stems:
         named = checkpoint.arrays(stem)
@@ -74,11 +77,13 @@ def _reduced(checkpoint: Checkpoint, without: Collection[str]) -> Snapshot:
 
 
 def receive_checkpoint(broadcast: Broadcast) -> Optional[Checkpoint]:
-    """The checkpoint that rank 0 sends, verified. It is in memory, large files in temporary ones without a name, which
-    are read as they are needed: a worker that is killed leaves none behind. Collective.
+    """Receives the checkpoint that rank 0 sends, and verifies it; None if rank 0 sends none. Collective.
+
+    Small files are kept in memory, large ones in unnamed temporary files that are mapped, so a killed worker leaves no
+    files behind.
 
     Raises:
-        CheckpointError: it arrived damaged.
+        CheckpointError: a file arrived damaged.
     """
     said = broadcast(None)
     if not said:
@@ -93,7 +98,7 @@ def receive_checkpoint(broadcast: Broadcast) -> Optional[Checkpoint]:
         for name in (MANIFEST, STATE):
             (target / name).write_bytes(b"".join(broadcast(None) for _ in _lengths(sizes[name])))
         for name, size in sizes.items():
-            if name not in (MANIFEST, STATE):  # only their sizes are looked at; they take no room
+            if name not in (MANIFEST, STATE):  # sparse files: `read_checkpoint` only compares their sizes here
                 with open(target / name, "xb") as file:
                     file.truncate(size)
         checkpoint = read_checkpoint(target, verify_arrays=False)
@@ -107,13 +112,16 @@ def receive_checkpoint(broadcast: Broadcast) -> Optional[Checkpoint]:
 
 
 def _lengths(size: int) -> Iterator[int]:
-    """The lengths of the pieces of a file; all workers count them alike."""
+    """Yields the lengths of the pieces of a file. All workers compute the same ones, so they are not sent."""
     for begin in range(0, size, PIECE_BYTES):
         yield min(PIECE_BYTES, size - begin)
 
 
 def _receive(broadcast: Broadcast, size: int) -> Tuple[memoryview, str]:
-    """The content of one file, read-only, and its SHA-256, taken of the pieces: a mapped file is not read for it."""
+    """Receives one file. Returns its content, read-only, and its SHA-256.
+
+    The hash is computed from the pieces as they arrive, so a mapped file need not be read for it.
+    """
     made = hashlib.sha256()
 
     def pieces() -> Iterator[bytes]:

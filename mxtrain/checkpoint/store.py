@@ -1,4 +1,7 @@
-"""The checkpoints of a run: written in the background, kept by age and by metric, found by looking."""
+"""Saves the checkpoints of a run in a background thread, keeps the last and the best ones, and finds them again.
+
+No index file lists the checkpoints: every search reads the directory, so a killed run leaves nothing inconsistent.
+"""
 
 from __future__ import annotations
 
@@ -51,19 +54,20 @@ class SaveOutcome:
 
 
 class CheckpointStore:
-    """Saves, finds and retires the checkpoints in one directory. One writer per directory: hold the run's lock.
+    """Saves, finds and deletes the checkpoints in one directory. Only the holder of the run's lock may write.
 
-    Nothing is written before the first `save`. The methods are for one thread.
+    Nothing is written before the first `save`. Call all methods from the same thread.
 
     Args:
         directory: the folder of the checkpoints, e.g. `<run directory>/checkpoints`.
-        keep_last: newest checkpoints to keep, at least 1.
-        keep_top: checkpoints with the best metric to keep besides.
-        lock: the lock of the run directory. Its holder removes what dead processes left half written.
-        report: is told of checkpoints that cannot be used in a sentence; by default they go unmentioned until `own`.
+        keep_last: number of the newest checkpoints to keep, at least 1.
+        keep_top: number of checkpoints with the best metric to keep in addition.
+        lock: the lock of the run directory; with it, unfinished files of dead processes are removed at once.
+        report: called with a sentence for each checkpoint that cannot be used; by default the sentences are kept until
+            `own` passes a function.
 
     Attributes:
-        unusable: why, for each checkpoint that `latest` or `best` came across and could not use.
+        unusable: path -> error of each checkpoint that `latest` or `best` could not use.
     """
 
     def __init__(
@@ -95,11 +99,11 @@ class CheckpointStore:
         self.close()
 
     def own(self, lock: Optional[RunDirectoryLock], report: Optional[Callable[[str], object]] = None) -> None:
-        """From here on this process writes here: what dead ones left half written is removed.
+        """Makes this process the writer of the directory, and removes unfinished files of dead processes.
 
         Args:
-            lock: of the run directory; None if it is not locked; then nothing is removed.
-            report: see the constructor; is told now of what was found until here.
+            lock: lock of the run directory; None if it is not locked, in which case nothing is removed.
+            report: see the constructor; called at once with the sentences that were kept so far.
         """
         if lock is not None:
             assert lock.held, "the run directory must be locked before its checkpoints are written"
@@ -111,8 +115,11 @@ class CheckpointStore:
                 report(sentence)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint in the background; waits only for the save before it, and where its arrays are the run's
-        own, until they have been read: not for the disk. Failures come from `poll`."""
+        """Starts to write a checkpoint in the background. `poll` returns the outcome.
+
+        Waits for the previous save, and, if the snapshot holds live arrays of the run, until they have been read. It
+        does not wait for the disk.
+        """
         self._join()
         has_read = threading.Event()
         # Not a daemon: an interpreter that ends normally finishes the save first.
@@ -122,7 +129,10 @@ class CheckpointStore:
             has_read.wait()
 
     def poll(self) -> Optional[SaveOutcome]:
-        """The oldest outcome not told yet, without waiting. Successes give way to later outcomes, failures never."""
+        """Returns the oldest outcome that was not returned yet, or None, without waiting.
+
+        A later outcome replaces a success that was not polled. Failures are always kept.
+        """
         return self._outcomes.popleft() if self._outcomes else None
 
     def wait(self) -> Optional[SaveOutcome]:
@@ -131,7 +141,7 @@ class CheckpointStore:
         return self.poll()
 
     def close(self) -> None:
-        """End the save in flight. Outcomes can still be polled."""
+        """Waits for the save in flight. Outcomes can still be polled."""
         self._join()
 
     def latest(self) -> Optional[Checkpoint]:
@@ -144,7 +154,7 @@ class CheckpointStore:
         return self._first_whole([place.path for place in reversed(scan(self.directory))], "The one before it is used.")
 
     def best(self) -> Optional[Checkpoint]:
-        """The checkpoint with the best metric, in the order of `ranking.rank`; None if no checkpoint has one.
+        """Returns the usable checkpoint with the best metric, in the order of `ranking.rank`; None if there is none.
 
         Raises:
             UnreadableCheckpoint: the folder cannot be read.
@@ -160,10 +170,10 @@ class CheckpointStore:
         return found
 
     def require_usable(self) -> None:
-        """Refuses to begin anew where there are checkpoints, and `latest` found none that can be used.
+        """Prevents a fresh start over checkpoints that are there but could not be read by `latest`.
 
         Raises:
-            CheckpointError: names each of them, and why.
+            CheckpointError: a checkpoint is unusable; the message names each and the reason.
         """
         if self.unusable:
             reasons = "\n".join(f"  {error}" for _, error in sorted(self.unusable.items()))
@@ -173,7 +183,11 @@ class CheckpointStore:
             )
 
     def require_in_place(self) -> None:
-        """Raises: RunDirectoryLost: the run directory is not there any more."""
+        """Checks that the run directory is still the locked one.
+
+        Raises:
+            RunDirectoryLost: the run directory was removed or replaced.
+        """
         if self._lock is not None:
             self._lock.require_in_place()
 
@@ -198,10 +212,10 @@ class CheckpointStore:
         return found
 
     def _summaries(self, unusable: Dict[Path, CheckpointError]) -> List[Checkpoint]:
-        """Returns the checkpoints in the directory by age, without known unusable ones. Reads no arrays.
+        """Returns the checkpoints in the directory, oldest first, without known unusable ones. Reads no arrays.
 
         Args:
-            unusable: called for each checkpoint that could not be read.
+            unusable: receives path -> error of each further checkpoint that could not be read.
         """
         found = []
         for place in scan(self.directory):
@@ -225,26 +239,31 @@ class CheckpointStore:
             shutil.rmtree(temporary, ignore_errors=True)  # a dead process may have had the same id
             num_bytes = write_contents(snapshot, temporary, has_read.set)
             path = self._publish(temporary, snapshot.step)
+            # The rename must be on the disk before older checkpoints are deleted, or a power cut could lose both.
             fsync_directory(self.directory)
             self._retire(path)
-        except Exception as problem:  # training goes on whatever happens here; the outcome tells
+        except Exception as problem:  # a failed save must not end training; the outcome reports it
             shutil.rmtree(temporary, ignore_errors=True)
             error = _explain(problem, self.directory)
         finally:
-            has_read.set()
+            has_read.set()  # `save` waits for it, also if writing failed before the arrays were read
         outcome = SaveOutcome(snapshot.step, path, error, num_bytes, time.monotonic() - started)
         while self._outcomes and self._outcomes[0].error is None:
             self._outcomes.popleft()
         self._outcomes.append(outcome)
 
     def _make_directory(self) -> None:
-        self.require_in_place()  # never made anew: the run's other files would not be in it
+        self.require_in_place()  # a removed run directory is not recreated: it would lack the run's other files
         if not self.directory.is_dir():
             self.directory.mkdir(parents=True, exist_ok=True)
             fsync_directory(self.directory.parent)
 
     def _publish(self, temporary: Path, step: int) -> Path:
-        """Give a written checkpoint its name; where the same is there already and whole, that one stays."""
+        """Renames a written checkpoint to its final name and returns the path.
+
+        If an intact checkpoint with the same content exists, that one is kept instead. A different or damaged one of
+        the same step is kept beside the new one until `_retire`: the new one gets a copy number.
+        """
         copies = [place for place in scan(self.directory) if place.step == step]
         if not copies:
             target = self.directory / f"step-{step:08d}"
@@ -257,15 +276,18 @@ class CheckpointStore:
         return target
 
     def _retire(self, saved: Path) -> None:
-        """Removes checkpoints that need not be kept. A damaged one stays until there is a newer copy of its step, and
-        one that may be whole but could not be read is never removed: its contents are unknown."""
+        """Deletes checkpoints that need not be kept.
+
+        A damaged checkpoint is deleted only when there is a newer copy of its step. One that could not be read, for
+        example because of its permissions, is never deleted, since it may be intact.
+        """
         unusable = dict(self.unusable)
         summaries = self._summaries(unusable)
         kept = choose_kept(summaries, keep_last=self.keep_last, keep_top=self.keep_top)
         removable = {summary.path for summary in summaries} - kept
         places = scan(self.directory)
         step = next(place.step for place in places if place.path == saved)
-        removable |= {place.path for place in places if place.step == step}
+        removable |= {place.path for place in places if place.step == step}  # copies that `saved` replaces
         for place in places:
             may_be_whole = isinstance(unusable.get(place.path), UnreadableCheckpoint)
             if place.path in removable and place.path != saved and not may_be_whole and opens(place.path):
@@ -277,9 +299,9 @@ def choose_kept(checkpoints: Sequence[Checkpoint], *, keep_last: int, keep_top: 
     """Returns the checkpoints to keep: the newest copy of each of the last steps, and the best by metric.
 
     Args:
-        checkpoints: by age, oldest first.
-        keep_last: newest steps to keep.
-        keep_top: best to keep besides, in the order of `ranking.rank`.
+        checkpoints: all checkpoints, oldest first.
+        keep_last: number of the newest steps to keep.
+        keep_top: number of best checkpoints to keep in addition, in the order of `ranking.rank`.
     """
     newest_copy = {checkpoint.step: checkpoint for checkpoint in checkpoints}
     steps = sorted(newest_copy)
@@ -290,16 +312,16 @@ def choose_kept(checkpoints: Sequence[Checkpoint], *, keep_last: int, keep_top: 
 def open_checkpoint(
     path: PathLike, which: str = "best", report: Optional[Callable[[str], object]] = None
 ) -> Checkpoint:
-    """Open a checkpoint for reading, every byte verified. Needs no lock; nothing is changed.
+    """Opens a checkpoint for reading and verifies every byte. Needs no lock and changes nothing.
 
     Args:
-        path: a checkpoint directory; or a run directory, or its `checkpoints` folder.
-        which: of a run, "best" by metric (the last where none was measured) or "last".
-        report: called for each checkpoint that was skipped in favour of the next best.
+        path: a checkpoint directory, a run directory, or the `checkpoints` folder of a run.
+        which: for a run, "best" by metric (the last one if no metric was measured) or "last".
+        report: called with a sentence for each checkpoint that was skipped in favour of the next best.
 
     Raises:
-        CheckpointError: there is nothing to open at `path`, or it cannot be used, or the last one cannot where it was
-            asked for; names what there is instead.
+        CheckpointError: there is no checkpoint at `path`, none can be used, or with `which="last"` the last one cannot
+            be used. The message names the checkpoints that there are.
     """
     assert which in ("best", "last")
     path = Path(path)
@@ -343,7 +365,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _read_asked(path: Path, read: Callable[[Path], Checkpoint]) -> Checkpoint:
-    """Reads the checkpoint that was asked for; the error names others that there are."""
+    """Reads the requested checkpoint. The message of an error also names the other checkpoints of the folder."""
     try:
         return read(path)
     except CheckpointError as error:
@@ -355,6 +377,7 @@ def _rank(checkpoints: Sequence[Checkpoint], keep_top: Optional[int]) -> List[Ch
     measured = [checkpoint for checkpoint in checkpoints if checkpoint.metric is not None]
     if not measured:
         return []
+    # A resumed run may monitor another metric than before; accuracies and losses do not compare.
     newest = max(measured, key=lambda checkpoint: checkpoint.step)
     same = [c for c in measured if (c.monitor, c.direction) == (newest.monitor, newest.direction)]
     return sorted(same, key=lambda c: rank(c.metric or 0.0, validation_loss(c), c.step, c.direction))[:keep_top]

@@ -1,6 +1,6 @@
-"""Explains a wrong override, and suggests the right one.
+"""Explains wrong overrides and suggests the right ones.
 
-Hydra's own answer to a misspelt key is to add it with `+`, which makes the typo part of the configuration.
+Hydra itself suggests adding a misspelt key with `+`, which would only make the typo a part of the configuration.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from mxtrain.types import Spec
 
 _MOST_ELSEWHERE = 3  # options for other tasks that have a setting: with more it is unclear which one was meant
 class WrongOverrides(ConfigError):
-    """Some overrides name nothing that exists.
+    """Some overrides name settings, groups or options that do not exist.
 
     Attributes:
-        right: the overrides that are left.
+        right: the valid overrides, without the wrong ones.
     """
 
     def __init__(self, messages: Sequence[str], right: Sequence[str]):
@@ -42,7 +42,11 @@ class WrongOverrides(ConfigError):
 
 
 def refuse_sweeps(parsed: Sequence[Override], files: ConfigFiles) -> None:
-    """Raises: ConfigError: an override gives several values, and this is no sweep."""
+    """Rejects overrides with several values outside of a sweep.
+
+    Raises:
+        ConfigError: an override gives several values.
+    """
     for override in parsed:
         if override.is_sweep_override():
             text = override.input_line
@@ -55,10 +59,10 @@ def refuse_sweeps(parsed: Sequence[Override], files: ConfigFiles) -> None:
 
 
 def refuse_deletions(parsed: Sequence[Override], files: ConfigFiles) -> None:
-    """Refuses `~key` for all but presets and what comes in any number (loggers, metrics, callbacks).
+    """Rejects `~key` except for presets and for groups of any number of options (loggers, metrics, callbacks).
 
     Raises:
-        ConfigError: something else is.
+        ConfigError: a setting or a required group is deleted.
     """
     for override in parsed:
         key = override.key_or_group
@@ -97,14 +101,20 @@ def refuse_misplaced_presets(config: DictConfig, files: ConfigFiles) -> None:
 def fit_open_mappings(
     parsed: Sequence[Override], files: ConfigFiles, error: Optional[Exception] = None
 ) -> List[Override]:  # fmt: skip
-    """Adds `++` to keys below mappings that take any key (`model.options: {}`), if that is all that Hydra missed.
+    """Adds the `++` that Hydra requires for new keys of mappings that accept any key (`model.options: {}`).
+
+    Args:
+        parsed: overrides that Hydra has refused.
+        files: the configuration files.
+        error: the error of Hydra.
 
     Raises:
-        WrongOverrides: everything that is wrong.
-        ConfigError: what Hydra says, where no single override is at fault.
+        WrongOverrides: names all overrides that are wrong.
+        ConfigError: Hydra's own message, if no single override is at fault.
     """
     groups = files.all_groups()
     wrong: List[str] = []
+    # Choices of groups and options decide which settings exist, so the configuration is composed from them first.
     structural: List[Override] = []
     changes: List[Override] = []
     for override in parsed:
@@ -133,7 +143,7 @@ def fit_open_mappings(
 
 
 def settings_of(config: DictConfig) -> Dict[str, object]:
-    """Dotted path -> value of every setting, Hydra's own included."""
+    """Returns dotted path -> value of every setting, including Hydra's own."""
     plain = OmegaConf.to_container(OmegaConf.masked_copy(config, [name for name in config if name != "hydra"]))
     hydra = OmegaConf.to_container(config.hydra)
     return {**flatten(plain), **flatten({"hydra": hydra})}
@@ -142,10 +152,10 @@ def settings_of(config: DictConfig) -> Dict[str, object]:
 def _fit(
     changes: Sequence[Override], known: Mapping[str, object], parsed: Sequence[Override]
 ) -> Dict[str, Optional[str]]:
-    """Override -> what to give Hydra instead; None for what names nothing.
+    """Returns override -> the text to pass to Hydra; None if the setting does not exist.
 
-    A setting exists where the configuration lists it, below a mapping that takes any key (`model.options`), and where
-    the `_target_` takes it although its YAML leaves it out.
+    A setting exists if the configuration lists it, if it is below a mapping that accepts any key (`model.options`), or
+    if the `_target_` accepts it although its YAML file does not list it.
     """
     targets = {path: value for path, value in known.items() if path.endswith("._target_")}
     targets.update({o.key_or_group: o.value() for o in parsed if o.key_or_group.endswith("._target_")})
@@ -175,8 +185,7 @@ def _is_empty(path: str, targets: Mapping[str, object]) -> bool:
 
 
 def _accepts(key: str, targets: Mapping[str, object]) -> bool:
-    """Returns True if the class or function of the nearest node above a setting takes it, itself or in a nested
-    spec."""
+    """Returns True if the `_target_` of the nearest node above a setting accepts it, directly or in a nested spec."""
     *names, name = key.split(".")
     return any(
         name in _accepted_below(".".join(names[:depth]), names[depth:], targets)
@@ -185,25 +194,26 @@ def _accepts(key: str, targets: Mapping[str, object]) -> bool:
 
 
 def _depth_of_target(key: str, targets: Mapping[str, object]) -> List[int]:
-    """The number of names that lead to the nearest node with a `_target_` above a setting; none if there is no node."""
+    """Returns the number of path components of the nearest node with a `_target_` above a setting, as a list of one
+    element; an empty list if there is no such node."""
     names = key.split(".")
     depths = (depth for depth in range(len(names) - 1, 0, -1) if ".".join([*names[:depth], "_target_"]) in targets)
     return list(depths)[:1]
 
 
 def _accepted_below(node: str, nested: Sequence[str], targets: Mapping[str, object]) -> List[str]:
-    """The settings that the class or function of a node takes, itself or in a nested spec."""
+    """Returns the settings that the `_target_` of a node accepts, or those of the nested spec at `nested`."""
     group = node.partition(".")[0]
     wrapper = WRAPPERS.get(group) or GROUPS.get(group)
     try:
         target = import_target(str(targets[node + "._target_"]), node)
     except ConfigError:
-        return []  # said when the description is validated
+        return []  # validating the description reports it
     return [] if wrapper is None else accepted_names(target, wrapper, nested)
 
 
 def unknown_key(key: str, known: Mapping[str, object], files: ConfigFiles, config: DictConfig) -> str:
-    """The message for a setting that does not exist: which one was meant, and what its group takes."""
+    """Returns the message for a setting that does not exist: the nearest names, and the settings of its group."""
     known = {**_settings_of_own_class(key, known), **known}
     known = {path: value for path, value in known.items() if not path.endswith("._target_")}
     group, _, field = key.partition(".")
@@ -232,14 +242,20 @@ def unknown_key(key: str, known: Mapping[str, object], files: ConfigFiles, confi
 
 
 def _settings_of_own_class(key: str, known: Mapping[str, object]) -> Dict[str, object]:
-    """The settings of the class at the nearest node above a setting. Composing does not import a user's own class, and
-    so does not add them."""
+    """Returns the settings of the class at the nearest node above a setting.
+
+    They are missing in `known` for a user's own class, which composing does not import.
+    """
     nodes = [".".join(key.split(".")[:depth]) for depth in _depth_of_target(key, known)]
     return {f"{node}.{name}": None for node in nodes for name in _accepted_below(node, [], known)}
 
 
 def refuse_unknown(key: str, files: ConfigFiles, config: DictConfig) -> NoReturn:
-    """Raises: ConfigError: there is no such setting or group in this configuration."""
+    """Rejects a setting or group that the configuration does not have.
+
+    Raises:
+        ConfigError: always.
+    """
     raise ConfigError(unknown_key(key, settings_of(config), files, config))
 
 
@@ -256,7 +272,7 @@ def setting_for_flag(name: str) -> str:
 
 
 def nearest_settings(key: str, known: Iterable[str]) -> List[str]:
-    """Up to three settings that may have been meant, best first."""
+    """Returns up to three settings that were probably meant, best first: of the same parent, else of all groups."""
     known = list(known)
     parent, _, leaf = key.rpartition(".")
     if OTHER_NAMES.get(leaf) in known:
@@ -276,7 +292,8 @@ def nearest_settings(key: str, known: Iterable[str]) -> List[str]:
 
 
 def _abbreviates(short_name: str, name: str) -> bool:
-    """Returns True if the letters of a name of two or more appear in `name` in this order, from its first on."""
+    """Returns True if `short_name` is an abbreviation: at least two letters, the same first letter as `name`, and all
+    letters appear in `name` in the same order, e.g. `bs` for `batch_size`."""
     letters = iter(name)
     return len(short_name) > 1 and name[:1] == short_name[0] and all(letter in letters for letter in short_name)
 
@@ -287,7 +304,7 @@ def did_you_mean_any(settings: Sequence[str]) -> str:
 
 
 def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig) -> str:
-    """Names other options of the group that have this field, preferring options for the chosen task."""
+    """Returns a sentence that names other options of the group with this field, preferably of the chosen task."""
     task = import_target(str(config.task["_target_"]), "task").name if "task" in config else ""
     having: List[str] = []
     elsewhere: List[str] = []
@@ -306,7 +323,7 @@ def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig)
 
 
 def _is_for(settings: Mapping[str, object], task: str) -> bool:
-    """Returns True if an option of a group is for a task, or for any."""
+    """Returns True if an option of a group is for `task`, or for any task."""
     try:
         tasks = getattr(import_target(str(settings.get("_target_", "")), ""), "tasks", ())
     except ConfigError:
@@ -318,7 +335,11 @@ def _is_for(settings: Mapping[str, object], task: str) -> bool:
 
 
 def _reword(error: Exception, files: ConfigFiles, overrides: Sequence[Override]) -> NoReturn:
-    """Raises: ConfigError: Hydra's message as a sentence that names the file and the remedy."""
+    """Rewords an error of Hydra or YAML into a sentence with the file and the remedy.
+
+    Raises:
+        ConfigError: always.
+    """
     if isinstance(error, yaml.YAMLError):
         mark: Optional[yaml.Mark] = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         place = f"{short_name(mark.name)}:{mark.line + 1}" if mark else "a file"
@@ -350,12 +371,13 @@ def _reword(error: Exception, files: ConfigFiles, overrides: Sequence[Override])
 
 
 def not_composed(error: Exception) -> ConfigError:
-    """Returns the error for a configuration that Hydra cannot compose, with the reasons that it gives."""
+    """Returns the error for a configuration that Hydra cannot compose, with Hydra's reasons."""
     return ConfigError(f"the configuration cannot be composed: {reasons_of(error)}.")
 
 
 def _preset_with(group: str, option: str, files: ConfigFiles, overrides: Sequence[Override]) -> str:
-    """The file of the chosen preset that asks for an option: Hydra names the file that it overrides."""
+    """Returns the file of the chosen preset that selects an option, or "". Hydra's message names the overridden file
+    instead."""
     presets = [o for o in overrides if o.key_or_group in PRESET_GROUPS and not o.is_delete()]
     found = [files.find_file(f"{o.key_or_group}/{o.value()}") for o in presets]
     asks = re.compile(rf"/?{re.escape(group)}\s*:.*\b{re.escape(option)}\b")
@@ -363,11 +385,11 @@ def _preset_with(group: str, option: str, files: ConfigFiles, overrides: Sequenc
 
 
 def place_of(config_path: str, files: ConfigFiles) -> str:
-    """The file of a configuration such as `model/lenet`, for messages."""
+    """Returns the path of a configuration such as `model/lenet` for messages."""
     file = files.find_file(config_path)
     return short(file) if file else config_path
 
 
 def short_name(name: str) -> str:
-    """A file name that YAML reports, which may be a description such as "<unicode string>"."""
+    """Shortens a file name of a YAML error, which may also be a description such as "<unicode string>"."""
     return short(Path(name)) if Path(name).is_absolute() else name

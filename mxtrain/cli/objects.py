@@ -1,4 +1,4 @@
-"""Python objects beside overrides: composes a configuration in which placeholders take the place of what was passed."""
+"""Composes configurations of the Python API, in which placeholders represent objects that the caller passed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,11 @@ def read_arguments(parts: Mapping[str, Any], function: str) -> Tuple[List[str], 
 
 
 def require_overrides(words: Sequence[Any], function: str) -> None:
-    """Raises: ConfigError: an argument that should be an override is none."""
+    """Checks the positional arguments of an API function.
+
+    Raises:
+        ConfigError: an argument is not a string.
+    """
     for word in words:
         if not isinstance(word, str):
             instead = "Give samples as dataset=(x, y)." if function == "evaluate" else \
@@ -110,18 +114,29 @@ def require_overrides(words: Sequence[Any], function: str) -> None:
 
 
 def is_of_objects(value: Mapping[str, Any]) -> bool:
-    """Returns True if a dict has objects by name, such as networks, and not settings."""
+    """Returns True if a dict contains objects by name, such as networks, instead of settings."""
     return any(not isinstance(one, (str, bool, int, float, list, dict, type(None))) for one in value.values())
 
 
 def describe_object(path: str, value: Any) -> Config:
-    """The placeholder of an object as plain values. Raises: ConfigError: it is of a wrong kind."""
+    """Returns the placeholder of an object as plain values.
+
+    Raises:
+        ConfigError: the group does not accept objects of this kind.
+    """
     placeholder = GivenAction if isinstance(value, Action) else PLACEHOLDERS[path.partition(".")[0]]
     return node_of(placeholder, path, value, placeholder.describe_object(value))  # type: ignore[attr-defined]
 
 
 def node_of(placeholder: Type[Given], path: str, value: Any, described: Config) -> Config:
-    """The placeholder of an object that was described, as plain values."""
+    """Builds the placeholder of an object as plain values.
+
+    Args:
+        placeholder: class of the placeholder.
+        path: path of the setting, e.g. "model" or "metric.f1".
+        value: the object.
+        described: facts that identify the object, from `Given.describe_object`.
+    """
     target = f"{placeholder.__module__}.{placeholder.__qualname__}"
     shown = class_of(value)
     if isinstance(value, (tuple, list)):
@@ -130,7 +145,7 @@ def node_of(placeholder: Type[Given], path: str, value: Any, described: Config) 
 
 
 def _named(group: str, value: Any) -> Dict[str, Any]:
-    """Objects of a group of any number, by path."""
+    """Returns path -> object for a group of any number of options. Objects without a name get that of their class."""
     if isinstance(value, Mapping):
         return {f"{group}.{name}": one for name, one in value.items()}
     found: Dict[str, Any] = {}
@@ -145,10 +160,10 @@ def _named(group: str, value: Any) -> Dict[str, Any]:
 
 
 def _options_of(group: str, value: Mapping[str, Any]) -> List[str]:
-    """The overrides for options of a group of any number, given as a dict of settings each.
+    """Returns the overrides for options that are passed as {option: dict of settings}.
 
     Raises:
-        ConfigError: one is no dict.
+        ConfigError: the settings of an option are not a dict.
     """
     for name, settings in value.items():
         if not isinstance(settings, Mapping):
@@ -175,12 +190,12 @@ def _typed(value: Any) -> str:
 
 
 class ObjectComposer(Composer):
-    """Composes as `Composer`, and then puts placeholders in the place of what was passed as objects.
+    """Composes as `Composer` does, and then inserts the placeholders of the objects that were passed.
 
     Args:
         config_dirs: folders with further groups and options.
-        objects: what was passed.
-        replaced: groups whose nodes are replaced whatever was composed.
+        objects: the objects and their placeholders.
+        replaced: path -> node that replaces the composed one.
     """
 
     def __init__(
@@ -194,6 +209,7 @@ class ObjectComposer(Composer):
         dataset = self._objects.nodes.get("dataset")
         if dataset is not None and not {"task", "experiment"} & {key_of(word) for word in words}:
             words += [] if self._replaced else [f"task={TASK_OF[dataset['target']]}"]
+        # Hydra does not know the placeholders, so overrides of their settings are applied here.
         own = [word for word in words if key_of(word).partition(".")[0] in self._objects.nodes]
         composed = super().compose([word for word in words if word not in own])
         nodes = {path: {**node, **self._typed(path, node, own)} for path, node in self._objects.nodes.items()}
@@ -207,15 +223,15 @@ class ObjectComposer(Composer):
         return replace(composed, config=config)
 
     def _typed(self, path: str, node: Config, words: Sequence[str]) -> Dict[str, Any]:
-        """The settings that were typed for an object's group.
+        """Returns the settings that overrides give to a placeholder.
 
         Args:
-            path: of the placeholder.
-            node: the placeholder.
-            words: the overrides of groups with an object.
+            path: path of the placeholder.
+            node: the placeholder as plain values.
+            words: overrides of all groups with an object.
 
         Raises:
-            ConfigError: another option of the group was typed, or a setting that the object has not.
+            ConfigError: an override selects another option of the group, or a setting that the placeholder lacks.
         """
         placeholder = PLACEHOLDERS[path.partition(".")[0]]
         allowed = [name for name in placeholder.model_fields if name not in (*Given.model_fields, *node, "target")]
@@ -238,16 +254,17 @@ class ObjectComposer(Composer):
 
 
 def objects_again(config: Config, objects: Objects, dataset: Any, source: str) -> Dict[str, Config]:
-    """The groups of a run's description that objects take the place of: data that are given again, or other data.
+    """Checks objects that are passed again to load a run, and returns the nodes that replace those of its description.
 
     Args:
-        config: of the run.
-        objects: what was given again.
-        dataset: other data to measure; None: the run's.
+        config: configuration of the run.
+        objects: objects that are passed again.
+        dataset: other data to evaluate; None: the data of the run.
         source: path of the run, for messages.
 
     Raises:
-        ConfigError: an object is of another class than the run's, or the run was given none.
+        ConfigError: an object differs from that of the run in class, structure or shapes, or the run was trained
+            without an object at this path.
     """
     own = {place: node for place, node in _placeholders(config)}
     for path, node in objects.nodes.items():

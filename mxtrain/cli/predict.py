@@ -1,5 +1,5 @@
-"""`mxtrain predict RUN FILE...`: what a trained network says of files and folders, or of what the task of the run takes
-instead, as JSONL or CSV."""
+"""`mxtrain predict RUN FILE...`: writes the predictions of a trained network for files and folders, or for other inputs
+of the run's task, as JSONL or CSV."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SKIP = "type skip_unreadable=true to go on without such files."
 
 
 def read_columns(given: object) -> object:
-    """The names in `id`, `id,name` or `[id, name]`, each once; [] for none."""
+    """Splits text such as `id`, `id,name` or `[id, name]` into unique column names. Other values are returned as is."""
     if not isinstance(given, str):
         return given
     return list(dict.fromkeys(name for part in given.strip("[] ").split(",") if (name := part.strip(" '\""))))
@@ -86,7 +86,7 @@ class PredictSettings(Spec):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Predicts and writes; returns the exit code."""
+    """Runs the command and returns the exit code. Checks all that it can before it imports MXNet."""
     given = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(given, PredictSettings, "predict")
     refuse_what_only_trains(overrides, "predict")
@@ -122,7 +122,7 @@ def run(arguments: Sequence[str]) -> int:
                        [*places, *given.positionals[1:]])  # fmt: skip
     sample_ids = description.task.sample_ids(form, places, dataset)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    # Imports MXNet: only from here on.
+    # These modules import MXNet, which takes seconds: wrong arguments are reported before that.
     from mxtrain.trained import load_trained
     from mxtrain.training.loaders import build_loader
 
@@ -151,7 +151,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def refuse_samples(task: Task, names: Sequence[str]) -> None:
-    """Refuses samples of a split where files are named, too, or where the task takes no files.
+    """Rejects `sample=` together with files, and for tasks that do not predict for files.
 
     Raises:
         ConfigError: says what to type instead.
@@ -164,17 +164,21 @@ def refuse_samples(task: Task, names: Sequence[str]) -> None:
 
 
 def open_samples(dataset: BaseDataset, count: int) -> Tuple[Samples, Sequence[str]]:
-    """The test split of a dataset, else its validation split, and the places of its first samples, e.g. `test:0`."""
+    """Opens the test split of a dataset, or its validation split if it has no test split.
+
+    Returns:
+        The split, and the locations of its first `count` samples, e.g. `test:0`.
+    """
     splits = open_splits(dataset)
     name, source = ("val", splits.val) if splits.test is None else ("test", splits.test)
     return source, [f"{name}:{index}" for index in range(min(count, len(source)))]
 
 
 def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:
-    """Refuses standard input, pipes and devices, which skipping would leave without a prediction.
+    """Rejects standard input, pipes and devices, which have no end. With `skip_unreadable` the last two are skipped.
 
     Raises:
-        ConfigError: names the first.
+        ConfigError: names the first of them.
     """
     for name in names:
         why = "" if skip_unreadable else why_stream(name)
@@ -188,17 +192,21 @@ def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:
 
 
 def refuse_none(count: int, unreadable: Mapping[int, str]) -> None:
-    """Raises: DataError: no file at all could be read."""
+    """Checks that there is something to predict for.
+
+    Raises:
+        DataError: no file could be read, or the files are empty.
+    """
     if not count:
         said = ["no file could be read:", *unreadable.values()] if unreadable else ["there is nothing in these files."]
         raise DataError("\n  ".join(said))
 
 
 def choose_format(task: Task, settings: PredictSettings) -> str:
-    """The form of the predictions.
+    """Returns the output format: "jsonl", "csv" or one of the task's own formats.
 
     Raises:
-        ConfigError: the task has no such form.
+        ConfigError: the task does not have the format.
     """
     allowed = ("auto", "jsonl", "csv", *task.formats)
     if settings.format not in allowed:
@@ -212,10 +220,10 @@ def choose_format(task: Task, settings: PredictSettings) -> str:
 
 
 def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) -> Optional[Path]:
-    """The folder of the files that a task predicts; None if it predicts none.
+    """Returns the folder for the files that a task writes, such as masks; None if it writes none.
 
     Raises:
-        ConfigError: a folder was named for files that there will not be.
+        ConfigError: `folder` is given, but the task writes no files.
     """
     if not task.writes:
         if settings.folder is not None:
@@ -230,10 +238,10 @@ def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) 
 
 
 def file_names(places: Sequence[str], ending: str = ".png") -> List[str]:
-    """Returns an output path for each file, relative to the common parent folder of all files.
+    """Returns a unique output path for each input, relative to the common parent folder of all inputs.
 
-    Of files that differ in their endings alone, all but the first keep theirs: `x.png`, `x.jpg.png`. For a line of a
-    file it has the number: `x-3.png`.
+    Inputs that differ only in their extension keep it, except for the first: `x.png`, `x.jpg.png`. The name for a line
+    of a file contains the line number: `x-3.png`.
     """
     common = os.path.commonpath([os.path.dirname(os.path.abspath(place)) for place in places]) if places else ""
     names: List[str] = []
@@ -243,13 +251,13 @@ def file_names(places: Sequence[str], ending: str = ".png") -> List[str]:
         numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
         wanted = (str(one) for one in itertools.chain([path.with_suffix(""), path], numbered))
         name = next(name for name in wanted if name.lower() not in taken)
-        taken.add(name.lower())  # some file systems do not tell a from A
+        taken.add(name.lower())  # file systems may ignore case
         names.append(f"{name}{ending}")
     return names
 
 
 def numbered_line(path: Path) -> Path:
-    """`x-3` for the place `x.jsonl:3`; other places stay what they are."""
+    """Converts the location of a line, `x.jsonl:3`, to the name `x-3`; other paths are unchanged."""
     name, _, line = path.name.rpartition(":")
     return path.with_name(f"{Path(name).stem}-{line}") if name and line.isdigit() else path
 
@@ -274,11 +282,21 @@ def predict_rows(
     unreadable: Collection[int] = (), drawn: Sequence[Path] = (),
     kept: Mapping[str, Mapping[str, str]] = MappingProxyType({}), arrays: Optional[List[np.ndarray]] = None,
 ) -> Iterator[Dict[str, Json]]:  # fmt: skip
-    """Yields the output rows of all readable samples: source location, copied cells of `kept`, prediction, and the path
-    of the figure from `drawn`. Decoded predictions are appended to `arrays`.
+    """Yields the output row of each readable sample: source location, copied cells, prediction, path of its file.
+
+    Args:
+        trained: the network.
+        loader: batches of `source`, in order.
+        source: samples to predict for.
+        places: location of each sample.
+        top_k: number of alternatives for each sample.
+        unreadable: indices of samples without a prediction.
+        drawn: paths of the files that the task writes, one for each sample; empty if it writes none.
+        kept: location -> column -> cell to copy.
+        arrays: if not None, decoded predictions are appended to it.
 
     Raises:
-        ConfigError: a column of `kept` is called as what the task predicts.
+        ConfigError: a column of `kept` has the name of a column of the predictions.
     """
     task = trained.description.task
     empty = dict.fromkeys(next(iter(kept.values()), ()), "")
@@ -307,7 +325,7 @@ def _noted(
 def predict_samples(
     trained: Trained, loader: EpochLoader, source: Samples, unreadable: Collection[int], drawn: Sequence[Path]
 ) -> Iterator[Tuple[int, np.ndarray]]:
-    """Yields the index and prediction of each readable sample, and writes its figure."""
+    """Yields the index and decoded prediction of each readable sample, and writes its file if `drawn` has a path."""
     from mxtrain.engine.predictions import to_host
 
     task, position = trained.description.task, 0
@@ -326,7 +344,7 @@ def write_file(path: Path, content: bytes) -> None:
     """Writes one of the files that a task predicts.
 
     Raises:
-        DataError: the system does not let it.
+        DataError: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -336,7 +354,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 class Counted:
-    """Passes rows on to a file, and counts them and the elements of their list column."""
+    """Iterates over rows and counts them, and the elements of their list column `listing`."""
 
     def __init__(self, rows: Iterator[Dict[str, Json]], listing: str = ""):
         self._rows, self._listing = rows, listing
@@ -366,7 +384,7 @@ def write_rows(
 
 
 def write_csv(rows: Iterable[Mapping[str, Json]], stream: TextIO) -> None:
-    """One line a sample, after one with the names of the columns."""
+    """Writes a header with the names of the columns, and one line per sample."""
     writer = csv.writer(stream)
     for number, row in enumerate(rows):
         if number == 0:
@@ -376,7 +394,7 @@ def write_csv(rows: Iterable[Mapping[str, Json]], stream: TextIO) -> None:
 
 @contextmanager
 def open_output(name: Optional[str]) -> Iterator[TextIO]:
-    """Standard output, or a file that appears only when it is complete; in UTF-8, whatever the terminal's."""
+    """Opens standard output, or a file that appears only once it is complete. Writes UTF-8 whatever the locale."""
     if name is None:
         if getattr(sys.stdout, "is_closed", False):
             raise ConfigError("predict: standard output is closed. Name a file for the predictions with output=FILE.")

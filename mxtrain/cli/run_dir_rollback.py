@@ -1,4 +1,4 @@
-"""Takes back what was written for a run that could not start: bad input leaves nothing behind."""
+"""Restores a run directory if the run could not start, so that invalid input leaves no files behind."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ OURS = (".hydra", ".lock", "train.log", "status.json", "meta.json", "workers")
 
 
 class RunDirRollback:
-    """A run directory as a command finds it.
+    """Records the content of a run directory before a command writes to it.
+
+    Args:
+        run_dir: the run directory; it need not exist.
+        output_subdir: Hydra's folder in it.
 
     Raises:
-        RunDirectoryError: it, or what an earlier run says of itself there, cannot be read.
+        RunDirectoryError: the directory, or Hydra's files of an earlier run in it, cannot be read.
     """
 
     def __init__(self, run_dir: Path, output_subdir: str = ".hydra"):
@@ -38,8 +42,10 @@ class RunDirRollback:
         self.new_folders = [folder for folder in (run_dir, *run_dir.parents) if not os.path.lexists(folder)]
 
     def restore(self) -> None:
-        """Removes the folders that were made since, and puts back the files that say how an earlier run was made; does
-        nothing where another process has begun a run there meanwhile."""
+        """Removes new files and folders, and restores Hydra's files of an earlier run.
+
+        Does nothing if another process has started a run there in the meantime.
+        """
         with self._unless_in_use() as is_ours:
             if is_ours:
                 self._restore()
@@ -54,14 +60,14 @@ class RunDirRollback:
         self._put_back_settings()
 
     def put_back_settings(self) -> None:
-        """Writes the files that say how the run was made that is there; not while another process trains there."""
+        """Restores Hydra's files of the earlier run, unless another process trains in the directory."""
         with self._unless_in_use() as is_ours:
             if is_ours:
                 self._put_back_settings()
 
     @contextmanager
     def _unless_in_use(self) -> Iterator[bool]:
-        """Locks the run directory; yields whether it is there and could be locked."""
+        """Locks the run directory. Yields True if it exists and could be locked."""
         from mxtrain.checkpoint import lock_run_directory
 
         with ExitStack() as stack:
@@ -80,12 +86,16 @@ class RunDirRollback:
 
     @property
     def holds_settings(self) -> bool:
-        """True if an earlier run says how it was made."""
+        """True if the directory contains Hydra's files of an earlier run."""
         return bool(self._settings)
 
 
 def remove_unstarted(folders: Sequence[Path]) -> None:
-    """Removes a new folder, and those above it that were made for it; one with a checkpoint in it stays."""
+    """Removes a new folder and its new parents. A folder that contains a checkpoint is kept.
+
+    Args:
+        folders: the run directory and the parents that were created for it, innermost first.
+    """
     if not folders or not folders[0].is_dir() or any((folders[0] / "checkpoints").glob("*")):
         return
     shutil.rmtree(folders[0])
@@ -93,4 +103,4 @@ def remove_unstarted(folders: Sequence[Path]) -> None:
         try:
             folder.rmdir()
         except OSError:
-            return  # another run lives there
+            return  # not empty: another run has been created in it

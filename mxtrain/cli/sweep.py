@@ -1,7 +1,7 @@
-"""Sweeps: every job is checked before the first one starts, fails alone, and stands in a table at the end.
+"""Runs sweeps (`-m`): validates every job before the first one starts, runs them, and prints a table of the results.
 
-The jobs may run in other processes (`hydra/launcher=joblib`): what became of them is read from jobs.jsonl in the
-sweep's directory, to which each job adds its line.
+A failed job does not end the sweep. Jobs may run in other processes (`hydra/launcher=joblib`), so each job appends its
+outcome to jobs.jsonl in the sweep's directory, from which the table is made.
 """
 
 from __future__ import annotations
@@ -54,14 +54,16 @@ def run_sweep(
     composer: Composer, overrides: Sequence[str], check: Callable[[Sequence[str]], Description],
     job: Callable[[DictConfig], Optional[float]],
 ) -> int:  # fmt: skip
-    """Checks all jobs, runs them, and returns the exit code.
+    """Validates all jobs, runs them, and returns the exit code.
 
     Args:
+        composer: composes configurations from overrides.
+        overrides: overrides of the command line, with several values for the swept settings.
         check: validates one job's overrides.
         job: trains one job; Hydra calls it.
 
     Raises:
-        ConfigError: what is wrong with any of them; nothing was started.
+        ConfigError: a job is invalid; the message lists all errors, and no job was started.
     """
     refuse_optuna_sweeper(composer.parse(overrides))
     first = composer.compose(next(jobs(composer, overrides)))
@@ -81,6 +83,7 @@ def run_sweep(
     folder = first.sweep_dir
     file = folder / OUTCOMES
     refuse_links_in_sweep(folder)
+    # A repeated command appends to the same file: outcomes from here on belong to this call.
     start = file.stat().st_size if file.is_file() else 0
     earlier = earlier_outcomes(file, start)
     fitted = fit(first, composer, overrides)
@@ -93,7 +96,7 @@ def run_sweep(
         with numbered_jobs(composer.parse([*fitted, *sweeper_params(first, composer, overrides)]), folder):
             failure = _call_hydra(composer, [*_without_sweep_dir(composer, fitted), *own], job)
     except Exception:
-        # A sweeper that has no result to choose from complains; why each job failed was said when it happened.
+        # Sweepers such as Optuna raise if no job has returned a value. Each job has printed its own error already.
         if not _all_failed(read_outcomes(file, start)):
             raise
         failure = EXIT_FINISHED
@@ -106,11 +109,11 @@ def run_sweep(
 
 
 def refuse_other_task(first: Description, other: Description) -> None:
-    """Refuses sweeps over several tasks: what they measure cannot be ranked, and Hydra, which composes the jobs, does
-    not choose the task of a dataset or model.
+    """Rejects sweeps over several tasks. Their metrics cannot be ranked, and Hydra, which composes the jobs, does not
+    select the task of a dataset or model as mxtrain does.
 
     Raises:
-        ConfigError: the jobs' tasks differ.
+        ConfigError: the jobs have different tasks.
     """
     if type(first.task) is not type(other.task):
         raise ConfigError(
@@ -120,8 +123,9 @@ def refuse_other_task(first: Description, other: Description) -> None:
 
 
 def refuse_missing_data(dataset: BaseDataset) -> None:
-    """Refuses a dataset whose files are not there, as the job would. Only one of whose paths leads nowhere is opened,
-    which fails at once.
+    """Rejects a dataset whose files are missing, with the message of the job.
+
+    Opening an intact dataset could take minutes, so only a dataset with a missing path is opened: it fails at once.
 
     Raises:
         DataError: says what is missing, and what to type.
@@ -131,10 +135,10 @@ def refuse_missing_data(dataset: BaseDataset) -> None:
 
 
 def refuse_links_in_sweep(folder: Path) -> None:
-    """Refuses links in the folders of the jobs, before Hydra writes there.
+    """Rejects symbolic links in the folders of the jobs before Hydra writes there; see `refuse_links`.
 
     Raises:
-        RunDirectoryError: links stand where files and folders are expected.
+        RunDirectoryError: a file or folder of an earlier job is a link.
     """
     jobs_before = [path for path in folder.glob("*") if path.is_dir()]
     refuse_links(folder, ("multirun.yaml", OUTCOMES, *(path.name for path in jobs_before if path.name.isdigit())))
@@ -147,7 +151,7 @@ def _all_failed(outcomes: Sequence[Outcome]) -> bool:
 
 
 def _call_hydra(composer: Composer, overrides: Sequence[str], job: Callable[[DictConfig], Optional[float]]) -> int:
-    """Runs the jobs through Hydra; returns 0, or the exit code of the signal that ended the whole sweep."""
+    """Runs the jobs with Hydra; returns 0, or the exit code of the signal that ended the sweep."""
     global in_this_process
     in_this_process = True
     try:
@@ -167,8 +171,11 @@ def _call_hydra(composer: Composer, overrides: Sequence[str], job: Callable[[Dic
 
 
 def jobs(composer: Composer, overrides: Sequence[str]) -> Iterator[List[str]]:
-    """The override lists of a sweep's jobs, as far as they can be known before it starts: all combinations up to
-    `MAX_CHECKED_JOBS`, else each value once. Distributions (interval(...)) are left to the sweeper."""
+    """Yields the overrides of the jobs that are validated before the sweep starts.
+
+    These are all combinations, if there are at most `MAX_CHECKED_JOBS`; else each value once beside the first values
+    of all other settings. Distributions (`interval(...)`) are left out: only the sweeper knows their values.
+    """
     choices: List[List[str]] = []
     for override in composer.parse(overrides):
         if not override.is_sweep_override():
@@ -189,14 +196,14 @@ def jobs(composer: Composer, overrides: Sequence[str]) -> Iterator[List[str]]:
 
 
 def sweeper_params(first: Composed, composer: Composer, overrides: Sequence[str]) -> List[str]:
-    """The settings that a preset sweeps over by itself (`hydra.sweeper.params`)."""
+    """Returns the overrides that a preset sweeps over (`hydra.sweeper.params`), without those of the command line."""
     given = {override.key_or_group for override in composer.parse(overrides)}
     params = first.hydra.sweeper.get("params") or {}
     return [f"{key}={value}" for key, value in params.items() if key not in given]
 
 
 def fit(first: Composed, composer: Composer, overrides: Sequence[str]) -> List[str]:
-    """The overrides as Hydra must be given them: with the same additions as those of the first job."""
+    """Returns the overrides for Hydra, with the additions and `++` that composing the first job has found necessary."""
     parsed, ready = composer.parse(overrides), composer.parse(first.overrides)
     given = {override.key_or_group for override in parsed}
     added = [override.input_line for override in ready if override.key_or_group not in given]
@@ -213,13 +220,13 @@ def _without_sweep_dir(composer: Composer, overrides: Sequence[str]) -> List[str
 
 
 def direction_of(description: Description, value: str = "") -> str:
-    """Direction in which a value such as val/loss, by default `trainer.monitor`, is better: "min" or "max"."""
+    """Returns "min" if smaller values of `value` (e.g. val/loss; default `trainer.monitor`) are better, else "max"."""
     name = (value or description.trainer.monitor).split("/", 1)[1]
     return "min" if name == "loss" else description.metric[name].direction
 
 
 def folder_names(composer: Composer, overrides: Sequence[str], swept: Sequence[str]) -> str:
-    """The override that keeps settings which are not swept out of the names of the jobs' folders."""
+    """Returns the override that leaves settings which are not swept out of the folder names of the jobs."""
     fixed = {override.key_or_group for override in composer.parse(overrides)} - set(swept)
     return f"hydra.job.config.override_dirname.exclude_keys=[{','.join(map(quote, sorted(fixed)))}]"
 
@@ -229,7 +236,7 @@ def folder_names(composer: Composer, overrides: Sequence[str], swept: Sequence[s
 
 @contextmanager
 def exported_job(command: CommandLine) -> Iterator[None]:
-    """While open, the environment tells processes that are started which job of a sweep they are."""
+    """Exports the number of a job and the swept settings to child processes for the time of a `with` block."""
     os.environ[JOB] = " ".join([str(command.job), *command.swept])
     try:
         yield
@@ -238,7 +245,7 @@ def exported_job(command: CommandLine) -> Iterator[None]:
 
 
 def with_exported_job(command: CommandLine) -> CommandLine:
-    """The command of a worker, with the job of a sweep that it is, if it is one."""
+    """Returns the command of a worker with the job number and swept settings of its environment, if there are any."""
     number, *swept = os.environ.get(JOB, "").split() or [""]
     return replace(command, job=int(number), swept=swept) if number else command
 
@@ -247,7 +254,7 @@ def with_exported_job(command: CommandLine) -> CommandLine:
 
 
 def finished_before(run_dir: Path, config: Config) -> Optional[Result]:
-    """The result of the same job in an earlier call of the same sweep, or None."""
+    """Returns the result of the same job in an earlier call of the same sweep; None if it has not finished."""
     status = find_finished(run_dir, config)
     if status is None:
         return None
@@ -258,7 +265,7 @@ def finished_before(run_dir: Path, config: Config) -> Optional[Result]:
 
 
 def overrides_of(swept: Sequence[str], overrides: Sequence[str]) -> List[str]:
-    """The overrides that give a value to one of these settings."""
+    """Returns the overrides of the settings `swept`."""
     return [text for text in overrides if key_of(text) in swept]
 
 
@@ -266,8 +273,7 @@ def overrides_of(swept: Sequence[str], overrides: Sequence[str]) -> List[str]:
 
 
 def by_rank(outcomes: Sequence[Outcome], direction: str) -> List[Outcome]:
-    """Sorts jobs by their best value, the best first, equal ones by their validation loss; those without a value last.
-    What is equal after that is ordered by its number."""
+    """Sorts jobs by their best value, best first, then by validation loss and number. Jobs without a value are last."""
 
     def key(outcome: Outcome) -> Tuple[bool, Tuple[float, float, int]]:
         best = outcome.best
@@ -280,7 +286,7 @@ def by_rank(outcomes: Sequence[Outcome], direction: str) -> List[Outcome]:
 
 
 def _next_steps(best: Outcome, folder: Path, description: Description) -> List[Tuple[str, str]]:
-    """Pairs of a purpose and a command, to go on with after the sweep."""
+    """Returns (purpose, command) pairs to suggest after the sweep."""
     steps = []
     if any(type(logger).__name__ == "TensorBoard" for logger in description.logger.values()):
         steps.append(("compare", f"{tensorboard()} --logdir {shlex.quote(str(folder))}"))
@@ -294,13 +300,13 @@ def _next_steps(best: Outcome, folder: Path, description: Description) -> List[T
 def print_table(
     outcomes: Sequence[Outcome], folder: Path, description: Description, earlier: Sequence[Outcome] = ()
 ) -> None:
-    """The jobs, the best by `trainer.monitor` first: what was swept, state, best value and where it was reached.
+    """Prints a table of the jobs, best first: swept settings, state, best value of `trainer.monitor` and its step.
 
     Args:
-        outcomes: of this call.
-        folder: of the sweep.
-        description: of one of its jobs.
-        earlier: jobs of earlier calls; those that were run again or monitored something else are left out.
+        outcomes: jobs of this call.
+        folder: directory of the sweep.
+        description: description of one job.
+        earlier: jobs of earlier calls; jobs that were run again or monitored another value are left out.
     """
     again = {outcome.run_dir for outcome in outcomes}
     earlier = [

@@ -1,4 +1,4 @@
-"""A process of a run, as its supervisor sees it: its heartbeats, its state and its end."""
+"""A process of a run under a supervisor: start, heartbeats, state and end."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ STARVED_S = 60.0
 
 @dataclass
 class LaunchSpec:
-    """The command, environment and log with which a process is started.
+    """Command, environment and log of a process.
 
     Attributes:
-        name: for people, e.g. "worker 1".
-        command: with arguments.
-        environment: all of it.
-        log: where its output goes; None: where the supervisor's goes.
-        number: of a worker or server among its like.
+        name: name for messages, e.g. "worker 1".
+        command: the command with its arguments.
+        environment: the complete environment.
+        log: file for the output; None: the output of the supervisor.
+        number: number of the worker among the workers, or of the server among the servers.
     """
 
     name: str
@@ -48,7 +48,7 @@ class LaunchSpec:
 
 
 class Process:
-    """A process of a run. A subclass starts it and hears it; it dies with the supervisor, however that ends."""
+    """A process of a run. Subclasses start it and receive its heartbeats. It is killed if the supervisor dies."""
 
     def __init__(self, spec: LaunchSpec):
         self.spec = spec
@@ -63,7 +63,7 @@ class Process:
 
     @property
     def exit_code(self) -> Optional[int]:
-        """None while it runs; a signal's number, negative, where that ended it."""
+        """Exit code; negative number of the signal that killed it; None while it runs."""
         raise NotImplementedError
 
     can_be_replaced = False
@@ -71,34 +71,34 @@ class Process:
 
     @property
     def host(self) -> str:
-        """The name of where it runs, the same for all that run there."""
+        """Name of its host, the same for all processes there."""
         raise NotImplementedError
 
     @property
     def started_at(self) -> Optional[float]:
-        """On this machine's monotonic clock; None if it waits for its launcher."""
+        """Time of its start on this machine's monotonic clock; None while it waits for its launcher."""
         raise NotImplementedError
 
     @property
     def state(self) -> str:
-        """The kernel's letter for what it does, e.g. R, S, T."""
+        """The kernel's letter for its state, e.g. R, S, T."""
         raise NotImplementedError
 
     @property
     def where(self) -> str:
-        """The name of the process in messages."""
+        """Description of the process for messages."""
         return f"process {self.pid}"
 
     def listen(self) -> None:
-        """Reads the heartbeats that have come."""
+        """Reads all heartbeats that have arrived, without waiting."""
         raise NotImplementedError
 
     def signal(self, number: int) -> None:
-        """Sends a signal, if it still runs."""
+        """Sends a signal to the process if it still runs."""
         raise NotImplementedError
 
     def kill(self) -> None:
-        """Ends it and what it started, at once."""
+        """Kills the process and all processes that it has started. Does not wait."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -106,14 +106,14 @@ class Process:
         raise NotImplementedError
 
     def receive(self, heartbeat: JsonObject) -> None:
-        """Takes a heartbeat."""
+        """Records a heartbeat. `progress_at` changes only if the number of finished batches does."""
         self.has_reported, self.heartbeat_at = True, time.monotonic()
         if heartbeat["batches"] != self.last_heartbeat["batches"]:
             self.progress_at = self.heartbeat_at
         self.last_heartbeat = heartbeat
 
     def silent_for(self, timeout_s: float) -> Optional[str]:
-        """Why it counts as dead though it has not ended, or None."""
+        """Returns why the process counts as dead although it has not ended; None if it does not."""
         silence = time.monotonic() - self.heartbeat_at
         if silence < timeout_s:
             return None
@@ -124,7 +124,7 @@ class Process:
         return f"sent no heartbeat for {silence:.0f} s"
 
     def end(self) -> str:
-        """The end of the process, as part of a sentence."""
+        """Returns how the process ended, as part of a sentence."""
         code = self.exit_code
         if code is None:
             return "still runs"
@@ -133,7 +133,7 @@ class Process:
         return f"ended with exit code {code}"
 
     def last_lines(self, count: int = 12) -> List[str]:
-        """The end of its log."""
+        """Returns the last lines of its log."""
         if self.spec.log is None:
             return []
         with self.spec.log.open("rb") as log:
@@ -142,7 +142,7 @@ class Process:
 
 
 class LocalProcess(Process):
-    """A process on this machine, a child of this one."""
+    """A child process on this machine."""
 
     can_be_replaced = True
     host = "localhost"
@@ -221,28 +221,29 @@ before. Python ignores two signals, which what it becomes would go on ignoring."
 
 
 def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """A process in a group of its own, that the kernel kills when this one ends.
+    """Starts a process in its own process group. The kernel kills it when this process ends.
 
-    This process is not copied for it, as `preexec_fn` would: that takes longer the more memory it has, the kernel may
-    refuse it then, and a copy made while another thread holds a lock may never begin.
+    A small Python program requests this of the kernel and then becomes the command. A `preexec_fn` would fork this
+    process instead: that takes longer the more memory it has, may fail for lack of memory, and can deadlock if another
+    thread holds a lock.
     """
     tied = [sys.executable, "-I", "-S", "-c", _TIED, str(_PR_SET_PDEATHSIG), str(os.getpid())]
     return subprocess.Popen([*tied, *command], start_new_session=True, **options)
 
 
 def kill_group(pid: int) -> None:
-    """Ends a child and what it started, at once."""
+    """Kills all processes of the group of a child."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def signal_parents_death(number: int) -> None:
-    """From now on the kernel sends this signal to this process when the one that started it ends."""
+    """Makes the kernel send a signal to this process when its parent ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, number)
 
 
 def state_of(pid: int) -> str:
-    """The kernel's letter for what a process does, e.g. R, S, T; empty if there is none."""
+    """Returns the kernel's letter for the state of a process, e.g. R, S, T; "" if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""Controls processes on other hosts through a relay there (`mxtrain.cluster.remote`)."""
+"""Controls processes on other hosts through relays there (`mxtrain.cluster.remote`)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ KEPT_LINES = 2
 
 
 class HeartbeatServer:
-    """Tells relays that no stdin reaches that the supervisor lives: whoever connects gets a byte each half second.
-    Nothing is ever read from anyone.
+    """Sends a byte every half second to relays without a stdin, so that they know that the supervisor lives.
+
+    It never reads from a connection, so it needs no authentication.
 
     Args:
-        address: to listen at.
-        limit: how many may listen.
+        address: the address to listen on.
+        limit: maximum number of connections.
     """
 
     def __init__(self, address: str, limit: int):
@@ -44,7 +45,7 @@ class HeartbeatServer:
         self.address, self.port = self._socket.getsockname()[:2]
 
     def beat(self) -> None:
-        """Sends one byte to each relay that listens."""
+        """Accepts new connections and sends one byte to each relay."""
         with suppress(BlockingIOError):
             while True:
                 listener = self._socket.accept()[0]
@@ -57,7 +58,7 @@ class HeartbeatServer:
             try:
                 listener.send(b".")
             except BlockingIOError:
-                pass  # it does not hear
+                pass  # the relay does not read; its socket buffer is full
             except OSError:
                 listener.close()
                 self._listeners.remove(listener)
@@ -70,15 +71,16 @@ class HeartbeatServer:
 
 
 class Channel:
-    """A command (ssh, mpirun, srun) that runs relays, and the way to the processes of these.
+    """A command (ssh, mpirun, srun) that runs relays, and the connection to their processes.
 
     Args:
-        command: with arguments.
-        environment: of the command.
-        specs: the message for the relays, sent on stdin; None: they have it already.
-        start_timeout_s: how long relays may take to say a word; None: for ever, as in a queue.
-        name: for people.
-        beacon: what the relays hear, where they have no stdin; None: they have.
+        command: the command with its arguments.
+        environment: environment of the command.
+        specs: message with the launch specs, sent on stdin; None: the relays have it in their environment.
+        start_timeout_s: seconds within which each relay must send its first message; None: no limit, for jobs that wait
+            in a queue.
+        name: name for messages.
+        beacon: server of heartbeats for relays without a stdin; None: heartbeats are sent on stdin.
     """
 
     def __init__(
@@ -119,8 +121,8 @@ class Channel:
         return f"{self.name} ended with exit code {code}" + (f": {words}" if words else "")
 
     def talk(self) -> None:
-        """Reads what has come, says that the supervisor lives."""
-        has_ended = self._popen.poll() is not None  # asked before: all that it said is then there to be read
+        """Reads all messages that have arrived, and sends a heartbeat if one is due."""
+        has_ended = self._popen.poll() is not None  # before reading: then nothing can arrive after the last read
         self._at_end = self._receive() or has_ended
         now = time.monotonic()
         if now - self._beat_at > BEAT_S and not self._out and self._killed_at is None:
@@ -132,23 +134,23 @@ class Channel:
         self._send()
 
     def signal(self, of: int, number: int) -> None:
-        """Sends a signal to a process."""
+        """Sends a signal to a process; without stdin, to all workers."""
         if self._by_stdin:
             self._out += encode({"of": of, "signal": number})
             self._send()
-        elif number not in self._signalled:  # reaches all workers
+        elif number not in self._signalled:  # mpirun forwards it to all workers, so once is enough
             self._signalled.append(number)
             self._popen.send_signal(signal.SIGUSR2 if number == signal.SIGINT else signal.SIGUSR1)
 
     def missing(self) -> Optional[str]:
-        """Why a relay that has not said a word yet counts as lost, or None."""
+        """Returns why a relay that has sent no message yet counts as lost; None if it may still start."""
         if self._start_timeout_s is None:
             return None
         waited = time.monotonic() - self._started_at
         return f"was not started within {waited:.0f} s by {self.name}" if waited > self._start_timeout_s else None
 
     def kill(self) -> None:
-        """Ends all its processes at once. Does not wait."""
+        """Starts to end all processes at once. Does not wait for them."""
         if self._killed_at is not None:
             return
         self._killed_at = time.monotonic()
@@ -157,17 +159,17 @@ class Channel:
             self._beacon.close()
         if self._popen.stdin is not None:
             with suppress(OSError):
-                self._popen.stdin.close()  # relays take it for the supervisor's end
+                self._popen.stdin.close()  # relays kill their processes at the end of stdin
         elif self._popen.poll() is None:
-            self._popen.terminate()  # mpirun ends its processes
+            self._popen.terminate()  # mpirun then ends its processes
 
     def close(self) -> None:
-        """Ends the relays, and waits until the command is gone."""
+        """Ends the relays and waits until the command has ended, for at most `SHUTDOWN_TIMEOUT_S`."""
         self.kill()
         assert self._killed_at is not None
         deadline = self._killed_at + SHUTDOWN_TIMEOUT_S
         while self._popen.poll() is None and time.monotonic() < deadline:
-            self._receive()  # a full pipe would hold it up
+            self._receive()  # a command that waits for a full pipe cannot end
             time.sleep(0.02)
         kill_group(self._popen.pid)
         self._popen.wait()
@@ -175,7 +177,7 @@ class Channel:
         self._popen.stdout.close()
 
     def _receive(self) -> bool:
-        """Takes what the command has printed; returns whether its output has ended."""
+        """Reads the output of the command without blocking. Returns True at its end."""
         with suppress(BlockingIOError):
             while True:
                 read = os.read(self._reader, 1 << 16)
@@ -191,7 +193,7 @@ class Channel:
         return False
 
     def _remember(self, line: str) -> None:
-        if any(letter.isalnum() for letter in line):  # a rule of dashes says nothing
+        if any(letter.isalnum() for letter in line):  # mpirun frames its messages with lines of dashes
             self.words.append(line)
         if len(self.words) > 2 * KEPT_LINES:
             del self.words[KEPT_LINES]
@@ -217,8 +219,10 @@ class Channel:
 
 
 class Printer:
-    """Writes to stdout in a thread of its own: whoever reads it may stop (Ctrl-S, a pager), and heartbeats must not
-    wait for that."""
+    """Writes to stdout in a background thread.
+
+    The reader of stdout may pause (Ctrl-S, a pager), and heartbeats must not wait for it.
+    """
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[bytes] = SimpleQueue()
@@ -226,7 +230,7 @@ class Printer:
         self._thread.start()
 
     def write(self, output: bytes) -> None:
-        """Returns at once."""
+        """Queues output and returns at once."""
         self._waiting.put(output)
 
     def close(self) -> None:
@@ -235,7 +239,7 @@ class Printer:
         self._thread.join(SHUTDOWN_TIMEOUT_S)
 
     def _print(self) -> None:
-        with suppress(OSError, ValueError):  # its reader has gone
+        with suppress(OSError, ValueError):  # stdout was closed
             while True:
                 output = self._waiting.get()
                 if not output:
@@ -248,11 +252,11 @@ class RelayedProcess(Process):
     """A process on another host.
 
     Args:
-        spec: with the environment that it is told besides its host's own.
-        channel: through which it was ordered.
-        of: its number in the specs.
+        spec: its launch spec; the environment is added to that of its host.
+        channel: connection to the relay that starts it.
+        of: its index in the launch specs.
         ranked: whether its relay is one of several with the same specs.
-        is_first: whether this is the first attempt of the run.
+        is_first: whether this is the first attempt of the run. If the command fails there, the input is at fault.
     """
 
     def __init__(self, spec: LaunchSpec, channel: Channel, of: int, ranked: bool, is_first: bool):
@@ -269,7 +273,7 @@ class RelayedProcess(Process):
         channel.processes[of] = self
 
     def take(self, message: Message) -> None:
-        """A message of the relay about this process."""
+        """Handles a message of the relay about this process."""
         if "pid" in message:
             self.pid = message["pid"]
             self._started_at = self.heartbeat_at = time.monotonic()
@@ -288,7 +292,7 @@ class RelayedProcess(Process):
         if self._printer is not None:
             self._printer.write(output)
         elif self._log is not None:
-            with suppress(OSError):  # the disk is full: the run can do without
+            with suppress(OSError):  # a full disk must not end the run because of its log
                 self._log.write(output)
 
     @property

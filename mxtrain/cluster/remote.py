@@ -1,12 +1,12 @@
-"""The supervisor's relay on another host: starts processes there, forwards their output and heartbeats, and ends them
-when the supervisor or the way to it is gone.
+"""The supervisor's relay on another host. It starts processes there, forwards their output and heartbeats, and kills
+them if the supervisor or the connection to it is lost.
 
-    python -m mxtrain.cluster.remote                    specs come on stdin (ssh, srun), then heartbeats and signals
-    python -m mxtrain.cluster.remote --from VARIABLE    specs come in the environment (mpirun reaches one stdin only)
-    python -m mxtrain.cluster.remote --check            says what this host has, and ends
+    python -m mxtrain.cluster.remote                    reads specs, heartbeats and signals from stdin (ssh, srun)
+    python -m mxtrain.cluster.remote --from VARIABLE    reads specs from the environment (mpirun has stdin for one rank)
+    python -m mxtrain.cluster.remote --check            describes this host and ends
 
-Launch specs are not passed on the command line, which other users of the host can read. Each of several relays starts
-the processes of its rank. Does not import MXNet.
+Launch specs are not passed on the command line, since other users of the host can read it. If several relays get the
+same specs, each starts the processes of its rank. Does not import MXNet.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ OF_GPUS = ("CUDA_VISIBLE_DEVICES", OWN_GPUS)
 
 
 class Child:
-    """A process that this relay started.
+    """Starts a process, with pipes for its output and its heartbeats.
 
     Args:
-        of: its number in the run.
-        spec: its command, environment and role.
-        environment: all of it.
+        of: index of the process in the launch specs.
+        spec: its launch spec, with the command and the role.
+        environment: the complete environment of the process.
     """
 
     def __init__(self, of: int, spec: JsonObject, environment: Mapping[str, str]):
@@ -82,11 +82,14 @@ class Child:
 
 
 class Relay:
-    """One host's, or one rank's, part of a run.
+    """Runs the processes of one host, or of one rank.
+
+    One thread serves all pipes with a selector. No write to the supervisor blocks, because the relay must notice when
+    the supervisor is gone.
 
     Args:
-        specs: the message with them; None: it comes on stdin.
-        rank: of this relay, where several get the same message; None: all specs are meant for this one.
+        specs: the message with the launch specs; None: it comes on stdin.
+        rank: rank of this relay if several get the same message; None: all specs are for this relay.
     """
 
     def __init__(self, specs: Optional[Message], rank: Optional[int]):
@@ -101,12 +104,13 @@ class Relay:
         self._signals, writer = os.pipe()
         for end in (self._signals, writer):
             os.set_blocking(end, False)
+        # The handlers do nothing: the selector reads the numbers of signals from this pipe.
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in (*_FORWARDED, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
 
     def run(self) -> int:
-        """Runs until all processes have ended, or must end; returns the exit code."""
+        """Runs until all processes have ended or the supervisor is gone; returns the exit code."""
         self._watch(self._signals, self._take_signals)
         try:
             self._send({"hello": socket.gethostname(), "rank": self._rank})
@@ -129,6 +133,7 @@ class Relay:
         except _Gone:
             return EXIT_CRASHED
         finally:
+            # A worker without a supervisor would wait for its peers for ever.
             for child in self._children.values():
                 kill_group(child.popen.pid)
         return EXIT_FINISHED
@@ -140,7 +145,11 @@ class Relay:
         self._flush()
 
     def _flush(self) -> None:
-        """Sends waiting messages as far as it can without blocking: it must notice when the supervisor has gone."""
+        """Sends waiting messages as far as possible without blocking.
+
+        Raises:
+            _Gone: the connection to the supervisor is closed.
+        """
         while self._waiting:
             try:
                 count = os.write(self._out, self._waiting[0])
@@ -170,7 +179,7 @@ class Relay:
                     self._signal(message["signal"], message["of"])
 
     def _listen(self, beacon: Tuple[str, int]) -> None:
-        """Connects to the supervisor's beacon, whose bytes say that the supervisor lives."""
+        """Connects to the supervisor's `HeartbeatServer`, which sends bytes as long as the supervisor lives."""
         try:
             heard = socket.create_connection((beacon[0], beacon[1]), timeout=self._silence_s)
         except OSError:
@@ -226,10 +235,10 @@ class Relay:
             self._watch(child.output, partial(self._take_output, child))
 
     def _environment(self, message: Message, spec: JsonObject) -> Dict[str, str]:
-        """The environment of a process on this host.
+        """Builds the environment of a process on this host. Later sources replace earlier ones.
 
         Raises:
-            ConfigError: this host cannot take part.
+            ConfigError: this host has another version of mxtrain, or lacks the network interface.
         """
         if message["version"] != mxtrain.__version__:
             raise ConfigError(f"has mxtrain {mxtrain.__version__}, not {message['version']} as the supervisor.")
@@ -254,6 +263,7 @@ class Relay:
         return True
 
     def _take_output(self, child: Child) -> bool:
+        # If the supervisor reads slowly, the output waits in its pipe, so that heartbeats still get through.
         if sum(map(len, self._waiting)) > MAX_WAITING:
             time.sleep(0.01)
             return False
@@ -271,12 +281,12 @@ class Relay:
             code = child.popen.poll()
             if code is None or sum(map(len, self._waiting)) > MAX_WAITING:
                 continue
-            kill_group(child.popen.pid)  # what it has started
+            kill_group(child.popen.pid)  # processes that it has started, e.g. loader workers
             for fd, take in ((child.heartbeat, self._take_heartbeat), (child.output, self._take_output)):
                 while fd in self._selector.get_map() and take(child):
                     self._flush()
             if child.output in self._selector.get_map() and _has_more(child.output):
-                continue  # the way is full; the rest of its output goes first
+                continue  # messages are waiting: send the rest of its output before its exit code
             for fd in (child.heartbeat, child.output):
                 if fd in self._selector.get_map():
                     self._selector.unregister(fd)
@@ -289,11 +299,17 @@ class Relay:
 
 
 class _Gone(Exception):
-    """The supervisor has gone, or the connection to it."""
+    """The supervisor, or the connection to it, is gone."""
 
 
 def _require_run_directory(spec: JsonObject) -> None:
-    """Refuses worker 0 on a host that does not see the run directory: it writes there, and the supervisor reads it."""
+    """Rejects worker 0 on a host without the run directory, into which it writes and from which the supervisor reads.
+
+    `spec["proof"]` is a file that the supervisor has written there, and its content.
+
+    Raises:
+        ConfigError: this host does not see the file.
+    """
     if not spec["proof"]:
         return
     path, text = spec["proof"]
@@ -310,14 +326,14 @@ def _require_run_directory(spec: JsonObject) -> None:
 
 
 def _has_more(fd: int) -> bool:
-    """Returns True if there is something to read before the end."""
+    """Returns True if a pipe contains bytes that have not been read."""
     found = array.array("i", [0])
     fcntl.ioctl(fd, termios.FIONREAD, found)
     return found[0] > 0
 
 
 def _read(fd: int) -> Optional[bytes]:
-    """b"" at the end, None if nothing has come."""
+    """Reads from a non-blocking pipe. Returns b"" at its end, and None if it is empty now."""
     try:
         return os.read(fd, 1 << 14)
     except BlockingIOError:
@@ -325,10 +341,11 @@ def _read(fd: int) -> Optional[bytes]:
 
 
 def _quiet_output() -> int:
-    """The stream for messages, which nothing else of this process may write to.
+    """Returns a descriptor for messages to the supervisor, to which nothing else in this process writes.
 
-    mpirun reads 4096 bytes at once and mixes what it read of all ranks. Of a pipe that holds no more than that, and
-    into which a line is written whole or not at all, it always reads whole lines. Its stdout is a terminal, which cuts.
+    mpirun reads up to 4096 bytes at a time and interleaves the reads of all ranks. A pipe with a capacity of 4096
+    bytes, into which each line is written atomically, makes every read consist of whole lines. If stdout is a terminal,
+    which may split lines, messages go to stderr.
     """
     number = 2 if os.isatty(1) else 1
     kept = os.dup(number)
@@ -341,7 +358,11 @@ def _quiet_output() -> int:
 
 
 def describe_host(interface: Optional[str]) -> Message:
-    """Describes this host to a supervisor before it starts anything."""
+    """Describes this host to a supervisor before it starts processes.
+
+    Args:
+        interface: network interface whose address is looked up; None: none.
+    """
     server = os.environ.get("SSH_CONNECTION", "").split()
     found: Message = {"version": mxtrain.__version__, "name": socket.gethostname(), "supervisor": server[:1]}
     if interface is not None:
@@ -370,7 +391,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return EXIT_BAD_INPUT
     relay = Relay(specs, rank_of(os.environ) if given.ranked else None)
     signal_parents_death(signal.SIGHUP)
-    if os.getppid() != parent:
+    if os.getppid() != parent:  # the parent died before the signal was requested, so it will not come
         return EXIT_CRASHED
     return relay.run()
 

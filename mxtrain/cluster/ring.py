@@ -1,9 +1,9 @@
-"""The supervisor's side of a ring of workers: its members, generation by generation, and how they find each other.
+"""The supervisor's side of an elastic ring of workers (Horovod with Gloo): membership and rendezvous.
 
-    workers ask, by their heartbeats -> all that are left have asked -> a place for each -> a server joins them
+    workers ask for the next generation in their heartbeats -> all remaining members have asked -> ranks -> rendezvous
 
-Gloo exchanges its addresses through an HTTP server that keeps a few bytes under a name. Each generation has a server of
-its own, so that no member of an earlier one interferes.
+Gloo exchanges addresses through an HTTP key-value server. Each generation of the ring has its own server, so that
+members of an earlier generation cannot interfere.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MAX_BYTES = 1 << 16
 
 
 class Ring:
-    """The workers that sum together.
+    """The workers that all-reduce gradients together.
 
     Args:
         host: the address on which the servers listen.
-        interface: the network interface over which workers sum; None: the one that leads to `host`.
+        interface: the network interface for the all-reduce; None: the one that leads to `host`.
     """
 
     def __init__(self, host: str = LOOPBACK, interface: Optional[str] = None):
@@ -42,19 +42,19 @@ class Ring:
 
     @property
     def address(self) -> str:
-        """host:port, for the workers."""
+        """host:port of the control server, for the workers."""
         return f"{self._host}:{self._control.port}"
 
     def begin(self) -> None:
-        """Called when all workers are started anew."""
+        """Resets the ring. Called before all workers are started again."""
         self.generation, self._members = 0, []
         self._control.values.clear()
 
     def tend(self, workers: Sequence[Process]) -> None:
-        """Forms the next ring, when all that are left of this one have asked for it.
+        """Forms the next generation once all remaining members of the current one have asked for it.
 
         Args:
-            workers: all that were started and not given up.
+            workers: all workers that were started and not given up.
         """
         asking = [w for w in workers if w.exit_code is None and self.asks(w)]
         if not asking:
@@ -63,18 +63,19 @@ class Ring:
         if left and all(worker in asking for worker in left):
             self._form(asking)
         elif self.generation:
+            # A newcomer waits. Rank 0 polls this value, and all members then leave the ring between two steps.
             self._control.values["/mxtrain/wanted"] = str(self.generation + 1).encode()
 
     def is_newcomer(self, worker: Process) -> bool:
-        """Returns True if it has not been in a ring yet, while others have."""
+        """Returns True if a ring exists and the worker has not been a member yet."""
         return self.generation > 0 and worker not in self._members
 
     def asks(self, worker: Process) -> bool:
-        """Returns True if it has asked for the next ring."""
+        """Returns True if the worker has asked for the next generation."""
         return bool(worker.last_heartbeat["generation"] > self.generation)
 
     def close(self) -> None:
-        """Ends the servers."""
+        """Stops the servers."""
         self._control.close()
         if self._rendezvous is not None:
             self._rendezvous.close()
@@ -102,7 +103,9 @@ class Ring:
         variables = {
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._rendezvous.port),
             "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
-            "HOROVOD_FUSION_THRESHOLD": "0",  # our buckets as they are: the order of sums must not depend on time
+            # Without fusion Horovod reduces our buckets as they are. Fusion depends on timing, and so would the order
+            # of the sums and their last bits.
+            "HOROVOD_FUSION_THRESHOLD": "0",
         }  # fmt: skip
         if self._interface is not None:
             variables["HOROVOD_GLOO_IFACE"] = self._interface
@@ -111,11 +114,13 @@ class Ring:
 
 
 class KeyValueServer:
-    """Keeps bytes under a path for whoever is the same user on this machine; a value that was set stays.
+    """HTTP server of bytes by path. A value that was set cannot be changed.
+
+    On the loopback address it serves only processes of the same user.
 
     Args:
         host: the address on which it listens.
-        writable: True if other processes may set values.
+        writable: whether other processes may set values.
     """
 
     def __init__(self, host: str, writable: bool = True):
@@ -141,7 +146,7 @@ class KeyValueServer:
                 self._answer(200 if is_new else 409)
 
             def do_DELETE(self) -> None:
-                self._answer(200)  # Gloo is done with it; the server ends with its generation
+                self._answer(200)  # Gloo deletes its keys at the end; this server ends with its generation anyway
 
             def _answer(self, code: int, value: bytes = b"") -> None:
                 self.send_response(code)
@@ -156,7 +161,7 @@ class KeyValueServer:
             daemon_threads = True
 
             def server_bind(self) -> None:
-                TCPServer.server_bind(self)  # HTTPServer's asks for the name of the address, and may wait for that
+                TCPServer.server_bind(self)  # HTTPServer.server_bind also looks up the host name, which may block
 
             def handle_error(self, request: object, client_address: object) -> None:
                 """Ignores the error: a client went away."""
@@ -169,14 +174,17 @@ class KeyValueServer:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops the server."""
         self._server.shutdown()
         self._server.server_close()
 
 
 def peer_user(address: str, port: int) -> Optional[int]:
-    """The user id of the process on this machine that has a TCP connection from `address`:`port`; None: not known, or
-    it has hung up. The kernel says of such a connection, which has no inode any more, that it is root's."""
+    """Returns the user id of the process on this machine that owns the TCP connection from `address`:`port`.
+
+    Returns None if it is unknown or the connection is closed: a closed connection has inode 0 in /proc/net/tcp, and the
+    kernel lists it under root.
+    """
     reversed_hex = "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
     wanted = f"{reversed_hex}:{port:04X}"
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:

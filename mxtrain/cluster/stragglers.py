@@ -1,4 +1,7 @@
-"""Detects stragglers among the workers, and rebalances their shares of each batch."""
+"""Detects stragglers among the workers and rebalances their shares of each batch.
+
+All workers compute this from the same times, so that they agree on the shares without communication.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ TOLERANCE = 0.05
 
 
 class Stragglers:
-    """Finds slow workers from the times that all workers have shared, and gives them fewer samples if asked to.
+    """Finds slow workers from the shared compute times, and gives them fewer samples with `cluster.balance=speed`.
 
     Args:
         by_speed: whether a slower worker gets fewer samples.
-        can_balance: whether it could, if that was asked for.
+        can_balance: whether balancing is possible in this run, so that a warning may suggest it.
     """
 
     def __init__(self, by_speed: bool = False, can_balance: bool = True):
@@ -34,12 +37,12 @@ class Stragglers:
         self.forget()
 
     def forget(self) -> None:
-        """Forgets all times, because workers have joined or left: so all workers know the same."""
+        """Clears all times after workers have joined or left: a new worker does not know the earlier ones."""
         self._known.clear()
         self._in_a_row, self._slow, self._reported = 0, None, -1
 
     def note(self, times: WorkerTimes) -> bool:
-        """Takes the times of a step; whether they are new."""
+        """Records the times of a step. Returns False if they were recorded before."""
         if times is self._last:
             return False
         self._last = times
@@ -50,7 +53,7 @@ class Stragglers:
         return True
 
     def remark(self) -> str:
-        """A warning of a worker that is slow for the second time in a row, given once; else ""."""
+        """Returns a warning if a worker is slow for the second time in a row, once per worker; else ""."""
         slow = self._slow
         if slow is None or self._in_a_row < 2 or self._reported == slow:
             return ""
@@ -65,7 +68,7 @@ class Stragglers:
         )
 
     def share(self, world: World) -> World:
-        """The workers with the speeds that their next shares follow; the same object where nothing changes."""
+        """Returns `world` with new relative speeds, or the same object if no share changes by more than `TOLERANCE`."""
         known = self._known
         if not self._by_speed or not known:
             return world

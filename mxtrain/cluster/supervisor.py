@@ -1,11 +1,12 @@
-"""Watches the processes of a run: when one of them dies or hangs, ends all, says why, and goes on from the checkpoint.
+"""Supervises the processes of a run. If one dies or hangs, it kills all, says why, and restarts from the checkpoint.
 
     start all -> watch (exit, heartbeat, progress) -> all done: the workers' exit code
                         |
                         +-> one failed: kill all -> [backoff] -> start all, from the last checkpoint
                         +-> one worker of a ring failed: the others go on -> [backoff] -> start another in its place
 
-The supervisor imports no MXNet and holds nothing that could be lost: all state is in the run directory.
+The supervisor imports no MXNet, so that nothing of MXNet can crash or block it. It keeps no state that matters after
+its end: all state of the run is in the run directory.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ FINAL = (EXIT_BAD_INPUT, EXIT_NON_FINITE)
 
 @dataclass(frozen=True)
 class ProcessFailure:
-    """Why a group of processes could not go on.
+    """The reason why an attempt failed.
 
     Attributes:
-        cause: a sentence.
-        who: the process at fault.
+        cause: a sentence without a full stop.
+        who: name of the process at fault.
         how: its exit code, negative for a signal; None if it hung.
-        step: of training, as far as it had come.
-        last_lines: the end of its log.
+        step: last training step that it reported.
+        last_lines: last lines of its log.
     """
 
     cause: str
@@ -58,16 +59,15 @@ Outcome = Tuple[Optional[ProcessFailure], int]
 
 
 class Supervisor:
-    """Runs a group of processes to its end.
+    """Runs a group of processes until they complete or are given up.
 
     Args:
-        cluster: timeouts and restarts.
-        start: attempt (from 0) -> the processes, each started or about to be. The given stack closes the started ones
-            in any case.
-        checkpoints: -> the steps of the checkpoints there are; progress that refills the budget of restarts.
-        say: shows a line.
-        obstacle: -> why no attempt can be made now (a host that cannot be reached), or ""; asked before a restart.
-        ring: the workers that may come and go, if they may.
+        cluster: timeouts and number of restarts.
+        start: starts the processes of an attempt (numbered from 0) and registers their cleanup in the given stack.
+        checkpoints: returns the names of the existing checkpoints. A new checkpoint restores all restarts.
+        say: prints a line.
+        obstacle: returns why no attempt can be made now (a host is unreachable), or ""; called before a restart.
+        ring: the elastic ring of workers; None if the group of workers is fixed.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Supervisor:
         """Why the run was given up, if it was."""
 
     def run(self) -> int:
-        """Returns the exit code of the run."""
+        """Runs attempts until one completes or no restart is left; returns the exit code of the run."""
         attempt = 0
         self._progress = list(self._checkpoints())
         with self._signals():
@@ -134,9 +134,9 @@ class Supervisor:
         return ""
 
     def _may_restart(self, failure: ProcessFailure) -> Tuple[bool, str]:
-        """(whether, why not as the end of a sentence)."""
+        """Returns whether to restart after a failure, and if not, the reason as the end of a sentence."""
         progress = list(self._checkpoints())
-        if progress != self._progress:
+        if progress != self._progress:  # a new checkpoint: the failures are rare enough for the run to complete
             self._progress, self._restarts = progress, 0
         before, self._failed_before = self._failed_before, failure
         if self._signal is not None or failure.how in FINAL:
@@ -151,7 +151,7 @@ class Supervisor:
         return True, ""
 
     def _use_restart(self) -> float:
-        """Takes one from the budget; returns the seconds to wait before it."""
+        """Counts one restart; returns the seconds to wait before it, which double with each one."""
         self._restarts += 1
         return float(min(self._cluster.backoff * 2 ** (self._restarts - 1), MAX_BACKOFF_S))
 
@@ -169,7 +169,8 @@ class Supervisor:
             try:
                 return self._watch(processes, stack)
             finally:
-                for process in processes:  # all at once, then one after the other
+                # Kill all before leaving the stack, which waits for them one after the other.
+                for process in processes:
                     process.kill()
 
     def _watch(self, processes: List[Process], stack: ExitStack) -> Outcome:
@@ -186,18 +187,18 @@ class Supervisor:
             self._signal = self._signal or _signal_before_training(workers)
             if self._ring is not None:
                 self._ring.tend(workers)
-            # Whoever waits to join a ring is not waited for.
+            # A newcomer that waits to join the ring must not keep the run from ending.
             members = [w for w in workers if self._ring is None or not self._ring.is_newcomer(w)]
             late = [worker for worker in members if worker.exit_code is None]
             failure = self._first_failure(processes, members)
             if failure is not None:
-                self._listen(processes, workers)  # what it said last, between the last look and its end
+                self._listen(processes, workers)  # output and heartbeat between the last read and its end
             if failure is not None and self._go_on_without(failure, processes):
                 continue
             if failure is not None:
                 how = failure.how
                 if how == EXIT_NON_FINITE:
-                    self._part(workers)  # all have found it; worker 0 writes down what
+                    self._part(workers)  # all workers stop at the same loss; worker 0 still writes its report
                 return failure, how if how is not None and how > 0 else EXIT_CRASHED
             if not late:
                 self._part([process for process in processes if process not in workers])
@@ -219,15 +220,18 @@ class Supervisor:
         self.has_trained |= any(worker.last_heartbeat["batches"] for worker in workers)
 
     def _go_on_without(self, failure: ProcessFailure, processes: List[Process]) -> bool:
-        """Gives a worker up that the others of its ring can do without, and has another take its place."""
+        """Drops a failed worker from the ring and schedules a replacement.
+
+        Returns False if the run cannot continue without it: then all processes are restarted.
+        """
         lost = next(process for process in processes if process.spec.name == failure.who)
         others = [p for p in processes if p is not lost and p.exit_code is None]
-        # Worker 0 keeps the run directory: without it all begin again from its last checkpoint.
+        # Only worker 0 writes to the run directory: without it all workers restart from its last checkpoint.
         is_needed = lost.spec.number == 0 or not others or not lost.can_be_replaced
         if self._ring is None or not self._ring.generation or is_needed or self._signal:
             return False
         if failure.how in FINAL and not self._ring.is_newcomer(lost):
-            return False
+            return False  # bad input and a diverged loss are the same on all members
         processes.remove(lost)
         lost.close()
         again, why_not = self._may_restart(failure)
@@ -253,7 +257,8 @@ class Supervisor:
         ended = [(process, process.exit_code) for process in processes]
         failed = [(process, code) for process, code in ended if code is not None and code not in AGREED]
         if failed:
-            # Whoever ended by an error of its own is the cause; others may have followed.
+            # An exit code that no restart can change explains most, then any error of a process itself. A process
+            # that a signal has killed may only have followed.
             process, code = min(failed, key=lambda found: (found[1] not in FINAL, found[1] < 0))
             return self._failure(process, process.end(), code)
         for process in processes:
@@ -264,7 +269,7 @@ class Supervisor:
         return self._hung(workers) or self._late(processes)
 
     def _late(self, processes: List[Process]) -> Optional[ProcessFailure]:
-        """The failure of a newcomer to the ring that takes too long to ask for its place; None if there is none."""
+        """Returns the failure of a newcomer that has not asked to join within `start_timeout`, or None."""
         ring = self._ring
         for process in processes if ring is not None else ():
             assert ring is not None
@@ -280,8 +285,9 @@ class Supervisor:
     def _hung(self, workers: List[Process]) -> Optional[ProcessFailure]:
         busy = [worker for worker in workers if worker.exit_code is None and not worker.last_heartbeat["waits"]]
         if not busy:
-            return None
+            return None  # all have finished their part and wait for the others
         now = time.monotonic()
+        # All workers wait for the one that hangs, which has finished the fewest batches.
         last = min(busy, key=lambda worker: (worker.last_heartbeat["batches"], worker.has_reported))
         if not any(worker.last_heartbeat["batches"] for worker in workers):
             started = [worker.started_at for worker in workers]
@@ -300,8 +306,8 @@ class Supervisor:
                        process.last_lines() if how is None or how > 0 else ())  # fmt: skip
 
     def _part(self, processes: List[Process]) -> None:
-        """Gives scheduler and servers some time to end by themselves."""
-        deadline = time.monotonic() + 2 * SHUTDOWN_TIMEOUT_S  # which they keep to by themselves, if they can
+        """Waits a limited time for processes to end by themselves."""
+        deadline = time.monotonic() + 2 * SHUTDOWN_TIMEOUT_S  # twice the limit that they set themselves
         while time.monotonic() < deadline and any(process.exit_code is None for process in processes):
             time.sleep(TICK_S)
             for process in processes:
@@ -312,7 +318,9 @@ class Supervisor:
     @contextmanager
     def _signals(self) -> Iterator[None]:
         before: Dict[int, Any] = {number: signal.signal(number, self._receive) for number in EXIT_CODES}
-        reader = signal.set_wakeup_fd(-1)  # who ends this process in time would do so before the workers' grace is over
+        # The wakeup descriptor belongs to a watcher that ends a process soon after a signal. Workers have
+        # `cluster.grace` seconds to save, and the supervisor must outlive them.
+        reader = signal.set_wakeup_fd(-1)
         try:
             yield
         finally:
@@ -330,7 +338,7 @@ class Supervisor:
 
 
 def _signal_before_training(workers: Sequence[Process]) -> Optional[int]:
-    """Returns the signal that ended a worker before its first batch, when it could not tell the other workers yet.
+    """Returns the signal that ended a worker before its first batch, when it could not agree with the others to stop.
 
     A worker that handles signals exits with 128 + number; one that does not handle them yet has the exit code -number.
     """
@@ -340,10 +348,10 @@ def _signal_before_training(workers: Sequence[Process]) -> Optional[int]:
 
 
 def say(line: str) -> None:
-    """Prints to stderr, so that the output of rank 0 stays as it is."""
+    """Prints a line to stderr, since stdout carries the output of rank 0."""
     print(line, file=sys.stderr, flush=True)
 
 
 def steps_of(checkpoints: Path) -> List[str]:
-    """The names of the checkpoints in a folder."""
+    """Returns the sorted names of the checkpoints in a folder."""
     return sorted(path.name for path in checkpoints.glob("step-*"))

@@ -1,1 +1,1 @@
-"""Plain nested dicts become validated objects: `specs.build_spec` imports a `_target_` and checks its fields."""
+"""Builds validated objects from plain nested dicts: `specs.build_spec` imports a `_target_` and checks its fields."""

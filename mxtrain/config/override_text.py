@@ -1,4 +1,4 @@
-"""Overrides as text on a Hydra command line. Knows their grammar, not Hydra."""
+"""Quotes and inspects overrides as text on a Hydra command line. Does not import Hydra."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ NOT_FOR_EVAL = r"\+*(callback|logger|hydra)\."
 
 
 def quote(text: str) -> str:
-    """`text` as a quoted value that Hydra reads back unchanged."""
-    # A backslash counts only before a quote, or at the end, where it would hide the closing one.
+    """Quotes text as a value that Hydra parses back unchanged."""
+    # Hydra's grammar gives a backslash a meaning only before a quote. At the end it would escape the closing one.
     escaped = re.sub(r'(\\*)("|$)', lambda match: match[1] * 2 + ('\\"' if match[2] else ""), text)
     return f'"{escaped}"'
 
 
 def code_arguments(arguments: Sequence[str]) -> List[str]:
-    """The flags and overrides of a run with which `eval` and `predict` accept the classes that it was made with."""
+    """Returns the flags and overrides with which `eval` and `predict` accept the user's own classes of a run.
+
+    Args:
+        arguments: the command line of the run.
+    """
     flags = list(arguments[:2]) if list(arguments[:1]) == ["--config-dir"] else []
     elsewhere = any(re.match(r"\+*hydra\.searchpath", word) for word in arguments)
     typed = [word for word in arguments if re.search(r"_target_\s*[:=]", word) and not re.match(NOT_FOR_EVAL, word)]
@@ -28,13 +32,15 @@ def code_arguments(arguments: Sequence[str]) -> List[str]:
 
 
 def expand_home(text: str) -> str:
-    """An override with the home folder for `~/` at the begin of its value, or of one in a list: shells leave it as it
-    is within a word, and Hydra's grammar has no `~` in values."""
+    """Replaces `~/` at the start of an override's value, or of an element of a list, by the home folder.
+
+    Shells expand `~` only at the start of a word, and Hydra's grammar does not allow it in values.
+    """
     if "'" in text or '"' in text:
         return text
     return re.sub(r"(?<=[=,\[])~(?=/)", lambda match: os.path.expanduser("~"), text)
 
 
 def key_of(text: str) -> str:
-    """The setting or group that an override is about."""
+    """Returns the setting or group of an override, without its prefix and value."""
     return text.partition("=")[0].lstrip("+~")

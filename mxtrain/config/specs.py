@@ -1,7 +1,7 @@
-"""Validates plain nested dicts into descriptions, with errors that name the field, the value and the remedy.
+"""Builds validated `Spec` objects from plain nested dicts. Errors name the field, the value and the remedy.
 
-Nothing here knows Hydra or MXNet. A node is a dict with a `_target_`: the import path of a `Spec`, or of a user's own
-class, which the group's base `Spec` wraps.
+A node is a dict with a `_target_`: the import path of a `Spec`, or of a user's own class or function, which the group's
+base `Spec` wraps. This module depends on neither Hydra nor MXNet.
 """
 
 from __future__ import annotations
@@ -57,10 +57,14 @@ SHOULD_BE = "Input should be "
 
 
 def import_target(target: str, path: str) -> Any:
-    """The object at an import path.
+    """Imports the object at an import path.
+
+    Args:
+        target: import path, package.module.Name.
+        path: path of the node, for messages.
 
     Raises:
-        ConfigError: there is no such module or attribute.
+        ConfigError: there is no such module or attribute, or importing the module fails.
     """
     module_name, _, name = target.rpartition(".")
     if not module_name:
@@ -70,6 +74,7 @@ def import_target(target: str, path: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        # The missing module is one that the target imports, not the target's own module or package.
         if error.name and not (module_name + ".").startswith(error.name + "."):
             raise ConfigError(f"{path}._target_={target}: importing it failed: {error}") from error
         raise ConfigError(
@@ -97,17 +102,17 @@ def import_target(target: str, path: str) -> Any:
 def build_spec(
     node: object, path: str, base: Type[Spec], where: Where, wrapper: Optional[Type[Spec]] = None
 ) -> Spec:  # fmt: skip
-    """One validated description from its node.
+    """Builds the validated `Spec` of a node.
 
     Args:
         node: dict with `_target_` and the fields.
-        path: path in the configuration, e.g. "optimizer" or "logger.console".
-        base: the group's base class.
-        where: names the file that gives a setting.
-        wrapper: what a user's own class or function is wrapped in, by its `of_target`; by default the base decides.
+        path: path of the node in the configuration, e.g. "optimizer" or "logger.console".
+        base: base class of the group.
+        where: returns the file that sets a setting, for messages.
+        wrapper: class whose `of_target` wraps a user's own class or function; by default `base`.
 
     Raises:
-        ConfigError: all that is wrong with this node, one line each.
+        ConfigError: the node is invalid; the message has one line for each error.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(f"{path}={shown(node)}: expected settings with a _target_ ({where(path)}).")
@@ -115,7 +120,7 @@ def build_spec(
     if unnamed:
         raise ConfigError(f"{path}.{unnamed[0]}: a setting's name is a word ({where(path)}).")
     fields = {name: value for name, value in node.items() if name != "_target_"}
-    missing = [name for name, value in fields.items() if value == "???"]
+    missing = [name for name, value in fields.items() if value == "???"]  # OmegaConf's mark of a required value
     if missing:
         raise ConfigError(
             "\n".join(f"{path}.{n} must be given: type {path}.{n}=... ({where(f'{path}.{n}')})" for n in missing)
@@ -135,7 +140,11 @@ def build_spec(
 
 
 def validate(spec: Type[S], fields: Mapping[str, object], path: str, where: Where) -> S:
-    """`spec` with these fields, or a ConfigError with a line for each error."""
+    """Builds `spec` from its fields.
+
+    Raises:
+        ConfigError: a field is invalid; the message has one line for each error.
+    """
     lines = [f"{name}={shown(value)}: {reason}. ({where(name)})" for name, value, reason in _out_of_range(fields, path)]
     try:
         described = spec.model_validate(dict(fields))
@@ -147,7 +156,7 @@ def validate(spec: Type[S], fields: Mapping[str, object], path: str, where: Wher
 
 
 def _out_of_range(value: object, path: str) -> Iterator[Tuple[str, object, str]]:
-    """(setting, value, reason) of every number that a 32-bit float, in which MXNet computes, does not hold."""
+    """Yields (setting, value, reason) for each number that float32, in which MXNet computes, cannot represent."""
     if isinstance(value, (Mapping, list, tuple)):
         for name, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _out_of_range(item, f"{path}.{name}")
@@ -161,9 +170,10 @@ def _out_of_range(value: object, path: str) -> Iterator[Tuple[str, object, str]]
 
 
 def _one_each(items: Sequence[ErrorDetails]) -> List[Dict[str, Any]]:
-    """Returns the errors. Errors of the alternatives of a union are merged: "should be 'auto' or greater than 0".
+    """Merges pydantic's errors, which has one for each branch of a union: "should be 'auto' or greater than 0".
 
-    Where one branch got as far as a part of the value, that part alone is at fault: the 0 of [0, 3].
+    If a branch accepts the outer value and fails at a part of it, only the error of that part is kept: for [0, 3] the
+    error of the 0.
     """
     merged: List[Dict[str, Any]] = []
     first_of: Dict[Tuple[str, ...], Dict[str, Any]] = {}
@@ -180,7 +190,7 @@ def _one_each(items: Sequence[ErrorDetails]) -> List[Dict[str, Any]]:
 
 
 def _named(location: Sequence[Union[int, str]]) -> Tuple[str, ...]:
-    """Locations of unions carry the name of the branch that was tried: only real field names are the user's."""
+    """Removes the names of union branches from a location of pydantic, which leaves the names of fields."""
     return tuple(str(part) for part in location if not _is_branch(str(part)))
 
 
@@ -190,10 +200,13 @@ def check_arguments(
     """Checks that a user's class or function accepts these keyword arguments and requires no others.
 
     Args:
-        filled: names that the group itself gives it; None: they are not known yet.
+        target: the class or function.
+        arguments: the keyword arguments of the configuration.
+        path: path of the node, for messages.
+        filled: names of arguments that the group passes in addition; None: unknown, so missing ones are not checked.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: an argument is unknown or missing.
     """
     parameters = parameters_of(target)
     if parameters is None:
@@ -218,7 +231,7 @@ def check_arguments(
 
 
 def name_of(target: object) -> str:
-    """The import path of a class or function, as far as it says one."""
+    """Returns the import path of a class or function, with "?" for an unknown module."""
     return f"{getattr(target, '__module__', '?')}.{getattr(target, '__qualname__', type(target).__name__)}"
 
 
@@ -226,7 +239,7 @@ def call_target(target: Callable[..., Any], arguments: Mapping[str, Any], path: 
     """Calls a user's class or function with its arguments.
 
     Raises:
-        ConfigError: it raised something, which is named with the line that did.
+        ConfigError: it raised an exception; the message gives file and line.
     """
     try:
         return target(**arguments)
@@ -239,7 +252,7 @@ def call_target(target: Callable[..., Any], arguments: Mapping[str, Any], path: 
 
 
 def parameters_of(target: Callable[..., object]) -> Optional[Mapping[str, inspect.Parameter]]:
-    """The parameters of a class or function, None where Python cannot tell."""
+    """Returns the parameters of a class or function; None if it has no signature, as some classes written in C."""
     try:
         return inspect.signature(target).parameters
     except (TypeError, ValueError):
@@ -247,12 +260,12 @@ def parameters_of(target: Callable[..., object]) -> Optional[Mapping[str, inspec
 
 
 def accepted_names(target: Any, wrapper: Type[Spec], nested: Sequence[str] = ()) -> List[str]:
-    """The settings that a `_target_` takes, whether or not its YAML lists them.
+    """Returns the settings that a `_target_` accepts, whether or not its YAML file lists them.
 
     Args:
-        target: the class or function that it names.
-        wrapper: class that wraps an object that is no `Spec`; see `build_spec`.
-        nested: the names that lead to a nested spec, whose settings are then meant.
+        target: the class or function.
+        wrapper: class that wraps a target that is no `Spec`; see `build_spec`.
+        nested: field names that lead to a nested spec; if given, the settings of that spec are returned.
     """
     if inspect.isclass(target) and issubclass(target, Spec):
         return allowed_fields(target, nested)
@@ -288,12 +301,13 @@ def _describe(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where
 
 
 def _is_branch(part: str) -> bool:
+    # pydantic puts the type of a union's branch into the location, e.g. int, constrained-float or list[str].
     return any(sign in part for sign in "[]'") or part in ("int", "float", "str", "bool", "none", "constrained-int",
                                                            "constrained-float", "constrained-str")  # fmt: skip
 
 
 def shown(value: object) -> str:
-    """A value as one would type it."""
+    """Formats a value as in an override, e.g. null, true, [1, 2]."""
     if value is None:
         return "null"
     if isinstance(value, Mapping):
@@ -304,7 +318,7 @@ def shown(value: object) -> str:
 
 
 def allowed_fields(spec: Type[Spec], location: Sequence[Union[int, str]]) -> List[str]:
-    """The fields of `spec`, or of the nested spec at `location`."""
+    """Returns the field names of `spec`, or of the nested spec at `location`."""
     current: Optional[Type[Spec]] = spec
     for part in location:
         if isinstance(part, str) and current is not None and part in current.model_fields:
@@ -313,25 +327,25 @@ def allowed_fields(spec: Type[Spec], location: Sequence[Union[int, str]]) -> Lis
 
 
 def nested_spec(spec: Type[Spec], field: str) -> Optional[Type[Spec]]:
-    """The spec that a field holds, alone, in a union or in a list; None if it holds none."""
+    """Returns the spec class of a field's annotation, also inside of a union or list; None if there is none."""
     annotation = spec.model_fields[field].annotation
     kinds = [kind for kind in (annotation, *getattr(annotation, "__args__", ())) if inspect.isclass(kind)]
     return next((kind for kind in kinds if issubclass(kind, Spec)), None)
 
 
 def own_spec(target: object) -> Optional[Type[Spec]]:
-    """The spec of mxtrain that a `_target_` names, None for anything else. Imports nothing but modules of mxtrain."""
+    """Returns the spec class of mxtrain that a `_target_` names, else None. Imports only modules of mxtrain."""
     if not isinstance(target, str) or target.partition(".")[0] != __package__.partition(".")[0]:
         return None
     try:
         found = import_target(target, "")
     except ConfigError:
-        return None  # said when the description is validated
+        return None  # validating the description reports it
     return found if inspect.isclass(found) and issubclass(found, Spec) else None
 
 
 def default_settings(spec: Type[Spec]) -> Dict[str, Any]:
-    """All settings of a spec with their defaults, as plain nested values; `???` for what must be given."""
+    """Returns all settings of a spec with their defaults, as plain nested values; `???` for required settings."""
     return {
         name: "???" if field.is_required() else _as_plain(field.get_default(call_default_factory=True))
         for name, field in spec.model_fields.items()
@@ -347,12 +361,12 @@ def _as_plain(value: object) -> Any:
 
 
 def complete_settings(node: Mapping[str, Any], path: str) -> Dict[str, Any]:
-    """A node of a valid configuration with the settings that it leaves out; as it is if its `_target_` is no `Spec`."""
+    """Adds the defaults of missing settings to a valid node. A node whose `_target_` is no `Spec` is unchanged."""
     target = import_target(str(node["_target_"]), path)
     if not (inspect.isclass(target) and issubclass(target, Spec)):
         return dict(node)
     given = {name: value for name, value in node.items() if name != "_target_"}
-    # A default of a user's own class may be any object, which no checkpoint can hold.
+    # A user's own spec may have any object as a default, which state.json of a checkpoint cannot represent.
     defaults = {name: value for name, value in default_settings(target).items() if _is_plain(value)}
     return {"_target_": node["_target_"], **defaults, **_over_nested_defaults(target, given)}
 
@@ -364,8 +378,11 @@ def _is_plain(value: object) -> bool:
 
 
 def _over_nested_defaults(spec: Type[Spec], fields: Mapping[str, Any]) -> Dict[str, Any]:
-    """Returns the fields in which a mapping given for a nested spec updates the field's default, as a YAML file does,
-    instead of the defaults of the nested class."""
+    """Merges mappings for nested specs into the defaults of their fields.
+
+    Without this pydantic would complete them from the defaults of the nested class, while composing YAML files merges
+    them into the default of the field.
+    """
     completed = dict(fields)
     for name, value in fields.items():
         field = spec.model_fields.get(name)
@@ -377,7 +394,7 @@ def _over_nested_defaults(spec: Type[Spec], fields: Mapping[str, Any]) -> Dict[s
 
 @dataclass(frozen=True)
 class Declaration:
-    """The declaration of a field: the class, its file and the line, and the docstring under it on one line."""
+    """Source location of a field: its class, file and line, and the docstring under it as one line."""
 
     owner: Type[Spec]
     file: Path
@@ -386,8 +403,10 @@ class Declaration:
 
 
 def find_declaration(spec: Type[Spec], names: Sequence[str]) -> Optional[Declaration]:
-    """The declaration of a field or, with several names, of a field of nested specs. The docstring is that of a base
-    class if the class that declares the field last has none."""
+    """Finds the declaration of a field or, with several names, of a field of nested specs; None if there is none.
+
+    If the most derived class that declares the field has no docstring under it, that of a base class is used.
+    """
     name, *inner = names
     if name not in spec.model_fields:
         return None
@@ -405,12 +424,12 @@ def find_declaration(spec: Type[Spec], names: Sequence[str]) -> Optional[Declara
 
 @functools.cache
 def _fields_in_source(owner: type) -> Mapping[str, Tuple[int, str]]:
-    """Line and docstring of each field that a class declares itself."""
+    """Returns line and docstring of each field that a class itself declares, read from its source."""
     if not issubclass(owner, Spec) or owner is Spec:
         return {}
     try:
         lines, first = inspect.getsourcelines(owner)
-    except OSError:  # made by a function, or in a notebook
+    except OSError:  # the source is not available, e.g. of a class that a function or a notebook defines
         return {}
     (declared,) = ast.parse(textwrap.dedent("".join(lines))).body
     found: Dict[str, Tuple[int, str]] = {}
@@ -430,14 +449,16 @@ def spec_help(spec: Type[Spec], names: Sequence[str]) -> str:
 
 
 def refuse_unknown_names(path: str, kind: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Checks that a mapping contains only known names.
+    """Checks that only known names are given.
 
     Args:
-        path: of the setting.
-        kind: what the names are of, such as "class".
+        path: path of the setting, for messages.
+        kind: kind of the names, such as "class".
+        given: names to check.
+        known: allowed names.
 
     Raises:
-        ConfigError: it does not; says what there is.
+        ConfigError: a name is unknown; the message lists the known ones.
     """
     for name in given:
         if name not in known:
@@ -448,7 +469,11 @@ def refuse_unknown_names(path: str, kind: str, given: Iterable[str], known: Sequ
 
 
 def collect(makers: Sequence[Callable[[], T]]) -> List[T]:
-    """Runs all; raises one ConfigError with everything that any of them found wrong."""
+    """Calls all functions and returns their results.
+
+    Raises:
+        ConfigError: at least one raised it; the message joins the messages of all.
+    """
     results, wrong = [], []
     for make in makers:
         try:
@@ -461,14 +486,14 @@ def collect(makers: Sequence[Callable[[], T]]) -> List[T]:
 
 
 def with_text_keys(node: object) -> Any:
-    """Plain nested values whose mappings have only strings as keys, as JSON has them: {3: 2.0} becomes {"3": 2.0}."""
+    """Converts the keys of nested mappings to strings, as in JSON: {3: 2.0} becomes {"3": 2.0}."""
     if isinstance(node, Mapping):
         return {str(name): with_text_keys(value) for name, value in node.items()}
     return [with_text_keys(value) for value in node] if isinstance(node, list) else node
 
 
 def flatten(config: Config, prefix: str = "") -> Dict[str, Any]:
-    """Dotted path -> value, for all leaves; an empty mapping is a leaf."""
+    """Returns dotted path -> value for all leaves. An empty mapping is a leaf."""
     found: Dict[str, Any] = {}
     for name, value in config.items():
         path = f"{prefix}{name}"

@@ -1,4 +1,4 @@
-"""A user's own class or function that is no `Spec`, as a part of the description."""
+"""Base class of the specs that wrap a user's own class or function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mxtrain.types import Spec
 
 
 class Wrapped(Spec):
-    """Wraps what `_target_` names; a group's own wrapper is a subclass of this and of the group's base."""
+    """Wraps the class or function that `_target_` names. A group's wrapper derives from this and from its base."""
 
     target: Callable[..., Any]
     """The class or function."""

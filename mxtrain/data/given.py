@@ -1,4 +1,4 @@
-"""Datasets that were passed as arrays, or as Gluon, PyTorch or other Python datasets.
+"""Datasets that the Python API got as arrays, or as Gluon, PyTorch or other Python datasets.
 
 Legend: N samples, B batch.
 """
@@ -35,11 +35,12 @@ TASK_OF: Mapping[str, str] = {"class": "classification", "number": "regression"}
 
 
 class GivenSamples:
-    """Samples in memory, or of a dataset with `__len__` and `__getitem__`, which is read on demand.
+    """Samples of an array, or of a dataset with `__len__` and `__getitem__`, whose inputs are read on demand.
 
     Args:
-        inputs: array (N, ...), or a dataset.
-        target_N: one number for each sample; None: they are predicted for.
+        inputs: array (N, ...), or a dataset of (x, y) pairs.
+        target_N: target of each sample; None: samples to predict for.
+        index_N: indices into `inputs` and `target_N` of the samples of this split; None: all.
     """
 
     def __init__(self, inputs: Any, target_N: Optional[np.ndarray], index_N: Optional[np.ndarray] = None):
@@ -52,25 +53,25 @@ class GivenSamples:
         return len(self._index_N)
 
     def take(self, indices: Sequence[int]) -> GivenSamples:
-        """Some of the samples."""
+        """Returns the samples at `indices`, without copying them."""
         chosen = np.asarray([index for index in indices if index < len(self)], np.int64)
         return GivenSamples(self._inputs, self._target_N, self._index_N[chosen])
 
     @property
     def has_targets(self) -> bool:
-        """True unless the samples are predicted for."""
+        """False for samples to predict for."""
         return self._target_N is not None
 
     def read_labels(self) -> np.ndarray:
-        """The target of each sample."""
+        """Returns the target of each sample, (N,)."""
         assert self._target_N is not None
         return self._target_N[self._index_N]
 
     def read(self, index_B: np.ndarray) -> np.ndarray:
-        """The inputs of samples, (B, ...) in their own type.
+        """Returns the inputs of samples, (B, ...), in their own dtype.
 
         Raises:
-            LoaderError: one has another shape than the first.
+            LoaderError: a sample has another shape than the first one, or the dataset's code fails.
         """
         chosen_B = self._index_N[index_B]
         if isinstance(self._inputs, np.ndarray):
@@ -84,7 +85,7 @@ class GivenSamples:
         return np.stack(found)
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
-        """Inputs from 0 to 255 and targets, for figures."""
+        """Returns the inputs, scaled to 0 to 255, and the targets of samples for figures."""
         input_B = self.read(index_B)
         if input_B.dtype != np.uint8:
             low, high = float(input_B.min()), float(input_B.max())
@@ -98,10 +99,10 @@ class GivenSamples:
 
 
 class GivenDataset(Given, BaseDataset):
-    """Arrays, or datasets of Python objects, of one input and one target for each sample.
+    """Placeholder of arrays or Python datasets with one input and one target per sample.
 
-    Inputs enter the network as they are, as float32. uint8 inputs are standardised by the mean and the deviation of all
-    numbers of the training samples, which a checkpoint holds.
+    Inputs are converted to float32. uint8 inputs are also standardised with one mean and one standard deviation of all
+    training inputs, which are saved in checkpoints; other inputs are not scaled.
     """
 
     argument: ClassVar[str] = "dataset"
@@ -123,10 +124,10 @@ class GivenDataset(Given, BaseDataset):
 
     @classmethod
     def describe_object(cls, value: Any) -> Dict[str, Any]:
-        """Returns facts that identify a dataset: number, shape and type of the samples, and the kind of targets.
+        """Returns facts that identify a dataset: number, shape and dtype of its samples, and the kind of its targets.
 
         Raises:
-            ConfigError: it is not a dataset.
+            ConfigError: the object is not a dataset.
         """
         splits = splits_of(value)
         first = next(iter(splits.values()))
@@ -141,10 +142,10 @@ class GivenDataset(Given, BaseDataset):
 
     @classmethod
     def describe_test(cls, value: Any) -> Dict[str, Any]:
-        """As `describe_object`, of samples that are only measured.
+        """Describes samples that are only evaluated; see `describe_object`.
 
         Raises:
-            ConfigError: it is no single dataset.
+            ConfigError: the object is not a single dataset.
         """
         found = cls.describe_object(value)
         if list(found["num_samples"]) != ["all"]:
@@ -182,7 +183,7 @@ class GivenDataset(Given, BaseDataset):
         return Splits(splits.get("train", train), val, test, names, tuple(self.shape), mean, std)
 
     def _names(self, splits: Mapping[str, GivenSamples]) -> List[str]:
-        """The names of the classes that labels index."""
+        """Returns the names of the classes; without `class_names`, the numbers up to the largest label of any split."""
         if self.target == "number":
             return []
         label_N = np.concatenate([split.read_labels() for split in splits.values()])
@@ -235,7 +236,7 @@ class GivenDataset(Given, BaseDataset):
 
 
 class GivenLoader(BatchLoader):
-    """Batches of given samples."""
+    """Loads batches of `GivenSamples`."""
 
     def __init__(self, source: GivenSamples, signature: Signature, options: LoaderOptions) -> None:
         super().__init__(len(source), options)
@@ -255,15 +256,15 @@ class GivenLoader(BatchLoader):
 
 
 def inputs_of(value: Any, dataset: GivenDataset) -> GivenSamples:
-    """Samples to predict for.
+    """Converts arrays to samples to predict for.
 
     Args:
-        value: an array (N, ...) or (...), or a list of arrays (...).
-        dataset: that the run was trained on.
+        value: an array (N, ...), one sample (...), or a list of samples.
+        dataset: the dataset of the run.
 
     Raises:
-        ConfigError: they have another shape or type.
-        DataError: an input has a number that is not finite.
+        ConfigError: the inputs have another shape or dtype than those of the run.
+        DataError: an input is not finite.
     """
     shape, shown = dataset.shape, dataset.object
     if any(isinstance(one, (str, os.PathLike)) for one in (value if isinstance(value, (list, tuple)) else [value])):
@@ -295,10 +296,10 @@ def inputs_of(value: Any, dataset: GivenDataset) -> GivenSamples:
 
 
 def splits_of(value: Any) -> Dict[str, GivenSamples]:
-    """The samples of what was passed as `dataset`, by split; "all" is a single dataset.
+    """Returns split -> samples of the argument `dataset`. A single dataset, not split yet, has the name "all".
 
     Raises:
-        ConfigError: it is not a dataset.
+        ConfigError: the object is not a dataset.
     """
     if isinstance(value, (tuple, list)) and len(value) in (2, 3) and not _is_array(value[0]):
         return {name: _samples_of(one, name) for name, one in zip(SPLITS, value)}
@@ -339,7 +340,7 @@ def _samples_of(value: Any, split: str) -> GivenSamples:
 
 
 def _is_array(value: Any) -> bool:
-    """Returns True for arrays of NumPy, MXNet and PyTorch, and for tables of pandas."""
+    """Returns True for arrays of NumPy, MXNet and PyTorch, and for data frames of pandas."""
     return hasattr(value, "shape") and (hasattr(value, "dtype") or hasattr(value, "to_numpy"))
 
 
@@ -349,7 +350,11 @@ def _is_dataset(value: Any) -> bool:
 
 
 def _item(dataset: Any, index: int) -> Any:
-    """An item of a dataset. Raises: LoaderError: whatever its code raised."""
+    """Reads an item of a dataset.
+
+    Raises:
+        LoaderError: the dataset's code raised an exception.
+    """
     try:
         return dataset[index]
     except Exception as error:
@@ -357,10 +362,10 @@ def _item(dataset: Any, index: int) -> Any:
 
 
 def _parts_of(item: Any, index: int) -> Tuple[Any, Any]:
-    """The input and the target of an item of a dataset.
+    """Returns the input and the target of an item of a dataset.
 
     Raises:
-        ConfigError: it is no pair.
+        ConfigError: the item is not a pair.
     """
     if not isinstance(item, (tuple, list)) or len(item) != 2:
         length = f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
@@ -369,14 +374,15 @@ def _parts_of(item: Any, index: int) -> Tuple[Any, Any]:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """A NumPy array of an array of NumPy, MXNet or PyTorch, a number, or an image of Pillow."""
+    """Converts an array of NumPy, MXNet or PyTorch, a number or a Pillow image to a NumPy array."""
     return value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
 
 
 def _moments(samples: GivenSamples) -> Tuple[List[float], List[float]]:
-    """Mean and deviation of all numbers of uint8 inputs; nothing for others, which enter as they are."""
+    """Returns mean and standard deviation of all uint8 inputs, one number each; empty lists for other dtypes."""
     if samples.dtype != np.uint8:
         return [], []
+    # Integer sums are exact, so that the result does not depend on the size of the parts.
     total = square = count = 0
     for begin in range(0, len(samples), 1024):
         part = samples.read(np.arange(begin, min(begin + 1024, len(samples)))).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The whole description of a run: one validated object per group, which fit each other."""
+"""Defines the groups of the configuration, and builds the `Description` of a run from one validated spec per group."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ PRESET_GROUPS = ("experiment", "debug")
 
 @dataclass(frozen=True)
 class Description:
-    """Everything that a run is made from. `config` is the same as plain, resolved nested dicts."""
+    """All settings of a run: one spec per group, and `config`, the same settings as plain nested dicts."""
 
     config: Config
     task: Task
@@ -94,10 +94,10 @@ class Description:
 
     @functools.cached_property
     def rates(self) -> LearningRates:
-        """The base learning rate and the schedule for this run's global batch.
+        """Base learning rate and schedule, scaled to the global batch size of the run.
 
         Raises:
-            ConfigError: `trainer.reference_batch_size` needs a batch size that is not known.
+            ConfigError: `trainer.reference_batch_size` is set, but the batch size is not known.
         """
         trainer, optimizer = self.trainer, self.optimizer
         return scale_rates(
@@ -109,7 +109,7 @@ class Description:
 
     @property
     def metric_signatures(self) -> Dict[str, str]:
-        """Returns the variants of metrics that have several, by name."""
+        """Signature (variant) of each metric that has several variants, by name."""
         return {name: metric.signature for name, metric in self.metric.items() if metric.signature}
 
 
@@ -121,13 +121,13 @@ def describe(
 
     Args:
         config: resolved plain nested dicts, one entry per group.
-        where: group -> the file of its chosen option, for messages.
-        together: whether the groups must fit each other, too.
+        where: returns the file of a group's chosen option, for messages.
+        together: whether to check `RULES`, which compare settings of several groups.
         set_environment: called with the groups that it depends on, if they are valid, before any other group imports a
             class of the user, which may import MXNet.
 
     Raises:
-        ConfigError: everything that is wrong, one line each.
+        ConfigError: a setting is invalid; the message has one line for each error.
     """
     config = {**{name: {} for name in NAMED_GROUPS}, **with_text_keys(config)}
     _require_groups(config, where)
@@ -143,6 +143,7 @@ def describe(
         with suppress(ConfigError):  # which is said below, together with everything else that is wrong
             set_environment(make("runtime"), make("parallel"), make("amp"))
     specs = dict(zip(GROUPS, collect([functools.partial(make, group) for group in GROUPS])))
+    # Defaults of a dataset may depend on the task, the model and the loss.
     specs["dataset"] = specs["dataset"].for_task(specs["task"].name).for_model(specs["model"])
     specs["dataset"] = specs["dataset"].for_loss(specs["loss"])
     description = Description(config=_complete(config), **specs)
@@ -151,20 +152,24 @@ def describe(
 
 
 def _complete(config: Config) -> Config:
-    """A valid configuration with all settings of the user's own classes, too, which composing does not import."""
+    """Adds the defaults of the user's own classes, which composing does not import, to a valid configuration."""
     groups = [*(group for group in GROUPS if group not in NAMED_GROUPS), *NAMED_GROUPS]
     return {group: complete_group(config[group], group) for group in groups}
 
 
 def complete_group(node: Any, group: str) -> Dict[str, Any]:
-    """A group of a configuration with all settings of its classes; see `complete_settings`."""
+    """Adds the defaults of missing settings to a group; see `complete_settings`."""
     if group in NAMED_GROUPS:
         return {name: complete_settings(one, f"{group}.{name}") for name, one in (node or {}).items()}
     return complete_settings(node, group)
 
 
 def _require_groups(config: Config, where: Where) -> None:
-    """Raises: ConfigError: a group is missing, or there is one more."""
+    """Checks that the configuration has exactly the groups `GROUPS`.
+
+    Raises:
+        ConfigError: a group is missing or unknown.
+    """
     unknown = [name for name in config if name not in GROUPS]
     if unknown:
         raise ConfigError(
@@ -182,15 +187,15 @@ def _require_groups(config: Config, where: Where) -> None:
 
 
 def build_group(path: str, node: object, where: Where) -> Spec:
-    """Returns the validated options of one group, or of one member of a named group.
+    """Builds the validated spec of a group, or of one member of a named group.
 
     Args:
-        path: "optimizer", "logger.console".
+        path: path in the configuration, e.g. "optimizer" or "logger.console".
         node: plain nested dicts with a `_target_`.
-        where: names the file that gives a setting.
+        where: returns the file that sets a setting, for messages.
 
     Raises:
-        ConfigError: all that is wrong with it.
+        ConfigError: a setting is invalid; the message has one line for each error.
     """
     group = path.partition(".")[0]
     return build_spec(node, path, GROUPS[group], where, WRAPPERS.get(group))

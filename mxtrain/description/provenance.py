@@ -1,4 +1,4 @@
-"""meta.json: what made a run, so that it can be made again."""
+"""Writes meta.json: everything needed to reproduce a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_meta(run_dir: Path, description: Description, runtime_report: RuntimeR
 
 
 def collect_meta(description: Description, runtime_report: RuntimeReport) -> Mapping[str, Json]:
-    """argv, working folder, configuration hash, versions, git state, host, devices and runtime, as JSON-able values."""
+    """Collects argv, working folder, hash of the configuration, versions, git state, host, devices and runtime."""
     from mxtrain.engine.backend import operators_in_use
 
     canonical = json.dumps(description.config, sort_keys=True, default=str)
@@ -66,16 +66,19 @@ GIT = ("git", "-c", "core.fsmonitor=false")
 
 
 def package_version(name: str) -> Optional[str]:
-    """The version of an installed package; of mxnet also where a CUDA wheel gives it, which has another name."""
+    """Returns the version of an installed package, or None. CUDA wheels of mxnet have other names (mxnet-cu112)."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        installed = metadata.distributions() if name == "mxnet" else ()  # to read them all takes half a second
+        installed = metadata.distributions() if name == "mxnet" else ()  # reading all of them takes half a second
         return next((d.version for d in installed if str(d.metadata["Name"]).startswith("mxnet-cu")), None)
 
 
 def git_state() -> Optional[Mapping[str, Json]]:
-    """Commit and whether the tree differs from it, of the current folder; None outside of a repository."""
+    """Returns commit, whether the work tree differs from it, and a hash of the difference, for the current folder.
+
+    Returns None outside of a repository or without git.
+    """
 
     def ask(*words: str) -> Optional[str]:
         try:
@@ -87,5 +90,6 @@ def git_state() -> Optional[Mapping[str, Json]]:
     commit = ask("rev-parse", "HEAD")
     if commit is None:
         return None
+    # Both options keep git from running programs that the repository's configuration may name.
     diff = ask("diff", "--no-ext-diff", "--no-textconv", "HEAD") or ""
     return {"commit": commit.strip(), "dirty": bool(diff), "diff_sha256": hashlib.sha256(diff.encode()).hexdigest()}

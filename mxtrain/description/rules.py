@@ -1,7 +1,4 @@
-"""The rules between groups: settings that are right by themselves, but not together.
-
-Each rule raises a ConfigError, or returns nothing.
-"""
+"""Checks that settings of different groups fit each other. Each rule raises a ConfigError or returns None."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")
 
 
 def check_stop_condition(description: Description) -> None:
-    """Refuses a run that neither epochs nor steps nor time limit."""
+    """Rejects a run without a limit of epochs, steps or time."""
     trainer = description.trainer
     if trainer.max_epochs is None and trainer.max_steps is None and trainer.max_time is None:
         raise ConfigError(
@@ -62,14 +59,14 @@ def check_stop_condition(description: Description) -> None:
 
 
 def the_schedule_must_know_its_end(description: Description) -> None:
-    """A schedule that falls over the whole run needs its length; building it complains, as does scaling the rate."""
+    """Rejects a schedule over the whole run if its length is unknown: scaling or building the schedule fails."""
     trainer = description.trainer
     total = trainer.max_epochs or trainer.max_steps
     description.rates.schedule.build(description.rates.lr, 1, total)
 
 
 def monitors_must_be_measured(description: Description) -> None:
-    """Only the loss or a chosen metric can be monitored."""
+    """Rejects monitored values other than the loss and the metrics of the run."""
     allowed = [f"val/{name}" for name in ("loss", *description.metric)]
     allowed += [f"train/{name}" for name in ("loss", *description.metric)
                 if name == "loss" or not description.metric[name].on_host]  # fmt: skip
@@ -81,7 +78,7 @@ def monitors_must_be_measured(description: Description) -> None:
     monitors += [(f"callback.{name}.monitor", spec.monitored)
                  for name, spec in description.callback.items() if spec.monitored]  # fmt: skip
     if any(metric.tasks and description.task.name not in metric.tasks for metric in description.metric.values()):
-        return  # the task refuses the metric, and the monitor goes with the right one
+        return  # `the_task_must_fit` rejects the metric; the monitor may belong to the right one
     for path, monitor in monitors:
         if monitor not in allowed:
             name = monitor.rpartition("/")[2]
@@ -95,19 +92,23 @@ def monitors_must_be_measured(description: Description) -> None:
 
 
 def _is_near(name: str, metric: str) -> bool:
-    """Returns True if a metric is near in spelling to a name. Names are compared without `val/`, which all monitors
-    share, so that with it any two of them would be near."""
+    """Returns True if the spelling of a metric is near to a name.
+
+    Both are given without `val/`: the common prefix would make any two of them similar.
+    """
     return metric.startswith(name) or bool(nearest(name, [metric]))
 
 
 def the_batch_must_be_divisible(description: Description) -> None:
-    """Each replica gets a sample of each part, and microbatches are equal, so that no stage waits for a larger one.
+    """Rejects batches with less than one sample per replica and accumulation part, or with unequal microbatches.
 
-    Only the last batch of an epoch may be smaller: its microbatches then differ by one sample, or are fewer.
+    Equal microbatches keep pipeline stages from waiting for a larger one. Only the last batch of an epoch may be
+    smaller: its microbatches then differ by one sample, or are fewer.
     """
     setting, batch_size = description.dataset.batch_unit
     if setting != "batch_size" or description.dataset.batch_size == "auto":
-        # Batches differ in their samples, and whoever gets none of one has nothing to do; or it will be divisible.
+        # With another unit (such as tokens) the number of samples varies, and a replica may get none. "auto" chooses a
+        # divisible size.
         return
     workers, parts, replicas, microbatches = batch_divisions(description).values()
     shards = workers * parts * replicas * microbatches
@@ -127,7 +128,7 @@ def the_batch_must_be_divisible(description: Description) -> None:
 
 
 def batch_divisions(description: Description) -> Dict[str, int]:
-    """The numbers that a batch is divided by, with their settings: workers, parts, replicas, microbatches."""
+    """Returns setting -> count for the numbers that divide a batch: workers, parts, replicas, microbatches."""
     workers, parts = description.cluster.workers, description.trainer.grad_accumulation
     replicas, _ = description.parallel.axes()
     microbatches = description.parallel.num_microbatches()
@@ -140,14 +141,14 @@ def batch_divisions(description: Description) -> Dict[str, int]:
 
 
 def the_store_must_suit_the_devices(description: Description) -> None:
-    """Refuses stores that work between GPUs only where CPU devices are asked for."""
+    """Rejects a store that does not work with the devices, such as one for GPUs only with CPU devices."""
     reason = description.kvstore.unsupported_reason(description.parallel.devices, description.cluster.workers)
     if reason:
         raise ConfigError(reason)
 
 
 def the_devices_must_compute_in_the_precision(description: Description) -> None:
-    """Checks the devices as far as it can be done without MXNet."""
+    """Rejects a precision that the devices do not support, as far as this can be found without importing MXNet."""
     devices = description.parallel.devices
     has_gpu = any(Path(file).exists() for file in GPU_FILES)
     kind = devices.split(":")[0] if devices != "auto" else "" if has_gpu else "cpu"
@@ -157,8 +158,11 @@ def the_devices_must_compute_in_the_precision(description: Description) -> None:
 
 
 def the_environments_role_needs_a_distributed_store(description: Description) -> None:
-    """Refuses a role or rank that a launcher has set, or that is left over from one, where the store is within one
-    process: a server would wait for ever, and a worker of rank 1 would train without writing anything."""
+    """Rejects a role or rank in the environment together with a store within one process.
+
+    A launcher has set it, or it is left over from one. A server would wait for ever, and a worker of rank 1 would train
+    without writing anything.
+    """
     found = next((name for name in ROLE_VARIABLES if name in os.environ), None)
     if found is not None and not description.kvstore.distributed:
         store = "horovod" if found == HOROVOD_RANK else "dist_sync"
@@ -169,7 +173,7 @@ def the_environments_role_needs_a_distributed_store(description: Description) ->
 
 
 def the_environments_threads_must_be_a_number(description: Description) -> None:
-    """MXNet ends the process where they are none."""
+    """Rejects an invalid OMP_NUM_THREADS, for which MXNet ends the process."""
     given = os.environ.get("OMP_NUM_THREADS")
     if description.runtime.threads == "auto" and given and re.fullmatch("[1-9][0-9]{0,3}", given) is None:
         raise ConfigError(
@@ -179,7 +183,7 @@ def the_environments_threads_must_be_a_number(description: Description) -> None:
 
 
 def the_variables_of_mxnet_must_be_right(description: Description) -> None:
-    """Refuses values of MXNET_... variables with which MXNet hangs or ends the process."""
+    """Rejects values of MXNET_... variables for which MXNet hangs or ends the process."""
     given = {**os.environ, **description.runtime.env}
     for name, text in ((name, str(given[name])) for name in (*MXNET_NUMBERS, ENGINE_TYPE) if name in given):
         if name in MXNET_NUMBERS:
@@ -195,10 +199,10 @@ def the_variables_of_mxnet_must_be_right(description: Description) -> None:
 
 
 def there_must_be_cores_for_the_threads(description: Description) -> None:
-    """Refuses many more threads than cores: a thousand on two cores took no step in a quarter of an hour."""
+    """Rejects many more threads than cores. With 1000 threads on two cores no step finished within 15 minutes."""
     runtime, environ = description.runtime, os.environ
     if description.cluster.launcher != "local" and WORKER not in environ:
-        return  # other hosts compute
+        return  # this is the supervisor; the workers on other hosts check their own cores
     given = {"runtime.threads": runtime.threads, "runtime.cpu_workers": runtime.cpu_workers,
              "runtime.env.OMP_NUM_THREADS": runtime.env.get("OMP_NUM_THREADS")}  # fmt: skip
     if runtime.threads == "auto":
@@ -214,7 +218,7 @@ def there_must_be_cores_for_the_threads(description: Description) -> None:
 
 
 def a_loss_scale_needs_exact_sums(description: Description) -> None:
-    """Refuses stores that may hide an overflow: all workers must see it, to leave the same steps out."""
+    """Rejects loss scaling with stores that may hide an overflow: all workers must see it, to skip the same steps."""
     if not description.amp.scales_loss:
         return
     store = description.kvstore
@@ -231,7 +235,7 @@ def a_loss_scale_needs_exact_sums(description: Description) -> None:
 
 
 def several_workers_need_a_store_that_joins_them(description: Description) -> None:
-    """Refuses several workers without a store that joins them, and settings that this store cannot serve."""
+    """Rejects several workers with a store within one process, and settings that a distributed store lacks."""
     cluster, store = description.cluster, description.kvstore
     reason = cluster.unsupported_reason()
     if reason:
@@ -261,8 +265,7 @@ def several_workers_need_a_store_that_joins_them(description: Description) -> No
 
 
 def actions_must_keep_the_guarantees(description: Description) -> None:
-    """Refuses callbacks and schedules that change a run where workers could not agree on the change, or not carry it
-    out."""
+    """Rejects actions with stores for which the workers cannot agree on a change of the run, or cannot apply it."""
     acting = [f"callback.{name}" for name, spec in description.callback.items() if spec.acts]
     acting += ["lr_scheduler"] * (description.lr_scheduler.build_action() is not None)
     if acting and description.kvstore.updates:
@@ -286,7 +289,7 @@ def actions_must_keep_the_guarantees(description: Description) -> None:
 
 
 def a_teacher_needs_a_task_with_outputs_to_compare(description: Description) -> None:
-    """Refuses distillation where no output of a network is to be like another one's."""
+    """Rejects distillation for tasks without outputs that a network could learn from a teacher."""
     spec, task = description.distillation, description.task
     if spec.teacher is None:
         if spec.features:
@@ -301,14 +304,14 @@ def a_teacher_needs_a_task_with_outputs_to_compare(description: Description) -> 
 
 
 def a_metric_must_not_be_called_loss(description: Description) -> None:
-    """Refuses metrics with the name of another entry in the rows of metrics.jsonl, such as loss."""
+    """Rejects metrics whose name is another column of metrics.jsonl, such as loss."""
     taken = {"loss", "step", "epoch", "split", "lr", "samples_per_s"}.intersection(description.metric)
     if taken:
         raise ConfigError(f"metric.{sorted(taken)[0]}: this name is taken in metrics.jsonl; choose another.")
 
 
 def loggers_must_not_share_a_file(description: Description) -> None:
-    """When a run resumes, each logger cuts its file back to the checkpoint's step, in its own format."""
+    """Rejects two loggers with the same file: on resume each truncates its file to the checkpoint in its own format."""
     names: Dict[str, str] = {}
     for logger, spec in description.logger.items():
         file_name = spec.writes_to
@@ -321,12 +324,12 @@ def loggers_must_not_share_a_file(description: Description) -> None:
 
 
 def the_task_must_fit(description: Description) -> None:
-    """Dataset, model, loss and metrics are made for the task, and for each other."""
+    """Checks dataset, model, loss and metrics with `Task.check`."""
     description.task.check(description)
 
 
 def the_task_must_get_what_it_needs(description: Description) -> None:
-    """Strategy, store and precision can be chosen freely for a task, but for what it declares."""
+    """Rejects a strategy, store or precision that a declared need of the task excludes."""
     task = description.task
     name = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
     for need in task.needs_of(description):
@@ -340,10 +343,10 @@ def the_task_must_get_what_it_needs(description: Description) -> None:
 
 
 def _obstacle(description: Description, need: str) -> Tuple[str, str]:
-    """The setting that is against a need of the task, and what to type instead; or two empty strings."""
+    """Returns the setting that conflicts with a need of the task, and what to type instead; or two empty strings."""
     store, workers = description.kvstore, description.cluster.workers
     if need == CARRIED_ROWS and workers > 1 and (store.updates or store.ring):
-        # There is no step after which all rows are known, or they are lost with a worker that leaves.
+        # With dist_async no step ends on all workers at once; in a ring, rows are lost with a worker that leaves.
         name = "horovod" if store.ring else "dist_async"
         return f"kvstore={name} with cluster.workers={workers}", "kvstore=dist_sync"
     if need in (WHOLE_BATCH, CARRIED_STATE):

@@ -1,4 +1,4 @@
-"""Decides whether gradients of embedding tables hold only the rows of a batch, by model, optimizer and store."""
+"""Decides whether embedding tables have row-sparse gradients, which contain only the rows of a batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORKERS_PAY_FROM = 1 << 20
 
 
 def is_lazy(description: Description) -> bool:
-    """Returns True if rows that no gradient reaches stay as they are, whatever the optimizer would do to them."""
+    """Returns True if the optimizer does not update rows without a gradient, not even by momentum or weight decay."""
     return description.optimizer.is_lazy
 
 
@@ -32,18 +32,23 @@ def sparse_from(description: Description) -> Optional[int]:
 
 
 def sparse_samples(description: Description) -> int:
-    """The number of samples of a batch, whose ids must be few beside the rows of a table for `auto` to be sparse; 0:
-    that does not matter."""
+    """Returns the number of samples of a batch; 0 if it does not matter.
+
+    With `auto` on one worker, a table is sparse only if the ids of a batch are few compared with its rows.
+    """
     return 0 if is_asked_for(description) or description.cluster.workers > 1 else description.dataset.samples_per_step
 
 
 def is_asked_for(description: Description) -> bool:
-    """Returns True if tables of any size are sparse. What lazy updates compute must not depend on where it pays."""
+    """Returns True if tables of any size are sparse.
+
+    Lazy updates compute another result than dense ones, which must not depend on whether sparse gradients are faster.
+    """
     return description.trainer.sparse_grad is True or is_lazy(description)
 
 
 def obstacle(description: Description) -> Tuple[str, str]:
-    """The setting that needs gradients of all rows, as a clause, and what to type instead; or two empty strings."""
+    """Returns the setting that needs dense gradients, as a clause, and what to type instead; or two empty strings."""
     optimizer, store = description.optimizer, description.kvstore
     if not optimizer.rowwise:
         return f"optimizer={optimizer.mxnet_name or 'your own'} {optimizer.whole_because}", "optimizer=adam or sgd"
@@ -51,7 +56,7 @@ def obstacle(description: Description) -> Tuple[str, str]:
 
 
 def the_tables_must_be_sparse_where_asked(description: Description) -> None:
-    """Refuses sparse gradients, or lazy updates, where a setting needs gradients of all rows."""
+    """Rejects sparse gradients or lazy updates together with a setting that needs dense gradients."""
     wish = description.trainer.sparse_grad
     if wish is False and is_lazy(description):
         raise ConfigError(
@@ -66,7 +71,7 @@ def the_tables_must_be_sparse_where_asked(description: Description) -> None:
 
 
 def tables_must_be_able_to_live_on_servers(description: Description) -> None:
-    """Refuses tables on servers with what looks at, or changes, whole tables in a worker."""
+    """Rejects tables on servers together with settings that read or change whole tables in a worker."""
     store, trainer = description.kvstore, description.trainer
     if not store.serves_tables:
         return

@@ -1,7 +1,7 @@
-"""Refuses untrusted code that a checkpoint names: docs/decisions/0020-checkpoint-trust.md.
+"""Rejects untrusted code in the description of a checkpoint (docs/decisions/0020-checkpoint-trust.md).
 
-A checkpoint may be somebody else's. Its description names classes by import path and environment variables by name, so
-it is judged before anything that it names is imported or set.
+The description of an untrusted checkpoint names classes by import path, and environment variables. It is checked before
+any of these is imported or set.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ PLAIN_WORD = re.compile(r"[A-Za-z0-9_.,:-]*")
 def require_trusted(
     config: Config, path: str, command: str, typed: Sequence[str], config_dirs: Sequence[str], remedy: str = ""
 ) -> None:  # fmt: skip
-    """Refuses a description that would run code of its author's. Imports nothing but mxtrain's own modules.
+    """Rejects a description that would run code of its author. Imports only mxtrain's own modules.
 
     Args:
-        config: from a checkpoint, without this command's overrides.
-        path: of the checkpoint.
-        command: that reads it, for the message.
+        config: configuration of the checkpoint, without this command's overrides.
+        path: path of the checkpoint.
+        command: command that reads it, for the message.
         typed: settings and groups that this command's overrides replace, including everything nested below them.
-        config_dirs: folders of the user's (`--config-dir`): whatever class their YAML names is the user's, too.
-        remedy: what to do if the code is trusted, where that is no flag of the command.
+        config_dirs: folders of the user (`--config-dir`). Classes that their YAML files name are trusted.
+        remedy: sentence that says what to do if the code is trusted; by default it names the flags of the command.
 
     Raises:
-        ConfigError: naming all that is not mxtrain's own.
+        ConfigError: the description names code that is not mxtrain's; the message lists all of it.
     """
     named = named_targets(config_dirs)
     found = {
@@ -79,7 +79,7 @@ def require_trusted(
 
 
 def foreign(config: Config) -> Iterator[Tuple[str, object]]:
-    """(dotted path, value) of all in a description that leads to code other than mxtrain's, or to the environment."""
+    """Yields (dotted path, value) of each value that leads to code other than mxtrain's, or to the environment."""
     for place, value in _leaves(config, ""):
         group, _, rest = place.partition(".")
         if place.rpartition(".")[2] == TARGET:
@@ -95,15 +95,16 @@ def foreign(config: Config) -> Iterator[Tuple[str, object]]:
 def is_own(target: str, group: str) -> bool:
     """Returns True if an import path names one of mxtrain's own specs of this group, or nothing that exists.
 
-    The module must be one that a file of `conf/GROUP/` names, so that nothing else is imported to find out; what else
-    can be reached through such a module (`mxtrain.model.custom.Any`) was not defined in mxtrain, or is of no group.
+    Only modules that files in `conf/GROUP/` name are imported for this check. Other objects that are reachable through
+    such a module (`mxtrain.model.custom.Any`) are rejected, because they are defined outside of mxtrain or are no spec
+    of the group.
     """
     base = GROUPS.get(group)
     module_name, _, name = target.rpartition(".")
     if base is None or not re.fullmatch(r"mxtrain(\.\w+)+", target, re.ASCII):
         return False
     if module_name not in {*modules_of(group), *GIVEN}:
-        return not _is_module(module_name)  # the validation says that there is no such module, with the nearest names
+        return not _is_module(module_name)  # a missing module is harmless; validation suggests the nearest name
     found = getattr(importlib.import_module(module_name), name, None)
     if found is None:
         return True
@@ -113,7 +114,7 @@ def is_own(target: str, group: str) -> bool:
 
 @functools.cache
 def modules_of(group: str) -> Set[str]:
-    """The modules of the classes that mxtrain's own YAML files of a group name."""
+    """Returns the modules of all classes that mxtrain's own YAML files of a group name."""
     contents = (file.read_text(encoding="utf-8") for file in sorted((conf_dir() / group).glob("*.yaml")))
     return {module for content in contents for module in re.findall(r"_target_: (mxtrain(?:\.\w+)*)\.\w+", content)}
 
@@ -125,14 +126,14 @@ def _is_module(name: str) -> bool:
 
 
 def named_targets(config_dirs: Sequence[str]) -> Set[str]:
-    """All classes that the YAML files of these folders name."""
+    """Returns the import paths of all classes that the YAML files of these folders name."""
     found: Set[str] = set()
     for folder in config_dirs:
         for file in sorted(Path(folder).rglob("*.yaml")):
             try:
                 content = yaml.safe_load(read_regular_text(file))
             except (OSError, ValueError, yaml.YAMLError):
-                continue  # it names nothing; who chooses this option is told why
+                continue  # choosing this option reports the error
             found.update(str(value) for place, value in _leaves(content, "") if place.rpartition(".")[2] == TARGET)
     return found
 
@@ -140,7 +141,8 @@ def named_targets(config_dirs: Sequence[str]) -> Set[str]:
 def _leaves(value: object, place: str) -> Iterator[Tuple[str, object]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
-            part = str(key).replace(".", "\\.")  # a key that only looks like a path is not what the user typed
+            # A key "a.b" must not pass for the path of a setting that the user has overridden.
+            part = str(key).replace(".", "\\.")
             name = f"{place}.{part}" if place else part
             if INTERPOLATION in str(key):
                 yield name, item

@@ -1,4 +1,4 @@
-"""Unpacks one folder or file of a ZIP or tar archive: only regular files, only below a folder that is made for them."""
+"""Unpacks one file or folder of an untrusted ZIP or tar archive: only regular files, only into a new folder."""
 
 from __future__ import annotations
 
@@ -38,13 +38,15 @@ class _Member:
 
 @contextmanager
 def unpacked(archive: Path, wanted: str, at_most: int = 4 * MAX_BYTES) -> Iterator[Path]:
-    """Unpacks a file or folder of an archive, and yields its path in a folder beside the archive that is removed
-    afterwards.
+    """Unpacks a file or folder of an archive into a temporary folder beside the archive, and yields its path.
+
+    The temporary folder is removed at the end of the `with` block. It is on the file system of the archive, so that its
+    content can be moved without a copy.
 
     Args:
-        archive: ZIP, or tar with or without compression.
-        wanted: path of the file or folder in the archive. Everything else is left out.
-        at_most: bytes of all unpacked files.
+        archive: a ZIP file, or a tar file with or without compression.
+        wanted: path of the file or folder in the archive; everything else is skipped.
+        at_most: largest allowed size of all unpacked files together, in bytes.
 
     Raises:
         WrongContent: the archive is damaged, too large or lacks the requested file, or it contains a path outside of
@@ -52,7 +54,7 @@ def unpacked(archive: Path, wanted: str, at_most: int = 4 * MAX_BYTES) -> Iterat
         OSError: files cannot be written.
     """
     temporary = archive.with_name(f"{archive.name}.unpacked")
-    shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(temporary, ignore_errors=True)  # left over from a killed process
     temporary.mkdir()
     try:
         with open_regular(archive, at_most) as (file, _):
@@ -73,7 +75,7 @@ def _entries(file: BinaryIO) -> Iterator[_Member]:
         with zipfile.ZipFile(file) as packed:
             for info in packed.infolist():
                 kind = stat.S_IFMT(info.external_attr >> 16)
-                is_file = not info.is_dir() and kind in (0, stat.S_IFREG)  # 0: made by a system without kinds
+                is_file = not info.is_dir() and kind in (0, stat.S_IFREG)  # 0: written without Unix file types
                 yield _Member(info.filename, info.is_dir(), partial(packed.open, info) if is_file else None)
         return
     file.seek(0)
@@ -109,7 +111,10 @@ def _unpack(entries: Iterable[_Member], wanted: PurePosixPath, folder: Path, at_
 
 
 def _copy(opener: Callable[[], IO[bytes]], path: Path, at_most: int) -> int:
-    """Writes one file; returns its bytes."""
+    """Writes one file; returns its size in bytes.
+
+    Counts the bytes that are unpacked, since the sizes in an archive's headers may be wrong.
+    """
     size = 0
     try:
         target = open(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
@@ -125,12 +130,12 @@ def _copy(opener: Callable[[], IO[bytes]], path: Path, at_most: int) -> int:
 
 
 def move_into(source: Path, target: Path, last: Path) -> None:
-    """Moves an unpacked folder or file to its place, into folders that are there already; existing files are replaced.
+    """Moves an unpacked file or folder to its target. Merges into existing folders and replaces existing files.
 
     Args:
-        source: the unpacked folder or file, on the same file system.
-        target: its place.
-        last: a path in `target`, or `target`, that is moved last: if it exists, everything does.
+        source: the unpacked file or folder, on the same file system as `target`.
+        target: the path to move it to.
+        last: `target` or a path below it that is moved last, so that its existence proves that all files were moved.
     """
     if not (source.is_dir() and target.is_dir()):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Downloads a file over HTTP: goes on after a break, once for all processes of a host, and verifies what arrived.
+"""Downloads a file over HTTP. Resumes after an interruption, downloads once per host, and verifies the content.
 
-What has arrived is kept as `NAME.part`. A lock, `NAME.lock`, is held meanwhile; the kernel frees it when the process
-ends. GluonCV locks files of its model store in the same way.
+Received bytes are kept in `NAME.part`. The lock `NAME.lock` keeps other processes waiting during the download; the
+kernel releases it when the process ends. GluonCV locks the files of its model store in the same way.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class WrongContent(Exception):
 
 
 class _Interrupted(Exception):
-    """A response ended early or asked to come again: the download goes on with another request."""
+    """A response ended early, or the server asked to try later. The download continues with another request."""
 
 
 @dataclass(frozen=True)
 class DownloadLimits:
-    """DownloadLimits of a download.
+    """Limits of a download.
 
     Attributes:
-        attempts: requests in a row that bring nothing new, before it is given up.
-        pause_s: seconds before the second of them; doubled for each further one.
-        timeout_s: seconds without an answer or a byte, after which a request is given up.
-        at_most: bytes of the file.
+        attempts: successive requests without a new byte after which the download fails.
+        pause_s: seconds before the second of these requests; doubled before each further one.
+        timeout_s: seconds without an answer or a byte after which a request fails.
+        at_most: largest allowed size of the file in bytes.
     """
 
     attempts: int = 4
@@ -61,18 +61,18 @@ def fetch(
     url: str, path: Path, is_there: Callable[[], bool], use: Callable[[Path], None],
     limits: Optional[DownloadLimits] = None,
 ) -> None:  # fmt: skip
-    """Downloads a file and passes it to `use`, unless that was done meanwhile by another process.
+    """Downloads a file and passes it to `use`, unless another process has done that in the meantime.
 
     Args:
-        url: of the file.
-        path: its name, beside which `.part` and `.lock` are kept; the folder is made if it is missing.
-        is_there: says whether nothing is left to do; asked while the lock is held.
-        use: verifies the complete file and moves or unpacks it. Raises `WrongContent` if it is not the right one.
-        limits: of the download.
+        url: URL of the file.
+        path: path of the file. `.part` and `.lock` files are kept beside it; the folder is created if needed.
+        is_there: returns True if nothing is left to do; called while the lock is held.
+        use: verifies the complete file and moves or unpacks it. Raises `WrongContent` if it is the wrong file.
+        limits: limits of the download.
 
     Raises:
-        DownloadError: it cannot be had, is not the right file, or cannot be written. What has arrived of the right
-            file is kept for the next call; a wrong file, and one that fills the disk, is removed.
+        DownloadError: the file is not available, is the wrong one, or cannot be written. A part of the right file is
+            kept for the next call; a wrong file, and one that fills the disk, is removed.
     """
     from mxtrain.logger.progress_display import ProgressDisplay
 
@@ -88,7 +88,8 @@ def fetch(
             except WrongContent:
                 if not is_pieced:
                     raise
-                part.unlink()  # its pieces may be of two versions: once more, as a whole
+                # Pieces of several responses may be of two versions of the file: download it again as a whole.
+                part.unlink()
                 _receive(url, part, limits or DownloadLimits(), display)
                 use(part)
             part.unlink(missing_ok=True)
@@ -104,11 +105,11 @@ def verify_checksum(path: Path, checksum: str) -> None:
     """Compares a file with a published checksum.
 
     Args:
-        path: of the file.
-        checksum: hexadecimal: MD5, SHA-1 or SHA-256, by its length.
+        path: path of the file.
+        checksum: hexadecimal MD5, SHA-1 or SHA-256; the length says which.
 
     Raises:
-        WrongContent: they differ.
+        WrongContent: the checksum of the file differs.
     """
     kind = HASHES[len(checksum)]
     digest = hashlib.new(kind, usedforsecurity=False)
@@ -132,11 +133,11 @@ def _locked(path: Path, display: ProgressDisplay, name: str) -> Iterator[None]:
 
 
 def _receive(url: str, part: Path, limits: DownloadLimits, display: ProgressDisplay) -> bool:
-    """Completes `part`; returns True if it is made of several responses.
+    """Completes the file `part`. Returns True if it consists of the content of several responses.
 
     Raises:
-        DownloadError: it cannot be had.
-        OSError: it cannot be written.
+        DownloadError: the file is not available.
+        OSError: the file cannot be written.
     """
     arrived, failures, etag = _size(part), 0, ""
     num_pieces = int(arrived > 0)
@@ -145,7 +146,7 @@ def _receive(url: str, part: Path, limits: DownloadLimits, display: ProgressDisp
             with _request(url, _size(part), etag, limits) as response:
                 num_pieces += 1
                 etag = response.headers.get("ETag", "")
-                if response.status_code != 416:  # else nothing is left to send
+                if response.status_code != 416:  # "range not satisfiable": the part is complete already
                     _append(response, part, limits, display)
             return num_pieces > 1
         except _Interrupted as interrupted:
@@ -157,23 +158,25 @@ def _receive(url: str, part: Path, limits: DownloadLimits, display: ProgressDisp
 
 
 def _request(url: str, start: int, etag: str, limits: DownloadLimits) -> requests.Response:
-    """Asks for a file from a byte on.
+    """Requests a file from a byte offset on.
 
     Args:
-        start: 0 = the whole file.
-        etag: of what has arrived: of another version the server sends the whole file.
+        url: URL of the file.
+        start: byte offset; 0: the whole file.
+        etag: ETag of the received part. If the file has changed since, the server sends it as a whole.
+        limits: limits of the download.
 
     Raises:
-        _Interrupted: it may be had later.
-        DownloadError: it is not there, or there is no network.
+        _Interrupted: the request may succeed later.
+        DownloadError: the file does not exist, or there is no network.
     """
     import requests
     from urllib3.exceptions import MaxRetryError
 
-    headers = {"Accept-Encoding": "identity"}  # otherwise sizes would be of the compressed content
+    headers = {"Accept-Encoding": "identity"}  # with compression, Content-Length and ranges would not be of the file
     if start:
         headers["Range"] = f"bytes={start}-"
-        if etag and not etag.startswith("W/"):
+        if etag and not etag.startswith("W/"):  # a weak ETag does not guarantee equal bytes
             headers["If-Range"] = etag
     try:
         response = requests.get(url, headers=headers, stream=True, timeout=limits.timeout_s)
@@ -196,19 +199,19 @@ def _request(url: str, start: int, etag: str, limits: DownloadLimits) -> request
 
 
 def _no_connection(error: Exception) -> str:
-    """Names the cause of a request that never reached a server."""
+    """Returns a clause with the cause of a request that did not reach a server."""
     found = re.search(r"\[Errno -?\d+\] ([\w ]+)|timed out", str(error))
     cause = (found.group(1) or found.group()).strip() if found else str(error)
     return f"no connection ({cause})"
 
 
 def _append(response: requests.Response, part: Path, limits: DownloadLimits, display: ProgressDisplay) -> None:
-    """Writes a response behind what has arrived, or in its place if it is the whole file.
+    """Appends a partial response to the file `part`; the response with the whole file replaces it.
 
     Raises:
-        _Interrupted: it ended early.
-        DownloadError: it is too large, also for the disk.
-        OSError: it cannot be written.
+        _Interrupted: the response ended early, or is another part than was requested.
+        DownloadError: the file is larger than the limit or the free space of the disk.
+        OSError: the file cannot be written.
     """
     import requests
 
@@ -234,7 +237,7 @@ def _append(response: requests.Response, part: Path, limits: DownloadLimits, dis
                 chunk = chunk[os.write(file, chunk) :]
             display.advance(arrived - start)
             start = arrived
-    except requests.RequestException as error:  # also an OSError
+    except requests.RequestException as error:  # a subclass of OSError, which callers take for a full disk
         raise _Interrupted(f"the connection broke off after {arrived:,} bytes") from error
     finally:
         os.close(file)
@@ -252,7 +255,7 @@ def _refuse_too_large(url: str, total: int, arrived: int, part: Path, limits: Do
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; 0 if there is none."""
+    """Returns the size of a file in bytes; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

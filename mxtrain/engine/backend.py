@@ -1,6 +1,6 @@
-"""The only home of what depends on the MXNet version. Import it inside functions: importing it imports MXNet.
+"""All code that depends on the MXNet version. Importing this module imports MXNet, so import it inside functions.
 
-`mxtrain.runtime` must have set the environment before: MXNet reads it once, at import.
+`mxtrain.runtime` must have set the environment before, because MXNet reads its variables once, at import.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ with warnings.catch_warnings():
     with imported_late(("scipy.sparse.csgraph",)):
         import scipy.sparse
 
-    # MXNet looks `scipy.sparse.csr.csr_matrix` up for every array it makes; the module's own lookup warns each time.
+    # MXNet reads `scipy.sparse.csr.csr_matrix` for each new array, and SciPy's deprecated module warns each time.
     scipy.sparse.csr.csr_matrix = scipy.sparse.csr_matrix
-    # MXNet looks for these without needing them: mxnet.model inherits from a class of scikit-learn's if it is there,
-    # and mxnet.contrib.quantization and mxnet.test_utils take scipy.stats along. With pandas, which scikit-learn
-    # brings, that is 40 % of the whole import. Whoever needs them later can import them.
+    # MXNet imports these if they are installed, but does not need them: mxnet.model inherits from a class of
+    # scikit-learn, and mxnet.contrib.quantization and mxnet.test_utils import scipy.stats. Together with pandas, which
+    # scikit-learn imports, that is 40 % of the import time. None in sys.modules makes their import fail; afterwards
+    # they can be imported as usual.
     hidden = [name for name in ("sklearn", "scipy.stats") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     written = ("_make_ndarray_function", "_make_symbol_function")
@@ -54,8 +55,10 @@ if lets_threads_spin():
 
 
 def _drops_by_seed(made: Callable[..., Any]) -> Callable[..., Any]:
-    """MXNet's function for dropout, which never takes cuDNN's: that draws from a state that no seed sets and no
-    checkpoint has. gluon.nn.Dropout passes `cudnn_off=False` itself, so its argument is overridden here."""
+    """Wraps MXNet's dropout so that it never uses cuDNN, whose random state is neither seeded nor in checkpoints.
+
+    gluon.nn.Dropout passes `cudnn_off=False` explicitly, so the wrapper overrides the argument.
+    """
 
     @functools.wraps(made)
     def dropout(data: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -98,7 +101,7 @@ __all__ = [
 
 
 def same_device_runs(arrays: Sequence[mx.nd.NDArray], limit: Optional[int] = None) -> List[List[int]]:
-    """Indices of `arrays` in lists of at most `limit`, each of one device: what one fused operator takes."""
+    """Groups the indices of `arrays` by device, in lists of at most `limit`: the arguments of one fused operator."""
     by_device: Dict[mx.Context, List[int]] = {}
     for index, array in enumerate(arrays):
         by_device.setdefault(array.context, []).append(index)
@@ -109,12 +112,12 @@ def same_device_runs(arrays: Sequence[mx.nd.NDArray], limit: Optional[int] = Non
     ]
 
 
-# MXNet's kernel has room for 200 arrays and does not check: one more overwrites memory and aborts the process.
+# multi_all_finite has room for 200 arrays and does not check: with one more it overwrites memory and aborts.
 ARRAYS_PER_LOOK = 200
 
 
 def all_finite(arrays: Sequence[mx.nd.NDArray]) -> bool:
-    """Returns True if no element is infinite or not a number. Waits for the devices once for all arrays."""
+    """Returns True if no element of any array is infinite or NaN. Waits for the devices once, not once per array."""
     if not arrays:
         return True
     runs = [[arrays[index] for index in run] for run in same_device_runs(arrays, ARRAYS_PER_LOOK)]
@@ -127,13 +130,13 @@ _taking_in = threading.Lock()
 
 
 def own_operators() -> native.Library:
-    """Takes our own operators into MXNet, as `nd._internal._mxtrain_*` and `mx.sym._internal._mxtrain_*`.
+    """Registers our own operators with MXNet, as `nd._internal._mxtrain_*` and `mx.sym._internal._mxtrain_*`.
 
-    The first call compiles them where that was never done; threads that ask meanwhile wait for it. Where there are
-    none, whoever asks uses MXNet's.
+    The first call compiles them if they are not in the cache; other threads wait for it. If they are not available,
+    the returned library has no path, and callers use MXNet's operators.
     """
-    # functools.cache alone lets several threads in. MXNet refuses a library that it has begun to load, so the later
-    # threads would compute with MXNet's operators, whose last bits are others.
+    # functools.cache alone does not keep two threads from computing the value. MXNet refuses to load a library twice,
+    # so the second thread would use MXNet's operators, whose results differ in the last bits.
     with _taking_in:
         return _own_operators()
 
@@ -158,7 +161,7 @@ def has_asked_for_operators() -> bool:
 
 
 def operators_in_use() -> str:
-    """The name of the library of our own operators, or "" where nothing has asked for it or it is not there."""
+    """Returns the file name of the library of our own operators; "" if it was not requested or is not available."""
     path = own_operators().path if has_asked_for_operators() else None
     return path.name if path else ""
 
@@ -166,7 +169,7 @@ def operators_in_use() -> str:
 def _take_in(path: str) -> None:
     known = set(_operator_names())
     mx.base.check_call(mx.base._LIB.MXLoadLib(mx.base.c_str(path), mx.base.mx_uint(0)))
-    # mx.library.load would make the functions of all operators anew, which takes a second.
+    # mx.library.load would generate the Python functions of all operators again, which takes a second.
     makers = ((nd, mx.ndarray.register._make_ndarray_function), (mx.sym, mx.symbol.register._make_symbol_function))
     for name in sorted(set(_operator_names()) - known):
         if name.startswith("_mxtrain_"):
@@ -196,8 +199,11 @@ def _operator_names() -> List[str]:
 
 
 def host_view(array: mx.nd.NDArray) -> numpy.ndarray:
-    """The memory of a dense array on a CPU, to be written to where nothing in the engine uses it. It is valid as long
-    as the array is there."""
+    """Returns the memory of a dense CPU array as a NumPy array, without a copy.
+
+    Write to it only while no operator in the engine uses the array: the engine does not know of such writes. The view
+    is valid as long as the array exists.
+    """
     array.wait_to_read()
     pointer = ctypes.c_void_p()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))

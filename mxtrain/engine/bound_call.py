@@ -1,7 +1,7 @@
-"""An operator together with the arrays that it reads and writes, for calls that are made in every step.
+"""Binds an operator to the arrays that it reads and writes, for calls that are repeated in every step.
 
-MXNet's own functions look at each array and make a handle of each again: for the sixty arrays of a small network's
-update that takes longer than the update.
+MXNet's own functions check each array and convert it to a C handle in every call. For the sixty arrays of a small
+network's update that takes longer than the update itself.
 """
 
 from __future__ import annotations
@@ -16,40 +16,41 @@ _base = mx.base
 
 
 def are_same(arrays: Sequence[mx.nd.NDArray], others: Sequence[mx.nd.NDArray]) -> bool:
-    """Returns True if these are the very arrays that a call was bound to."""
+    """Returns True if both sequences contain the same array objects, so that a bound call can be reused."""
     return len(arrays) == len(others) and all(map(operator.is_, arrays, others))
 
 
 class BoundCall:
-    """An operator bound to arrays. Not for what autograd records.
+    """An operator bound to arrays. Do not use it while autograd records.
 
     Args:
-        name: of the operator, as MXNet has it registered.
-        inputs: what it reads, in its order.
-        outputs: what it writes; some may be among `inputs`.
+        name: name under which MXNet has registered the operator.
+        inputs: input arrays in the operator's order.
+        outputs: output arrays; inputs may be among them.
     """
 
     def __init__(self, name: str, inputs: Sequence[mx.nd.NDArray], outputs: Sequence[mx.nd.NDArray]):
         self._operator = operator_handle(name)
-        self._inputs, self._outputs = list(inputs), list(outputs)  # alive as long as their handles are used
+        # References keep the arrays alive: the C handles below do not.
+        self._inputs, self._outputs = list(inputs), list(outputs)
         self._read, self._written = _base.c_handle_array(self._inputs), _base.c_handle_array(self._outputs)
         self._count = ctypes.c_int(len(self._outputs))
         self._pointer = ctypes.cast(self._written, ctypes.POINTER(_base.NDArrayHandle))
         self._types = ctypes.POINTER(ctypes.c_int)()
 
     def read(self, place: int, array: mx.nd.NDArray) -> None:
-        """Puts another array in the place of an input."""
+        """Replaces input number `place`."""
         self._inputs[place], self._read[place] = array, array.handle
 
     def write(self, place: int, array: mx.nd.NDArray) -> None:
-        """Puts another array in the place of an output."""
+        """Replaces output number `place`."""
         self._outputs[place], self._written[place] = array, array.handle
 
     def __call__(self, **attributes: Any) -> List[mx.nd.NDArray]:
-        """Puts one call into the engine; returns what it will have written.
+        """Pushes one call to the engine and returns the outputs, which may not be written yet.
 
         Raises:
-            MXNetError: the operator cannot take such arrays or attributes.
+            MXNetError: the operator does not accept the arrays or attributes.
         """
         values = [str(value) for value in attributes.values()]
         _base.check_call(_base._LIB.MXImperativeInvokeEx(

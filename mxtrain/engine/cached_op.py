@@ -1,4 +1,4 @@
-"""Graphs with recurrent operators, whose bits in inference MXNet leaves to chance where shapes are static."""
+"""Makes the inference of hybridized graphs with recurrent operators deterministic under `static_shape`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ Flags = Sequence[Tuple[str, Any]]
 
 
 def repeatable(cached_op: Any, is_training: Callable[[], bool]) -> Any:
-    """MXNet's class of graphs with what makes them repeatable.
+    """Returns a subclass of MXNet's CachedOp whose inference is deterministic.
 
-    Under static_shape MXNet 1.9.1 never writes whether an operator needs gradients (`need_grad`): in
-    `CachedOp::StaticRunOps` of src/imperative/cached_op.cc it sets `is_train` alone, and the rest is what the memory
-    held before. In inference the recurrent operator then takes oneDNN's kernel for training or that for inference,
-    whose last bits differ, and another one in each graph that is built. So graphs with that operator infer without
-    static shapes. In training `is_train` decides alone, so they train as before.
+    Under static_shape MXNet 1.9.1 leaves `need_grad` of an operator uninitialised: `CachedOp::StaticRunOps` in
+    src/imperative/cached_op.cc sets only `is_train`. In inference the recurrent operator then uses oneDNN's kernel for
+    training or the one for inference, depending on earlier content of the memory, and their last bits differ. So graphs
+    with this operator run inference without static shapes. In training only `is_train` matters, so it is unchanged.
 
     Args:
         cached_op: mxnet.nd.CachedOp.

@@ -1,7 +1,7 @@
-"""Initial values of a large table, drawn in pieces: the same numbers as MXNet's initializer, which draws all at once.
+"""Draws initial values of a large table in pieces, equal to those of MXNet's initializer, which draws all at once.
 
-MXNet draws N numbers with up to 1024 generators, each of which makes N / 1024 that follow each other. So an array of
-1024 rows is the next piece of all of these streams.
+MXNet draws N numbers with up to 1024 generators, each of which fills N / 1024 consecutive elements. So each draw of an
+array of 1024 rows continues all of these streams, row by row.
 
 Source: src/common/random_generator.h and src/operator/random/sampler.h of MXNet 1.9.1; a test compares the bits.
 """
@@ -27,13 +27,15 @@ _generator = threading.Lock()
 def normal_rows(
     seed: int, scale: float, shape: Tuple[int, int], first: int = 0, every: int = 1, piece: int = PIECE
 ) -> np.ndarray:
-    """Rows `first`, `first + every`, ... of the array (R, U) that `mx.init.Normal(scale)` makes after this seed.
+    """Returns rows `first`, `first + every`, ... of the array (R, U) that `mx.init.Normal(scale)` draws after a seed.
 
     Args:
-        seed: of MXNet's generator.
+        seed: seed of MXNet's generator.
         scale: standard deviation.
-        shape: (R, U), of the whole array.
-        piece: numbers of a stream that are drawn at once, at least 64.
+        shape: (R, U), shape of the whole array.
+        first: index of the first row to return.
+        every: distance of the rows to return, e.g. the number of servers that share the table.
+        piece: numbers of each stream that are drawn at once, at least 64.
     """
     num_rows, units = shape
     found = np.empty((len(range(first, num_rows, every)), units), np.float32)
@@ -49,10 +51,17 @@ def normal_rows(
 
 
 def _drawn(scale: float, count: int, piece: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-    """(places of the first numbers, (streams, numbers) that follow them), of an array of `count`."""
+    """Yields (indices (S,) of the first number of each stream, the next numbers (S, P) of each stream).
+
+    Args:
+        scale: standard deviation.
+        count: number of elements of the whole array.
+        piece: P, numbers of each stream per draw.
+    """
     if count <= STREAMS * LEAST_OF_STREAM:
         yield np.zeros(1, np.int64), nd.random.normal(0, scale, shape=(1, count), ctx=mx.cpu(0)).asnumpy()
         return
+    # Below this size MXNet uses fewer generators, hence the single draw above.
     length = -(-count // STREAMS)
     begins = np.arange(STREAMS, dtype=np.int64) * length
     for begin in range(0, length, piece):

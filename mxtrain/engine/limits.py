@@ -1,4 +1,4 @@
-"""Measures the highest speed of this machine, with the engine, the threads and the kernels of this process."""
+"""Measures the peak FLOPS and memory bandwidth of this machine, with the engine and threads of this process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class Effort(NamedTuple):
-    """The effort of a measurement.
+    """Sizes and repetitions of a measurement.
 
     Attributes:
-        side: of the matrices that are multiplied.
-        elements: of the arrays that are copied: more than caches hold.
-        calls: that are timed together.
-        attempts: of which the best counts.
+        side: rows and columns of the matrices that are multiplied.
+        elements: elements of the arrays that are copied; more than the caches can store.
+        calls: number of calls that are timed together.
+        attempts: number of timings, of which the best counts.
     """
 
     side: int
@@ -37,11 +37,12 @@ BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 
 
 def measure_limits(devices: Sequence[Context], low_dtype: str, quick: bool = False) -> Limits:
-    """Keeps all devices (mxnet Contexts) busy for a second or two, or a tenth of that if it is to be quick.
+    """Measures the limits of devices. Keeps all of them busy for one or two seconds, or a tenth of that if `quick`.
 
     Args:
-        devices: devices that compute together; limits hold for each one while all are busy.
-        low_dtype: the format of `Limits.low_flops`, e.g. "bfloat16".
+        devices: devices that compute at the same time. The limits are those of each one while all are busy.
+        low_dtype: dtype of `Limits.low_flops`, e.g. "bfloat16".
+        quick: whether to use smaller sizes and fewer repetitions.
     """
     effort = QUICK if quick else THOROUGH
     flops = low = _flops_per_s(devices, "float32", effort)
@@ -60,7 +61,7 @@ def _flops_per_s(devices: Sequence[Context], dtype: str, effort: Effort) -> floa
 def _product(device: Context, dtype: str, side: int) -> Callable[[], None]:
     number_format = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
     x, weight, y = (nd.ones((side, side), ctx=device).astype(number_format) for _ in range(3))
-    # Not nd.dot, which has no bfloat16 on a CPU.
+    # nd.dot does not support bfloat16 on a CPU.
     return lambda: nd.FullyConnected(x, weight, no_bias=True, num_hidden=side, out=y)
 
 
@@ -75,7 +76,7 @@ def _scale(device: Context, elements: int) -> Callable[[], None]:
 
 
 def _best_s(devices: Sequence[Context], build: Callable[[Context], Callable[[], None]], effort: Effort) -> float:
-    """Seconds of a call, each device making its own at the same time."""
+    """Returns the best time of a call in seconds, while all devices run their own calls at the same time."""
     calls = [build(device) for device in devices]
     found: List[float] = []
     for _ in range(effort.attempts + 1):
@@ -86,4 +87,4 @@ def _best_s(devices: Sequence[Context], build: Callable[[Context], Callable[[], 
                 call()
         nd.waitall()
         found.append((time.perf_counter() - begin) / effort.calls)
-    return min(found[1:])  # the first attempt also touches the memory and builds the kernels
+    return min(found[1:])  # the first attempt also allocates memory and creates the kernels

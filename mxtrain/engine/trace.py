@@ -1,8 +1,8 @@
-"""Traces what MXNet's engine does, operator by operator, through its profiler, without its traps.
+"""Records which operators MXNet's engine runs, and when, with MXNet's profiler.
 
-It can be used again and again in a process only if no dump is the last one (`finished=False`). Then each dump holds
-what happened since the one before, but only the first is JSON: the next ones go on in the middle of its list, and none
-closes it.
+The profiler can be used repeatedly in a process only if every dump passes `finished=False`. Each dump then contains the
+events since the previous one. Only the first one starts a JSON document; the next ones continue its list of events, and
+none closes it (see `parse_dump`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mxtrain.engine.backend import mx, nd
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
 
-# The engine's own housekeeping; it takes microseconds and says nothing about a step.
+# Bookkeeping of the engine, which takes microseconds and is no part of a step.
 IGNORED = {"DeleteVariable", "WaitForVar"}
 
 _first_gpu: List[int] = []
@@ -29,12 +29,12 @@ the first dump of a process tells how many."""
 
 @dataclass(frozen=True)
 class Operation:
-    """One entry of the engine's queue that ran: an operator, or a bulk of them.
+    """One operation that the engine ran: an operator, or a bulk of several.
 
     Attributes:
         device: e.g. "cpu(1)".
-        name: MXNet's, e.g. "ImperativeBulk" or "CopyCPU2CPU".
-        begin_s, end_s: on a clock of its own.
+        name: MXNet's name, e.g. "ImperativeBulk" or "CopyCPU2CPU".
+        begin_s, end_s: times in seconds on the profiler's own clock.
     """
 
     device: str
@@ -44,7 +44,7 @@ class Operation:
 
 
 class EngineTrace:
-    """Notes what the engine does between `start` and `stop`; both wait until it is done."""
+    """Records the operations between `start` and `stop`. Both wait until the engine is idle."""
 
     def start(self) -> None:
         """Starts recording operations, after waiting for pending ones, which are not recorded."""
@@ -58,7 +58,7 @@ class EngineTrace:
         mx.profiler.set_state("run")
 
     def stop(self, devices: Sequence[mx.Context]) -> List[Operation]:
-        """Ends the trace; returns what ran on `devices` (mxnet Contexts), in the order in which it began.
+        """Ends the trace; returns the operations that ran on `devices`, ordered by their begin.
 
         Raises:
             ValueError: the dump cannot be read, for example because the disk for temporary files is full.
@@ -74,16 +74,17 @@ class EngineTrace:
             self._folder.cleanup()
         events = parse_dump(text)
         if not _first_gpu:
-            # Without the names (the first dump was somebody else's) what MXNet counts itself.
+            # Only the first dump of a process names the devices. If other code has taken it, count the cores as MXNet
+            # does.
             _first_gpu.append(sum(_is_cpu(event) for event in events) or os.cpu_count() or 1)
         return operations(events, {_number(device): str(device) for device in devices})
 
 
 def parse_dump(text: str) -> List[JsonObject]:
-    """The events of a dump, the first or a later one.
+    """Parses the events of a dump, the first or a later one.
 
     Raises:
-        ValueError: it is cut off.
+        ValueError: the dump is truncated.
     """
     _, opened, rest = text.partition('"traceEvents": [')
     rest = rest if opened else text
@@ -94,11 +95,11 @@ def parse_dump(text: str) -> List[JsonObject]:
 
 
 def operations(events: Sequence[JsonObject], names: Dict[int, str]) -> List[Operation]:
-    """Pairs begins and ends.
+    """Pairs the begin and end events of operations.
 
     Args:
-        events: in MXNet's order, in which the end of an operation follows its begin.
-        names: number in the dump -> device; others are left out.
+        events: events in MXNet's order, in which the end of an operation follows its begin.
+        names: process number in the dump -> device; events of other devices are ignored.
     """
     begun: Dict[Tuple[int, int, str], List[float]] = {}
     found = []

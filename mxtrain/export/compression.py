@@ -1,4 +1,4 @@
-"""Replaces an exported network by a smaller one, after a comparison of metric, latency and size on this machine."""
+"""Replaces an exported network by a quantized one, and compares metric, latency and size of both on this machine."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ ROWS = 8
 
 
 class WorseThanAllowed(MxtrainError):
-    """A smaller network whose metric is worse by more than `max_loss`."""
+    """The metric of the quantized network is worse by more than `max_loss`."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class Compression:
-    """A smaller form of a network.
+    """Settings of a quantization.
 
     Attributes:
-        form: int8, float16 or bfloat16.
-        max_loss: by which the monitored metric may get worse; of metrics above 1, this part of their value.
-        train: the training split.
-        samples: of it, of which ranges of activations are taken.
+        form: "int8", "float16" or "bfloat16".
+        max_loss: largest allowed decrease of the monitored metric, relative to its value for metrics above 1.
+        train: the training split, for calibration.
+        samples: number of its samples from which activation ranges are taken.
     """
 
     form: Format
@@ -63,15 +63,15 @@ class Compression:
 
 @dataclass(frozen=True)
 class Subject:
-    """An exported network, its proof and its data.
+    """An exported network, its proof and the data to evaluate it.
 
     Attributes:
         trained: the network in MXNet.
-        network: the same, traced.
-        is_open: whether a batch may have any size.
-        cases: of its proof.
-        source: of the samples that are measured.
-        limit_batches: of them.
+        network: the traced network.
+        is_open: whether the batch dimension is open; else it is 1.
+        cases: cases of the proof.
+        source: samples for the evaluation.
+        limit_batches: number of batches of the evaluation.
     """
 
     trained: Trained
@@ -82,7 +82,7 @@ class Subject:
     limit_batches: int
 
     def evaluate(self, session: Any) -> Mapping[str, float]:
-        """Loss and metrics of a session of onnxruntime."""
+        """Returns loss and metrics of a network in onnxruntime."""
         trained = self.trained
         loader = build_loader(
             trained.description, self.source, trained.signature, trained.device, limit_batches=self.limit_batches
@@ -91,19 +91,19 @@ class Subject:
 
 
 def compress(folder: Path, wanted: Compression, subject: Subject) -> Tuple[Dict[str, Any], List[Case]]:
-    """Replaces the network of an exported folder by a smaller one.
-
-    Returns:
-        A comparison of both, for export.json; and the cases of the proof with the outputs of the smaller network, as
-        onnxruntime computes them here.
+    """Replaces the network of an exported folder by a quantized one.
 
     Args:
-        folder: with the network in float32.
-        wanted: the form.
-        subject: what is compared.
+        folder: exported folder with the network in float32.
+        wanted: settings of the quantization.
+        subject: the network and the data for the comparison.
+
+    Returns:
+        The comparison for export.json, and the cases of the proof with the outputs of the quantized network in
+        onnxruntime on this machine.
 
     Raises:
-        ConfigError: the network cannot have this form.
+        ConfigError: the network cannot be quantized in this way.
         WorseThanAllowed: the metric is worse by more than `wanted.max_loss`.
     """
     if (folder / standalone.WEIGHTS).exists():
@@ -147,7 +147,7 @@ def _convert(before: Path, after: Path, wanted: Compression, subject: Subject) -
 
 
 def calibration_samples(subject: Subject, wanted: Compression) -> Iterator[Dict[str, np.ndarray]]:
-    """Samples from all over the training split, as they enter the exported network, a few at a time."""
+    """Yields samples, evenly spaced over the training split, as inputs of the exported network, a few at a time."""
     trained, source = subject.trained, wanted.train
     count = min(wanted.samples, len(source))
     chosen = take(source, np.linspace(0, len(source) - 1, count).astype(int).tolist())
@@ -168,7 +168,7 @@ def _compare_metric(subject: Subject, wanted: Compression, sessions: Mapping[str
     was, now = (float(values[form][name]) for form in (FLOAT32, wanted.form))
     sign = 1.0 if subject.trained.evaluator.direction(name) == "max" else -1.0
     lost = sign * (was - now)
-    # Not `lost > allowed`: a metric that became NaN is worse, too.
+    # Not `lost > allowed`, which is False for NaN: a metric that becomes NaN is worse.
     is_fine = lost <= wanted.max_loss * max(1.0, abs(was)) or (math.isnan(was) and math.isnan(now))
     if not is_fine:
         raise WorseThanAllowed(
@@ -183,12 +183,12 @@ def _compare_metric(subject: Subject, wanted: Compression, sessions: Mapping[str
 def measure_latency(
     folders: Mapping[str, str], inputs: Mapping[str, np.ndarray], batches: Sequence[int]
 ) -> List[Dict[str, Any]]:
-    """Milliseconds of a call of each network, in turns; medians.
+    """Measures the median latency of each network in ms.
 
     Args:
-        folders: with a network each, by name.
-        inputs: of one sample, (1, ...) each.
-        batches: samples of a call.
+        folders: name -> exported folder.
+        inputs: inputs of one sample, (1, ...) each.
+        batches: batch sizes to measure.
     """
     rows = []
     for threads in dict.fromkeys((1, usable_cores())):
@@ -201,6 +201,8 @@ def measure_latency(
 
 
 def _in_turns(sessions: Mapping[str, Any], inputs: Dict[str, np.ndarray]) -> Dict[str, float]:
+    # Alternating calls: other load on the machine then slows all networks down alike. The first calls are not timed,
+    # since they allocate memory.
     taken: Dict[str, List[float]] = {name: [] for name in sessions}
     for session in sessions.values():
         standalone.run(session, inputs)
@@ -216,7 +218,7 @@ def _in_turns(sessions: Mapping[str, Any], inputs: Dict[str, np.ndarray]) -> Dic
 
 
 def describe_processor() -> str:
-    """The processor, and whether it multiplies int8 in one instruction."""
+    """Returns the name of the processor, and whether it has VNNI (int8 dot products in one instruction)."""
     flags = cpu_flags()
     if {"avx512_vnni", "avx_vnni"} & flags:
         return f"{processor_name()}, with VNNI"

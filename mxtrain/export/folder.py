@@ -1,4 +1,4 @@
-"""Writes a proven network as a folder that needs nothing else, and checks one."""
+"""Writes an exported network as a self-contained folder, and checks such folders."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ LEAST_OUTSIDE = 1024
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder beside `path`, which gets this name when everything has succeeded; else nothing is left.
+    """Creates a temporary folder beside `path`, which is renamed to `path` if the `with` block succeeds, else removed.
 
     Raises:
-        DataError: there is something at `path`, or nothing can be written there.
+        DataError: `path` exists, or cannot be written.
     """
     if os.path.lexists(path):
         raise DataError(f"out={path}: it is there already, and is not overwritten. Remove it, or name another folder.")
@@ -59,7 +59,7 @@ def write_model(folder: Path, model: Any, name: str = standalone.MODEL) -> None:
     """Writes a network; weights of more than 2 GB into a file of their own, as the format demands.
 
     Raises:
-        DataError: the disk is full, or does not take it.
+        DataError: the files cannot be written, for example because the disk is full.
     """
     import onnx
 
@@ -87,11 +87,11 @@ def write_proof(folder: Path, cases: Mapping[str, Any]) -> None:
     """Writes the inputs and MXNet's outputs of each case.
 
     Args:
-        folder: to write into.
-        cases: of each graph; that of the whole is called "".
+        folder: the folder to write to.
+        cases: name of a graph -> its cases; "" is the whole network.
 
     Raises:
-        DataError: the disk is full, or does not take it.
+        DataError: the file cannot be written, for example because the disk is full.
     """
     arrays = {
         f"{f'{part}:' if part else ''}{number}/{kind}/{name}": np.ascontiguousarray(array)
@@ -112,13 +112,13 @@ def write_texts(
     """Writes the signature, the report, the model card and the program that predicts.
 
     Args:
-        folder: to write into.
-        signature, report: content of the files of these names.
-        files: further ones by name, such as a tokenizer's.
-        modules: that read samples, by the names of their files.
+        folder: the folder to write to.
+        signature, report: content of signature.json and export.json.
+        files: name -> content of further files, such as a tokenizer.
+        modules: file name -> source of the Python modules that read samples.
 
     Raises:
-        DataError: the disk is full, or does not take it.
+        DataError: a file cannot be written, for example because the disk is full.
     """
     try:
         replace_file(folder / standalone.SIGNATURE, encode_json(signature, 2) + b"\n")
@@ -137,7 +137,7 @@ def write_texts(
 
 
 def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
-    """A text for people: what the network is, what it reads and gives, and how well."""
+    """Returns README.md: network, inputs, outputs, errors and metrics of the export."""
     lines = [
         f"# {report['model']} for {signature['task'] or 'a task of its own'}", "",
         f"Exported by mxtrain {report['versions']['mxtrain']} from step {report['step']} of a run on "
@@ -164,7 +164,7 @@ def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
 
 
 def _reader_packages(signature: Dict[str, Any]) -> str:
-    """What reads the files of the task."""
+    """Returns the packages that predict.py needs to read samples of the task, for pip."""
     files = [one["file"] for one in signature.get("facts", {}).values() if isinstance(one, dict) and "file" in one]
     if files:
         return " ".join(sorted({"sentencepiece" if name.endswith(".model") else "tokenizers" for name in files}))
@@ -175,10 +175,10 @@ def check_folder(folder: str) -> Dict[str, float]:
     """Repeats the proof of an exported folder, without MXNet; returns the relative error of each output.
 
     Args:
-        folder: from anybody. Nothing in it is executed.
+        folder: path of the folder, which may be untrusted: nothing in it is executed.
 
     Raises:
-        DataError: it is no export, or its network computes something else.
+        DataError: the folder is not an export, or its network computes other outputs.
     """
     try:
         import onnxruntime  # noqa: F401

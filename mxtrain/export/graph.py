@@ -2,9 +2,10 @@
 
     symbol -> JSON -> for each node: its converter (mxtrain.export.converters) -> ONNX nodes
 
-Shapes are found by probing: MXNet infers them for two or more sizes of the named dimensions. A dimension that is equal
-in all probes is a constant; every other one is expressed by the dimensions of the node's inputs. So operators that
-compute shapes (Reshape with its codes, `reshape_like`, `arange_like`) need no rules of their own.
+Shapes are found by probing: MXNet infers them for two or more sizes of each open (dynamic) dimension. A dimension that
+is equal in all probes is a constant. Any other one is expressed by the dimensions of the node's inputs, see
+`OperatorCall.size_tensor`. So operators that compute shapes (Reshape with its special codes, `reshape_like`,
+`arange_like`) need no rules of their own.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ Converted = Union[str, Sequence[str]]
 
 
 class Unsupported(ConfigError):
-    """A part of the network that has no conversion."""
+    """A part of the network cannot be converted to ONNX."""
 
 
 class ShapeNotExpressible(Unsupported):
-    """A dimension that no dimensions of inputs express: the network depends on a size that was left open."""
+    """A dimension cannot be computed from those of the inputs: the network depends on the size of an open one."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +58,26 @@ class Input:
     """An input of the graph.
 
     Attributes:
-        dims: a size, or the name of a dimension that is open.
-        dtype: as NumPy names it.
+        dims: sizes, or names of open dimensions.
+        dtype: name of a NumPy dtype.
     """
 
     dims: Tuple[Union[int, str], ...]
     dtype: str = "float32"
 
     def shape(self, sizes: Mapping[str, int]) -> Tuple[int, ...]:
-        """The shape for these sizes of the open dimensions."""
+        """Returns the shape for these sizes of the open dimensions."""
         return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in self.dims)
 
 
 class OperatorCall:
-    """One operator of the network, as its converter sees it.
+    """One operator of the network: the interface of its converter.
+
+    Methods that return a tensor add ONNX nodes to the graph, and return the name of the resulting tensor.
 
     Args:
-        graph: that nodes are added to.
-        number: of the node in the symbol.
+        graph: graph to which nodes are added.
+        number: number of the node in the symbol.
     """
 
     def __init__(self, graph: OnnxGraph, number: int):
@@ -90,7 +93,7 @@ class OperatorCall:
         return len(self.entries)
 
     def unsupported(self, why: str = "") -> Unsupported:
-        """The error that says which operator of which layer has no conversion, and what to do."""
+        """Returns the error for this operator: its layer, the reason `why` as a clause, and what to do."""
         where = f"layer '{self.layer}'" if self.layer else "the network itself"
         return Unsupported(
             f"export: the operator {self.op} ({self.name}, in {where}) has no conversion to ONNX"
@@ -101,7 +104,7 @@ class OperatorCall:
     # Inputs and outputs.
 
     def x(self, index: int = 0) -> str:
-        """The name of an input."""
+        """Returns the name of an input."""
         return self.graph.names[self.entries[index]]
 
     @property
@@ -130,7 +133,11 @@ class OperatorCall:
         return self.graph.dtype((self.number, index))
 
     def value(self, index: int) -> np.ndarray:
-        """The value of an input that is a constant."""
+        """Returns the value of a constant input.
+
+        Raises:
+            Unsupported: the input is computed from an input of the network.
+        """
         name = self.x(index)
         if name not in self.graph.initializers:
             raise self.unsupported("where this input is computed")
@@ -139,30 +146,30 @@ class OperatorCall:
     # Arguments.
 
     def text(self, name: str, default: str = "") -> str:
-        """An argument as it is written; the default where it is None or missing."""
+        """Returns an argument as text; the default if it is None or missing."""
         found = self.attrs.get(name, "None")
         return default if found == "None" else found
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A truth value."""
+        """Returns a boolean argument."""
         return self.text(name, str(default)) in ("True", "1", "true")
 
     def integer(self, name: str, default: int = 0) -> int:
-        """A whole number."""
+        """Returns an integer argument."""
         return int(float(self.text(name, str(default))))
 
     def number_of(self, name: str, default: float = 0.0) -> float:
-        """A number."""
+        """Returns a floating-point argument."""
         return float(self.text(name, str(default)))
 
     def numbers(self, name: str, default: Sequence[int] = ()) -> Tuple[Any, ...]:
-        """Several numbers; the default where none are given."""
+        """Returns an argument of several numbers; the default if it is empty."""
         found = ast.literal_eval(self.text(name, "()"))
         found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         return found or tuple(default)
 
     def axis(self, name: str = "axis", default: int = -1, index: int = 0) -> int:
-        """An axis of an input, counted from the front."""
+        """Returns an axis argument as a non-negative number, for input `index`."""
         return self.integer(name, default) % self.rank(index)
 
     # Nodes.
@@ -176,58 +183,64 @@ class OperatorCall:
         return self.graph.add_several(op, inputs, count, **attrs)
 
     def constant(self, value: Any, dtype: str = "") -> str:
-        """A constant; of the type of the first input, unless another is named."""
+        """Adds a constant, by default of the dtype of the first input."""
         return self.graph.constant(np.asarray(value, dtype or self.dtype()))
 
     def ints(self, *values: int) -> str:
-        """A list of whole numbers, as shapes and axes are."""
+        """Adds a constant 1-dimensional int64 tensor, as ONNX requires for shapes and axes."""
         return self.graph.constant(np.array(values, np.int64))
 
     def cast(self, name: str, dtype: str) -> str:
-        """A tensor as another type."""
+        """Casts a tensor to another dtype."""
         return self.add("Cast", [name], to=TYPES[dtype])
 
     def as_ints(self, index: int) -> str:
-        """An input of whole numbers, which MXNet keeps as float32, as int64."""
+        """Casts an input of integers, which MXNet often stores as float32, to int64."""
         return self.x(index) if self.dtype(index) == "int64" else self.cast(self.x(index), "int64")
 
     def size(self, name: str, axis: int) -> str:
-        """A dimension of a tensor as a list of one number."""
+        """Returns a dimension of a tensor as an int64 tensor (1,)."""
         return self.add("Slice", [self.add("Shape", [name]), self.ints(axis), self.ints(axis + 1)])
 
     def scalar_size(self, name: str, axis: int) -> str:
-        """A dimension of a tensor as a number."""
+        """Returns a dimension of a tensor as an int64 scalar."""
         return self.add("Squeeze", [self.size(name, axis)])
 
     def range_of(self, name: str, axis: int) -> str:
-        """0, 1, 2, ... along an axis of a tensor, as int64."""
+        """Returns 0, 1, 2, ... up to the size of a tensor's axis, as int64."""
         zero, one = (self.graph.constant(np.array(value, np.int64)) for value in (0, 1))
         return self.add("Range", [zero, self.scalar_size(name, axis), one])
 
     def squeeze(self, name: str, *axes: int) -> str:
-        """A tensor without some axes of size 1."""
+        """Removes axes of size 1."""
         return self.add("Squeeze", [name, self.ints(*axes)])
 
     def unsqueeze(self, name: str, *axes: int) -> str:
-        """A tensor with further axes of size 1."""
+        """Inserts axes of size 1."""
         return self.add("Unsqueeze", [name, self.ints(*axes)])
 
     def transpose(self, name: str, *order: int) -> str:
-        """A tensor with its axes in another order."""
+        """Permutes the axes of a tensor."""
         return self.add("Transpose", [name], perm=list(order))
 
     def reshape(self, name: str, *sizes: int) -> str:
-        """A tensor in another shape; 0 takes a size over, -1 is the rest."""
+        """Reshapes a tensor to constant sizes; 0 copies the size of the same axis, -1 is inferred."""
         return self.add("Reshape", [name, self.ints(*sizes)])
 
     def shape_tensor(self, dims: Sequence[Size]) -> str:
-        """A shape as a tensor."""
+        """Returns a shape, whose dimensions may be open, as an int64 tensor."""
         if all(len(set(size)) == 1 for size in dims):
             return self.ints(*(size[0] for size in dims))
         return self.add("Concat", [self.size_tensor(size) for size in dims], axis=0)
 
     def to_shape(self, name: str, before: Sequence[Size], after: Sequence[Size]) -> str:
-        """A tensor in another shape, of which any dimensions may be open."""
+        """Reshapes a tensor to a shape of which any dimensions may be open.
+
+        Args:
+            name: the tensor.
+            before: its dimensions, or [] if they are unknown.
+            after: the wanted dimensions.
+        """
         is_open = [len(set(size)) > 1 for size in after]
         if sum(is_open) <= 1:
             return self.reshape(name, *(-1 if free else size[0] for free, size in zip(is_open, after)))
@@ -237,14 +250,17 @@ class OperatorCall:
         ]
         if wanted.count(-1) <= 1:
             return self.reshape(name, *wanted)
-        # 0 would mean "as before", and a cache of no tokens has a size of 0.
+        # allowzero: a size of 0, as that of an empty cache of tokens, would otherwise mean "copy the input's size".
         return self.add("Reshape", [name, self.shape_tensor(after)], allowzero=1)
 
     def size_tensor(self, wanted: Size) -> str:
-        """One dimension as a list of one number, computed from those of the node's inputs or of the graph's.
+        """Returns one dimension as an int64 tensor (1,), computed from those of the node's or the graph's inputs.
+
+        It tries, in this order: a constant, an integer multiple of one known dimension, of the product of two, an
+        integer fraction of one, and the sum of one and a constant. The formula must be right in all probes.
 
         Raises:
-            ShapeNotExpressible: it is none of them, no multiple, no product of two and no fraction.
+            ShapeNotExpressible: none of these is right.
         """
         if len(set(wanted)) == 1:
             return self.ints(wanted[0])
@@ -278,7 +294,7 @@ class OperatorCall:
 
 
 def _ratio(wanted: Size, size: Size) -> Optional[int]:
-    """The whole number that makes one dimension of the other in all probes."""
+    """Returns the integer r with wanted = r * size in all probes; None if there is none."""
     if not all(size) or any(a % b for a, b in zip(wanted, size)):
         return None
     ratios = {a // b for a, b in zip(wanted, size)}
@@ -286,18 +302,19 @@ def _ratio(wanted: Size, size: Size) -> Optional[int]:
 
 
 class OnnxGraph:
-    """An ONNX graph in the making.
+    """Converts a symbol to an ONNX graph.
 
     Args:
         symbol: the traced network.
-        parameters: values of its variables that are no inputs.
-        inputs: by name.
-        probes: sizes of the open dimensions; several, which are no multiples of each other.
+        parameters: values of its variables other than inputs.
+        inputs: the inputs by name.
+        probes: several sets of sizes of the open dimensions. Sizes must not be multiples of each other, or a wrong
+            formula could be right by chance.
         converters: `mxtrain.export.converters.CONVERTERS`.
 
     Raises:
-        Unsupported: names an operator that has no conversion.
-        ShapeNotExpressible: the network depends on a size that was left open.
+        Unsupported: an operator has no conversion.
+        ShapeNotExpressible: the network depends on the value of an open dimension.
     """
 
     def __init__(
@@ -309,6 +326,7 @@ class OnnxGraph:
         self.parameters = {name: value for name, value in parameters.items() if name in given}
         self.probes = probes
         self.nodes: List[Dict[str, Any]]
+        # By default `tojson` drops amp_cast nodes, and the numbers of nodes would differ from those of the symbol.
         loaded = json.loads(symbol.tojson(remove_amp_cast=False))
         self.nodes, self.heads = loaded["nodes"], [(head[0], head[1]) for head in loaded["heads"]]
         self._internals = symbol.get_internals()
@@ -328,9 +346,10 @@ class OnnxGraph:
         from mxtrain.engine.backend import mx
 
         shapes = {name: one.shape(sizes) for name, one in self.inputs.items()}
+        # Without scalars: MXNet reads the shape () as unknown.
         shapes.update((name, value.shape) for name, value in self.parameters.items() if value.ndim)
         try:
-            found = self._internals._infer_shape_impl(False, **shapes)[1]  # `infer_shape` prints what does not fit
+            found = self._internals._infer_shape_impl(False, **shapes)[1]  # `infer_shape` would also print the error
         except mx.MXNetError as error:
             raise ShapeNotExpressible(f"export: the network takes no other sizes: {_last_line(error)}") from error
         if found is None or any(shape is None for shape in found):
@@ -340,30 +359,30 @@ class OnnxGraph:
     # Shapes and types of tensors.
 
     def dims(self, entry: Entry) -> List[Size]:
-        """The dimensions of a tensor of the symbol."""
+        """Returns the dimensions of a tensor of the symbol, each with its size in all probes."""
         return list(zip(*(shapes[self._first[entry[0]] + entry[1]] for shapes in self._shapes)))
 
     def dtype(self, entry: Entry) -> str:
-        """The type of a tensor of the symbol."""
+        """Returns the dtype of a tensor of the symbol."""
         return np.dtype(self._types[self._first[entry[0]] + entry[1]]).name
 
     def first(self, number: int) -> int:
-        """The place of a node's first output among the symbol's internals."""
+        """Returns the index of a node's first output among the internals of the symbol."""
         return self._first[number]
 
     def onnx_type(self, number: int, output: int = 0) -> int:
-        """ONNX's type of one of a node's outputs."""
+        """Returns the ONNX type of an output of a node."""
         return TYPES[self.dtype((number, output))]
 
     def input_sizes(self) -> List[Tuple[str, int, Size]]:
-        """Name, axis and size of the open dimensions of the inputs."""
+        """Returns (name, axis, sizes in all probes) of each open dimension of the inputs."""
         return [
             (name, axis, tuple(sizes[dim] for sizes in self.probes))
             for name, one in self.inputs.items() for axis, dim in enumerate(one.dims) if isinstance(dim, str)
         ]  # fmt: skip
 
     def num_users(self, entry: Entry) -> int:
-        """The number of operators that read a tensor."""
+        """Returns the number of inputs of operators that read a tensor."""
         return sum(tuple(used[:2]) == entry for node in self.nodes for used in node["inputs"])
 
     # Nodes and constants of the ONNX graph.
@@ -381,12 +400,12 @@ class OnnxGraph:
     ) -> List[str]:  # fmt: skip
         """Adds a node with several outputs; returns their names."""
         outputs = list(names) or [self._new(op) for _ in range(count)]
-        # Each has a name: onnxruntime's optimiser refuses two nodes of the same one.
+        # onnxruntime's optimiser rejects two nodes with the same name, so each gets a unique one.
         self._made.append(helper.make_node(op, list(inputs), outputs, name=self._new(f"node_{op}"), **attrs))
         return outputs
 
     def constant(self, value: np.ndarray, name: str = "") -> str:
-        """A constant tensor."""
+        """Adds a constant tensor and returns its name. Equal small constants are shared."""
         key = (value.dtype.str, value.shape, value.tobytes()) if value.size < LARGEST_SHARED and not name else None
         if key in self._shared:
             return self._shared[key]
@@ -413,7 +432,11 @@ class OnnxGraph:
                 self.names[number, output] = name
 
     def _constants(self) -> Set[int]:
-        """Computes in MXNet what depends on parameters alone; returns the numbers of these nodes."""
+        """Folds nodes that depend on parameters alone: MXNet computes them, and they become constants.
+
+        Returns:
+            The numbers of these nodes.
+        """
         is_constant: List[bool] = []
         for node in self.nodes:
             inputs = [is_constant[entry[0]] for entry in node["inputs"]]
@@ -435,16 +458,17 @@ class OnnxGraph:
         return {number for number, constant in enumerate(is_constant) if constant}
 
     def model(self, outputs: Sequence[str], metadata: Mapping[str, str]) -> ModelProto:
-        """The finished model.
+        """Builds the ONNX model.
 
         Args:
-            outputs: names of the outputs, in the order of the symbol's.
-            metadata: written into it.
+            outputs: names of the outputs, in the order of the symbol's outputs.
+            metadata: properties to write into the model.
         """
         from mxtrain import __version__
 
         infos = []
         for name, head in zip(outputs, self.heads):
+            # Identity gives the output its name, also if the tensor is an input or occurs twice among the outputs.
             self.add_several("Identity", [self.names[head]], 1, [name])
             dims = [self._dim_name(size, f"{name}_{axis}") for axis, size in enumerate(self.dims(head))]
             infos.append(helper.make_tensor_value_info(name, TYPES[self.dtype(head)], dims))
@@ -459,7 +483,7 @@ class OnnxGraph:
             producer_version=__version__,
         )  # fmt: skip
         helper.set_model_props(model, dict(metadata))
-        if model.ByteSize() < 2**31:
+        if model.ByteSize() < 2**31:  # the checker serializes the model, and a protocol buffer has at most 2 GB
             checker.check_model(model)
         return model
 
@@ -473,8 +497,8 @@ def evaluate(symbol: Symbol, arrays: Mapping[str, np.ndarray]) -> List[np.ndarra
     """Evaluates a symbol with MXNet.
 
     Args:
-        symbol: to evaluate.
-        arrays: values of its variables; further ones are ignored.
+        symbol: the symbol.
+        arrays: values of its variables; other arrays are ignored.
     """
     from mxtrain.engine.backend import autograd, nd
 

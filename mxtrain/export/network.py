@@ -1,6 +1,6 @@
-"""A trained network as an ONNX graph that takes samples as they are read. Imports MXNet and onnx.
+"""Traces a trained network, with normalisation and decoding, for the conversion to ONNX. Imports MXNet and onnx.
 
-    uint8 images, ids, numbers -> mean and deviation -> the network -> its outputs, and predictions made of them
+    uint8 images, ids, numbers -> normalisation -> the network -> its outputs, and predictions decoded from them
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ INPUT, STATE, OUTPUT = "input", "state", "output"
 
 @dataclass(frozen=True)
 class Normalisation:
-    """x * scale + shift of pixels from 0 to 255, (1, C, 1, 1) each."""
+    """Normalisation x * scale + shift of pixels from 0 to 255. Both arrays are (1, C, 1, 1)."""
 
     scale_1C11: np.ndarray
     shift_1C11: np.ndarray
 
     @classmethod
     def of(cls, signature: Signature) -> Normalisation:
-        """That of images: `data.loading.placing.Placer` computes the same."""
+        """Builds the normalisation of images, the same as that of `data.loading.placing.Placer`."""
         channels = shapes_of(signature.shape)[0][0]
         mean_C, std_C = (
             np.asarray(values if len(values) == channels else [sum(values) / len(values)] * channels)
@@ -60,11 +60,11 @@ class Normalisation:
         return cls(*(one.astype(np.float32)[None, :, None, None] for one in (scale, shift)))
 
     def undo(self, image_BCHW: np.ndarray) -> np.ndarray:
-        """The pixels, 0 to 255, float32."""
+        """Converts normalised images back to pixels from 0 to 255, float32."""
         return (image_BCHW - self.shift_1C11) / self.scale_1C11
 
     def apply(self, symbol: Symbol) -> Symbol:
-        """Normalised pixels, as a symbol."""
+        """Returns the symbol of the normalised pixels."""
         names = ("normalisation_scale", "normalisation_shift")
         scale, shift = (mx.sym.var(name) for name in names)
         pixels = mx.sym.cast(symbol, dtype="float32")
@@ -77,7 +77,7 @@ class Normalisation:
 
 
 class SymbolOperators:
-    """MXNet's operators of symbols, with `constant`, which keeps the values of constants."""
+    """The operators of mx.sym, and `constant`, which creates a variable and keeps its value."""
 
     def __init__(self) -> None:
         self.constants: Dict[str, np.ndarray] = {}
@@ -86,18 +86,18 @@ class SymbolOperators:
         return getattr(mx.sym, name)
 
     def constant(self, value: np.ndarray) -> Symbol:
-        """A symbol for an array."""
+        """Returns a variable with the value of an array."""
         name = f"decoding_constant{len(self.constants)}"
         self.constants[name] = value
         return mx.sym.var(name)
 
 
 class TracedNetwork:
-    """A network as a symbol from samples to outputs and predictions, which MXNet and ONNX evaluate.
+    """A network as one symbol from samples to outputs and predictions, for MXNet and for the conversion to ONNX.
 
     Args:
-        trained: on a CPU in float32.
-        arrays: what enters the network and its states, of which the types are taken.
+        trained: the trained network, on a CPU in float32.
+        arrays: example inputs of the network, and its states; only their dtypes and pixel values are used.
 
     Raises:
         ConfigError: the network cannot be traced.
@@ -126,7 +126,7 @@ class TracedNetwork:
         given = {old: mx.sym.var(new) for old, new in zip(inner, self.input_names)}
         if self.normalisation is not None:
             given[inner[0]] = self.normalisation.apply(given[inner[0]])
-        joined: Any = symbol  # calling a symbol puts others in the place of its variables
+        joined: Any = symbol  # calling a symbol replaces its variables by other symbols
         raw = list(joined(**{name: one for name, one in given.items() if name in symbol.list_inputs()}))
         num_states = len(self.state_shapes)
         outputs, states = (raw[:-num_states], raw[-num_states:]) if num_states else (raw, [])
@@ -143,10 +143,10 @@ class TracedNetwork:
             self.parameters.update(self.normalisation.parameters)
 
     def enter(self, arrays: Sequence[np.ndarray]) -> Dict[str, np.ndarray]:
-        """Inputs of the graph for a batch as a loader gives it.
+        """Converts a batch of a loader to inputs of the graph. Images are converted back to pixels.
 
         Args:
-            arrays: what enters the network, and its states.
+            arrays: inputs of the network, and its states.
         """
         first, *others = arrays
         if self.normalisation is not None:
@@ -161,11 +161,12 @@ class TracedNetwork:
         return evaluate(self.symbol if symbol is None else symbol, {**self.parameters, **inputs})
 
     def choices(self, dynamic: Dynamic) -> Iterator[Tuple[Dict[str, Input], List[Dict[str, int]]]]:
-        """Inputs, and sizes of their open dimensions to infer shapes for: all that may be open first, then the batch
-        alone, then nothing.
+        """Yields (inputs, probes), from the most to the least open dimensions; the caller takes the first that works.
+
+        First all dimensions that may be open, then only the batch, then none.
 
         Args:
-            dynamic: auto = all of these; batch = not the first; none = only the last.
+            dynamic: "auto": all of these; "batch": without the first; "none": only the last.
         """
         wanted = self._open_shapes()
         if dynamic == "auto" and wanted != self.shapes:
@@ -210,16 +211,16 @@ class TracedNetwork:
         return probes
 
     def build(self, inputs: Mapping[str, Input], probes: Sequence[Mapping[str, int]]) -> OnnxGraph:
-        """The graph for one of `choices`."""
+        """Builds the ONNX graph for one of `choices`."""
         return OnnxGraph(self.symbol, self.parameters, inputs, probes, CONVERTERS)
 
 
 def _shorter(size: int) -> Tuple[int, ...]:
-    """Lengths of a sequence in the probes: apart from each other also behind layers that take every fourth step."""
+    """Returns the lengths of a sequence in the probes. They stay different after layers with a stride of 4."""
     return size, size - max(size // 4, 1), size - max(size // 2 + 1, 3)
 
 
 def is_integral(image_BCHW: np.ndarray) -> bool:
-    """Returns True if pixels are whole numbers from 0 to 255, as those of files of 8 bits are."""
+    """Returns True if pixels are integers from 0 to 255 up to rounding, as those of 8-bit image files."""
     whole = np.rint(image_BCHW)
     return bool((np.abs(image_BCHW - whole) < INTEGRAL).all() and whole.min() >= 0 and whole.max() <= 255)

@@ -1,8 +1,8 @@
-"""The proof of networks that sort: every operator by itself, with what onnxruntime gave it. Imports MXNet and onnx.
+"""Compares single operators in onnxruntime and MXNet, for networks that sort scores. Imports MXNet and onnx.
 
-Detectors keep the highest scores and suppress the others. Where two scores are nearly equal, their last bits decide
-which of them is kept, so that outputs of two correct engines may be those of other regions. Then outputs are compared
-as sets of rows, and each operator is proven alone: MXNet computes it from onnxruntime's values.
+Detectors keep the regions with the highest scores. If two scores are nearly equal, their last bits decide which region
+is kept, so two correct engines may return different regions. Then outputs are compared as sets of rows, and each
+operator is compared on its own: MXNet computes it from the inputs that it had in onnxruntime.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ORDERING = frozenset(("topk", "argsort", "argmax", "_contrib_box_nms", "_mxtrain
 
 
 def order_dependent(graph: OnnxGraph, outputs: Sequence[str]) -> List[str]:
-    """The names, of `outputs`, of what depends on an operator of `ORDERING`."""
+    """Returns the names of the outputs that depend on an operator of `ORDERING`."""
     reached: Set[int] = set()
     for number, node in enumerate(graph.nodes):
         if node["op"] in ORDERING or any(entry[0] in reached for entry in node["inputs"]):
@@ -36,12 +36,12 @@ def order_dependent(graph: OnnxGraph, outputs: Sequence[str]) -> List[str]:
 
 
 def differing_operator(graph: OnnxGraph, model: ModelProto, inputs: Mapping[str, np.ndarray]) -> str:
-    """Names the first operator that MXNet computes otherwise from the same inputs, in a sentence; "" if there is none.
+    """Returns a sentence that names the first operator that differs in MXNet for the same inputs; "" if none does.
 
     Args:
-        graph: converted.
-        model: of it.
-        inputs: of the network.
+        graph: the converted graph.
+        model: its ONNX model.
+        inputs: inputs of the network.
     """
     import onnxruntime
 
@@ -77,7 +77,7 @@ def _value(graph: OnnxGraph, known: Mapping[str, np.ndarray], name: str) -> np.n
 
 
 def _alone(node: Mapping[str, Any], num_outputs: int) -> Any:
-    """One operator as a symbol of its own, of input0, input1, ..."""
+    """Returns a symbol of one operator with the variables input0, input1, ..."""
     count = len(node["inputs"])
     variables = [{"op": "null", "name": f"input{k}", "inputs": []} for k in range(count)]
     own = {**node, "inputs": [[k, 0, 0] for k in range(count)]}
@@ -89,7 +89,7 @@ def _alone(node: Mapping[str, Any], num_outputs: int) -> Any:
 
 
 def _error(node: Mapping[str, Any], arrays: Sequence[np.ndarray], found: np.ndarray, expected: np.ndarray) -> float:
-    """The relative error of one output. Equal numbers have no order: places are compared by what is there."""
+    """Returns the relative error of one output. Indices are compared by their values, since ties have no order."""
     error = relative_error(found, expected)
     if error <= MAX_ERROR or node["op"] not in ORDERING or found.shape != expected.shape:
         return error

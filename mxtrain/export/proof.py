@@ -1,4 +1,4 @@
-"""Compares an exported network with MXNet's: outputs of real samples, and the metrics of an evaluation."""
+"""Compares an exported network in onnxruntime with MXNet: outputs for real samples, and metrics of an evaluation."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ MAX_METRIC_ERROR = 1e-5
 
 
 class NotProven(MxtrainError):
-    """The exported network computes something else than the trained one."""
+    """The exported network computes other outputs than the trained one."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """Real samples.
+    """A batch of real samples.
 
     Attributes:
-        arrays: what enters the network, (B, ...) each, and its states.
-        outputs: of the network, by the way of `predict`.
+        arrays: inputs of the network, (B, ...) each, followed by its recurrent states.
+        outputs: outputs of the network, computed as in `predict`.
     """
 
     arrays: List[np.ndarray]
@@ -54,11 +54,11 @@ class Sampled:
 
 
 def read_samples(trained: Trained, source: Samples) -> Sampled:
-    """The first samples of a split, and what the network says of them.
+    """Reads the first batch of a split and computes the outputs of the network.
 
     Args:
-        trained: network.
-        source: of the samples.
+        trained: the trained network.
+        source: samples of the split.
     """
     loader = build_loader(trained.description, source, trained.signature, trained.device, limit_batches=1)
     objective = trained.strategy.objective
@@ -70,10 +70,10 @@ def read_samples(trained: Trained, source: Samples) -> Sampled:
 
 
 def cases_for(network: TracedNetwork, sampled: Sampled, inputs: Mapping[str, Input]) -> List[Case]:
-    """The cases of the proof: a batch of one and of several samples, and another length or size where it is open.
+    """Builds the cases of the proof: batches of one and of several samples, and other sizes of open dimensions.
 
     Raises:
-        NotProven: the traced network says something else than `predict`.
+        NotProven: the outputs of the traced network differ from those of `predict`.
     """
     entered = network.enter(sampled.arrays)
     is_open = next(iter(inputs.values())).dims[0] == "batch"
@@ -93,7 +93,10 @@ def _rows(arrays: Mapping[str, np.ndarray], count: int) -> Dict[str, np.ndarray]
 
 
 def _resized(arrays: Mapping[str, np.ndarray], inputs: Mapping[str, Input]) -> Optional[Dict[str, np.ndarray]]:
-    """The same samples in another length or size: cut at the end, or repeated at the right and at the bottom."""
+    """Changes the size of open dimensions: truncates sequences, and extends images by repeating them.
+
+    Returns None if only the batch dimension is open.
+    """
     found, lengths = dict(arrays), []
     for name, array in arrays.items():
         for axis, dim in enumerate(inputs[name].dims):
@@ -107,7 +110,7 @@ def _resized(arrays: Mapping[str, np.ndarray], inputs: Mapping[str, Input]) -> O
         return None
     most = min(lengths)
     for name, array in arrays.items():
-        # Lengths and positions must not exceed what is left: MXNet would read and write behind the end.
+        # Lengths and positions must not exceed the new size: MXNet would read and write out of bounds.
         if not any(isinstance(dim, str) for dim in inputs[name].dims[1:]) and array.ndim <= 2:
             found[name] = np.minimum(array, most if array.ndim == 1 else most - 1).astype(array.dtype)
     return found
@@ -120,11 +123,13 @@ def _outputs(network: TracedNetwork, inputs: Mapping[str, np.ndarray]) -> Dict[s
 def prove(
     graph: OnnxGraph, model: ModelProto, network: TracedNetwork, session: Any, cases: Sequence[Case]
 ) -> Dict[str, float]:  # fmt: skip
-    """The relative error of each output. Where those differ that depend on an order, they are compared as sets, and
-    each operator is proven by itself, see `operator_proof`.
+    """Returns the relative error of each output.
+
+    Outputs that depend on an order of scores are compared as sets if they differ. Then each operator is also compared
+    on its own, see `operator_proof`.
 
     Raises:
-        NotProven: one is too large; names the first operator whose output differs.
+        NotProven: an error is too large; the message names the first operator whose output differs.
     """
     unordered = order_dependent(graph, network.output_names)
     try:
@@ -149,7 +154,7 @@ def prove(
 def first_difference(
     graph: OnnxGraph, model: ModelProto, network: TracedNetwork, cases: Sequence[Case]
 ) -> str:  # fmt: skip
-    """Names the first operator whose output differs, in a sentence."""
+    """Returns a sentence that names the first operator whose output differs."""
     import onnxruntime
     from onnx import helper
 
@@ -175,13 +180,13 @@ def first_difference(
 
 
 class OnnxStrategy:
-    """A strategy whose predictions are onnxruntime's; everything else is the original's.
+    """Wraps a strategy so that onnxruntime computes the predictions, for evaluations of an export.
 
     Args:
-        trained: with the original.
-        network: turns batches into inputs.
-        session: of onnxruntime.
-        is_open: whether a batch may have any size.
+        trained: the trained network with the original strategy.
+        network: the traced network, which converts batches to inputs.
+        session: session of onnxruntime.
+        is_open: whether the batch dimension is open; else it is 1.
     """
 
     def __init__(self, trained: Trained, network: TracedNetwork, session: Any, is_open: bool):
@@ -191,7 +196,7 @@ class OnnxStrategy:
         return getattr(self._trained.strategy, name)
 
     def predict(self, inputs: Sequence[NDArray]) -> Tuple[NDArray, ...]:
-        """The outputs of the network for a batch."""
+        """Returns the outputs of the network for a batch."""
         entered = self._network.enter([one.asnumpy() for one in inputs])
         count = len(next(iter(entered.values())))
         step = count if self._is_open else 1
@@ -203,17 +208,17 @@ class OnnxStrategy:
 
 
 def with_onnx(trained: Trained, network: TracedNetwork, session: Any, is_open: bool) -> Trained:
-    """The trained network with onnxruntime in MXNet's place."""
+    """Returns the trained network with onnxruntime instead of MXNet for predictions and evaluations."""
     strategy: Any = OnnxStrategy(trained, network, session, is_open)
     evaluator = build_evaluator(trained.description, strategy, trained.signature)
     return replace(trained, evaluator=evaluator, strategy=strategy)
 
 
 def compare_metrics(expected: Mapping[str, float], found: Mapping[str, float]) -> Dict[str, Dict[str, float]]:
-    """Both values of each metric.
+    """Returns the value of each metric in MXNet and in onnxruntime.
 
     Raises:
-        NotProven: they differ.
+        NotProven: two values differ by more than `MAX_METRIC_ERROR`.
     """
     both = {name: {"mxnet": float(value), "onnxruntime": float(found[name])}
             for name, value in expected.items() if name != "samples_per_s"}  # fmt: skip

@@ -1,8 +1,9 @@
-"""Makes networks smaller: int8 arithmetic by onnxruntime's tools, or weights stored as 16-bit floats.
+"""Quantizes exported networks: int8 arithmetic with onnxruntime's tools, or weights stored in 16 bits.
 
-int8, convolutional     Conv, Gemm, MatMul in int8 (QDQ), ranges of activations from samples
-int8, others            MatMul, Gemm with ranges taken at run time; embedding tables in int8, a scale for each row
-float16, bfloat16       weights are stored so, and are cast to float32 when the file is loaded
+int8, static            for convolutional networks: Conv, Gemm, MatMul in int8 (QDQ), activation ranges from samples
+int8, dynamic           for others: MatMul, Gemm in int8, activation ranges computed at run time
+                        both: embedding tables in int8 with one scale per row
+float16, bfloat16       weights are stored in 16 bits, and cast to float32 when the file is loaded
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Way:
-    """The kind of int8 that fits a graph.
+    """The kind of int8 quantization for a graph.
 
     Attributes:
-        name: static or dynamic.
-        reason: in numbers of operators, for people.
+        name: "static" or "dynamic".
+        reason: numbers of operators that decided it, for people.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Way:
 
 
 class _Roles:
-    """Constants of a graph, and what is computed from what."""
+    """Classifies tensors and operators of a graph: constants, operators with weights, and what depends on them."""
 
     def __init__(self, model: ModelProto):
         self.constants = {tensor.name for tensor in model.graph.initializer}
@@ -76,8 +77,11 @@ class _Roles:
 
 
 def choose_way(model: ModelProto) -> Way:
-    """Static for convolutional networks, dynamic for all others: transformers' activations have other ranges in each
-    text, and convolutions whose ranges are taken at run time are slower than in float32."""
+    """Chooses static quantization for convolutional networks, and dynamic for all others.
+
+    The activation ranges of transformers differ between texts. Convolutions with dynamic ranges are slower than in
+    float32.
+    """
     roles = _Roles(model)
     counts = Counter(node.op_type for node in roles.weighted)
     convolutions, products = (sum(counts[op] for op in ops) for ops in (CONVOLUTIONS, PRODUCTS))
@@ -88,18 +92,18 @@ def choose_way(model: ModelProto) -> Way:
 
 
 def quantize_int8(source: Path, target: Path, samples: Iterable[Arrays]) -> Way:
-    """Writes a network in int8; returns the way that was chosen.
+    """Writes a network in int8; returns the kind of quantization that was chosen.
 
-    Weights have 7 bits and a scale for each channel. With 8 bits, processors without VNNI add products of two pairs in
-    16 bits, which overflows without an error; so the file would compute something else on another machine.
+    Weights have 7 bits and one scale per channel. With 8 bits, processors without VNNI sum pairs of products in 16
+    bits, which can overflow silently, so the file would compute other numbers on another machine.
 
     Args:
         source: an ONNX file.
         target: the file to write.
-        samples: inputs by name, of which ranges of activations are taken if the way is static.
+        samples: inputs by name, from which static quantization takes the ranges of activations.
 
     Raises:
-        ConfigError: nothing of the network can be quantized.
+        ConfigError: the network has nothing to quantize.
     """
     import onnx
     from onnxruntime import quantization
@@ -130,7 +134,7 @@ def quantize_int8(source: Path, target: Path, samples: Iterable[Arrays]) -> Way:
 
 
 def _prepare(source: Path, target: Path) -> None:
-    """Folds batch norms and constants, without operators that only onnxruntime has."""
+    """Folds batch norms and constants. Skips onnxruntime's optimisations if they add operators of its own domain."""
     import onnx
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -141,7 +145,11 @@ def _prepare(source: Path, target: Path) -> None:
 
 
 def save_plain(model: ModelProto, target: Path) -> None:
-    """Writes a model of ONNX's own operators alone, with the versions of all exported files."""
+    """Writes a model with the opset and IR version of all exports.
+
+    Raises:
+        ConfigError: the model has operators that are not ONNX's.
+    """
     from onnx import helper
 
     foreign = {node.domain for node in model.graph.node} - set(PLAIN)
@@ -154,8 +162,11 @@ def save_plain(model: ModelProto, target: Path) -> None:
 
 
 def nodes_in_int8(model: ModelProto) -> List[str]:
-    """Names of the operators that a static network computes in int8: those with weights, and others between two of
-    them. What is before the first (normalisation) and behind the last (softmax, decoding of boxes) stays float32."""
+    """Returns the names of the operators that static quantization computes in int8.
+
+    These are operators with weights, and those of `BETWEEN` between two of them. Operators before the first one
+    (normalisation) and after the last one (softmax, decoding of boxes) stay in float32.
+    """
     roles = _Roles(model)
     weighted = {node.name for node in roles.weighted}
 
@@ -169,18 +180,18 @@ def nodes_in_int8(model: ModelProto) -> List[str]:
 
 
 class _CalibrationReader:
-    """Gives samples to onnxruntime's calibration."""
+    """Passes samples to onnxruntime's calibration."""
 
     def __init__(self, samples: Iterable[Arrays]):
         self._samples = iter(samples)
 
     def get_next(self) -> Any:
-        """Inputs by name; None behind the last."""
+        """Returns the next inputs by name; None after the last."""
         return next(self._samples, None)
 
 
 def _tables(model: ModelProto) -> Iterator[Any]:
-    """Large float32 tables of which rows are taken by their ids, and nothing else."""
+    """Yields the large float32 tables that are used only to look up rows by id."""
     readers: Dict[str, Set[str]] = {}
     for node in model.graph.node:
         axis = next((one.i for one in node.attribute if one.name == "axis"), 0)
@@ -194,7 +205,7 @@ def _tables(model: ModelProto) -> Iterator[Any]:
 
 
 def _quantize_tables(model: ModelProto) -> None:
-    """Stores tables as int8 with a scale for each row."""
+    """Stores embedding tables in int8 with one scale per row, and dequantizes the rows after the lookup."""
     from onnx import TensorProto, helper, numpy_helper
 
     tables: Dict[str, str] = {}
@@ -215,7 +226,7 @@ def _quantize_tables(model: ModelProto) -> None:
             nodes.append(node)
             continue
         table, ids, out = node.input[0], node.input[1], node.output[0]
-        row = f"row_of_{out}"  # onnxruntime calls others {out}_scale
+        row = f"row_of_{out}"  # onnxruntime already uses names like {out}_scale
         nodes += [
             helper.make_node("Gather", [f"{table}_int8", ids], [f"{row}_int8"], f"{row}_take", axis=0),
             helper.make_node("Cast", [f"{row}_int8"], [f"{row}_float"], f"{row}_cast", to=TensorProto.FLOAT),
@@ -227,15 +238,16 @@ def _quantize_tables(model: ModelProto) -> None:
 
 
 def store_weights(model: ModelProto, dtype: str) -> None:
-    """Stores the float32 weights of a model as 16-bit floats, with casts to float32, which onnxruntime computes once
-    when it loads the file.
+    """Stores the float32 weights of a model in 16 bits, and adds casts to float32.
+
+    onnxruntime folds the casts when it loads the file, so the arithmetic stays float32.
 
     Args:
-        model: is changed.
-        dtype: float16 or bfloat16.
+        model: the model; changed in place.
+        dtype: "float16" or "bfloat16".
 
     Raises:
-        ConfigError: a weight is larger than float16 allows.
+        ConfigError: a weight exceeds the range of float16.
     """
     from onnx import TensorProto, helper, numpy_helper
 
@@ -260,13 +272,14 @@ def store_weights(model: ModelProto, dtype: str) -> None:
 
 
 def to_bfloat16(array: np.ndarray) -> np.ndarray:
-    """The upper halves of float32 numbers, rounded to the nearest, ties to even; uint16."""
+    """Rounds float32 numbers to bfloat16 (nearest, ties to even); returns the bits as uint16."""
     bits = np.ascontiguousarray(array, "<f4").view("<u4").astype(np.uint64)
+    # Adding 0x7FFF plus the lowest bit that is kept rounds ties to even. uint64, since the sum may exceed 32 bits.
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
 
 
 def count_in_int8(model: ModelProto) -> Sequence[int]:
-    """Convolutions and matrix products that are computed in int8, and all of them."""
+    """Returns the number of convolutions and matrix products in int8, and the number of all of them."""
     reads = {node.output[0]: node.op_type for node in model.graph.node}
     heavy = [node for node in model.graph.node if node.op_type in (*CONVOLUTIONS, *PRODUCTS)]
     integer = sum(node.op_type == "MatMulInteger" for node in model.graph.node)

@@ -4,7 +4,7 @@ images, tokenizers for texts.
     python predict.py FILE...          predictions, a JSON object a line
     python predict.py --check          repeats the proof: MXNet's outputs for a few samples
 
-A folder may come from anybody: nothing in it is executed, no file outside of it is read, and sizes are limited before
+The folder may be untrusted: nothing in it is executed, no file outside of it is read, and sizes are checked before
 anything is read.
 """
 
@@ -43,11 +43,11 @@ LEAST_SHARE = 0.5
 
 
 class UnusableFolder(Exception):
-    """A folder that is no export, or whose network computes something else than was proven."""
+    """The folder is not an export, or its network computes something else than MXNet did."""
 
 
 def read_file(folder: str, name: str, at_most: int) -> bytes:
-    """Reads a regular file of the folder, which is no link."""
+    """Reads a regular file of the folder; links are rejected."""
     path = os.path.join(folder, name)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -72,7 +72,10 @@ def read_json(folder: str, name: str) -> Dict[str, Any]:
 
 
 def fields(message: memoryview) -> Iterator[Tuple[int, Any]]:
-    """The fields of a protocol buffer: number and value; bytes for those with a length."""
+    """Yields (number, value) of the fields of a protocol buffer: an int, or bytes for all other wire types.
+
+    Parsing them here, instead of with onnx, keeps the dependencies of an export small.
+    """
     position, end = 0, len(message)
 
     def varint() -> int:
@@ -116,15 +119,17 @@ _MODEL = {7: _GRAPH, 8: _OPERATOR_SET, 20: _FUNCTION, 25: _FUNCTION}
 
 
 def weights_of(name: str) -> str:
-    """The file of a network's weights where they are more than 2 GB."""
+    """Returns the name of the file with a network's weights, which exists if they are more than 2 GB."""
     return f"{name}.data"
 
 
 def check_model(content: bytes, weights: str = WEIGHTS) -> None:
-    """Refuses what is no plain ONNX model: operators of other domains, functions, data in other files than `weights`.
+    """Rejects models with operators of other domains, functions, or data in other files than `weights`.
+
+    Such operators may be code of an extension, and onnxruntime reads external data from any path in the model.
 
     Raises:
-        UnusableFolder: says what it holds.
+        UnusableFolder: the model contains one of these, or is damaged.
     """
     waiting: List[Tuple[memoryview, Dict[int, int]]] = [(memoryview(content), _MODEL)]
     try:
@@ -139,7 +144,7 @@ def check_model(content: bytes, weights: str = WEIGHTS) -> None:
                 if kind == _LOCATION:
                     found = list(fields(value))
                     parts = dict(found)
-                    if len(parts) < len(found):  # some readers take the first one, others the last one
+                    if len(parts) < len(found):  # this check and onnxruntime might use different ones of the two
                         raise ValueError("a field is given twice")
                     if parts.get(1) == b"location" and parts.get(2) != weights.encode():
                         raise UnusableFolder(f"{MODEL} reads data outside of {weights}")
@@ -150,7 +155,16 @@ def check_model(content: bytes, weights: str = WEIGHTS) -> None:
 
 
 def load_session(folder: str, threads: int = 0, name: str = MODEL) -> Any:
-    """Opens a network of the folder. Raises: UnusableFolder."""
+    """Opens a network of the folder with onnxruntime.
+
+    Args:
+        folder: the exported folder.
+        threads: threads of an operator; 0: all cores.
+        name: file of the network.
+
+    Raises:
+        UnusableFolder: the file cannot be read, or is no plain ONNX model.
+    """
     import onnxruntime
 
     content = read_file(folder, name, MAX_MODEL_BYTES)
@@ -158,10 +172,11 @@ def load_session(folder: str, threads: int = 0, name: str = MODEL) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
+    # Idle threads that spin would take CPU time from other processes.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     weights = os.path.join(folder, weights_of(name))
     given: Any = content
-    if os.path.lexists(weights):  # beside the model, which is then opened by its path
+    if os.path.lexists(weights):  # external data are found relative to the model's path, so bytes would not do
         status = os.lstat(weights)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_WEIGHT_BYTES:
             raise UnusableFolder(f"{weights} cannot be read: it is no regular file, or too large")
@@ -173,7 +188,11 @@ def load_session(folder: str, threads: int = 0, name: str = MODEL) -> Any:
 
 
 def run(session: Any, inputs: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
-    """The outputs by name. Raises: UnusableFolder: the inputs do not fit."""
+    """Runs a network and returns its outputs by name.
+
+    Raises:
+        UnusableFolder: the inputs have wrong names, shapes or dtypes.
+    """
     names = [one.name for one in session.get_outputs()]
     try:
         return dict(zip(names, session.run(names, inputs)))
@@ -182,7 +201,11 @@ def run(session: Any, inputs: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
 
 
 def read_arrays(folder: str, name: str = PROOF) -> Dict[str, np.ndarray]:
-    """The arrays of a file made by numpy.savez, without unpickling and within limits."""
+    """Reads the arrays of a file of numpy.savez, without unpickling and within limits of size.
+
+    Raises:
+        UnusableFolder: the file cannot be read, is damaged or too large.
+    """
     import io
 
     found, total = {}, 0
@@ -197,7 +220,7 @@ def read_arrays(folder: str, name: str = PROOF) -> Dict[str, np.ndarray]:
                     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else \
                         np.lib.format.read_array_header_2_0  # fmt: skip
                     shape, is_fortran, dtype = read(stream)
-                    size = dtype.itemsize * int(np.prod(shape, dtype=object))
+                    size = dtype.itemsize * int(np.prod(shape, dtype=object))  # Python integers do not overflow
                     total += size
                     if dtype.hasobject or is_fortran or total > MAX_PROOF_BYTES:
                         raise UnusableFolder(f"{os.path.join(folder, name)} holds an array that is not read")
@@ -217,8 +240,12 @@ def read_arrays(folder: str, name: str = PROOF) -> Dict[str, np.ndarray]:
 def cases_of(
     arrays: Dict[str, np.ndarray], part: str = ""
 ) -> List[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]]:  # fmt: skip
-    """Inputs and MXNet's outputs of each case of the proof; arrays are named e.g. "0/input/tokens", and those of a part
-    "step:0/input/token"."""
+    """Returns (inputs, MXNet's outputs) of each case of the proof.
+
+    Args:
+        arrays: arrays of the proof, named e.g. "0/input/tokens", or "step:0/input/token" for the part "step".
+        part: name of a part; "": the network itself.
+    """
     found: Dict[str, Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]] = {}
     for name, array in arrays.items():
         place, _, rest = name.partition("/")
@@ -235,8 +262,10 @@ def cases_of(
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference, relative to the largest number that was expected; infinite if shapes differ or numbers
-    that are not finite are elsewhere."""
+    """Returns the largest absolute difference, divided by the largest absolute number of `expected`.
+
+    Infinite if the shapes differ, or NaN and infinity occur at different positions.
+    """
     if found.shape != expected.shape:
         return float("inf")
     if not expected.size:
@@ -250,8 +279,12 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def detections_error(found: np.ndarray, expected: np.ndarray) -> float:
-    """The same for detections (B, N, 6 or more): class, score, box. Rows of equal scores have no order, and of those
-    that are as low as the last one it is not defined which are kept: each row is compared with the nearest one."""
+    """Returns the relative error of detections (B, N, 6 or more): class, score, box, ...
+
+    Rows with equal scores have no defined order, so each expected row is compared with the nearest found row of its
+    class. Rows with scores close to that of the last row are ignored if the output is full, since it is not defined
+    which of them are kept.
+    """
     error = relative_error(found[..., 1], expected[..., 1])
     scale = float(np.abs(expected).max(initial=1.0))
     for found_N6, expected_N6 in zip(found, expected):
@@ -267,9 +300,14 @@ def detections_error(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def rows_error(found: np.ndarray, expected: np.ndarray, share: float) -> float:
-    """The relative error of the share of rows (B, N, ...) that are found best, in any order.
+    """Returns the largest relative error among the best-matching share of rows (B, N, ...), in any order.
 
-    Networks that keep the highest of nearly equal scores have outputs of which some rows are those of other regions.
+    Networks that keep the regions with the highest scores may keep other regions if scores are nearly equal.
+
+    Args:
+        found: the output of onnxruntime.
+        expected: the output of MXNet.
+        share: share of the expected rows that must match.
     """
     scale = float(np.abs(expected).max(initial=0.0)) or 1.0
     errors: List[float] = []
@@ -285,8 +323,14 @@ def rows_error(found: np.ndarray, expected: np.ndarray, share: float) -> float:
 def errors_of(
     session: Any, cases: Sequence[Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]], unordered: Collection[str] = ()
 ) -> Dict[str, float]:  # fmt: skip
-    """The largest relative error of each output over all cases; of those in `unordered` by `rows_error` of
-    `LEAST_SHARE` where they differ."""
+    """Returns the largest relative error of each output over all cases.
+
+    Args:
+        session: the network in onnxruntime.
+        cases: inputs and expected outputs.
+        unordered: outputs that depend on the order of scores. If one differs, the result is `rows_error` of
+            `LEAST_SHARE`.
+    """
     errors: Dict[str, float] = {}
     for inputs, expected in cases:
         outputs = run(session, inputs)
@@ -303,7 +347,11 @@ def errors_of(
 
 
 def parts_of(signature: Dict[str, Any]) -> List[str]:
-    """The names of further networks of the folder. Raises: UnusableFolder: one has another name than `PARTS`."""
+    """Returns the names of further networks of the folder.
+
+    Raises:
+        UnusableFolder: a name is not in `PARTS`.
+    """
     parts = signature.get("parts", {})
     if not isinstance(parts, dict) or not set(parts) <= set(PARTS):
         raise UnusableFolder(f"{SIGNATURE}: parts are {', '.join(PARTS)}")
@@ -336,7 +384,7 @@ def check(folder: str) -> Dict[str, float]:
 
 
 def tolerance_of(report: Dict[str, Any]) -> float:
-    """The largest error that the proof of a folder allows: a folder in int8 names its own."""
+    """Returns the largest error that the proof of a folder allows. A folder in int8 sets its own."""
     found = report.get("tolerance", MAX_ERROR)
     if type(found) not in (int, float) or not 0 < found <= LARGEST_TOLERANCE:
         raise UnusableFolder(f"{REPORT} has a tolerance that is no number above 0 and up to {LARGEST_TOLERANCE}")
@@ -344,13 +392,13 @@ def tolerance_of(report: Dict[str, Any]) -> float:
 
 
 def read_image(file: Any, signature: Dict[str, Any], path: str = "", max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """(1, C, H, W) uint8: the central part of an image, resized as in training.
+    """Reads the central part of an image, resized as in validation, as (1, C, H, W) uint8.
 
     Args:
         file: a path, or an open binary file.
-        signature: of the folder.
-        path: for messages, where `file` is no path.
-        max_pixels: of an image that is decoded; its header says how many it has.
+        signature: content of signature.json.
+        path: name for messages if `file` is not a path.
+        max_pixels: largest number of pixels that is decoded, checked in the header of the image.
     """
     from PIL import Image, ImageOps
 
@@ -370,14 +418,14 @@ def read_image(file: Any, signature: Dict[str, Any], path: str = "", max_pixels:
         unit = min(full_width / width, full_height / height) * decoding["central_crop"]
         left, top = (full_width - unit * width) / 2, (full_height - unit * height) / 2
         box = (left, top, min(left + unit * width, full_width), min(top + unit * height, full_height))
-    # Pillow's filter averages over all pixels of a smaller image, as mxtrain's does.
+    # When it reduces an image, Pillow's filter averages over all covered pixels, as mxtrain's does.
     pixels = np.asarray(image.resize((width, height), Image.BILINEAR, box=box))
     image_1CHW = pixels.reshape(height, width, -1).transpose(2, 0, 1)[None]
     return np.broadcast_to(image_1CHW, (1, channels, height, width)).copy()
 
 
 def inputs_of(path: str, signature: Dict[str, Any]) -> Dict[str, np.ndarray]:
-    """The inputs in a file: a .npz file with arrays by the names of the inputs, a .json file likewise, or an image."""
+    """Reads the inputs from a .npz or .json file with arrays by the names of the inputs, or from an image."""
     types = {one["name"]: one["dtype"] for one in signature["inputs"]}
     folder, name = os.path.split(os.path.abspath(path))
     if path.endswith(".npz"):
@@ -390,17 +438,17 @@ def inputs_of(path: str, signature: Dict[str, Any]) -> Dict[str, np.ndarray]:
 
 
 class OpenedExport:
-    """An exported folder whose networks run.
+    """An exported folder whose networks are loaded.
 
     Args:
-        folder: its path.
-        threads: of onnxruntime; 0 = all cores.
+        folder: path of the folder.
+        threads: threads of onnxruntime; 0: all cores.
 
     Attributes:
-        signature: the content of its signature.json.
+        signature: content of signature.json.
 
     Raises:
-        UnusableFolder: it is no export.
+        UnusableFolder: the folder is not an export.
     """
 
     def __init__(self, folder: str, threads: int = 0):
@@ -409,7 +457,11 @@ class OpenedExport:
         self._sessions = {"": load_session(folder, threads)}
 
     def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
-        """Outputs of the network, or of one of its `PARTS`, by name. Raises: UnusableFolder: inputs do not fit."""
+        """Runs the network, or one of its `PARTS`, and returns the outputs by name.
+
+        Raises:
+            UnusableFolder: the inputs have wrong names, shapes or dtypes, or there is no such part.
+        """
         if part not in self._sessions:
             if part not in parts_of(self.signature):
                 raise UnusableFolder(f"{self._folder} has no part {part!r}")
@@ -417,14 +469,18 @@ class OpenedExport:
         return run(self._sessions[part], inputs)
 
     def read(self, name: str) -> bytes:
-        """The content of a file of the folder. Raises: UnusableFolder."""
+        """Reads a file of the folder.
+
+        Raises:
+            UnusableFolder: the name contains a path, or the file cannot be read.
+        """
         if os.path.basename(name) != name:
             raise UnusableFolder(f"{name} is no file of the folder")
         return read_file(self._folder, name, MAX_JSON_BYTES)
 
 
 def rows_of(opened: OpenedExport, path: str) -> Iterator[Dict[str, Any]]:
-    """The predictions for a file: by the folder's reader, or for arrays and images."""
+    """Yields the predictions for a file: with the folder's own reader if it has one, else for arrays and images."""
     signature = opened.signature
     entry = str(signature.get("reader") or "")
     if entry and not path.endswith((".npz", ".json")):

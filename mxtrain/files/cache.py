@@ -1,10 +1,10 @@
-"""The cache folder of the user: compiled operators and whatever else can be made again.
+"""The user's cache folder: compiled operators and other files that can be created again.
 
     $XDG_CACHE_HOME/mxtrain/<kind>/<name>, or below ~/.cache
 
-Whoever can write there could choose the code that runs, or the numbers that are computed. So nothing counts but files
-that this user owns and no other can write, in folders of which the same is true, with the content that they had when
-they were written. Anything else is made again, or never kept.
+Write access to the cache would allow others to run code or change results. So only files are used that this user owns
+and no other user can write, in folders for which the same is true, and whose content matches the hash in front of it.
+All other files are ignored and created again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Untrusted(OSError):
-    """Others own or can write what lies in the cache."""
+    """A file or folder of the cache belongs to, or can be written by, another user."""
 
 
 def cache_folder() -> Path:
-    """The folder of the whole cache: $XDG_CACHE_HOME/mxtrain, or ~/.cache/mxtrain.
+    """Returns the root of the cache: $XDG_CACHE_HOME/mxtrain, or ~/.cache/mxtrain.
 
     Raises:
         RuntimeError, KeyError: this user has no home directory.
@@ -39,7 +39,7 @@ def cache_folder() -> Path:
 
 
 def read_cached(kind: str, name: str) -> Optional[bytes]:
-    """The content that `write_cached` kept; None if there is none, or none that can be trusted."""
+    """Returns the content that `write_cached` wrote; None if it is missing or cannot be trusted."""
     with suppress(OSError, RuntimeError, KeyError):
         with opened(kind, name) as file:
             return _unsealed(name, file.read())
@@ -47,18 +47,22 @@ def read_cached(kind: str, name: str) -> Optional[bytes]:
 
 
 def write_cached(kind: str, name: str, content: bytes) -> None:
-    """Keeps content for later processes of this user; does nothing where the cache cannot be written."""
+    """Stores content for later processes of this user. Does nothing if the cache cannot be written."""
     with suppress(OSError, RuntimeError, KeyError):
         write_sealed(own_folder(kind) / name, content)
 
 
 def write_sealed(path: Path, content: bytes) -> None:
-    """Writes a file with a hash of its name and content in front; raises OSError where it cannot be written."""
+    """Writes a file that starts with a hash of its name and content.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     replace_file(path, _header(path.name, content) + content, mode=0o600)
 
 
 def read_sealed(path: Path) -> Optional[bytes]:
-    """The content that `write_sealed` wrote; None if there is none, or none that can be trusted."""
+    """Returns the content that `write_sealed` wrote; None if it is missing or cannot be trusted."""
     with suppress(OSError):
         with open_own(path) as file:
             return _unsealed(path.name, file.read())
@@ -66,11 +70,11 @@ def read_sealed(path: Path) -> Optional[bytes]:
 
 
 def own_folder(*kind: str) -> Path:
-    """Returns the folder of the cache, or one inside, and creates it if it is missing. No other user can read it.
+    """Returns the cache folder, or a subfolder, and creates it if it is missing. Other users cannot read it.
 
     Raises:
-        Untrusted: it is there, and is a link or another user's.
-        OSError: it cannot be made.
+        Untrusted: the folder exists, and is a link or belongs to another user.
+        OSError: the folder cannot be created.
         RuntimeError, KeyError: this user has no home directory.
     """
     path = cache_folder()
@@ -80,18 +84,21 @@ def own_folder(*kind: str) -> Path:
         with suppress(FileExistsError):
             os.mkdir(part, 0o700)
         with _opened_folder(part) as (fd, mode):
-            if mode != 0o700:  # opened to others: each file in it is judged by itself
+            if mode != 0o700:  # others may have written files before, but each file is checked when it is read
                 os.fchmod(fd, 0o700)
     return path.joinpath(*kind)
 
 
 @contextmanager
 def opened(kind: str, name: str) -> Iterator[BinaryIO]:
-    """Opens a file of the cache through folders that other users cannot replace; kind "" is the cache itself.
+    """Opens a file of the cache. `kind` is its folder; "" for the root of the cache.
+
+    Each folder is opened relative to the descriptor of its parent, so that other users cannot replace it between the
+    check and the use.
 
     Raises:
-        Untrusted: it, or a folder on the way, belongs to another user, can be written by others, or is a link.
-        OSError: there is none, or it cannot be read.
+        Untrusted: the file, or a parent folder, belongs to another user, can be written by others, or is a link.
+        OSError: the file does not exist or cannot be read.
     """
     with _opened_folder(cache_folder()) as (folder, mode):
         _require_private(mode, cache_folder())
@@ -107,7 +114,7 @@ def opened(kind: str, name: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _opened_folder(path: Path, parent: Optional[int] = None) -> Iterator[Tuple[int, int]]:
-    """(descriptor, permissions) of a folder of this user's."""
+    """Opens a folder of this user; yields its descriptor and permissions."""
     if parent is None and path.is_symlink():
         raise Untrusted(f"{path} is a link")
     fd = os.open(path if parent is None else path.name, _FOLDER, dir_fd=parent)
@@ -119,11 +126,11 @@ def _opened_folder(path: Path, parent: Optional[int] = None) -> Iterator[Tuple[i
 
 
 def open_own(path: Path) -> BinaryIO:
-    """A file in a folder that `own_folder` made or in one of its own below that, which other users cannot enter.
+    """Opens a file in a folder of `own_folder` or below it, which other users cannot enter.
 
     Raises:
-        Untrusted: it belongs to another user, can be written by others, or is a link.
-        OSError: there is none, or it cannot be read.
+        Untrusted: the file belongs to another user, can be written by others, or is a link.
+        OSError: the file does not exist or cannot be read.
     """
     return _opened_file(None, os.fspath(path))
 
@@ -134,6 +141,7 @@ def _opened_file(folder: Optional[int], name: str) -> BinaryIO:
         status = os.fstat(file.fileno())
         _require_owner(status, name)
         _require_private(stat.S_IMODE(status.st_mode), name)
+        # `replace_file` creates files with one name; with a further hard link this is some other file of the user.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise Untrusted(f"{name} is no file of its own")
     except BaseException:
@@ -156,11 +164,11 @@ def _require_private(mode: int, path: object) -> None:
 
 
 def _unsealed(name: str, found: bytes) -> Optional[bytes]:
-    """The content behind a header; None where the header is of another one."""
+    """Returns the content after the header; None if the hash in the header does not match."""
     content = found[_HEADER_BYTES:]
     return content if found[:_HEADER_BYTES] == _header(name, content) else None
 
 
 def _header(name: str, content: bytes) -> bytes:
-    """The first line of a cached file: a hash of name and content, so that no file takes the place of another."""
+    """Returns the first line of a cached file: a hash of content and name, so that a renamed file is invalid."""
     return b"sha256:%s\n" % hashlib.sha256(name.encode() + b"\0" + content).hexdigest().encode()

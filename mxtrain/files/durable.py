@@ -1,10 +1,10 @@
-"""Files that are complete or absent: every write is checked, hashed on the way and on the disk before it counts.
+"""Writes files that are either complete or absent: every write is checked, hashed and synced to the disk.
 
-MXNet's own writer returns success on a full disk (notes: Gluon and autograd), so nothing here trusts a return value.
-All functions go through `os`, one system call each, so that a test can stop the process at any of them.
+MXNet's own writer reports success on a full disk (notes: Gluon and autograd), so all files are written here. All
+functions use `os`, one system call each, so that a test can stop the process at each of them.
 
-A run directory may be somebody's, with links where files are expected: nothing here writes through one. Whoever writes
-into a run directory or an output folder opens files with `open_file`, `create_file` or `replace_file`.
+A run directory may be untrusted and contain symbolic links instead of files; no function writes through a link. All
+code that writes to a run directory or output folder opens files with `open_file`, `create_file` or `replace_file`.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ A_LINK = "it is a link, and links are not written through"
 
 
 def open_file(path: PathLike, flags: int, mode: int = 0o666) -> int:
-    """A descriptor of a file that may be there already, e.g. to append to it; never of what a link points to.
+    """Opens a file, existing or not, without following a link, and returns its descriptor.
 
     Args:
-        path: the file; the folders on the way to it may be links.
-        flags: of os.open.
-        mode: of a new file, as os.open takes it.
+        path: path of the file; its parent folders may be links.
+        flags: flags of os.open.
+        mode: permissions of a new file, as in os.open.
 
     Raises:
-        OSError: it cannot be opened, or is no file: a link, a folder, a pipe.
+        OSError: the file cannot be opened, or is a link, a folder or a pipe.
     """
     try:
-        # O_NONBLOCK: to open a pipe for writing would wait for its reader.
+        # Without O_NONBLOCK, opening a pipe for writing would wait for a reader.
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, mode)
     except OSError as error:
         if error.errno == errno.ELOOP and os.path.islink(path):
             raise OSError(errno.ELOOP, A_LINK, os.fspath(path)) from None
         raise
     kind = os.fstat(fd).st_mode
-    if stat.S_ISCHR(kind):
+    if stat.S_ISCHR(kind):  # a device such as /dev/null; writes to a terminal must not fail with EAGAIN
         os.set_blocking(fd, True)
     elif not stat.S_ISREG(kind):
         os.close(fd)
@@ -67,10 +67,10 @@ def append_to(path: PathLike, mode: str = "a", **options: Any) -> IO[Any]:
 
 
 def create_file(path: PathLike, mode: int = 0o666) -> int:
-    """A descriptor of a new, empty file; what had its name, a file or a link, is removed.
+    """Creates a new, empty file and returns its descriptor. An existing file or link of that name is removed.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the file cannot be created.
     """
     new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
@@ -78,14 +78,14 @@ def create_file(path: PathLike, mode: int = 0o666) -> int:
     except FileExistsError:
         kind = os.lstat(path).st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
-            return open_file(path, os.O_WRONLY)  # a device; anything else is refused
+            return open_file(path, os.O_WRONLY)  # a device; `open_file` rejects anything else
         os.unlink(path)
     return open_file(path, new, mode)
 
 
 @dataclass(frozen=True)
 class Digest:
-    """Size and hash of one file, as a manifest holds them."""
+    """Size and hash of a file, as recorded in a manifest."""
 
     size: int
     """Bytes."""
@@ -94,13 +94,13 @@ class Digest:
 
 
 class HashedFile:
-    """A new file, written once from start to end; after the `with` block it is on the disk and `digest` is known.
+    """A new file that is written once from start to end. After the `with` block it is on the disk and `digest` is set.
 
-    When anything fails the file is removed and the error goes on. Not atomic by itself: a process that dies leaves a
-    part of the file, so write into a temporary directory or to a temporary name.
+    If anything fails, the file is removed and the error propagates. Writing is not atomic: a process that dies leaves a
+    part of the file, so write to a temporary directory or a temporary name.
 
     Raises:
-        OSError: the file cannot be created, written or brought to the disk.
+        OSError: the file cannot be created, written or synced to the disk.
     """
 
     def __init__(self, path: PathLike, mode: int = 0o666) -> None:
@@ -118,7 +118,7 @@ class HashedFile:
         return self
 
     def write(self, data: Union[bytes, memoryview]) -> None:
-        """Append bytes; both hashing and writing release the GIL, so training goes on meanwhile."""
+        """Appends bytes. Hashing and writing release the GIL, so that training continues."""
         view = memoryview(data)
         for start in range(0, len(view), CHUNK_BYTES):
             chunk = view[start : start + CHUNK_BYTES]
@@ -135,7 +135,7 @@ class HashedFile:
                 if error is None and self._is_regular:
                     os.fsync(self._fd)
             finally:
-                os.close(self._fd)  # may fail too: network file systems report lost writes here
+                os.close(self._fd)  # may fail: network file systems report lost writes here
         except BaseException:
             self._remove()
             raise
@@ -149,14 +149,14 @@ class HashedFile:
             if self._is_regular:  # never a device such as /dev/full
                 os.unlink(self.path)
         except OSError:
-            pass  # the first error is the one to tell
+            pass  # the first error is the one to report
 
 
 def fsync_directory(path: PathLike) -> None:
-    """Bring the names in a directory to the disk: a rename is durable only after this.
+    """Syncs a directory to the disk. Only then is a rename or a new file in it durable.
 
     Raises:
-        OSError: the directory cannot be opened or synchronised.
+        OSError: the directory cannot be opened or synced.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -166,26 +166,26 @@ def fsync_directory(path: PathLike) -> None:
 
 
 def replace_file(path: PathLike, content: bytes, *, durable: bool = True, mode: int = 0o666) -> None:
-    """Replace a file as a whole: readers and crashes see the old content or the new.
+    """Replaces a file atomically: readers, also after a crash, see either the old or the new content.
+
+    Only one process may write a file at a time. A link of that name is replaced, not followed. A device such as
+    /dev/null is written to.
 
     Args:
-        path: the file; it need not exist.
-        content: all of it.
-        durable: also bring the rename to the disk. Without it a power cut may bring the old file back.
-        mode: of the new file, as os.open takes it.
-
-    One process may write a file at a time. A link of that name is replaced, not followed; a device such as /dev/null
-    stays what it is, and gets the content.
+        path: path of the file; it need not exist.
+        content: the new content.
+        durable: whether to sync the rename to the disk. Without it, the old file may be back after a power cut.
+        mode: permissions of the new file, as in os.open.
 
     Raises:
-        OSError: it could not be written; the old file is unchanged.
+        OSError: the file could not be written; the old file is unchanged.
     """
     path = Path(path)
     if not path.is_symlink() and path.is_char_device():
         with HashedFile(path) as device:
             device.write(content)
         return
-    temporary = path.with_name(f".tmp-{path.name}")  # one name: what a killed process left is written over
+    temporary = path.with_name(f".tmp-{path.name}")  # a fixed name: the file of a killed process is overwritten
     with _REPLACING:
         with HashedFile(temporary, mode) as file:
             file.write(content)
@@ -199,36 +199,34 @@ def replace_file(path: PathLike, content: bytes, *, durable: bool = True, mode: 
 
 
 def write_json_atomic(path: PathLike, value: object, *, durable: bool = True) -> None:
-    """Replace a JSON file as a whole: readers and crashes see the old one or the new one.
+    """Replaces a JSON file atomically; see `replace_file`.
 
     Args:
-        path: the file, e.g. status.json.
-        value: dicts, lists, tuples, strings, numbers, paths; numbers that JSON has no word for become null.
-        durable: also bring the rename to the disk. Without it a power cut may bring the old file back.
-
-    One process may write a file at a time.
+        path: path of the file, e.g. status.json.
+        value: dicts, lists, tuples, strings, numbers and paths. NaN and infinity become null.
+        durable: whether to sync the rename to the disk.
 
     Raises:
-        OSError: it could not be written; the old file is unchanged.
-        TypeError: something in it is no JSON value.
+        OSError: the file could not be written; the old file is unchanged.
+        TypeError: a value cannot be represented in JSON.
     """
     replace_file(path, encode_json(value, indent=2) + b"\n", durable=durable)
 
 
 def encode_json(value: object, indent: Optional[int] = None) -> bytes:
-    """JSON in UTF-8, for people and programs: letters of any script as they are; a NaN is null.
+    """Encodes a value as JSON in UTF-8. Non-ASCII letters are not escaped; NaN and infinity become null.
 
-    Bytes of file names that are not valid Unicode become escapes, which Python reads back unchanged.
+    Bytes of file names that are not valid Unicode become escapes, which Python decodes to the same name.
 
     Raises:
-        TypeError: something in it is no JSON value.
+        TypeError: a value cannot be represented in JSON.
     """
     text = json.dumps(to_strict_json(value), indent=indent, allow_nan=False, ensure_ascii=False)
     return text.encode("utf-8", "backslashreplace")
 
 
 def to_strict_json(value: object) -> object:
-    """A copy of dicts, lists, paths and numbers (NumPy's too) that JSON can hold; NaN and infinity become None."""
+    """Copies nested dicts, lists, paths and numbers (also NumPy's) to JSON values. NaN and infinity become None."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Strict parsing of JSON that comes from files of users and strangers.
+"""Strict parsing of JSON from untrusted files.
 
-`json.loads` accepts what later code cannot hold: numbers that become infinity, integers beyond int64, `NaN`, objects
-that name a key twice (the last one wins), and nesting that exhausts the stack of whatever walks the value.
+`json.loads` accepts values that later code cannot handle: numbers that become infinity, integers beyond int64, `NaN`,
+objects with a repeated key (the last one wins), and nesting that exhausts the stack of recursive code.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ def parse_json(content: Union[str, bytes], allow_nan: bool = False) -> Any:
 
     Args:
         content: text, or bytes in UTF-8 (a byte order mark is skipped).
-        allow_nan: accept `NaN`, `Infinity` and `-Infinity`, as Python's writer produces them.
+        allow_nan: whether to accept `NaN`, `Infinity` and `-Infinity`, which Python's encoder writes.
 
     Raises:
-        JsonTextError: it is not UTF-8 or JSON, is nested deeper than `MAX_DEPTH`, holds a number beyond the range of
-            float64 or int64, or an object with a repeated key.
+        JsonTextError: the content is not UTF-8 or JSON, is nested deeper than `MAX_DEPTH`, or contains a number beyond
+            the range of float64 or int64, or an object with a repeated key.
     """
     if isinstance(content, bytes):
         content = content[len(BOM_UTF8) :] if content.startswith(BOM_UTF8) else content
         try:
-            content = content.decode("utf-8")  # not utf-8-sig: a process that has given up its rights cannot import it
+            # Not utf-8-sig: decoding with it imports a codec, which a process in a sandbox cannot do.
+            content = content.decode("utf-8")
         except UnicodeDecodeError as error:
             raise JsonTextError(f"is not UTF-8: it holds the byte 0x{content[error.start]:02x}") from error
     try:
@@ -54,10 +55,10 @@ def parse_json(content: Union[str, bytes], allow_nan: bool = False) -> Any:
 
 
 def decoder_options(text: str, allow_nan: bool = False) -> Dict[str, Any]:
-    """Arguments of `json.loads` and `json.JSONDecoder` that refuse what `parse_json` refuses, but for deep nesting.
+    """Returns arguments for `json.loads` and `json.JSONDecoder` that reject what `parse_json` rejects, except nesting.
 
     Args:
-        text: JSON to decode; numbers are checked one by one only if one of them may be out of range.
+        text: JSON to decode. Numbers are checked one by one only if one of them may be out of range.
         allow_nan: see `parse_json`.
     """
     options: Dict[str, Any] = {"object_pairs_hook": _object}
@@ -69,14 +70,14 @@ def decoder_options(text: str, allow_nan: bool = False) -> Dict[str, Any]:
 
 
 def read_json(path: Union[str, Path], at_most: int = MAX_TEXT_BYTES) -> Any:
-    """Reads a file that holds one JSON value, as `parse_json` does.
+    """Reads a file with one JSON value; see `parse_json`.
 
     Args:
-        path: of a regular file.
-        at_most: the largest size in bytes that is accepted.
+        path: path of a regular file.
+        at_most: largest allowed size in bytes.
 
     Raises:
-        OSError: it cannot be read, is no regular file or too large.
+        OSError: the file cannot be read, is not regular or too large.
         JsonTextError: see `parse_json`.
     """
     return parse_json(read_regular(path, at_most))
@@ -113,16 +114,16 @@ def _shortened(text: str) -> str:
 
 
 def check_depth(value: Any, text: str) -> None:
-    """Refuses a value that is nested too deeply.
+    """Rejects a value that is nested too deeply.
 
-    It is walked level by level, because a recursive walk of a hostile value exhausts the stack.
+    The value is traversed level by level, since recursion over an untrusted value could exhaust the stack.
 
     Args:
-        value: that was decoded.
-        text: of it.
+        value: the decoded value.
+        text: its JSON text, whose brackets limit the depth: most values need no traversal.
 
     Raises:
-        JsonTextError: it is nested deeper than `MAX_DEPTH`.
+        JsonTextError: the value is nested deeper than `MAX_DEPTH`.
     """
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
@@ -137,6 +138,6 @@ def check_depth(value: Any, text: str) -> None:
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a JSON value in words, for messages."""
+    """Returns the type of a JSON value in words, for messages."""
     kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return kinds.get(type(value), "a number")

@@ -1,7 +1,7 @@
-"""MXNet's own list-of-arrays file (`.params`), read without MXNet, checking every length against the content.
+"""Reads MXNet's list-of-arrays files (`.params`) without MXNet, and checks every length against the content.
 
-MXNet's reader trusts the lengths in the file: a damaged one can ask for more memory than there is, or crash the
-process. Layout, little-endian:
+MXNet's reader trusts the lengths in the file: a damaged file can exhaust the memory or crash the process. Layout,
+little-endian:
 
     u64 0x112, u64 0, u64 number of arrays
     per array: u32 magic, i32 storage type (0: dense), u32 ndim, i64 dim * ndim,
@@ -31,11 +31,11 @@ MAX_BYTES = (1 << 63) - 1
 
 
 class Damaged(Exception):
-    """The content is damaged; the message is the end of a sentence."""
+    """The content is damaged. The message is a clause such as "it is empty"."""
 
 
 class _Reader:
-    """A cursor over the file's bytes that never leaves them."""
+    """A cursor over the bytes of a file that raises `Damaged` instead of reading past the end."""
 
     def __init__(self, content: Union[bytes, memoryview]):
         self.content = memoryview(content)
@@ -52,16 +52,16 @@ class _Reader:
 
 
 def parse_arrays(content: Union[bytes, memoryview]) -> Tuple[List[np.ndarray], List[str]]:
-    """The arrays of a file and their names; no names where it was saved without.
+    """Parses the arrays of a file and their names.
 
     Args:
-        content: the whole file; the arrays are read-only views into it where they can be.
+        content: the content of the file. Arrays are read-only views of it, unless they are unaligned or bfloat16.
 
     Returns:
-        Arrays, bfloat16 as float32 and all others as they were saved; and as many names, or none.
+        The arrays, bfloat16 converted to float32, and their names. There are no names if a list was saved.
 
     Raises:
-        Damaged: the content is no such file, or a part of one.
+        Damaged: the content is not a .params file, or is truncated.
     """
     reader = _Reader(content)
     if len(reader.content) == 0:
@@ -118,9 +118,10 @@ def _array(reader: _Reader) -> np.ndarray:
     shape = tuple(reader.number(dim_code) for _ in range(num_dims))
     if min(shape, default=0) < 0:
         raise Damaged(f"an array at byte {reader.position} has the shape {shape}")
+    # Before V3, MXNet had no scalars: no dimensions meant an uninitialised array, which has no further fields.
     if num_dims == 0 and magic != ARRAY_MAGIC_V3:
-        return np.zeros((0,), "<f4")  # an array that was never filled; nothing follows
-    reader.number("i")  # device type and index: where it was saved from does not matter
+        return np.zeros((0,), "<f4")
+    reader.number("i")  # device type and index of the saved array do not matter
     reader.number("i")
     type_flag = reader.number("i")
     if type_flag not in DTYPES:
@@ -131,8 +132,8 @@ def _array(reader: _Reader) -> np.ndarray:
         raise Damaged(f"an array at byte {reader.position} has the impossible shape {shape}")
     array = np.frombuffer(reader.take(size), dtype).reshape(shape)
     if type_flag == BFLOAT16:
-        array = (array.astype("<u4") << 16).view("<f4")
+        array = (array.astype("<u4") << 16).view("<f4")  # bfloat16 is the upper half of float32
     if not array.flags.aligned:
-        array = array.copy()  # an odd number of bytes came before, which C code may not expect
+        array = array.copy()  # int8 arrays before it have shifted its address; C code may need alignment
     array.flags.writeable = False
     return array

@@ -1,7 +1,7 @@
-"""Opening files whose paths or contents come from users and strangers: regular files only, of a limited size.
+"""Opens untrusted files for reading: only regular files of limited size.
 
-A pipe or a device has no end: a pipe without a writer waits for ever, and /dev/zero fills the memory. So every such
-path is opened here (tests/test_file_access.py lists the exceptions). Files are written with `files.durable`.
+Pipes and devices have no end: a pipe without a writer blocks for ever, and /dev/zero fills the memory. So all paths and
+files of users are opened here (tests/test_file_access.py lists the exceptions). `files.durable` writes files.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ _KINDS = {
 
 
 class UnsuitableFile(OSError):
-    """A path leads to something that is not read: no regular file, or one that is too large. `strerror` completes the
-    sentence "The file cannot be read: ..."."""
+    """The file is not regular or is too large. `strerror` completes the sentence "The file cannot be read: ..."."""
 
 
 @contextmanager
@@ -35,14 +34,14 @@ def open_regular(path: AnyPath, at_most: int = MAX_BYTES) -> Iterator[Tuple[Bina
     """Opens a regular file for reading and yields it with its size in bytes. Links are followed.
 
     Args:
-        path: of the file.
-        at_most: the largest size in bytes that is accepted.
+        path: path of the file.
+        at_most: largest allowed size in bytes.
 
     Raises:
-        OSError: it cannot be opened.
-        UnsuitableFile: it is no regular file, or is larger.
+        OSError: the file cannot be opened.
+        UnsuitableFile: the file is not regular, or is larger.
     """
-    # Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
+    # Without O_NONBLOCK, opening a pipe would wait for a writer.
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:
         status = os.fstat(file.fileno())
         kind = irregular_kind(status)
@@ -55,17 +54,17 @@ def open_regular(path: AnyPath, at_most: int = MAX_BYTES) -> Iterator[Tuple[Bina
 
 
 def read_regular(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
-    """Reads a regular file as a whole.
+    """Reads a whole regular file.
 
     Raises:
         OSError, UnsuitableFile: see `open_regular`.
     """
     with open_regular(path, at_most) as (file, size):
-        return file.read(size)  # not at_most: Python would take that much memory first
+        return file.read(size)  # not at_most: Python allocates the requested size first
 
 
 def read_regular_text(path: AnyPath, at_most: int = MAX_TEXT_BYTES) -> str:
-    """Reads a regular file in UTF-8 as a whole; line ends stay as they are, a byte order mark is removed.
+    """Reads a whole regular file in UTF-8. Line ends are unchanged; a byte order mark is removed.
 
     Raises:
         OSError, UnsuitableFile: see `open_regular`.
@@ -75,7 +74,7 @@ def read_regular_text(path: AnyPath, at_most: int = MAX_TEXT_BYTES) -> str:
 
 
 def irregular_kind(status: os.stat_result) -> str:
-    """Names what a path leads to, e.g. "a named pipe"; empty for a regular file."""
+    """Returns the kind of a file that is not regular, e.g. "a named pipe"; "" for a regular file."""
     if stat.S_ISREG(status.st_mode):
         return ""
     return _KINDS.get(stat.S_IFMT(status.st_mode), "something else")

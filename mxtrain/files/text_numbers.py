@@ -1,7 +1,7 @@
 """Strict parsing of numbers and booleans in text files.
 
-`float()` and `int()` accept more than data files mean by a number: underscores (`1_0` is 10), digits of any
-script, surrounding Unicode space, `infinity`. Readers of text formats parse numbers with these functions instead.
+`float()` and `int()` accept texts that are not numbers in data files: underscores (`1_0` is 10), digits of any script,
+surrounding Unicode spaces, `infinity`. Readers of text formats use these functions instead.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def parse_number(text: str, allow_special: bool = False) -> Optional[float]:
         allow_special: also accept `nan`, `inf` and `infinity`, in any case.
 
     Returns:
-        The number, or None if the text is none or is longer than `MAX_DIGITS`. A number beyond the range of float64 is
-        returned as infinity, so callers that need a finite number check that.
+        The number, or None if the text is not a number or is longer than `MAX_DIGITS`. A number beyond the range of
+        float64 is returned as infinity; use `parse_finite` if it must be finite.
     """
     if len(text) > MAX_DIGITS:
         return None
@@ -37,7 +37,7 @@ def parse_number(text: str, allow_special: bool = False) -> Optional[float]:
 
 
 def parse_finite(text: str) -> Optional[float]:
-    """Parses a number as `parse_number` does; None if it is beyond the range of float64."""
+    """Parses a number as `parse_number` does. Returns None also if it is beyond the range of float64."""
     value = parse_number(text)
     return value if value is not None and math.isfinite(value) else None
 
@@ -47,10 +47,10 @@ def parse_integer(text: str, low: int = -(2**63), high: int = 2**63 - 1) -> Opti
 
     Args:
         text: the number; spaces and tabs around it are ignored.
-        low, high: the range that is accepted, both ends included; by default that of int64.
+        low, high: allowed range, both ends included; by default that of int64.
 
     Returns:
-        The integer, or None if the text is none or is out of range.
+        The integer, or None if the text is not an integer or is out of range.
     """
     if len(text) > MAX_DIGITS or not _INTEGER.fullmatch(text):
         return None
@@ -63,13 +63,13 @@ TRUE_WORDS, FALSE_WORDS = ("1", "true", "yes", "y", "t", "on"), ("0", "false", "
 
 
 def parse_boolean(text: str) -> Optional[bool]:
-    """Parses a boolean as people and tools write it: `TRUE_WORDS`, `FALSE_WORDS` in any case, or the number 0 or 1.
+    """Parses a boolean: a word of `TRUE_WORDS` or `FALSE_WORDS` in any case, or the number 0 or 1.
 
     Args:
-        text: spaces and tabs around it are ignored.
+        text: the boolean; spaces and tabs around it are ignored.
 
     Returns:
-        None if the text is none.
+        The boolean, or None if the text is neither.
     """
     word = text.strip(" \t").lower()
     if word in TRUE_WORDS or word in FALSE_WORDS:

@@ -1,8 +1,8 @@
-"""MXNet's parameter server where servers apply every worker's gradient at once; workers do not wait for each other.
+"""A store for MXNet's asynchronous parameter server (`dist_async`): servers apply each gradient when it arrives.
 
-What workers do have to agree on (the sums of a validation, a checkpoint, when to stop) goes through mailboxes: keys
-that hold what one worker has put into them. A worker fills its own, all wait at the scheduler's barrier, and read the
-others'. Two mailboxes take turns, so that no worker writes into one that is still being read.
+Collective operations (sums of a validation, a checkpoint, the decision to stop) use mailboxes: keys into which only one
+worker writes. Each worker fills its mailbox, all wait at the scheduler's barrier, and then read those of the others.
+Each worker has two mailboxes, used alternately, so that it never writes to one that is still being read.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ PIECE_BYTES = 4 << 20
 
 
 class AsyncStore(Store):
-    """A worker's connection to servers that update. Connecting waits until all processes are there.
+    """A worker's connection to servers that run the optimizer. The constructor waits for all processes.
 
     Args:
-        world: of this worker.
-        ways: what makes the compressors of gradients and of weights' changes, or None.
+        world: rank and number of workers.
+        ways: builders of the compressors of gradients and of changes of weights; None: no compression.
     """
 
     updates = True
 
     def __init__(self, world: World, ways: Optional[Tuple[Build, Build]] = None):
         self.world, self.ways = world, ways
-        # Whole parameters on one server each: an optimizer may need the norm of one.
-        os.environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(2**31 - 1)  # read when the store is made
+        # Do not split a parameter between servers, since an optimizer may need its norm. MXNet reads the variable when
+        # the store is created.
+        os.environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(2**31 - 1)
         self._store = create("dist_async")
-        if world.rank == 0:  # before any key is there, and so before anybody can push
+        if world.rank == 0:  # before keys are initialised, so before any worker can push
             self._store._send_command_to_servers(0, wire.write_command(begin=True))
         self._num_keys = {0: 0, wire.FIRST_KEY: 0}
         self._mailboxes: Dict[int, Mailboxes] = {}
@@ -86,7 +87,7 @@ class AsyncStore(Store):
             return
         own = np.concatenate([array.asnumpy().astype(np.float32).reshape(-1) for array in arrays])
         first, *others = (words.astype(np.float64) for words in self._exchange(own))
-        # Where all have the same number, the mean is that number to the bit.
+        # As a mean of differences: if all workers have the same number, the result is exactly that number.
         mean = first + sum(other - first for other in others) / self.world.size
         begin = 0
         for array in arrays:
@@ -107,7 +108,7 @@ class AsyncStore(Store):
         return self._broadcast_from(blob or b"", 0)
 
     def _broadcast_from(self, blob: bytes, rank: int) -> bytes:
-        """Returns on all workers what one of them gives. Collective; waits."""
+        """Returns on all workers the bytes of worker `rank`; the bytes of all others are ignored. Collective; waits."""
         own = blob if self.world.rank == rank else b""
         (size,) = self.total([len(own)]).astype(int)
         pieces: List[bytes] = []
@@ -169,10 +170,10 @@ class AsyncStore(Store):
     # The connection.
 
     def init(self, arrays: Sequence[nd.NDArray], first: int = 0) -> List[int]:
-        """New keys for arrays, from `first` on, with their contents at rank 0. Collective, waits.
+        """Creates keys for arrays, from `first` on, with the contents of rank 0. Collective; waits.
 
-        The arrays of the same place in two calls are on the same server: ps-lite goes by the rest of the key's division
-        by the number of servers.
+        ps-lite assigns a key to server key % servers. Each call starts at a multiple of the number of servers, so
+        arrays with the same position in two calls are on the same server.
         """
         servers = int(os.environ["DMLC_NUM_SERVER"])
         begin = first + -(-self._num_keys[first] // servers) * servers
@@ -182,30 +183,34 @@ class AsyncStore(Store):
         return keys
 
     def ask(self, keys: Sequence[int], messages: Sequence[nd.NDArray]) -> None:
-        """Sends messages, which become the answers to them. Asynchronous.
+        """Sends messages; the answers overwrite the arrays of the messages. Asynchronous.
 
         Args:
-            messages: the same arrays for a key in every call: MXNet orders messages by array.
+            keys: keys of the messages.
+            messages: arrays of the messages. Use the same array for a key in every call: MXNet's engine orders messages
+                by their array.
         """
         lists = [[message] for message in messages]
         self._store.pushpull(list(keys), lists, out=lists)
 
     def command(self, text: str) -> None:
-        """Sends a command to all servers, and returns when they have carried it out."""
+        """Sends a command to all servers, and waits until they have executed it."""
         self._store._send_command_to_servers(0, text)
 
     def barrier(self) -> None:
-        """Waits for all workers. What was asked before must have been answered."""
+        """Waits for all workers. Wait for the answers to all messages first: a barrier does not include them."""
         if self.world.size > 1:
             self._store._barrier()
 
     def _exchange(self, own: np.ndarray, ranks: Optional[Sequence[int]] = None) -> List[np.ndarray]:
-        """The words of these workers (by default all), in the order of `ranks`. Collective, waits.
+        """Returns the words of the workers `ranks` (default: all) in this order. Collective; waits.
 
         Args:
-            own: (N,) float32, whose values may mean nothing; N is the same everywhere.
+            own: words of this worker, (N,) float32, with the same N on all workers. Any bits are allowed.
+            ranks: workers whose words are returned.
         """
-        length = 1 << max(len(own) - 1, 0).bit_length()  # few lengths: keys cannot be given back
+        # ps-lite cannot delete keys, so lengths are rounded up to powers of two to need few of them.
+        length = 1 << max(len(own) - 1, 0).bit_length()
         if length not in self._mailboxes:
             self._mailboxes[length] = Mailboxes(self, length)
         ranks = range(self.world.size) if ranks is None else ranks
@@ -224,11 +229,11 @@ class AsyncStore(Store):
 
 
 class Mailboxes:
-    """Two for each worker, for messages of the same length, which take turns.
+    """Two mailboxes per worker, used alternately, for messages of the same length.
 
     Args:
         store: the connection.
-        size: words of a message.
+        size: number of float32 words of a message.
     """
 
     def __init__(self, store: AsyncStore, size: int):
@@ -238,6 +243,6 @@ class Mailboxes:
         self._turn = 0
 
     def next(self) -> Tuple[List[int], List[nd.NDArray]]:
-        """(keys, arrays) by rank."""
+        """Returns (keys, arrays) of the next mailboxes, by rank."""
         self._turn = 1 - self._turn
         return self._keys[self._turn], self._arrays[self._turn]

@@ -1,4 +1,4 @@
-"""Gradients of many parameters as few flat arrays: a message costs the same for one number as for thousands."""
+"""Groups the gradients of many parameters into few flat arrays, since each message has a fixed cost."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ BUCKET_BYTES = 4 << 20
 
 
 class Bucket:
-    """The gradients of some parameters that are updated on the same device, flat.
+    """The concatenated gradients of some parameters that are updated on the same device.
 
     Args:
         members: `mxtrain.parallel.base.Reduction`s with the same owner, device and dtype.
 
     Attributes:
-        names: of the parameters.
-        flat: (N,), on the owner's device: always the same array.
+        names: names of the parameters.
+        flat: gradients, (N,), on the owner's device; the same array in every step.
     """
 
     def __init__(self, members: Sequence[Reduction]):
         self.names = [member.name for member in members]
         self._owner = members[0].owner
         self._shapes = [member.replicas[self._owner].shape for member in members]
-        # Views, made once: they share their memory, and the engine's order, with the gradients.
+        # Views share memory and engine dependencies with the gradients; creating them in every step would be slow.
         self._rows = [[gradient.reshape((-1,)) for gradient in member.replicas] for member in members]
         own = [rows[self._owner] for rows in self._rows]
         ends = np.cumsum([row.size for row in own]).tolist()
@@ -40,7 +40,7 @@ class Bucket:
 
     def collect(self) -> None:
         """Writes the sums over this worker's replicas into `flat`. Asynchronous."""
-        # One by one: MXNet's concat takes ten times as long as copies, its split thirty times.
+        # Single copies: MXNet's concat takes 10 times as long, and its split 30 times.
         for rows, part in zip(self._rows, self._parts):
             if len(rows) == 1:
                 rows[0].copyto(part)
@@ -53,15 +53,15 @@ class Bucket:
             part.copyto(rows[self._owner])
 
     def split(self, flat: np.ndarray) -> Dict[str, np.ndarray]:
-        """The parts of a host copy of something like `flat`, by parameter, in the parameters' shapes."""
+        """Splits a host array (N,) into the parts of the parameters, in their shapes."""
         parts = np.split(flat, self._begins[1:])
         return {name: part.reshape(shape) for name, shape, part in zip(self.names, self._shapes, parts)}
 
 
 def make_buckets(reductions: Sequence[Reduction], max_bytes: int = BUCKET_BYTES) -> List[Bucket]:
-    """Puts all gradients into buckets, the last parameters' first: backward computes them first.
+    """Groups all gradients into buckets, starting with the last parameters, whose gradients backward computes first.
 
-    Workers with the same description make the same ones.
+    Workers with the same description create the same buckets.
     """
     gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
     order = list(range(len(reductions)))[::-1]
@@ -73,7 +73,7 @@ def make_buckets(reductions: Sequence[Reduction], max_bytes: int = BUCKET_BYTES)
 def in_buckets(
     arrays: Sequence[nd.NDArray], owners: Optional[Sequence[int]] = None, max_bytes: int = BUCKET_BYTES
 ) -> List[List[int]]:
-    """Indices of `arrays` that go into the same bucket: in order, of one device, dtype and (if given) owner."""
+    """Returns the indices of the arrays of each bucket: in order, of one device, dtype and (if given) owner."""
     groups: Dict[Tuple[int, str, str], List[int]] = {}
     filled: Dict[Tuple[int, str, str], int] = {}
     ordered: List[List[int]] = []

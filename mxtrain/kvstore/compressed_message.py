@@ -1,11 +1,10 @@
-"""A step of `dist_async` in fewer bytes: compressed gradients go to a server, compressed changes of weights come back.
+"""Compressed messages of `dist_async`: a worker sends compressed gradients and receives compressed changes of weights.
 
-A server remembers which weights each worker has. Its answer is the difference between its own and those, compressed;
-what the answer leaves out is still a difference next time, so nothing is lost and nothing has to be kept. Source: Yan
-et al., Dual-Way Gradient Sparsification for Asynchronous Distributed Deep Learning,
-https://doi.org/10.1145/3404397.3404401.
+A server keeps a copy of each worker's weights. Its answer is the compressed difference between its own weights and that
+copy. The error of an answer is still a part of the next difference, so answers need no residual. Source: Yan et al.,
+Dual-Way Gradient Sparsification for Asynchronous Distributed Deep Learning, https://doi.org/10.1145/3404397.3404401.
 
-    message = payload + shared (one word each) + two words that mean nothing + header
+    message = payload + shared state (one word each) + two spare words + header
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class CompressedArrays:
-    """One direction of the exchange: a compressor with room for the arrays that it sends or receives.
+    """One direction of the exchange: a compressor with the arrays that it sends or receives.
 
     Args:
-        build: makes the compressor.
-        shapes: of the parameters.
-        device: of the gradients.
+        build: builds the compressor.
+        shapes: shapes of the parameters.
+        device: device of the gradients.
 
     Attributes:
-        flat: (N,) values to send, or received values.
-        arrays: the same in the parameters' shapes: views.
+        flat: values to send, or received values, (N,).
+        arrays: views of `flat` in the shapes of the parameters.
     """
 
     def __init__(self, build: Build, shapes: Sequence[Shape], device: Context):
@@ -53,7 +52,7 @@ class CompressedArrays:
             value.copyto(word)
 
     def read(self, message: CompressedMessage) -> None:
-        """Makes `flat` what a message holds. Asynchronous."""
+        """Decompresses a message into `flat`. Asynchronous."""
         message.before_payload()
         message.payload.copyto(self.compressor.payload)
         message.after_payload()
@@ -63,13 +62,14 @@ class CompressedArrays:
 
 
 class CompressedMessage:
-    """A compressed message in host memory: always the same array.
+    """A compressed message in host memory; the same array in every step.
 
-    A payload of float16 is another view of the same memory, of which MXNet's engine does not know that it is the same.
-    So an operator that reads the one and writes a spare word of the other is placed between the two.
+    A float16 payload is a second NDArray over the memory of `flat`. MXNet's engine does not know that both share it, so
+    it would not order operations on one after operations on the other. An operator that reads a spare word of the first
+    and writes a spare word of the second makes the dependency explicit (`before_payload`, `after_payload`).
 
     Args:
-        arrays: whose messages these are.
+        arrays: arrays and compressor of the messages.
     """
 
     def __init__(self, arrays: CompressedArrays):
@@ -104,17 +104,17 @@ class CompressedMessage:
 
 
 class CompressedExchange:
-    """A worker's messages about parameters that are updated together.
+    """A worker's side of the exchange for a group of parameters.
 
     Args:
-        ways: what makes the compressors of gradients and of changes.
-        shapes: of the parameters.
-        device: device of the arrays.
+        ways: builders of the compressors of gradients and of changes of weights.
+        shapes: shapes of the parameters.
+        device: device of the parameters.
     """
 
     def __init__(self, ways: Tuple[Build, Build], shapes: Sequence[Shape], device: Context):
         self._there, self._back = (CompressedArrays(build, shapes, device) for build in ways)
-        # An answer is as long as its question, and they share the memory.
+        # ps-lite writes an answer into the array of the message, so both have the same length.
         self._message = CompressedMessage(self._there)
         self.flat, self.header = self._message.flat, self._message.header
         self._unit = self.header[UNIT : UNIT + 1]  # the first of its three words holds a power of two by itself
@@ -125,7 +125,7 @@ class CompressedExchange:
             gradient.copyto(array)
         self._there.write(self._message)
         self._message.seal(header)
-        if self._there.compressor.shared:  # which follows what has been sent
+        if self._there.compressor.shared:  # decompressing updates it from the sent values
             self._there.compressor.decompress()
 
     def receive(self, weights: Sequence[nd.NDArray]) -> None:
@@ -138,25 +138,25 @@ class CompressedExchange:
 
     @property
     def shared(self) -> Dict[str, nd.NDArray]:
-        """Further state that the next message depends on, (1,) each."""
+        """Further state of the gradients' compressor, (1,) each."""
         return self._there.compressor.shared
 
     @property
     def residual(self) -> nd.NDArray:
-        """(N,) what the messages have left over."""
+        """Residual of the gradients' compressor, (N,)."""
         residual = self._there.compressor.residual
         assert residual is not None
         return residual
 
 
 class CompressedReplies:
-    """A server's side of a `CompressedExchange`, with all workers.
+    """A server's side of the exchange with all workers; see `CompressedExchange`.
 
     Args:
         ways: see `CompressedExchange`.
-        shapes: of the parameters.
-        weights: (N,) or longer, the server's own: always the same array.
-        workers: how many there are.
+        shapes: shapes of the parameters.
+        weights: the server's weights, (N,) or longer; the same array in every step.
+        workers: number of workers.
     """
 
     def __init__(self, ways: Tuple[Build, Build], shapes: Sequence[Shape], weights: nd.NDArray, workers: int):
@@ -166,20 +166,20 @@ class CompressedReplies:
         self._known = [self._weights.copy() for _ in range(workers)]
 
     def knows(self, *ranks: int) -> None:
-        """Notes that these workers, or all, have the weights as they are now."""
+        """Records that these workers (default: all) have the current weights."""
         for rank in ranks or range(len(self._known)):
             self._weights.copyto(self._known[rank])
 
     def gradients(self, received: nd.NDArray) -> List[nd.NDArray]:
-        """The gradients that a worker has sent."""
+        """Decompresses the gradients that a worker has sent."""
         received.copyto(self._inbox.flat)
         self._there.read(self._inbox)
         return self._there.arrays
 
     def answer(self, rank: int) -> float:
-        """Writes the changes for a worker; returns their unit, a power of two, by which they have been divided.
+        """Writes the compressed changes of weights for a worker, divided by a unit; returns the unit, a power of two.
 
-        Compressors whose range or threshold is fixed need values of a known size.
+        The division adapts the changes to compressors with a fixed range or threshold.
         """
         known, back = self._known[rank], self._back
         change = self._weights - known
@@ -187,15 +187,15 @@ class CompressedReplies:
         assert back.compressor.residual is not None
         nd._internal._div_scalar(change, scalar=unit, out=back.compressor.residual)
         back.flat[:] = 0
-        for value in back.compressor.shared.values():  # a range that follows messages: divided values need none
+        for value in back.compressor.shared.values():  # the unit replaces a scale that follows earlier messages
             value[:] = 1
         back.write(self._outbox)
         back.compressor.decompress()
         nd._internal._mul_scalar(back.flat, scalar=unit, out=back.flat)
-        nd.elemwise_add(known, back.flat, out=known)
+        nd.elemwise_add(known, back.flat, out=known)  # exactly what the worker adds to its weights
         return unit
 
     def seal(self, header: np.ndarray, stored: nd.NDArray) -> None:
-        """Writes the header; the message becomes `stored`."""
+        """Writes the header and copies the message into `stored`."""
         self._outbox.seal(header)
         self._outbox.flat.copyto(stored)

@@ -1,11 +1,12 @@
-"""Gradients in fewer bytes between workers, with error feedback: what a message leaves out is added to the next one.
+"""Gradient compression with error feedback: the error of a message is added to the next gradient.
 
-A bucket's gradient g and what was left over r become x = r + g; a compressor writes C(x) into its payload, which any
-store sums over workers, and keeps r = x - C(x). Source: Seide et al., 1-Bit Stochastic Gradient Descent, Interspeech
-2014; Karimireddy et al., Error Feedback Fixes SignSGD, https://arxiv.org/abs/1901.09847, algorithm 2.
+With the gradient g of a bucket and its residual r, a compressor computes x = r + g, writes C(x) into its payload, which
+the store sums over workers, and keeps the residual r = x - C(x). Source: Seide et al., 1-Bit Stochastic Gradient
+Descent, Interspeech 2014; Karimireddy et al., Error Feedback Fixes SignSGD, https://arxiv.org/abs/1901.09847,
+algorithm 2.
 
-The stores' engines only add, parameter servers in float32 alone. So every payload here is one whose plain sum over
-workers is the payload of the sum, exactly, and both directions are small.
+Stores can only add payloads, and parameter servers only in float32. So every payload here is such that the plain sum of
+the payloads of all workers is the payload of the sum. Then both directions are compressed.
 
 Legend: N elements of a bucket, W workers, D digits in a word, M words, K chosen elements.
 """
@@ -33,16 +34,16 @@ SPLITTER = 2.0**16 + 1
 
 
 class Compressor:
-    """Compresses one bucket for its way to the other workers. This base leaves it as it is. All asynchronous.
+    """Compresses the gradients of one bucket. This base class does not compress. All methods are asynchronous.
 
     Args:
-        flat: (N,), float32: the bucket's gradients, always the same array.
-        world: of this worker.
+        flat: gradients of the bucket, (N,) float32; the same array in every step.
+        world: rank and number of workers.
 
     Attributes:
-        payload: 1-dimensional, float32 or float16: what a store has to sum, always the same array.
-        residual: (N,) what was left over, this worker's own; or None.
-        shared: further state, (1,) each, the same on all workers.
+        payload: array that the store sums, 1-dimensional, float32 or float16; the same array in every step.
+        residual: error of the last message of this worker, (N,); None if there is none.
+        shared: further state by name, (1,) each, equal on all workers.
     """
 
     def __init__(self, flat: nd.NDArray, world: World):
@@ -57,17 +58,18 @@ class Compressor:
         """Writes `flat` from the payload, which is now the sum over workers."""
 
     def unit_of(self, values: nd.NDArray) -> float:
-        """The power of two by which values are divided to suit this compressor: about their mean size. Waits."""
+        """Returns the power of two by which `values` should be divided before compression: about their mean absolute
+        value. Waits."""
         mean = float(nd.mean(nd.abs(values)).asscalar())
         return 2.0 ** math.ceil(math.log2(mean)) if TINY < mean < 1 / TINY else 1.0
 
 
 class Feedback(Compressor):
-    """Base of the compressors that leave something over for the next message.
+    """Base class of the compressors with a residual.
 
     Args:
         flat, world, payload: see `Compressor`.
-        length: length of the residual, if it is longer than the bucket.
+        length: length of the padded residual, if a compressor needs more than N elements.
     """
 
     residual: nd.NDArray
@@ -76,7 +78,7 @@ class Feedback(Compressor):
         super().__init__(flat, world)
         self.payload = payload
         length = max(length, flat.size)
-        # Views of one array: what was left over is its beginning.
+        # The residual is a view of the first N elements; the rows are for the check in `compress`.
         rows_RC = nd.zeros((-(-length // COLUMNS), COLUMNS), ctx=flat.context)
         self._padded = rows_RC.reshape((-1,))[:length]
         self.residual = self._padded[: flat.size]
@@ -85,21 +87,22 @@ class Feedback(Compressor):
 
     def compress(self) -> None:
         nd.elemwise_add(self.residual, self.flat, out=self.residual)
-        # 0, unless a gradient is infinite or not a number: no payload may hide that from the others.
-        # Not nd.multi_all_finite: it takes a hundred times as long.
+        # 0, or NaN if a gradient is infinite or NaN: clipping or digits would hide that from the other workers.
+        # nd.multi_all_finite takes 100 times as long. The factor TINY keeps the sum from overflowing.
         alarm = (nd.sum(nd.dot(self._rows_RC, self._tiny_C)) * 0).astype(self.payload.dtype, copy=False)
         self._write()
         nd.elemwise_add(self._first, alarm, out=self._first)
 
     def _write(self) -> None:
-        """Writes C(residual) into the payload and takes it off the residual."""
+        """Writes C(residual) into the payload and subtracts it from the residual."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to compress.")
 
 
 class Float16Compressor(Feedback):
-    """IEEE's half precision: 11 significant bits. Values out of its range stay in the residual.
+    """Sends float16 (11 significant bits). The part of a value that exceeds the range stays in the residual.
 
-    W payloads may add up to what float16 holds. The sum is rounded once more on its way back, which no residual sees.
+    Values are clipped to 65504 / W, so that the sum over W workers does not overflow. No residual includes the rounding
+    of the sum in float16.
     """
 
     SIGNIFICANT_BITS = 11
@@ -109,7 +112,7 @@ class Float16Compressor(Feedback):
         self._limit = rounded_down(FLOAT16_MAX / world.size, self.SIGNIFICANT_BITS)
 
     def _write(self) -> None:
-        sent = self.flat  # has been read
+        sent = self.flat  # a buffer now: the residual includes its gradients already
         self._clip(self.residual, sent)
         nd.Cast(sent, dtype="float16", out=self.payload)
         nd.Cast(self.payload, dtype="float32", out=sent)
@@ -119,18 +122,18 @@ class Float16Compressor(Feedback):
         nd.Cast(self.payload, dtype="float32", out=self.flat)
 
     def _clip(self, values: nd.NDArray, out: nd.NDArray) -> None:
-        # Not nd.clip: it takes twice as long as these two.
+        # nd.clip takes twice as long as these two operators.
         nd._internal._minimum_scalar(values, scalar=self._limit, out=out)
         nd._internal._maximum_scalar(out, scalar=-self._limit, out=out)
 
 
 class BFloat16Compressor(Float16Compressor):
-    """bfloat16's 8 significant bits over a range that follows the gradients.
+    """Sends bfloat16 (8 significant bits) in a float16 payload with a scale that follows the gradients.
 
-    MXNet's stores know no bfloat16. Every bfloat16 from 2^-17 to 65504 is a float16, too; so values are rounded to
-    bfloat16, multiplied by a power of two and travel as float16, whose sum keeps 11 bits. The power follows the largest
-    element of the last sum, which all workers know: by comparisons and exact products only, so that it is the same
-    everywhere. What leaves the range meanwhile waits in the residual.
+    MXNet's stores do not support bfloat16. Every bfloat16 number from 2^-17 to 65504 is also a float16 number, so
+    values are multiplied by a power of two, rounded to bfloat16 and sent as float16; the sum keeps 11 bits. The scale
+    follows the largest element of the last sum, which all workers know. It is computed by comparisons and exact
+    products only, so that it is equal on all workers. Values out of range stay in the residual.
     """
 
     SIGNIFICANT_BITS = 8
@@ -164,15 +167,15 @@ class BFloat16Compressor(Float16Compressor):
 
 
 class TwoBit(Feedback):
-    """Every element as -threshold, 0 or +threshold, as MXNet's 2bit, of which D share a word.
+    """Sends each element as -threshold, 0 or +threshold, as MXNet's 2bit, with D elements packed into one word.
 
-    With digits -1, 0 and 1 counted from 0 to 2, a sum over W workers has digits up to 2 W, and words of D digits in
-    base 2 W + 1 add up without a carry. They are whole numbers below 2^24, which float32 adds exactly: D is 10 for 2
-    workers (3.2 bits for an element), 7 for 4, 5 for 8.
+    Elements become digits 0, 1 and 2, so a sum over W workers has digits up to 2 W. Words of D digits in base 2 W + 1
+    are added without a carry. They are integers below 2^24, which float32 adds exactly. D is 10 for 2 workers (3.2 bits
+    per element), 7 for 4 and 5 for 8.
 
     Args:
         flat, world: see `Compressor`.
-        threshold: in the unit of a worker's part of a gradient.
+        threshold: size of the sent values, in the unit of a worker's gradient (its part of the global mean).
     """
 
     def __init__(self, flat: nd.NDArray, world: World, threshold: float):
@@ -182,7 +185,7 @@ class TwoBit(Feedback):
         super().__init__(flat, world, nd.zeros((num_words,), ctx=flat.context))
         digits = nd.zeros((num_digits * num_words,), ctx=flat.context)
         powers = nd.array([[float(self._base**place) for place in range(num_digits)]], ctx=flat.context)
-        # Views and arrays that every step uses.
+        # Views and constants of every step, created once: each NDArray operation costs a call into the engine.
         self._own, self._digits_DM = digits[: flat.size], digits.reshape((num_digits, num_words))
         self._powers_1D, self._powers_D1 = powers, powers.T
         self._words_1M = self.payload.reshape((1, num_words))
@@ -192,14 +195,17 @@ class TwoBit(Feedback):
         upper = nd._internal._greater_equal_scalar(self.residual, scalar=self._threshold)
         nd._internal._lesser_equal_scalar(self.residual, scalar=-self._threshold, out=self.flat)
         nd.elemwise_sub(upper, self.flat, out=self._own)
-        # The digits beyond the bucket's end are 0, and 0 is what they come back as.
+        # The digits after the bucket's end are 0 on all workers, so they are 0 in the sum too.
         nd.dot(self._powers_1D, self._digits_DM, out=self._words_1M)
         nd._internal._plus_scalar(self.payload, scalar=float(self._ones), out=self.payload)
         nd._internal._mul_scalar(self._own, scalar=self._threshold, out=self.flat)
         nd.elemwise_sub(self.residual, self.flat, out=self.residual)
 
     def unit_of(self, values: nd.NDArray) -> float:
-        """The one whose digits leave the least squares over: of x, with |x| >= s, they take 2 s |x| - s^2."""
+        """Returns the unit with the smallest sum of squared errors.
+
+        Sending s for an element x with |x| >= s reduces the squared error by 2 s |x| - s^2.
+        """
         sizes = nd.abs(values)
         largest = float(nd.max(sizes).asscalar())
         if not TINY < largest < 1 / TINY:
@@ -212,7 +218,7 @@ class TwoBit(Feedback):
         return max(taken, key=lambda unit: float(taken[unit].asscalar()))
 
     def decompress(self) -> None:
-        above = nd.floor(nd.broadcast_div(self._words_1M, self._powers_D1))  # each digit with all above it
+        above = nd.floor(nd.broadcast_div(self._words_1M, self._powers_D1))  # word // base^d: digit d and all above
         count = above.shape[0]
         if count > 1:
             lower = above[: count - 1] - above[1:] * self._base
@@ -222,16 +228,17 @@ class TwoBit(Feedback):
 
 
 class TopK(Feedback):
-    """The elements with the largest absolute values, exactly, with their places.
+    """Sends the K elements with the largest absolute values exactly, with their indices.
 
-    Each worker's are in a part of the payload of their own, where the others have 0. Source: Stich et al., Sparsified
-    SGD with Memory, https://arxiv.org/abs/1809.07599; Lin et al., Deep Gradient Compression,
-    https://arxiv.org/abs/1712.01887, without its momentum correction.
+    Each worker writes to its own part of the payload, in which all others have 0, so that the sum concatenates the
+    parts. Source: Stich et al., Sparsified SGD with Memory, https://arxiv.org/abs/1809.07599; Lin et al., Deep Gradient
+    Compression, https://arxiv.org/abs/1712.01887, without its momentum correction.
 
     Args:
         flat, world: see `Compressor`.
-        ratio: K / N; at least one element travels.
-        row_size: of longer buckets, rows are chosen from by themselves: float32 holds no larger places.
+        ratio: K / N; at least one element is sent.
+        row_size: longer buckets are split into rows, each with its own top K, because float32 cannot represent larger
+            indices exactly.
     """
 
     def __init__(self, flat: nd.NDArray, world: World, ratio: float, row_size: int = FLOAT32_INTEGERS):
@@ -262,7 +269,7 @@ class TopK(Feedback):
 
     def decompress(self) -> None:
         self._total[:] = 0
-        for value_K, place_K in self._parts:  # in the same order everywhere: the bits must agree
+        for value_K, place_K in self._parts:  # by rank: the same order of sums, and bits, on all workers
             where_2K = nd.stack(self._row_K, place_K)
             self._set(self._total_RN, where_2K, nd.gather_nd(self._total_RN, where_2K) + value_K)
         if self._total is not self.flat:
@@ -278,7 +285,7 @@ Build = Callable[[nd.NDArray, World], Compressor]
 
 
 def compressor_of(name: str, **options: Optional[float]) -> Build:
-    """The function that builds compressors of a kind: none, fp16, bf16, 2bit (`threshold`) or topk (`ratio`)."""
+    """Returns the builder of a kind of compressor: none, fp16, bf16, 2bit (`threshold`) or topk (`ratio`)."""
     kind: Callable[..., Compressor] = {
         "none": Compressor,
         "fp16": Float16Compressor,
@@ -290,7 +297,7 @@ def compressor_of(name: str, **options: Optional[float]) -> Build:
 
 
 def digits_per_word(num_workers: int) -> int:
-    """The number of digits in base 2 W + 1 that make whole numbers below 2^24."""
+    """Returns the number of digits in base 2 W + 1 of which all integers are at most 2^24, so exact in float32."""
     digits, base = 1, 2 * num_workers + 1
     while base ** (digits + 1) <= FLOAT32_INTEGERS:
         digits += 1
@@ -298,23 +305,23 @@ def digits_per_word(num_workers: int) -> int:
 
 
 def rounded_down(value: float, bits: int) -> float:
-    """The largest number of so many significant bits that is not above `value`."""
+    """Rounds `value` down to a number of `bits` significant bits."""
     fraction, exponent = math.frexp(value)
     return math.ldexp(math.floor(math.ldexp(fraction, bits)), exponent - bits)
 
 
 def other_parameters(error: Exception) -> CheckpointError:
-    """The error for residuals that do not fit."""
+    """Returns the error for residuals that do not belong to the network's parameters."""
     return CheckpointError(f"the checkpoint's residuals are of other parameters: {error}")
 
 
 def split_anew(arrays: Mapping[str, np.ndarray], name: str, world: World) -> np.ndarray:
-    """A worker's residual of one parameter, from a checkpoint's `<name>:<rank>`.
+    """Returns this worker's residual of a parameter from the arrays `<name>:<rank>` of a checkpoint.
 
-    With another number of workers each gets an equal part of their sum: nothing that was left over is lost.
+    If the number of workers has changed, each gets an equal part of the sum of all residuals, so that none is lost.
 
     Raises:
-        KeyError: there is none.
+        KeyError: the checkpoint has no residual of the parameter.
     """
     size = 0
     while f"{name}:{size}" in arrays:

@@ -1,9 +1,9 @@
-"""MXNet's parameter server as nothing but a sum over workers.
+"""A store for MXNet's synchronous parameter server (`dist_sync`), used only as a sum over workers.
 
-The servers keep no optimizer and no state that could be lost: a key's value is the sum of what the workers pushed last.
-ps-lite hands waiting messages on in any order (its queue is last in, first out), and a server counts pushes, not
-workers. So what may not overtake another is made to wait for it: keys are initialised behind a barrier, before any is
-pushed, and each key has one array for good, by which MXNet's engine orders its rounds.
+The servers run no optimizer and have no state that could be lost: the value of a key is the sum of the last pushes.
+ps-lite delivers waiting messages in any order (its queue is last in, first out), and a server counts pushes, not
+workers. So two orderings are enforced here: keys are initialised before a barrier, and pushed only after it; and each
+key has one array for its lifetime, by which MXNet's engine orders the rounds of the key.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MULTI_PRECISION = 1
 
 
 class DistStore(JoinedStore):
-    """A worker's connection to the servers. Connecting waits until scheduler, servers and workers are all there.
+    """A worker's connection to the servers. The constructor waits for scheduler, servers and all workers.
 
     Args:
-        kind: what MXNet calls it: dist_sync or dist_device_sync.
-        world: of this worker.
-        by_priority: for ps-lite's P3: keys one by one, the later ones more urgent, pushed and pulled in one call.
+        kind: MXNet's name of the store, "dist_sync" or "dist_device_sync".
+        world: rank and number of workers.
+        by_priority: whether to send keys one by one with priorities, later ones first, for ps-lite's P3.
         compressor: see `JoinedStore`.
     """
 
@@ -49,11 +49,14 @@ class DistStore(JoinedStore):
         self._calls: Dict[int, Tuple[List[int], List[List[nd.NDArray]]]] = {}
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
-        """Each key has one array for all of its time. MXNet orders the pushes and pulls of a key by the array that is
-        pushed: with another one each time, a worker's next push may overtake the others' last one, and the server,
-        which counts pushes and not workers, would add numbers of different steps."""
+        """Pushes arrays and pulls their sums, with one fixed array per key.
+
+        MXNet orders the pushes and pulls of a key by the pushed array. With a new array in each round, the next push of
+        a worker could overtake the last push of another one, and the server, which counts pushes and not workers, would
+        add values of different steps.
+        """
         if id(arrays[0]) not in self._calls:
-            # The arrays are kept, too: as long as they live, nothing else has their id.
+            # Keep references to the arrays, so that no other object can get their ids.
             self._calls[id(arrays[0])] = (self._init(arrays), [[array] for array in arrays])
         keys, values = self._calls[id(arrays[0])]
         # Push and pull in one message, which is answered with exactly this round's sum.
@@ -64,16 +67,16 @@ class DistStore(JoinedStore):
             self._store.pushpull(key, value, out=value, priority=key)
 
     def exact_sum(self, flat: nd.NDArray) -> nd.NDArray:
-        """All workers add everybody's numbers up in the order of the ranks."""
+        """Gathers the arrays of all workers and adds them in the order of the ranks, so that all get the same bits."""
         return self._in_places(flat).sum(axis=0)
 
     def _in_places(self, flat: nd.NDArray) -> nd.NDArray:
-        """MXNet's servers compute in float32, whatever they are sent. So float64 travels in two halves."""
+        """See `JoinedStore`. float64 is sent as two float32 halves, since MXNet's servers always add in float32."""
         if flat.dtype != np.float64:
             return super()._in_places(flat)
         high = flat.astype("float32")
         low = flat - high.astype("float64")
-        low = nd.where(low == low, low, nd.zeros_like(low))  # infinity less infinity is not a number
+        low = nd.where(low == low, low, nd.zeros_like(low))  # infinity - infinity is NaN
         halves = super()._in_places(nd.concat(high, low.astype("float32"), dim=0))
         return halves.astype("float64").reshape((self.world.size, 2, flat.size)).sum(axis=1)
 
@@ -92,19 +95,19 @@ class DistStore(JoinedStore):
         del self._store
 
     def _init(self, arrays: Sequence[nd.NDArray]) -> List[int]:
-        """New keys for arrays of these shapes. A barrier: returns when every worker has come here."""
+        """Creates keys for arrays of these shapes. Returns only when all workers have called it."""
         keys = list(range(self._num_keys, self._num_keys + len(arrays)))
         self._num_keys += len(arrays)
         if self.world.rank == 0 and any(array.dtype == np.float16 for array in arrays):
-            # From then on servers add float16 up in float32. Without it a flag decides that is never set. Before
-            # rank 0 initialises the keys, so before anyone pushes.
+            # Makes servers add float16 in float32; MXNet's own flag for this is never set. It is sent before rank 0
+            # initialises the keys, so before any worker pushes.
             self._store._send_command_to_servers(MULTI_PRECISION, "")
         self._store.init(keys, [nd.zeros_like(array) for array in arrays])
         return keys
 
 
 def join_servers(store: Store, connection: mx.kv.KVStore) -> TableClient:
-    """Connects a worker to its servers as holders of tables. Collective."""
+    """Connects a worker to the servers for embedding tables. Collective."""
 
     def command(call: TableCall) -> None:
         connection._send_command_to_servers(0, write_command(tables=call))
@@ -118,7 +121,7 @@ must not free its store with the last frame that knows it: its process ends with
 
 
 def stop_servers(store: mx.kv.KVStore, world: World) -> None:
-    """Servers end when the store is deleted by all workers, or when they hear no more. The caller deletes it next."""
+    """Ends the servers. The caller must delete the store next: a server ends when all workers have done so."""
     nd.waitall()
     _CONNECTED[:] = [one for one in _CONNECTED if one is not store]
     if world.rank == 0:
@@ -126,10 +129,10 @@ def stop_servers(store: mx.kv.KVStore, world: World) -> None:
 
 
 def create(kind: str) -> mx.kv.KVStore:
-    """MXNet's store, connected. Sockets in the file system are for this user only.
+    """Creates and connects MXNet's store. Unix sockets in the file system are accessible to this user only.
 
     Raises:
-        ConfigError: they cannot be.
+        ConfigError: the sockets cannot be protected.
     """
     move_ps_lite(mx.base._LIB._name)
     before = os.umask(0o077) if os.environ.get("DMLC_LOCAL") == "1" else None

@@ -1,13 +1,13 @@
-"""Horovod's all-reduce as a sum over workers, and the ring of workers that may lose and gain members.
+"""A store that sums gradients with Horovod's all-reduce, over an elastic ring of workers.
 
 Horovod sums over a ring (Patarasuk and Yuan, Bandwidth optimal all-reduce, https://doi.org/10.1016/j.jpdc.2008.09.002;
-Sergeev and Del Balso, https://arxiv.org/abs/1802.05799). It would put together what happens to be ready at the same
-time, so that the order of sums and with it the last bits would depend on time; it is told to sum our buckets as they
-are.
+Sergeev and Del Balso, https://arxiv.org/abs/1802.05799). Its tensor fusion is off: it merges arrays that happen to be
+ready at the same time, so the order of the sums, and with it their last bits, would depend on timing. Our buckets take
+its place.
 
-    join: ask the supervisor for a place -> rank, size and where Gloo's addresses are exchanged -> init
-    step: all-reduce -> confirm: all gradients are there -> update
-    lost: confirm fails -> shutdown -> join the next generation -> rank 0's state for all -> the same step again
+    join: ask the supervisor for a place -> rank, size and the rendezvous server of Gloo -> init
+    step: all-reduce -> confirm: wait until all gradients are summed -> update
+    lost: confirm fails -> shutdown -> join the next generation -> broadcast rank 0's state -> repeat the step
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ WATCH_S = 0.5
 
 
 class HorovodStore(JoinedStore):
-    """A worker's place in the ring. Joining waits until all members are there.
+    """A worker's membership in the ring. The constructor waits until all members have joined.
 
     Args:
-        world: of this worker, as it was started; `self.world` is what it is in the ring of the day.
-        compressor: what makes the compressors of buckets.
+        world: rank and size with which the worker was started; `self.world` has those of the current ring.
+        compressor: builds the compressor of a bucket.
     """
 
     def __init__(self, world: World, compressor: Build = Compressor):
@@ -71,7 +71,7 @@ class HorovodStore(JoinedStore):
         self.join()
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
-        # Horovod averages unless it is told to sum. A worker's gradient has been divided by the global batch already.
+        # Horovod's default is the average. Gradients are divided by the global batch size already, so sum them.
         for urgency, array in enumerate(arrays):
             self._horovod.allreduce_(array, name=self._name(array), op=self._horovod.Sum, priority=urgency)
 
@@ -81,30 +81,32 @@ class HorovodStore(JoinedStore):
 
     def reduce(self, reductions: Sequence[Reduction]) -> None:
         if self.elastic:
+            # Residuals from before this step and the last one: a lost peer makes this worker repeat one of them.
             before = [c.residual.copy() for c in self.compressors_of(reductions) if c.residual is not None]
             last = self._residuals.get(self._number - 1, [])
             self._residuals = {self._number - 1: last, self._number: before}
         super().reduce(reductions)
 
     def drain(self) -> None:
+        # Each failed operator raises its error at one later wait: call it until none is left.
         for _ in range(100):
             try:
                 nd.waitall()
                 return
-            except mx.base.MXNetError:  # what failed has been told of
+            except mx.base.MXNetError:  # `confirm` has reported the failure
                 continue
 
     def resume_from(self, step: int) -> None:
         residuals = [c.residual for group in self._compressors.values() for c in group if c.residual is not None]
-        # One that was a step ahead of the others does that step again; one that was behind has sent its part of it.
+        # A worker that was one step ahead repeats that step, so it also restores the residuals from before it.
         for residual, before in zip(residuals, self._residuals.get(step + 1, [])):
             before.copyto(residual)
         self._residuals.clear()
 
     def confirm(self, arrays: Sequence[nd.NDArray]) -> None:
-        """Waits, so that a step is either done by all members that are left or by none of them.
+        """Waits for the sums, so that either all remaining members apply a step or none of them.
 
-        A wait per step is the price: without it a member might have updated half of the weights when another dies.
+        This costs one wait per step. Without it a member could have updated half of its weights when another one dies.
         """
         self.wait_for(arrays)
 
@@ -125,30 +127,35 @@ class HorovodStore(JoinedStore):
 
     @property
     def elastic(self) -> bool:
-        """True if the ring can be formed anew."""
+        """True if a supervisor can form a new ring after members leave or join."""
         return self._ring is not None
 
     def wants_regroup(self) -> bool:
-        """Returns True if somebody waits to join; known to rank 0 only."""
+        """Returns True if a worker waits to join. Only rank 0 knows."""
         return self._wanted > self._generation
 
     def regroup(self) -> None:
-        """Leaves the ring and joins the next one. Waits for all others that are left.
+        """Leaves the ring and joins the next one. Waits for all remaining members.
 
-        Everybody keeps what compression has left over; what a lost worker had left over is lost with it.
+        Each member keeps its compression residuals. Those of a lost worker are lost.
         """
         self.drain()
         self._horovod.shutdown()
         self._hang_up()
         self.join()
-        before, self._compressors = self._compressors, {}  # what they write depends on the number of workers
+        before, self._compressors = self._compressors, {}  # their payloads depend on the number of workers
         for key, compressors in before.items():
             for old, new in zip(compressors, self.compressors_of(self._buckets[key][0])):
                 if old.residual is not None:
-                    old.residual.copyto(new.residual)  # type: ignore[arg-type]  # as long, of the same kind
+                    old.residual.copyto(new.residual)  # type: ignore[arg-type]  # of the same length and kind
 
     def join(self) -> None:
-        """Enters a ring. Waits for all of its members."""
+        """Joins a ring. Waits for all of its members.
+
+        Raises:
+            PeersLost: a member died before all had joined.
+            ConfigError: Horovod was launched with another number of workers.
+        """
         from horovod.mxnet import mpi_ops
 
         if self._ring is not None:
@@ -157,7 +164,7 @@ class HorovodStore(JoinedStore):
         before = open_sockets()
         try:
             self._horovod.init()
-        except ValueError as error:  # it failed; for instance, another member died before all had joined
+        except ValueError as error:  # for instance, another member died before all had joined
             raise PeersLost(f"Horovod could not form a ring: {error}") from error
         self._sockets = {fd: name for fd, name in open_sockets().items() if before.get(fd) != name}
         started, self.world = self.world, World(self._horovod.rank(), self._horovod.size())
@@ -176,20 +183,23 @@ class HorovodStore(JoinedStore):
         self._horovod.shutdown()
 
     def _hang_up(self) -> None:
-        """Ends the connections, which Horovod keeps until its next `init`: others may wait for this worker to speak,
-        and would wait for Gloo's timeout before they leave the ring, too."""
+        """Shuts down the connections of the ring, which Horovod keeps open until its next `init`.
+
+        Other members may be waiting for data of this worker, and would leave the ring only after Gloo's timeout.
+        """
         now = open_sockets()
         for fd, name in self._sockets.items():
             if now.get(fd) == name:
+                # dup: Python closes its own descriptor, Gloo later closes the other one.
                 with suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:
                     connection.shutdown(socket.SHUT_RDWR)
 
     def _take_place(self) -> None:
-        """Waits for the supervisor's word about the next generation and sets Horovod's variables."""
+        """Asks the supervisor for a place in the next generation, waits for it, and sets Horovod's variables."""
         number = os.environ[WORKER]
         word: Dict[str, Any] = {"generation": self._generation, "places": {}}
         while number not in word["places"]:
-            if word["generation"] >= self._generation:  # or it was formed before this worker asked
+            if word["generation"] >= self._generation:  # at first, or if that ring was formed without this worker
                 self._generation = word["generation"] + 1
                 HEARTBEAT.generation = self._generation
                 HEARTBEAT.emit()
@@ -210,22 +220,24 @@ class HorovodStore(JoinedStore):
             time.sleep(WATCH_S)
 
     def _ask(self, what: str) -> Any:
-        """Asks the supervisor; None if it has no answer, or cannot be reached now."""
+        """Reads a value from the supervisor's server; None if it is not set or the server cannot be reached now."""
         with suppress(OSError, http.client.HTTPException, ValueError):
             with DIRECTLY.open(f"http://{self._ring}/mxtrain/{what}", timeout=5) as answer:
                 return json.loads(answer.read())
         return None
 
     def _name(self, array: nd.NDArray) -> str:
-        """The name of an array for Horovod, the same on all members: they number arrays in the order of their first
-        sum, and begin anew with each ring."""
+        """Returns the name of an array for Horovod, which matches arrays of different workers by name.
+
+        Arrays are numbered in the order of their first sum, which is the same on all members. Each ring starts at 0.
+        """
         if id(array) not in self._names:
             self._names[id(array)] = (array, f"{len(self._names)}")
         return str(self._names[id(array)][1])
 
 
 def open_sockets() -> Dict[int, str]:
-    """The open sockets of this process: descriptor -> the kernel's name of the socket."""
+    """Returns descriptor -> the kernel's name of the socket, for all open sockets of this process."""
     found = {}
     for path in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
@@ -237,7 +249,7 @@ def open_sockets() -> Dict[int, str]:
 
 @contextmanager
 def lost_as_such() -> Iterator[None]:
-    """Turns the error that MXNet raises where Horovod has failed into PeersLost."""
+    """Converts MXNet's error for a failure of Horovod into PeersLost."""
     try:
         yield
     except mx.base.MXNetError as error:

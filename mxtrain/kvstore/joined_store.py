@@ -1,4 +1,4 @@
-"""Base of the stores that join workers: builds everything on one operation, a sum of flat arrays over workers."""
+"""Base class of the synchronous stores over several workers. All operations use one primitive, `sum_in_place`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mxtrain.kvstore.world import World
 
 
 class JoinedStore(Store):
-    """A worker's connection to the others. A subclass says how flat arrays are summed.
+    """A worker's connection to the others. Subclasses implement `sum_in_place`.
 
     Args:
-        world: of this worker.
-        compressor: what makes the compressors of buckets.
+        world: rank and number of workers.
+        compressor: builds the compressor of a bucket.
     """
 
     def __init__(self, world: World, compressor: Build = Compressor):
@@ -37,19 +37,20 @@ class JoinedStore(Store):
         """Sums flat arrays over workers. Asynchronous.
 
         Args:
-            arrays: (N,) each, float32 or (with compression) float16, the same objects in every call in which the first
-                of them is the same; the later ones are more urgent. Float16 may be rounded at each addition.
+            arrays: arrays (N,), float32 or (with compression) float16. Calls with the same first array must pass the
+                same list of array objects. Later arrays have a higher priority. Float16 may be rounded at each
+                addition.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to sum.")
 
     def sum_copy(self, flat: nd.NDArray, purpose: str) -> nd.NDArray:
-        """The sum of a flat array over workers as a new array. Asynchronous.
+        """Returns the sum of a flat array over workers as a new array. Asynchronous.
 
         Args:
-            flat: (N,), on any device.
+            flat: array (N,) on any device.
             purpose: name of the sum; the same on all workers.
         """
-        name = (purpose, str(flat.dtype), flat.size)  # the same on all workers, wherever the numbers are here
+        name = (purpose, str(flat.dtype), flat.size)  # without the device, which may differ between workers
         if name not in self._buffers:
             self._buffers[name] = nd.zeros(flat.shape, ctx=mx.cpu(), dtype=flat.dtype)
         buffer = self._buffers[name]
@@ -58,10 +59,10 @@ class JoinedStore(Store):
         return buffer.copyto(flat.context)
 
     def gather(self, flat: nd.NDArray) -> nd.NDArray:
-        """Each worker's numbers travel in a place of their own, where the others add 0."""
+        """Sums arrays in which each worker has its numbers in its own row and 0 in all others."""
         if self._timed is None:
             return self._in_places(flat)
-        # Others are waited for in the middle of computing: that is no computing.
+        # In a timed step, this wait for the other workers must not count as computation.
         self.wait_for([flat])
         begin = time.monotonic()
         found = self._in_places(flat)
@@ -75,11 +76,11 @@ class JoinedStore(Store):
         return self.sum_copy(places, "gather").reshape((self.world.size, -1))
 
     def exact_sum(self, flat: nd.NDArray) -> nd.NDArray:
-        """The sum of a flat float64 array over workers, in float64, as a new array. Asynchronous."""
+        """Returns the sum of a float64 array (N,) over workers, in float64, as a new array. Asynchronous."""
         return self.sum_copy(flat, "exact")
 
     def wait_for(self, arrays: Sequence[nd.NDArray]) -> None:
-        """Waits for what was summed.
+        """Waits for summed arrays.
 
         Raises:
             PeersLost: another worker has gone, where the others can go on without it.
@@ -96,7 +97,7 @@ class JoinedStore(Store):
         nd.waitall()
 
     def read(self, array: nd.NDArray) -> np.ndarray:
-        """A host copy of what was summed. Waits for it.
+        """Waits for a summed array and returns a host copy.
 
         Raises:
             PeersLost: another worker has gone, where the others can go on without it.
@@ -125,7 +126,7 @@ class JoinedStore(Store):
         self.times = dataclasses.replace(known, exchange_s=time.monotonic() - all_done)
 
     def _share_times(self, flats: Sequence[nd.NDArray]) -> WorkerTimes:
-        """Shares the times and sizes of all workers; returns when the last one has computed its gradients."""
+        """Returns the times and sizes of all workers. Waits until the slowest one has computed its gradients."""
         assert self._timed is not None
         step, size, began = self._timed
         self.wait_for(flats)
@@ -150,15 +151,15 @@ class JoinedStore(Store):
             bucket.hand_out()
 
     def buckets_of(self, reductions: Sequence[Reduction]) -> List[Bucket]:
-        """The buckets of these gradients, made when they are first seen."""
+        """Returns the buckets of these gradients, which are created at the first call."""
         if id(reductions) not in self._buckets:
-            # The reductions are kept, too: as long as they live, nothing else has their id.
+            # Keep a reference to the reductions, so that no other object can get their id.
             self._buckets[id(reductions)] = (reductions, make_buckets(reductions))
         return self._buckets[id(reductions)][1]
 
     def compressors_of(self, reductions: Sequence[Reduction]) -> List[Compressor]:
-        """The compressors of these gradients, one for each bucket."""
-        buckets = self.buckets_of(reductions)  # which keeps the reductions
+        """Returns the compressors of these gradients, one per bucket."""
+        buckets = self.buckets_of(reductions)  # keeps a reference to the reductions
         if id(reductions) not in self._compressors:
             self._compressors[id(reductions)] = [self._compressor(bucket.flat, self.world) for bucket in buckets]
         return self._compressors[id(reductions)]
@@ -169,9 +170,9 @@ class JoinedStore(Store):
             if compressor.residual is None:
                 continue
             nothing = nd.zeros_like(compressor.residual)
-            for rank in range(self.world.size):  # one after the other: little memory
+            for rank in range(self.world.size):  # one rank at a time, to need memory for one residual only
                 one = self.sum_copy(compressor.residual if rank == self.world.rank else nothing, "residual")
-                whole = self.read(one)  # on all: whoever does not read does not see that another is gone
+                whole = self.read(one)  # on all workers: only a read notices that a peer is lost
                 if self.world.rank == 0:
                     parts = bucket.split(whole)
                     found.update({f"{name}:{rank}": part for name, part in parts.items()})
@@ -189,7 +190,7 @@ class JoinedStore(Store):
                 parts = [split_anew(arrays, name, self.world).reshape((-1,)) for name in bucket.names]
                 compressor.residual[:] = np.concatenate(parts)
                 for key, value in compressor.shared.items():
-                    # Where parameters that now share a bucket did not before.
+                    # Parameters that share a bucket now may have had different scales before: take the safe one.
                     value[:] = np.min([arrays.get(f"{name}:{key}", np.ones(1)) for name in bucket.names])
         except (KeyError, ValueError) as error:
             raise other_parameters(error) from error

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Message:
-    """One array, and what it holds as views of it: a copy is all that writing and reading cost.
+    """A flat array, with views of it for the arrays of the parameters. Writing and reading cost one copy.
 
     MXNet's own operators for this are slow: for 17 MB, split takes 48 ms, concat 17 ms, a copy 1.4 ms.
 
     Args:
-        shapes: of the arrays.
-        dtype: float32 or float64; of the latter the bits travel, through the host (`verify`).
+        shapes: shapes of the arrays.
+        dtype: "float32" or "float64". float64 (used by `verify`) is sent bitwise as float32 words, through the host.
         device: device of the message.
     """
 
@@ -44,19 +44,19 @@ class Message:
             nd.array(header, ctx=self.flat.context).copyto(self._header)
 
     def open(self) -> None:
-        """Makes `arrays` what `flat` holds. Asynchronous for float32."""
+        """Updates `arrays` from a received `flat`. Asynchronous for float32, for which they are views."""
         if self._apart is not None:
             words = self.flat.asnumpy()[: self._apart.size * self._dtype.itemsize // 4]
             nd.array(words.view(self._dtype), ctx=self._apart.context, dtype=self._dtype).copyto(self._apart)
 
     def fill(self, payload: np.ndarray, header: np.ndarray) -> None:
-        """Writes at most `words` words from the host, and the header."""
+        """Writes a payload of at most `words` words, padded with 0, and the header. Both are host arrays."""
         rest = np.zeros(self.words - len(payload), np.float32)
         nd.array(np.concatenate([payload, rest, header]), ctx=self.flat.context).copyto(self.flat)
 
 
 def views_of(flat: nd.NDArray, shapes: Sequence[Shape]) -> List[nd.NDArray]:
-    """Arrays of these shapes, one after the other in the memory of `flat`."""
+    """Returns consecutive views of `flat` in these shapes."""
     begin, found = 0, []
     for shape in shapes:
         end = begin + num_elements([shape])
@@ -66,5 +66,5 @@ def views_of(flat: nd.NDArray, shapes: Sequence[Shape]) -> List[nd.NDArray]:
 
 
 def header_of(flat: nd.NDArray) -> nd.NDArray:
-    """The header as a view, (HEADER,)."""
+    """Returns a view of the header at the end of a message, (HEADER,)."""
     return flat[flat.size - HEADER :]

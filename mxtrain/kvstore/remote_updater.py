@@ -1,4 +1,4 @@
-"""The updater of `dist_async`: sends gradients to servers, which run the optimizer, and receives weights."""
+"""The updater of `dist_async`: sends gradients to the servers, which run the optimizer, and receives weights."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class RemoteUpdater:
     """Replaces `mxtrain.optimizer.updater.Updater` if servers update. Collective: all workers construct it.
 
     Args:
-        store: the connection.
-        settings: `optimizer` and `kvstore` of the description as plain values; the servers compose them themselves, and
-            must find the same.
-        weights: structural name -> NDArray, the parameters to train.
+        store: the connection to the servers.
+        settings: `optimizer` and `kvstore` of the description as plain values. The servers compose the description
+            themselves, and compare it with these.
+        weights: structural name -> array of the parameters to train.
         multipliers: structural name -> (lr_mult, wd_mult).
-        steps_per_epoch: of each worker.
+        steps_per_epoch: steps of an epoch on each worker.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RemoteUpdater:
         self._replies: Deque[nd.NDArray] = collections.deque(maxlen=REPLIES_KEPT)
         self._reported = (0, 0)
         self._numbers: Dict[str, Any] = {}
-        store.barrier()  # no worker writes before the servers have made room
+        store.barrier()  # the servers must have allocated the groups before any worker writes
         self._load({}, None)
 
     # A step.
@@ -81,7 +81,7 @@ class RemoteUpdater:
         """Sends this worker's gradients for one update, and receives the servers' weights. Asynchronous.
 
         Args:
-            gradients: of the mean loss over this worker's share, in the order of `names`.
+            gradients: gradients of the mean loss over this worker's share of the batch, in the order of `names`.
             lr: learning rate.
         """
         given = dict(zip(self.names, gradients))
@@ -98,7 +98,7 @@ class RemoteUpdater:
         """Receives the servers' weights without an update. Asynchronous, unless compressed."""
         request = self._next_request(LOOK)
         if self._compressed:
-            self._wait()  # compressed messages and other messages have keys of their own: nothing orders them
+            self._wait()  # compressed and plain messages have different keys, and the engine does not order them
         for group in self._groups:
             group.write(NOTHING, request)
         self._exchange()
@@ -121,12 +121,12 @@ class RemoteUpdater:
         self._replies.append(nd.concat(*[group.header.as_in_context(mx.cpu()) for group in self._groups], dim=0))
 
     def synchronize(self) -> bool:
-        """Waits for all workers' updates, and takes over the weights after them: the same ones everywhere.
+        """Waits for the updates of all workers and receives the resulting weights, which are equal on all workers.
 
-        Collective: all workers must have made as many updates.
+        Collective: all workers must have sent the same number of updates. Returns False if the weights were current.
         """
         if self._store.world.size == 1 and not self._compressed:
-            return False  # the last answer was the weights
+            return False  # the last answer contains the current weights
         self._wait()
         self._store.barrier()
         for group in self._groups:
@@ -135,7 +135,7 @@ class RemoteUpdater:
         for group in self._groups:
             group.receive()
         self._wait()
-        self._store.barrier()  # no worker goes on before all have looked
+        self._store.barrier()  # an update of a faster worker must not reach the servers before all have read
         return True
 
     def vote(self, votes: Sequence[float], lag: int) -> Callable[[], np.ndarray]:
@@ -145,7 +145,7 @@ class RemoteUpdater:
         count, header = self._count, self._replies[-1]
 
         def outcome() -> np.ndarray:
-            reply = wire.decode(header.asnumpy()[: wire.HEADER], Reply)  # all is agreed on at the first key
+            reply = wire.decode(header.asnumpy()[: wire.HEADER], Reply)  # votes are counted at the first key only
             found = np.zeros(len(votes))
             if reply.outcome and reply.outcome_at == count + lag:
                 found[reply.outcome - 1] = 1
@@ -154,11 +154,14 @@ class RemoteUpdater:
         return outcome
 
     def staleness(self, of_all: bool = False) -> Dict[str, float]:
-        """Returns the number of updates of other workers applied between reading the weights and applying the gradient
-        computed from them.
+        """Returns the staleness of gradients: the number of updates of other workers that a server has applied between
+        sending the weights and applying the gradient computed from them.
 
-        Returns: by TensorBoard tag, the mean since the last call (or `of_all` updates since the start of this process)
-            and the largest so far; {} before there was one.
+        Args:
+            of_all: if True, the mean is over all updates since the start of this process; else since the last call.
+
+        Returns:
+            The mean and the largest staleness so far, by TensorBoard tag; {} if there was no update.
         """
         if not self._replies:
             return {}
@@ -179,8 +182,10 @@ class RemoteUpdater:
     # The state.
 
     def residuals(self) -> Dict[str, np.ndarray]:
-        """Returns the compression residuals of this worker by parameter, in the parameters' shapes, and as
-        `<parameter>:<name>` the other state of the next message. Synchronous."""
+        """Returns the compression residuals of this worker by parameter, in the shapes of the parameters. Waits.
+
+        Other state of the compressors has the names `<parameter>:<name>`.
+        """
         found: Dict[str, np.ndarray] = {}
         for group in self._groups:
             if group.compressed is not None:
@@ -190,7 +195,7 @@ class RemoteUpdater:
         return found
 
     def restore_residuals(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts back what `residuals` gave, of the same buckets or others."""
+        """Restores the result of `residuals`, also if parameters are grouped into other buckets than before."""
         for group in self._groups:
             if group.compressed is not None:
                 group.compressed.residual[:] = np.concatenate([arrays[name].reshape((-1,)) for name in group.names])
@@ -198,8 +203,10 @@ class RemoteUpdater:
                     value[:] = np.min([arrays.get(f"{name}:{key}", np.ones(1)) for name in group.names])
 
     def arrays(self) -> Dict[str, np.ndarray]:
-        """The servers' optimizer state at rank 0, nothing elsewhere, named as by `Updater.arrays`. Workers must have
-        synchronized; the others wait at the end of this."""
+        """Returns the servers' optimizer state on rank 0, named as by `Updater.arrays`, and {} on other workers.
+
+        Call `synchronize` first. All other workers wait until rank 0 has read the state.
+        """
         found: Dict[str, np.ndarray] = {}
         if self._store.world.rank == 0:
             self._wait()
@@ -215,7 +222,7 @@ class RemoteUpdater:
         return found
 
     def numbers(self) -> JsonObject:
-        """The numbers that belong to the last `arrays`, named as by `Updater.numbers`."""
+        """Returns the numbers that belong to the last result of `arrays`, named as by `Updater.numbers`."""
         return self._numbers
 
     def save_state(self) -> Tuple[Mapping[str, np.ndarray], JsonObject]:
@@ -228,10 +235,10 @@ class RemoteUpdater:
         self.restore(arrays, values)
 
     def restore(self, arrays: Mapping[str, np.ndarray], numbers: JsonObject) -> None:
-        """Puts a state, and the weights as they are here, onto the servers. Collective.
+        """Writes an optimizer state, and the current weights of rank 0, to the servers. Collective.
 
         Raises:
-            CheckpointError: the state is of another network.
+            CheckpointError: the state belongs to another network.
         """
         odd = sorted({name.rpartition(":")[0] for name in arrays} - set(self.names))
         if odd or set(numbers["update_counts"]) != set(self.names):
@@ -239,11 +246,11 @@ class RemoteUpdater:
         self._load(arrays, numbers)
 
     def _load(self, arrays: Mapping[str, np.ndarray], numbers: Optional[JsonObject]) -> None:
-        """Rank 0 sends its weights, and the state unless `numbers` is None; all wait until that is done."""
+        """Sends the weights of rank 0, and the state unless `numbers` is None, to the servers. All workers wait."""
         if self._store.world.rank == 0:
             self._wait()
             self._write([group.pack(arrays, numbers) for group in self._groups])
-            self._wait()  # a barrier does not wait for messages in flight
+            self._wait()  # a barrier does not include messages in flight
         self._store.barrier()
 
     def _write(self, blobs: Sequence[bytes]) -> None:
@@ -260,7 +267,7 @@ class RemoteUpdater:
             self._ask(open_parts)
 
     def _read(self) -> List[bytes]:
-        """The state of each group."""
+        """Reads the packed state of each group in pieces, as large as the group's message."""
         found = [bytearray() for _ in self._groups]
         sizes = [1] * len(self._groups)
         while True:
@@ -285,11 +292,11 @@ class RemoteUpdater:
 
 
 class UpdateGroup:
-    """Parameters whose gradients travel in one message.
+    """A bucket of parameters whose gradients are sent in one message.
 
     Args:
-        names: of the parameters.
-        weights: all weights by name; the weights of `names` are on one device and have one dtype.
+        names: names of the parameters.
+        weights: all weights by name. The weights of `names` are on one device and have one dtype.
     """
 
     def __init__(self, names: Sequence[str], weights: Mapping[str, nd.NDArray]):
@@ -306,12 +313,12 @@ class UpdateGroup:
         self._answer_is_compressed = False
 
     def compress(self, ways: Tuple[Build, Build]) -> None:
-        """Sends gradients compressed from now on."""
+        """Turns on compression of gradients and of answers, with builders of both compressors."""
         first = self._weights[0].context
         self.compressed = CompressedExchange(ways, [weight.shape for weight in self._weights], first)
 
     def to_wire(self, key: int, compressed_key: Optional[int], multipliers: Mapping[str, Tuple[float, float]]) -> Group:
-        """The description of these parameters for a server."""
+        """Returns the description of these parameters for the servers."""
         parameters = [
             Parameter(name=name, shape=weight.shape, lr_mult=multipliers[name][0], wd_mult=multipliers[name][1])
             for name, weight in zip(self.names, self._weights)
@@ -319,7 +326,7 @@ class UpdateGroup:
         return Group(key=key, compressed_key=compressed_key, dtype=self._dtype, parameters=parameters)  # type: ignore[arg-type]
 
     def send(self, gradients: Mapping[str, nd.NDArray], header: np.ndarray) -> None:
-        """Writes the message of a step."""
+        """Writes the gradients and the header of a step into the message."""
         if self.compressed is not None:
             self.compressed.send([gradients[name] for name in self.names], header)
             self._answer_is_compressed = True
@@ -329,12 +336,12 @@ class UpdateGroup:
         self._message.seal(header)
 
     def write(self, payload: np.ndarray, request: Request) -> None:
-        """Writes any other message."""
+        """Writes any other message: a payload and a request."""
         self._message.fill(payload, wire.encode(request))
         self._answer_is_compressed = False
 
     def receive(self) -> None:
-        """Copies the weights of the answer."""
+        """Copies the weights of the answer into the parameters."""
         if self.compressed is not None and self._answer_is_compressed:
             self.compressed.receive(self._weights)
             return
@@ -356,7 +363,7 @@ class UpdateGroup:
         return {name: part.reshape(weight.shape) for name, part, weight in parts}
 
     def pack(self, arrays: Mapping[str, np.ndarray], numbers: Optional[JsonObject]) -> bytes:
-        """Packs its weights, and its part of an optimizer's state unless `numbers` is None."""
+        """Packs the weights of the group, and its part of an optimizer state unless `numbers` is None."""
         packed = {f"weight/{name}": weight.asnumpy() for name, weight in zip(self.names, self._weights)}
         if numbers is not None:
             own = set(self.names)

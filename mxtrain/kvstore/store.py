@@ -1,4 +1,4 @@
-"""The gradient store: sums gradients over replicas and workers, and joins what workers know."""
+"""Interface of the gradient stores: sums over replicas and workers, and other collective operations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reduction:
     Attributes:
         name: structural name.
         replicas: one gradient per replica, each on its device.
-        owner: the replica that updates the parameter: its gradient becomes the sum of all.
+        owner: index of the replica that updates the parameter; the sum is written to its gradient.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Reduction:
 
 
 class Store:
-    """Sums over replicas and workers. This base class is a single worker without peers.
+    """Sums over replicas and workers. This base class is the store of a single worker.
 
-    Its methods are collective: all workers must make the same calls in the same order. Not so `drain`, `wants_regroup`,
-    `scalars` and `summary`.
+    Methods are collective, except for `drain`, `wants_regroup`, `scalars` and `summary`: all workers must make the same
+    calls in the same order.
     """
 
     world: World = ALONE
@@ -52,7 +52,7 @@ class Store:
     """True if the optimizer runs on servers, which apply each worker's gradient by itself."""
 
     def within_step(self) -> Store:
-        """The store that sums in each step: this one, or one of a single worker where servers update."""
+        """Returns the store that sums in each step: this one, or a store of a single worker if servers update."""
         return self
 
     def build_updater(
@@ -65,12 +65,12 @@ class Store:
             settings: `optimizer` and `kvstore` of the description, as plain values.
             weights: structural name -> NDArray.
             multipliers: structural name -> (lr_mult, wd_mult).
-            steps_per_epoch: of each worker.
+            steps_per_epoch: steps of an epoch on each worker.
         """
         raise NotImplementedError(f"{type(self).__name__} does not update.")
 
     def connect_tables(self) -> TableClient:
-        """The way to servers that hold rows of tables; the same one in each call. Collective."""
+        """Returns the client of the servers that hold embedding tables, the same one in each call. Collective."""
         raise NotImplementedError(f"{type(self).__name__} has no servers that hold tables.")
 
     times: Optional[WorkerTimes] = None
@@ -80,7 +80,12 @@ class Store:
     """True if this worker has come while the others were training."""
 
     def begin_step(self, step: int, size: int) -> None:
-        """Called before step number `step` is computed, of which this worker has `size` samples."""
+        """Called before each step.
+
+        Args:
+            step: number of the step.
+            size: number of samples of this worker in the step.
+        """
 
     def reduce(self, reductions: Sequence[Reduction]) -> None:
         """Sums each parameter's gradients over replicas and workers into its owner's, in place. Asynchronous.
@@ -94,68 +99,73 @@ class Store:
         """Sums arrays over workers, in place. Asynchronous."""
 
     def gather(self, flat: NDArray) -> NDArray:
-        """The flat arrays of all workers, (W, N), to the bit and in the order of their ranks: what a computation needs
-        of the others before it can go on. Asynchronous.
+        """Returns the flat arrays of all workers, (W, N), in the order of their ranks and bitwise equal. Asynchronous.
 
         Args:
-            flat: (N,), float32 or float64, on any device.
+            flat: array (N,), float32 or float64, on any device.
         """
         return flat.reshape((1, -1))
 
     def total(self, values: Numbers) -> np.ndarray:
-        """The sums of some numbers over workers, in float64. Waits for all."""
+        """Returns the sums of some numbers over workers, in float64. Waits for all workers."""
         return np.asarray(values, np.float64)
 
     def total_later(self, values: Numbers) -> Callable[[], np.ndarray]:
-        """Sums as `total` does, for whole numbers; waits when the result is asked for."""
+        """Starts a sum of integers over workers. The returned function waits for the result and returns it."""
         found = self.total(values)
         return lambda: found
 
     def votes_later(self, votes: Sequence[float], lag: int) -> Callable[[], np.ndarray]:
-        """Sums as `total_later` does, for what this worker wants after its last step. All workers find the same after
-        the same step, if they ask `lag` steps later."""
+        """Starts a sum, as `total_later`, of the votes of this worker after its last step, for example to stop.
+
+        All workers get the same result for the same step if they call the returned function `lag` steps later. With
+        `dist_async`, where workers do not wait for each other, that is how they agree on a step.
+        """
         return self.total_later(votes)
 
     def average(self, arrays: Sequence[NDArray]) -> None:
-        """Makes what workers keep by themselves the mean over them. Nothing to do where each step agrees on all."""
+        """Averages arrays that each worker has on its own (batch-norm statistics, EMA weights) in place. Does nothing
+        in synchronous stores, in which they are equal."""
 
     def agree(self, values: Dict[str, float]) -> Dict[str, float]:
-        """The values that rank 0 has. Nothing to do where each step agrees on all."""
+        """Returns the values of rank 0 on all workers. Does nothing in synchronous stores, in which they are equal."""
         return values
 
     def scalars(self) -> Dict[str, float]:
-        """Values worth watching since the last call, by TensorBoard tag."""
+        """Returns values for loggers since the last call, by TensorBoard tag."""
         return {}
 
     def summary(self) -> Dict[str, float]:
-        """The values of `scalars` over the whole time of this process."""
+        """Returns the values of `scalars` over the lifetime of this process."""
         return {}
 
     def confirm(self, arrays: Sequence[NDArray]) -> None:
-        """Called with what `reduce` and `all_reduce` gave, before anything is computed from it.
+        """Called with the results of `reduce` and `all_reduce` before they are used. Elastic stores wait for them.
 
         Raises:
-            PeersLost: another worker has gone, and the others can go on without it.
+            PeersLost: another worker was lost, and the others can continue without it.
         """
 
     def drain(self) -> None:
-        """After `PeersLost`: waits until nothing is under way. Until then, MXNet writes nothing to an array that a
-        failed sum was to be written to."""
+        """Waits, after `PeersLost`, until no operation is pending.
+
+        Until then MXNet does not write to arrays that are outputs of a failed sum.
+        """
 
     def resume_from(self, step: int) -> None:
-        """Called after `regroup`, when all workers are at this step again."""
+        """Called after `regroup`, when all workers have the state of step `step`."""
 
     @property
     def elastic(self) -> bool:
-        """True if workers may come and go."""
+        """True if workers may join and leave during the run."""
         return False
 
     def wants_regroup(self) -> bool:
-        """Returns True if somebody waits to join; rank 0 is told."""
+        """Returns True on rank 0 if a worker waits to join."""
         return False
 
     def regroup(self) -> None:
-        """Makes a new `world` of the workers that are there, after `PeersLost`."""
+        """Forms a new `world` of the remaining and waiting workers. Called after `PeersLost` or `wants_regroup`."""
         raise NotImplementedError(f"{type(self).__name__} cannot lose a worker.")
 
     def residuals(self, reductions: Sequence[Reduction]) -> Dict[str, np.ndarray]:
@@ -168,23 +178,27 @@ class Store:
         return {}
 
     def restore_residuals(self, reductions: Sequence[Reduction], arrays: Mapping[str, np.ndarray]) -> None:
-        """Puts back what `residuals` gave, here perhaps for another number of workers; nothing of an empty one.
+        """Restores the result of `residuals`, also for another number of workers. Does nothing for an empty mapping.
 
         Raises:
-            CheckpointError: it is of other parameters.
+            CheckpointError: the residuals belong to other parameters.
         """
 
     def close(self) -> None:
-        """Leaves the others, after all of them have come to this. Only at the end of a run that ended well."""
-        with suppress(PeersLost):  # all is done and saved
-            self.total([0.0])  # no worker leaves while another still needs it
+        """Disconnects from the other workers after all of them have called it. Only for a run that ended well."""
+        with suppress(PeersLost):  # everything is saved already
+            self.total([0.0])  # a barrier: no worker leaves while another one still needs it
         disconnect(self._disconnect)
 
     def _disconnect(self) -> None:
-        """Ends the connection to the others."""
+        """Closes the connection to the other workers."""
 
     def gather_rows(self, rows: np.ndarray) -> np.ndarray:
-        """The rows of all workers, (N, width) float64, in the order of their ranks, on all of them. Waits for all."""
+        """Returns the rows of all workers, (N, width) float64, in the order of their ranks. Waits for all workers.
+
+        Args:
+            rows: rows of this worker; their number may differ between workers.
+        """
         if self.world.size == 1:
             return rows
         own = [len(rows) if rank == self.world.rank else 0 for rank in range(self.world.size)]
@@ -192,17 +206,17 @@ class Store:
         found = np.zeros((counts.sum(), rows.shape[1]))
         begin = counts[: self.world.rank].sum()
         found[begin : begin + len(rows)] = rows
-        # What the others add to a number is 0, so it arrives as it is.
+        # Each number is summed with zeros, so it is unchanged.
         return self.total(found.ravel()).reshape(found.shape) if len(found) else found
 
     def broadcast(self, blob: Optional[bytes]) -> bytes:
-        """Returns on all workers the bytes that rank 0 gives; the others give None. Waits for all."""
+        """Returns the bytes of rank 0 on all workers; the others pass None. Waits for all workers."""
         if self.world.size == 1:
             assert blob is not None
             return blob
         (size,) = self.total([len(blob or b"")]).astype(int)
         padded = (blob or b"") + b"\0" * (size % 2 if self.world.rank == 0 else 0)
-        # Two bytes a number: float32 holds them exactly, and what the others add is 0.
+        # Two bytes per number, which float32 represents exactly; the other workers add 0.
         own = np.frombuffer(padded, "<u2") if self.world.rank == 0 else np.zeros((size + 1) // 2)
         pieces: List[bytes] = []
         for begin in range(0, len(own), PIECE):

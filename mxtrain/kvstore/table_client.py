@@ -1,8 +1,8 @@
-"""A worker's way to tables of embeddings whose rows are on servers: row `id` is on server `id % servers`.
+"""A worker's client for embedding tables on servers. Row `id` is on server `id % servers`.
 
-Rows of a future batch are requested while earlier steps compute (`pull` in the loader's thread, over connections of its
-own). Before the batch's step, `refresh` fetches the rows that changed since, after this worker's own updates and, with
-a synchronous store, after the updates of all workers.
+The loader's thread requests the rows of a batch ahead (`pull`, over its own connections) while earlier steps compute.
+Before the step of the batch, `refresh` fetches the rows that have changed since: by this worker's own updates and, with
+a synchronous store, by the updates of all workers.
 
 Legend: K ids, S units of all tables of a group together.
 """
@@ -27,11 +27,11 @@ LOST_WAIT_S = 10.0
 
 @dataclass
 class PulledRows:
-    """Rows as they were at some time.
+    """Rows at a certain version.
 
     Attributes:
-        row_KS: the rows of all tables of a group, side by side.
-        versions: by server, how many updates they have in them.
+        row_KS: rows of all tables of a group, concatenated along the units.
+        versions: for each server, the number of updates that its rows include.
     """
 
     row_KS: np.ndarray
@@ -39,11 +39,12 @@ class PulledRows:
 
 
 class TableClient:
-    """Tables on servers, as one worker sees them.
+    """Reads and updates tables on servers for one worker.
 
     Args:
-        connections: to each server, in the same order at all workers.
-        ahead: the same for the thread that reads.
+        connections: connection to each server, in the same order on all workers.
+        ahead: connection to each server for the loader's thread. With its own connections it does not wait for answers
+            to the training thread.
     """
 
     def __init__(self, connections: Sequence[Connection], ahead: Sequence[Connection]):
@@ -60,7 +61,7 @@ class TableClient:
         return len(self._connections)
 
     def summary(self) -> Dict[str, float]:
-        """Bytes that this worker has sent and received so far, by TensorBoard tag."""
+        """Returns the megabytes that this worker has sent and received so far, by TensorBoard tag."""
         both = [*self._connections, *self._ahead]
         return {
             "perf/tables_sent_MB": sum(one.sent for one in both) / 1e6,
@@ -68,11 +69,12 @@ class TableClient:
         }
 
     def set_up(self, given: Mapping[str, Any], is_first: bool) -> None:
-        """Says which tables there are; worker 0 tells the servers. All workers must wait for it then, and may not pull
-        or push before.
+        """Defines the tables; worker 0 sends the definition to the servers.
+
+        All workers must then wait for worker 0, for example at a barrier, before they pull or push.
 
         Args:
-            given: fields of `TableSetUp`, but for `number` and `servers`.
+            given: fields of `TableSetUp` except for `number` and `servers`.
             is_first: whether this is worker 0.
         """
         set_ups = [
@@ -87,18 +89,19 @@ class TableClient:
             self._ask(lambda s: (Header(table_wire.SET_UP, count=len(blobs[s])), blobs[s]), lambda s, c, header: None)
 
     def read_server_notes(self) -> None:
-        """Reads what the servers say of the tables. Call it after `set_up`, when all have waited for it."""
+        """Reads whether updates change all rows. Call it after `set_up` and the wait for worker 0."""
         self.moves_all = any(note["moves_all"] for note in self.notes(0)) if self._widths else True
 
     # A step.
 
     def pull(self, group: int, id_K: np.ndarray, ahead: bool = False) -> PulledRows:
-        """The rows of a group of tables.
+        """Reads rows of a group of tables.
 
         Args:
             group: number of the group.
-            id_K: ascending.
-            ahead: in the thread that reads: as they are now; else after all updates that this worker took part in.
+            id_K: ids in ascending order.
+            ahead: True in the loader's thread: returns the current rows. Else the servers wait for all updates that
+                this worker took part in.
         """
         parts = self._parts(id_K)
         found = PulledRows(np.empty((len(id_K), self._widths[group]), self._dtype), [0] * self.num_servers)
@@ -114,7 +117,7 @@ class TableClient:
         return found
 
     def refresh(self, group: int, id_K: np.ndarray, pulled: PulledRows) -> None:
-        """Brings rows that were pulled ahead up to date: to after all updates that this worker took part in."""
+        """Updates rows that were pulled ahead, in place, to the version after all updates of this worker."""
         parts, least = self._parts(id_K), self._least(group)
 
         def take(server: int, connection: Connection, header: Header) -> None:
@@ -136,10 +139,11 @@ class TableClient:
 
         Args:
             group: number of the group.
-            id_K: ascending.
-            gradient_KS: of the mean loss over the global batch, or of this worker's share where servers update at once.
+            id_K: ids in ascending order.
+            gradient_KS: gradients of the mean loss over the global batch; with an asynchronous store, over this
+                worker's share.
             lr: learning rate.
-            factor: what the sum over workers is multiplied by first.
+            factor: factor of the sum over workers before the update.
         """
         self._pushes[group] += 1
         with self._lock, says_what_is_lost():
@@ -148,7 +152,7 @@ class TableClient:
                 connection.send(header, local, np.ascontiguousarray(gradient_KS[position]))
 
     def synchronize(self) -> None:
-        """Waits until the servers have applied all that this worker has sent."""
+        """Waits until the servers have applied all gradients of this worker, by refreshing no rows."""
         for group in range(len(self._widths)):
             self.refresh(group, np.zeros(0, np.int64), PulledRows(np.zeros((0, self._widths[group]), self._dtype),
                                                                   [0] * self.num_servers))  # fmt: skip
@@ -156,7 +160,15 @@ class TableClient:
     # Checkpoints.
 
     def read(self, group: int, array: int, begin: int, end: int, width: Tuple[int, ...], dtype: str) -> np.ndarray:
-        """Rows [begin, end) of an array of a group, after all updates that this worker took part in."""
+        """Reads rows [begin, end) of an array (a table, or optimizer state) of a group, after all updates so far.
+
+        Args:
+            group: number of the group.
+            array: number of the array in the group.
+            begin, end: range of rows.
+            width: shape of a row.
+            dtype: dtype of the array.
+        """
         found = np.empty((end - begin, *width), dtype)
         firsts = self._firsts(begin)
 
@@ -175,7 +187,7 @@ class TableClient:
         return found
 
     def write(self, group: int, array: int, begin: int, given: np.ndarray) -> None:
-        """Replaces rows from `begin` on."""
+        """Replaces the rows of an array from `begin` on; does not wait."""
         with self._lock, says_what_is_lost():
             for connection, first in zip(self._connections, self._firsts(begin)):
                 rows = np.ascontiguousarray(given[first - begin :: self.num_servers])
@@ -193,12 +205,12 @@ class TableClient:
         return found
 
     def restore_numbers(self, group: int, numbers: Mapping[str, Any]) -> None:
-        """Gives the servers the optimizer's numbers of a checkpoint; returns when all that was written is there."""
+        """Sends the optimizer's numbers of a checkpoint, and waits until all earlier writes are done too."""
         text = json.dumps(numbers).encode()
         self._ask(lambda s: (Header(table_wire.COUNT, group, count=len(text)), text), lambda s, c, header: None)
 
     def last(self, group: int) -> Tuple[np.ndarray, np.ndarray]:
-        """Ids and gradients of the last update: of all workers where they update together."""
+        """Returns ids and gradients of the last update; with a synchronous store, summed over all workers."""
         ids: List[np.ndarray] = []
         gradients: List[np.ndarray] = []
 
@@ -211,7 +223,7 @@ class TableClient:
         return np.concatenate(ids), np.concatenate(gradients)
 
     def close(self) -> None:
-        """Leaves the servers."""
+        """Closes all connections."""
         for connection in (*self._connections, *self._ahead):
             connection.close()
 
@@ -221,7 +233,7 @@ class TableClient:
         return self._pushes[group] if self._waits else 0
 
     def _parts(self, id_K: np.ndarray) -> List[Tuple[np.ndarray, np.ndarray]]:
-        """By server: positions of its ids, and their numbers there."""
+        """Returns for each server the positions of its ids in `id_K`, and their row numbers on the server."""
         local_K, server_K = np.divmod(id_K, self.num_servers)
         local_K = local_K.astype("<i4")
         found = []
@@ -231,14 +243,20 @@ class TableClient:
         return found
 
     def _firsts(self, begin: int) -> List[int]:
-        """By server: its first row from `begin` on."""
+        """Returns for each server its first row from `begin` on."""
         return [begin + (server - begin) % self.num_servers for server in range(self.num_servers)]
 
     def _ask(
         self, message: Callable[[int], Tuple[Any, ...]], take: Callable[[int, Connection, Header], None],
         ahead: bool = False,
     ) -> None:  # fmt: skip
-        """Sends a message to each server, and then takes their answers."""
+        """Sends a message to each server before it reads the first answer, so that the servers work in parallel.
+
+        Args:
+            message: server -> header and payloads.
+            take: reads the answer of a server from its connection.
+            ahead: whether to use the connections of the loader's thread.
+        """
         connections = self._ahead if ahead else self._connections
         with self._ahead_lock if ahead else self._lock, says_what_is_lost():
             for server, connection in enumerate(connections):
@@ -250,7 +268,7 @@ class TableClient:
 
 @contextmanager
 def says_what_is_lost() -> Iterator[None]:
-    """Makes of a broken connection a sentence, after a while."""
+    """Converts a broken connection into an error with advice, after `LOST_WAIT_S`."""
     try:
         yield
     except TableServerLost as error:
@@ -262,13 +280,13 @@ def says_what_is_lost() -> Iterator[None]:
 
 
 class ServedArray:
-    """A table on the servers, or an array of its optimizer's state: read and written a piece at a time.
+    """A table on the servers, or an array of its optimizer state, that is read and written by slices of rows.
 
     Args:
-        client: gives the client, once it is there.
-        place: (group, number of the array).
-        shape: (R, ...), of all rows.
-        dtype: of NumPy.
+        client: returns the client; called at the first access, since the client is created later.
+        place: (number of the group, number of the array).
+        shape: (R, ...), shape of the whole array.
+        dtype: name of a NumPy dtype.
     """
 
     def __init__(
@@ -278,7 +296,7 @@ class ServedArray:
         self.shape, self.dtype = shape, np.dtype(dtype)
 
     def move_to(self, group: int) -> None:
-        """Sets the number of its group, if it is not known at construction."""
+        """Sets the number of the group if it was unknown at construction."""
         self._place = (group, self._place[1])
 
     @property
@@ -307,13 +325,13 @@ class ServedArray:
         self._client().write(group, array, begin, np.ascontiguousarray(given, self.dtype))
 
     def asnumpy(self) -> np.ndarray:
-        """All rows, on the host."""
+        """Reads all rows into a NumPy array."""
         return self[:].asnumpy()
 
 
 @dataclass
 class ServedPiece:
-    """A piece that was read."""
+    """Rows that were read, with the `asnumpy` of an NDArray."""
 
     rows: np.ndarray
 

@@ -1,5 +1,4 @@
-"""Messages between workers and the servers that hold tables of embeddings: a fixed header, and numbers as they lie in
-memory.
+"""Wire protocol between workers and servers of embedding tables: a fixed header and raw arrays.
 
     message = header (KIND, group, array, count, version, lr, factor) + payload
 
@@ -46,7 +45,7 @@ _MAGIC = b"mxT1"
 
 
 class TableServerLost(MxtrainError):
-    """A server of tables has gone, or does not speak this protocol."""
+    """The connection to a server of tables is lost, or the peer does not use this protocol."""
 
 
 @dataclass
@@ -55,13 +54,13 @@ class Header:
 
     Attributes:
         kind: one of the kinds above.
-        group: number of the group of tables that the same ids are looked up in.
-        array: number of an array of a group, for READ and WRITE; for NOTE 1: look for infinite numbers, too.
-        count: of ids, of rows, or of bytes of JSON.
-        version: how many updates the rows have in them; for READ and WRITE the first row.
-        least: updates that must be done before the answer.
+        group: number of the group of tables, which share an id column.
+        array: for READ and WRITE, number of an array of the group; for NOTE, 1: also look for infinite numbers.
+        count: number of ids, of rows, or of bytes of JSON.
+        version: number of updates that the rows include; for READ and WRITE the first row.
+        least: number of updates that the server must have applied before it answers.
         lr: learning rate of an update.
-        factor: by which the sum of all workers' gradients is multiplied first.
+        factor: factor of the sum of all workers' gradients before the update.
     """
 
     kind: int

@@ -1,4 +1,4 @@
-"""Times how workers spend a step: computing, waiting for the slowest worker, exchanging gradients."""
+"""Times of the parts of a step: computation, waiting for the slowest worker, exchange of gradients."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class WorkerTimes:
     """The times of all workers in one step.
 
     Attributes:
-        step: its number.
-        compute_s: per worker, from the step's begin until its own gradients are there.
-        sizes: per worker, samples of its share.
-        exchange_s: from when the last worker was done until all sums are everywhere.
+        step: number of the step.
+        compute_s: for each worker, seconds from the start of the step until its own gradients are computed.
+        sizes: for each worker, number of samples of its share.
+        exchange_s: seconds from the end of the slowest worker's computation until all workers have the sums.
     """
 
     step: int
@@ -33,17 +33,17 @@ class WorkerTimes:
 
     @property
     def wait_s(self) -> List[float]:
-        """Per worker, until the slowest one was done."""
+        """For each worker, seconds of waiting for the slowest one."""
         return [max(self.compute_s) - own for own in self.compute_s]
 
     def straggler(self) -> Optional[int]:
-        """Returns the slowest worker, if it is much slower than all others."""
+        """Returns the rank of the slowest worker if it takes `SLOW` times the median of the others; else None."""
         slowest = max(range(len(self.compute_s)), key=lambda rank: self.compute_s[rank])
         others = [own for rank, own in enumerate(self.compute_s) if rank != slowest]
         return slowest if others and self.compute_s[slowest] > SLOW * statistics.median(others) else None
 
     def scalars(self) -> Dict[str, float]:
-        """The values by TensorBoard tag: means over workers, and each worker's computing and samples."""
+        """Returns the values by TensorBoard tag: means over workers, and computation and samples of each worker."""
         own: Dict[str, float] = {}
         for rank, (compute_s, size) in enumerate(zip(self.compute_s, self.sizes)):
             own.update({f"perf/worker_{rank}/compute_s": compute_s, f"perf/worker_{rank}/samples": size})
@@ -53,7 +53,7 @@ class WorkerTimes:
         }  # fmt: skip
 
     def table(self) -> Table:
-        """A table that `rich` prints."""
+        """Returns the times as a table for `rich`."""
         from rich.table import Table
 
         table = Table(title=f"what the workers did in step {self.step}", title_justify="left", box=None)

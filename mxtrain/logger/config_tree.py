@@ -1,4 +1,4 @@
-"""Draws the configuration of a run as a tree when it begins: the overrides, then each group as one would type it."""
+"""Renders the configuration of a run as a tree: first the overrides, then each group in the form of an override."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ HIDDEN_DEFAULTS = "defaults are hidden (logger.console.show_config=full)"
 def render_config(
     config: Config, command: CommandLine, full: bool = False, plain: bool = False
 ) -> RenderableType:  # fmt: skip
-    """The configuration: the overrides, typed or chosen with what was typed, then a line or two for each group.
+    """Renders the overrides and one or two lines for each group.
 
     Args:
-        config: The resolved configuration as plain nested dicts.
-        command: How the run was started, with the chosen options.
-        full: show every setting, not only the ones that differ from their defaults.
-        plain: lines without the branches of a tree, for pipes and files.
+        config: resolved configuration as plain nested dicts.
+        command: command that has started the run, with the chosen options.
+        full: whether to show all settings, not only those that differ from their defaults.
+        plain: whether to print lines without the branches of a tree, for pipes and files.
 
     Returns:
-        Something that `rich.print` shows, wrapped to whatever width there is.
+        An object for `rich.print`, which wraps it to the width of the console.
     """
     title = Text("configuration", style="bold")
     if not full:
@@ -60,8 +60,7 @@ def render_config(
 
 
 def _branches(config: Config, choices: Mapping[str, str], full: bool) -> Iterator[Tuple[Text, List[Text]]]:
-    """Yields the label and the nested settings of each group; in the short form groups without own settings share a
-    line."""
+    """Yields the label and the nested settings of each group. Unless `full`, groups with only defaults share a line."""
     scalars = {name: value for name, value in config.items() if not isinstance(value, Mapping)}
     if scalars:
         yield _label("", scalars), []
@@ -82,8 +81,11 @@ def _rank(name: str) -> Tuple[int, str]:
 
 
 def _head(name: str, group: Config, choices: Mapping[str, str]) -> str:
-    """A group as one would type it: `amp=off`, `metric=[accuracy,f1]`; its class if no option was chosen, and what
-    was given for it as an object: `dataset=(arrays)`, `model=Dense`."""
+    """Returns the head of a group in the form of an override: `amp=off`, `metric=[accuracy,f1]`.
+
+    A group without a chosen option has the name of its class, and one with an object of the Python API the kind of the
+    object: `dataset=(arrays)`, `model=Dense`.
+    """
     if "given_as" in group:
         return f"{name}={_given(group)}"
     if name in choices:
@@ -112,7 +114,7 @@ def _split(
 ) -> Tuple[Config, Mapping[str, Config]]:  # fmt: skip
     """Returns a group's own settings to show, and the settings of its parts by name."""
     values = group if full else changed_settings(group, ALWAYS_SHOWN.get(name, ()))
-    if "given_as" in group:  # the head says these
+    if "given_as" in group:  # the head shows these
         values = {key: value for key, value in values.items() if key not in ("given_as", "object", "networks")}
     own = {key: value for key, value in values.items() if not isinstance(value, Mapping) and key != "_target_"}
     parts = {str(key): value for key, value in values.items() if isinstance(value, Mapping)}
@@ -122,7 +124,10 @@ def _split(
 
 
 def changed_settings(node: Config, always: Sequence[str] = ()) -> Dict[str, Any]:
-    """The settings of a node that differ from the defaults of its class, and some more; all of a user's own class."""
+    """Returns the settings of a node that differ from the defaults of its class, and those of `always`.
+
+    A user's own class that is no `Spec` has no known defaults, so all of its settings are returned.
+    """
     target = None
     with suppress(ConfigError):
         target = import_target(str(node.get("_target_", "")), "")
@@ -159,7 +164,7 @@ def _label(head: str, values: Config) -> Text:
 
 
 def as_typed_value(value: object) -> str:
-    """A value as one would type it after `key=`, so that it can be copied from the screen."""
+    """Formats a value in the form of an override, so that it can be copied from the screen."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""A TensorBoard event file, written by a thread of its own so that training never waits for drawing or for a disk.
+"""Writes a TensorBoard event file in a background thread, so that training never waits for drawing or for a disk.
 
-tensorboardX supplies the messages and their checksums, but not the file: its writer names two files of one second alike
-and so overwrites the first, and blocks the caller for ever once its thread has died of a full disk.
+tensorboardX supplies the messages and checksums, but not the file. Its writer gives two files of the same second the
+same name, which overwrites the first one, and blocks the caller for ever after its thread has died of a full disk.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ MAX_WAITING_JOBS = 1000
 
 
 class EventFile:
-    """One event file of a run directory; `add` hands work to the writing thread and returns at once."""
+    """One event file of a run directory. `add` passes work to the writing thread and returns at once."""
 
     def __init__(self, run_dir: Path, first_step: int) -> None:
-        """Start a new file in `run_dir`.
+        """Creates a new file in `run_dir`.
 
         Args:
-            run_dir: The folder that TensorBoard shows as a run.
-            first_step: TensorBoard hides what older files of the folder hold from this step on.
+            run_dir: folder that TensorBoard shows as a run.
+            first_step: step from which TensorBoard hides the points of older files in the folder.
 
         Raises:
-            RunDirectoryError: The file cannot be opened.
+            RunDirectoryError: the file cannot be opened.
         """
         now_ns = time.time_ns()
-        # TensorBoard reads a folder's files in the order of their names: seconds first, then the rest of the time.
+        # TensorBoard reads the files of a folder in the order of their names: seconds, host, then nanoseconds.
         name = f"events.out.tfevents.{now_ns // 10**9:010d}.{socket.gethostname()}.{now_ns % 10**9:09d}"
         self._file = AppendedFile(Path(run_dir) / name)
         self._jobs: queue.Queue[Optional[Callable[[], None]]] = queue.Queue(MAX_WAITING_JOBS)
@@ -53,7 +53,7 @@ class EventFile:
         self._thread.start()
 
     def add(self, make_summaries: Callable[[], Iterable[Summary]], step: int) -> None:
-        """Have the thread call `make_summaries` and write what it yields as events of `step`."""
+        """Makes the thread call `make_summaries` and write the results as events of `step`."""
         wall_time = time.time()
 
         def write() -> None:
@@ -63,12 +63,12 @@ class EventFile:
         self._put(write)
 
     def add_graph(self, make_graph_def: Callable[[], bytes]) -> None:
-        """Have the thread call `make_graph_def` and write the serialized GraphDef that it returns."""
+        """Makes the thread call `make_graph_def` and write the serialized GraphDef that it returns."""
         wall_time = time.time()
         self._put(lambda: self._append(Event(wall_time=wall_time, graph_def=make_graph_def())))
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until all that was added is on the disk, for at most `timeout_s` seconds; whether it is."""
+        """Waits at most `timeout_s` seconds until all added events are on the disk. Returns True if they are."""
         done = threading.Event()
 
         def sync() -> None:
@@ -78,7 +78,7 @@ class EventFile:
         return self._put(sync) and done.wait(timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Write what waits, stop the thread and close the file; give up after `timeout_s` seconds."""
+        """Writes the waiting events, stops the thread and closes the file; gives up after `timeout_s` seconds."""
         deadline_s = time.monotonic() + timeout_s
         try:
             self._jobs.put(None, timeout=timeout_s)
@@ -104,7 +104,7 @@ class EventFile:
                 job()
                 if self._jobs.empty():
                     self._file.flush()
-            except Exception as error:  # whatever an image or a histogram stumbles over must not end the thread
+            except Exception as error:  # an error in drawing an image or a histogram must not end the thread
                 self._say(repr(error), "A TensorBoard event was left out: %r", error)
 
     def _append(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""Files that grow by whole records: a full disk delays or drops records but never tears one or stops a run."""
+"""Append-only files of whole records. A full disk delays or drops records, but never truncates one or stops a run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ MAX_PENDING_BYTES = 32 * 2**20
 
 
 class AppendedFile:
-    """An append-only file. A record is either in it as a whole or not at all.
+    """An append-only file. A record is either completely in the file or not at all.
 
-    A write that fails (disk full, quota, file-size limit) is undone; its records wait in memory and go out with the
-    next write that succeeds. Where more than `max_pending_bytes` wait, the newest are dropped. Each trouble is said
-    once.
+    A failed write (disk full, quota, file-size limit) is undone. Its records wait in memory for the next write that
+    succeeds. If more than `max_pending_bytes` wait, the newest are dropped. Each kind of problem is logged once.
     """
 
     def __init__(self, path: Path, max_pending_bytes: int = MAX_PENDING_BYTES) -> None:
-        """Open `path` for appending, making it if needed.
+        """Opens `path` for appending, and creates it if needed.
 
         Raises:
-            RunDirectoryError: The file cannot be opened.
+            RunDirectoryError: the file cannot be opened.
         """
         self.path = path
         self._pending: list[bytes] = []
@@ -45,7 +44,7 @@ class AppendedFile:
             ) from error
 
     def append(self, record: bytes) -> None:
-        """Take one whole record; it reaches the file with the next `flush`."""
+        """Adds one complete record, which the next `flush` writes."""
         if self._pending_bytes + len(record) > self._max_pending_bytes and not self.flush():
             self._say("drop", "%s: too much waits to be written; newer records are dropped.", self.path)
             return
@@ -53,10 +52,10 @@ class AppendedFile:
         self._pending_bytes += len(record)
 
     def flush(self, sync: bool = False) -> bool:
-        """Write all that waits; with `sync` also force it onto the disk.
+        """Writes all waiting records; with `sync` also syncs the file to the disk.
 
         Returns:
-            Whether everything is in the file now.
+            True if all records are in the file now.
         """
         if self._fd < 0:
             return False
@@ -79,7 +78,7 @@ class AppendedFile:
         return True
 
     def close(self) -> None:
-        """Write what waits and close the file. A second call does nothing."""
+        """Writes all waiting records and closes the file. A second call does nothing."""
         if self._fd >= 0:
             self.flush(sync=True)
             os.close(self._fd)
@@ -87,7 +86,7 @@ class AppendedFile:
 
     def _write(self, data: bytes) -> None:
         if self._failing:
-            # A failed write may have left its beginning behind, and undoing it may have failed as well.
+            # The last failed write may have left a part of a record, if undoing it has failed as well.
             self._undo()
         written = 0
         try:
@@ -118,7 +117,7 @@ class AppendedFile:
 
 
 def cut_file(path: Path, size: int) -> None:
-    """Drop all of `path` past `size` bytes, in one system call that needs no room on the disk."""
+    """Truncates a file to `size` bytes, in one system call that needs no space on the disk, and syncs it."""
     with open(open_file(path, os.O_RDWR), "r+b") as file:
         file.truncate(size)
         os.fsync(file.fileno())
@@ -133,8 +132,8 @@ class LogFile(logging.FileHandler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             super().emit(record)
-        except OSError:  # from opening, which logging leaves to its callers
+        except OSError:  # from opening the file, which logging does not handle itself
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Drops the line: a full disk or a folder that is gone stops no run, and the terminal shows the same."""
+        """Drops the line. A full disk or a removed folder must not stop a run, and the terminal shows the line too."""

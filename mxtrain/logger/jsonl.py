@@ -1,4 +1,4 @@
-"""metrics.jsonl: the rows of a run, one strict JSON object a line."""
+"""Writes metrics.jsonl: the rows of a run, one strict JSON object per line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_ROW_BYTES = 1 << 20
 
 
 class Jsonl(Logger):
-    """Writes every row as one JSON object a line. Values that JSON lacks (NaN, infinity) become null."""
+    """Writes each row as a line with one JSON object. NaN and infinity, which JSON lacks, become null."""
 
     file_name: FileName = "metrics.jsonl"
     """A name inside the run directory."""
@@ -51,25 +51,25 @@ class JsonlLogger(RowFileLogger):
 
 
 def encode_row(row: MetricRow) -> bytes:
-    """One line of strict JSON for `row`; NaN and infinity become null, NumPy scalars become numbers."""
+    """Encodes a row as one line of strict JSON. NaN and infinity become null, NumPy scalars become numbers."""
     try:
-        text = _ENCODER.encode(row)
+        text = _ENCODER.encode(row)  # most rows are finite, and converting each value first is slow
     except ValueError:
         text = _ENCODER.encode(to_strict_json(row))
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def drop_rows_after(path: Path, step: int) -> None:
-    """Bring a file of rows back to what it was at `step`: drops rows of later steps and lines that are not rows.
+    """Restores a file of rows to its content at `step`: removes rows of later steps and lines that are not rows.
 
-    The file is cut in place, or replaced at once, so that being killed meanwhile loses nothing.
+    The file is truncated in place or replaced atomically, so that no row is lost if the process is killed.
 
     Args:
-        path: A file of rows, one JSON object a line. Nothing happens if it does not exist.
-        step: The last step to keep.
+        path: file with one JSON object per line. If it does not exist, nothing is done.
+        step: last step to keep.
 
     Raises:
-        RunDirectoryError: The file cannot be read or written.
+        RunDirectoryError: the file cannot be read or written.
     """
     damaged = 0
     try:
@@ -94,12 +94,12 @@ def drop_rows_after(path: Path, step: int) -> None:
             cut_file(path, kept_size)
     except OSError as error:
         raise RunDirectoryError(f"Cannot bring {path} back to step {step}: {error.strerror}.") from error
-    if damaged > 1:
+    if damaged > 1:  # a single one is the usual incomplete last line of a killed run
         _LOG.warning("%s: dropped %d lines that are not rows.", path, damaged)
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines with their ends. A line that is too long to be a row comes in pieces, so that it never fills memory."""
+    """Iterates over the lines with their ends. A line too long to be a row is split, so that it cannot fill memory."""
     return iter(lambda: file.readline(_MAX_ROW_BYTES), b"")
 
 
@@ -109,7 +109,7 @@ def _is_kept(line: bytes, step: int) -> bool:
 
 
 def _step_of(line: bytes) -> Optional[int]:
-    """The row's step, or None where the line is torn or is no row."""
+    """Returns the step of a row; None if the line is incomplete or not a row."""
     if not line.endswith(b"\n"):
         return None
     try:
@@ -119,7 +119,7 @@ def _step_of(line: bytes) -> Optional[int]:
 
 
 def _plain(value: object) -> object:
-    """Numbers of NumPy and the like as Python's."""
+    """Converts scalars of NumPy and similar libraries to Python numbers, and other objects to text."""
     item = getattr(value, "item", None)
     if item is None:
         return str(value)

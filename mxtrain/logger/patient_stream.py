@@ -10,7 +10,8 @@ from typing import Any, BinaryIO, Callable, Iterator, Optional, TextIO
 
 
 class PatientStream(io.TextIOBase):
-    """A text stream that swallows what cannot be written: a run goes on when its reader is gone or its disk full."""
+    """Wraps a text stream and drops output that cannot be written, so that a run continues when the reader of its
+    output has gone or the disk is full."""
 
     def __init__(self, stream: TextIO, is_closed: bool = False) -> None:
         super().__init__()
@@ -40,7 +41,7 @@ class PatientStream(io.TextIOBase):
     def write(self, text: str) -> int:
         try:
             self._attempt(lambda: self._stream.write(text))
-        except UnicodeEncodeError:  # a file's name that is no text in this encoding
+        except UnicodeEncodeError:  # e.g. a file name with letters that this encoding lacks
             readable = text.encode(self.encoding, "backslashreplace").decode(self.encoding)
             self._attempt(lambda: self._stream.write(readable))
         return len(text)
@@ -49,13 +50,13 @@ class PatientStream(io.TextIOBase):
         self._attempt(self._stream.flush)
 
     def reconfigure(self, **options: Any) -> None:
-        """Changes the encoding and the like, where the stream can."""
+        """Changes the encoding and other options, if the stream supports that."""
         change = getattr(self._stream, "reconfigure", None)
         if change is not None:
             self._attempt(lambda: change(**options))
 
     def flush_or_discard(self) -> None:
-        """Make sure that Python's own flush at exit cannot fail, which would change the exit code to 120."""
+        """Flushes the stream, or discards its buffer. If Python's flush at exit failed, the exit code would be 120."""
         if not self._attempt(self._stream.flush):
             self._discard()
 
@@ -68,14 +69,14 @@ class PatientStream(io.TextIOBase):
             self._discard()
         except OSError as error:  # disk full, terminal gone
             self.failure = self.failure or error
-        except UnicodeEncodeError:
+        except UnicodeEncodeError:  # a subclass of ValueError, which `write` handles
             raise
         except ValueError:
-            pass  # stream closed
+            pass  # the stream is closed
         return False
 
     def _discard(self) -> None:
-        """Send this and whatever else is still written to the stream nowhere."""
+        """Redirects the stream's descriptor to /dev/null, also for output that is still buffered."""
         with contextlib.suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -84,7 +85,7 @@ class PatientStream(io.TextIOBase):
 
 @contextlib.contextmanager
 def patient_streams() -> Iterator[PatientStream]:
-    """Replaces both streams by ones that swallow what cannot be written; yields standard output."""
+    """Replaces sys.stdout and sys.stderr by `PatientStream`s in the `with` block; yields that of stdout."""
     _fill_closed()
     before = sys.stdout, sys.stderr
     output = PatientStream(sys.stdout or open(os.devnull, "w"), is_closed=sys.stdout is None)
@@ -99,7 +100,10 @@ def patient_streams() -> Iterator[PatientStream]:
 
 
 def _fill_closed() -> None:
-    """Opens /dev/null for each stream that the shell has closed (`>&-`): no other file may get its number."""
+    """Opens /dev/null for each standard stream that the shell has closed (`>&-`).
+
+    Otherwise the next opened file would get descriptor 1 or 2, and output of C code would be written into it.
+    """
     while True:
         number = os.open(os.devnull, os.O_RDWR)
         if number > 2:
@@ -108,7 +112,7 @@ def _fill_closed() -> None:
 
 
 def unwritten(output: PatientStream) -> Optional[str]:
-    """The sentence about results that could not be printed; None if they were, or where they are not wanted any more
+    """Returns a sentence if results could not be printed; None if they were, or if the reader has stopped reading
     (`| head`)."""
     if output.failure is None or isinstance(output.failure, BrokenPipeError):
         return None

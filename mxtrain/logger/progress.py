@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RunProgress:
-    """The latest numbers of a run. Printing it with `rich` gives two lines that fit any width."""
+    """The latest values of a run. `rich` renders it as two lines, a progress bar and values, that fit any width."""
 
     def __init__(self, run: RunInfo) -> None:
         self.epochs_done = run.resumed_step // max(1, run.steps_per_epoch)
@@ -41,7 +41,7 @@ class RunProgress:
         """When, and at which step, the run began; and when the first steps, which are slower, were over."""
 
     def update_train(self, rows: Sequence[MetricRow], progress: Progress) -> None:
-        """Take the rows of the newest training steps: their means, and the newest speed."""
+        """Updates the training values with the means of the newest rows, and the speed with that of the last row."""
         first = self._step == self._began_at[1]
         self._update("train", rows, progress)
         if first:
@@ -51,14 +51,14 @@ class RunProgress:
         self._fullest_gpu = max(progress.gpu_memory, key=lambda one: one.used_mb, default=None)
 
     def update_scalars(self, scalars: Mapping[str, float]) -> None:
-        """Replaces the shown values: at the end of an epoch by its averages, instead of its last rows."""
+        """Replaces shown values by other scalars: at the end of an epoch, values of its last rows by its averages."""
         for name, value in scalars.items():
             tag = name[: -len(OF_EPOCH)] if name.endswith(OF_EPOCH) else name
             if tag in self._values:
                 self._values[tag] = value
 
     def update_validation(self, validation: Validation, progress: Progress) -> None:
-        """Take the result of a validation."""
+        """Updates the validation values and the best value."""
         self._update("val", [validation.row], progress)
         self._part = validation.row.get("part", "")
         if validation.best:
@@ -66,8 +66,11 @@ class RunProgress:
             self._is_best = validation.best["step"] == validation.row["step"]
 
     def left_s(self) -> Optional[float]:
-        """Seconds left at the pace so far, validations and checkpoints included and the first steps left out, which are
-        slower; None if unknown."""
+        """Returns the estimated seconds until the end of the run; None if unknown.
+
+        The estimate uses the mean time per step, including validations and checkpoints. It leaves out the first logged
+        steps, which are slower.
+        """
         began_s, first_step = self._warm_at if self._step > self._warm_at[1] else self._began_at
         done = self._step - first_step
         if not self._total_steps or done <= 0:
@@ -75,11 +78,11 @@ class RunProgress:
         return (time.monotonic() - began_s) / done * max(0, self._total_steps - self._step)
 
     def plain_line(self, split: str, tags: Sequence[str] = ("train",)) -> str:
-        """One line for a log, in `name=value` words that are easy to find with grep.
+        """Returns one line for a log, in `name=value` words that are easy to find with grep.
 
         Args:
-            split: The line's first word: what has just happened.
-            tags: Which values to show, by the part of their tag before the slash.
+            split: first word of the line, e.g. "train" or "val".
+            tags: values to show, by the part of their tag before the slash.
         """
         words = [split, f"epoch={self._row_epoch}", f"step={self._step_of_total()}"]
         shown = {tag: value for tag, value in self._values.items() if tag.split("/")[0] in tags}
@@ -96,8 +99,10 @@ class RunProgress:
         return " ".join(words)
 
     def epoch_line(self, split: str, width: int) -> Text:
-        """One line of an epoch ("train") or a validation ("val") that stays on a terminal, with as many of the values
-        as fit; a star marks the best validation so far."""
+        """Returns the line of an epoch ("train") or a validation ("val") that stays on the terminal.
+
+        It has as many values as fit into `width`. A star marks the best validation so far.
+        """
         head = Text(self._epoch_of_total(self._row_epoch), style="bold")
         values = {tag: value for tag, value in self._values.items() if tag.split("/")[0] in ("train", split)}
         star = Text(" *" if split == "val" and self._is_best else "", style="bold green")
@@ -129,7 +134,7 @@ class RunProgress:
         self._values.update({f"{split}/{name}": value for name, value in mean_of_rows(rows).items()})
 
     def _numbers(self, width: int) -> Text:
-        """As many of the values as fit, never half of one; what decides the run comes before the rest."""
+        """Returns the line with as many whole values as fit: loss, monitored value, best value and speed first."""
         words = {tag: format_value(value) for tag, value in self._values.items()}
         if self._samples_per_s is not None:
             words["samples/s"] = format_rate(self._samples_per_s)
@@ -139,12 +144,18 @@ class RunProgress:
         return self._fitting(words, sorted(words, key=lambda name: name not in first), width)
 
     def _fitting(self, words: Mapping[str, str], by_weight: Iterable[str], width: int) -> Text:
-        """The words that fit into the width, in their own order; the first of `by_weight` are taken first."""
+        """Returns the words that fit into the width.
+
+        Args:
+            words: name -> value, in the order in which they are shown.
+            by_weight: the names in the order in which they are chosen.
+            width: number of columns.
+        """
         room = width
         chosen = set()
         for name in by_weight:
             room -= len(f"{name} {words[name]}  ")
-            if room >= -2:  # nothing follows the last one
+            if room >= -2:  # the last word needs no two spaces after it
                 chosen.add(name)
         line = Text(no_wrap=True, overflow="ellipsis")
         for name in (name for name in words if name in chosen):

@@ -1,4 +1,4 @@
-"""Prints the report at the end of a run: the result, and the commands to go on with."""
+"""Prints the report at the end of a run: the result, and suggested commands."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _PLAIN_HYDRA_VALUE = re.compile(r"[\w./:@%+-]+")
 
 
 def render_result(result: Result, plain: bool = False) -> Group:
-    """Renders the end of a run: state, cause, work done, and a table of values with the weights that each row is of.
+    """Renders the result of a run: state, cause, work done, and a table of values.
 
     Args:
-        result: The run's result.
-        plain: output for pipes and files: `name=value` words, one line for each row of the table.
+        result: the result.
+        plain: whether to format for pipes and files: `name=value` words, one line for each row of the table.
 
     Returns:
-        Lines that `rich.print` shows.
+        Lines for `rich.print`.
     """
     headline = Text(result.state.replace("_", " "), style=_STATE_STYLES.get(result.state, "bold red"))
     if result.cause:
@@ -51,7 +51,7 @@ def render_result(result: Result, plain: bool = False) -> Group:
 
 
 class _ResultRow(NamedTuple):
-    """The values that were measured with the weights of one step."""
+    """Values that were measured with the weights of one step."""
 
     name: str
     """A split, "best", or what tags of no split begin with."""
@@ -66,7 +66,7 @@ class _ResultRow(NamedTuple):
 
 
 def _rows_of(result: Result) -> Iterator[_ResultRow]:
-    """The rows in the order of a run: training, validation, the best validation, the test, and then all else."""
+    """Yields the rows of the table: training, validation, best validation, test, then all other tags."""
     tags = sorted(result.metrics)
     order = ("train", "val", "best", "test")
     for name in (*order, *dict.fromkeys(_split_of(tag) for tag in tags if _split_of(tag) not in order)):
@@ -85,7 +85,7 @@ def _split_of(tag: str) -> str:
 
 
 def _plain_lines(rows: Iterable[_ResultRow]) -> Iterator[str]:
-    """One line for each row, the best first."""
+    """Yields one line for each row, the best validation first."""
     for row in sorted(rows, key=lambda row: (row.name != "best", row.name)):
         words = [f"{tag}={value}" for tag, value in row.values]
         if row.name == "best":
@@ -126,21 +126,21 @@ def next_commands(
     result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True,
     predict_inputs: str = "FILE...",
 ) -> List[Tuple[str, str]]:  # fmt: skip
-    """Returns pairs of a purpose and a suggested next command: only commands that can work, the likeliest first.
+    """Returns commands to suggest after the run, the likeliest first. Only commands that can work are suggested.
 
     Args:
-        result: How the run ended.
-        run_dir: The run directory.
-        config: Of the run, resolved, as plain nested dicts.
-        command: How it was started.
-        predicts: Whether `predict` has something to say.
+        result: result of the run.
+        run_dir: run directory.
+        config: resolved configuration of the run as plain nested dicts.
+        command: command that has started the run.
+        predicts: whether the task supports `predict`.
         predict_inputs: arguments after `predict RUN`.
 
     Returns:
-        Pairs of a purpose and a command for a POSIX shell.
+        (purpose, command for a POSIX shell) pairs.
     """
     place = _short(run_dir)
-    # What has a `=` or begins so would be read as an override or a flag.
+    # A path with `=`, or with one of these prefixes, would be parsed as an override or a flag.
     place = shlex.quote(f"./{place}" if "=" in place or place.startswith(("+", "~", "-")) else place)
     own_code = "".join(f" {shlex.quote(word)}" for word in code_arguments(command.words))
     loggers = (config.get("logger") or {}).values()
@@ -149,13 +149,13 @@ def next_commands(
     if any(str(logger.get("_target_", "")).endswith(".TensorBoard") for logger in loggers):
         steps.append(("watch", f"{command.tensorboard} --logdir {place}"))
     given = [group for group, node in config.items() if isinstance(node, Mapping) and "given_as" in node]
-    if given:  # objects of the Python API, which no command has
+    if given:  # objects of the Python API cannot be given on a command line
         again = "".join(f", {group}=..." for group in given if group != "optimizer")
         return [*steps, ("evaluate and predict in Python", f"run = mxtrain.load({str(_short(run_dir))!r}{again})")]
     if is_trained:
         steps.append(("evaluate", f"{command.program} eval {place}{own_code}"))
     if is_trained and predicts:
-        if predict_inputs == "FILE...":  # also where the data are no files
+        if predict_inputs == "FILE...":  # `sample=` also works for datasets that are not files
             steps.append(("predict for its own data", f"{command.program} predict {place} sample=5{own_code}"))
         words = f"{place} {predict_inputs}".rstrip()
         steps.append(("predict", f"{command.program} predict {words}{own_code}"))
@@ -167,7 +167,7 @@ def next_commands(
 
 
 def _again(result: Result, run_dir: Path, command: CommandLine) -> Tuple[str, str]:
-    """The same command in the same run directory, without the limit that ended it."""
+    """Returns the command that resumes the run in its directory, without the limit that ended it."""
     ended_by = result.cause.partition("=")[0] if result.exit_code == EXIT_BUDGET else ""
     budgets = ("trainer.max_steps", "trainer.epoch_budget")
     is_used_up = ended_by in budgets and "trainer.max_epochs=null" not in command.overrides
@@ -177,9 +177,10 @@ def _again(result: Result, run_dir: Path, command: CommandLine) -> Tuple[str, st
 
 
 def _steadier(config: Config, command: CommandLine) -> Tuple[str, str]:
-    """The same command with what keeps a loss finite, as a new run."""
+    """Returns the command of a new run with settings that help against a diverging loss."""
     lr = (config.get("optimizer") or {}).get("lr")
-    is_served = (config.get("kvstore") or {}).get("tables") == "servers"  # no worker may know the norm
+    # With tables on servers no worker knows the global norm, so elements are clipped instead.
+    is_served = (config.get("kvstore") or {}).get("tables") == "servers"
     clip = "optimizer.clip_gradient=" if is_served else "trainer.clip_global_norm="
     changes = [f"{clip}1"]
     if isinstance(lr, (int, float)) and lr:
@@ -189,7 +190,7 @@ def _steadier(config: Config, command: CommandLine) -> Tuple[str, str]:
 
 
 def _retyped(command: CommandLine, left_out: Sequence[str], *added: str) -> str:
-    """The command as it was typed, without some of its overrides (and where it was kept), and with others."""
+    """Returns the typed command without its run directory and the overrides `left_out`, and with those of `added`."""
     without = ("hydra.run.", "hydra.sweep.", *left_out)
     kept = [word for word in command.words if not word.lstrip("+").startswith(without)]
     return " ".join([command.program, *(shlex.quote(word) for word in (*kept, *added))])
@@ -199,36 +200,36 @@ def print_end(
     console: Console, result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True,
     predict_inputs: str = "FILE...",
 ) -> None:  # fmt: skip
-    """Prints the result, and the commands to go on with; a path or a command is on one line, which is never broken."""
+    """Prints the result and suggested commands. Paths and commands are never wrapped, so that they can be copied."""
     for line in render_result(result, plain=not console.is_terminal).renderables:
         console.print(line, soft_wrap=isinstance(line, Text))
-    # What to do with the jobs of a sweep is said once, at its end.
+    # A sweep prints its suggestions once, at its end.
     is_single = command.job is None
     steps = next_commands(result, run_dir, config, command, predicts, predict_inputs) if is_single else []
     print_commands(console, steps)
 
 
 def print_commands(console: Console, steps: Sequence[Tuple[str, str]]) -> None:
-    """Prints pairs of a purpose and a command."""
+    """Prints (purpose, command) pairs."""
     for purpose, text in steps:
         console.print(Text(f"# {purpose}", style="dim"))
         console.print(Text(text), soft_wrap=True)
 
 
 def format_value(value: object) -> str:
-    """A metric as people read it: four decimals, or the power of ten where they would hide it."""
+    """Formats a metric with four decimals, or in scientific notation if it is very small or large."""
     if not isinstance(value, (int, float)):
         return str(value)
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 or value != value else f"{value:.3e}"
 
 
 def format_rate(value: float) -> str:
-    """A rate with three or more digits that matter."""
+    """Formats a rate with three significant digits, or all digits of its integer part."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration as h:mm:ss, or as seconds with one decimal below a minute."""
+    """Formats a duration as h:mm:ss, or below a minute as seconds with one decimal."""
     if seconds < 60:
         return f"{seconds:.1f}s"
     whole = int(round(seconds))
@@ -236,7 +237,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def _short(run_dir: Path) -> str:
-    """The run directory relative to the working directory where it lies below it."""
+    """Returns the run directory relative to the current directory if it is below it, else absolute."""
     absolute = Path(os.path.abspath(run_dir))
     try:
         return str(absolute.relative_to(Path.cwd()))
@@ -245,5 +246,5 @@ def _short(run_dir: Path) -> str:
 
 
 def _hydra_value(text: str) -> str:
-    """`text` as a value in Hydra's override grammar."""
+    """Quotes text as a value in Hydra's override grammar, if necessary."""
     return text if _PLAIN_HYDRA_VALUE.fullmatch(text) else quote(text)

@@ -1,4 +1,4 @@
-"""Base of loggers that append one record per row to a file."""
+"""Base class of the loggers that append one record per row to a file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class RowFileLogger(Callback):
-    """Appends rows to <run_dir>/<file_name>; a resumed run first drops the rows past its checkpoint.
+    """Appends rows to <run_dir>/<file_name>. A resumed run first removes the rows after its checkpoint.
 
-    A subclass says how rows are dropped (`prepare`) and how one is written (`encode`).
+    Subclasses implement `prepare`, which removes rows, and `encode`, which formats a row.
     """
 
     def __init__(self, file_name: str) -> None:
@@ -26,19 +26,23 @@ class RowFileLogger(Callback):
         self._file: Optional[AppendedFile] = None
 
     def prepare(self, path: Path, run: RunInfo) -> None:
-        """Bring the file back to what it was at `run.resumed_step`.
+        """Restores the file to its content at `run.resumed_step`.
 
         Raises:
-            RunDirectoryError: It cannot be read or written.
+            RunDirectoryError: the file cannot be read or written.
         """
         raise NotImplementedError
 
     def encode(self, row: MetricRow) -> bytes:
-        """One row as a record, its end included."""
+        """Encodes a row as one record, including its end."""
         raise NotImplementedError
 
     def on_start(self, run: RunInfo) -> None:
-        """Raises RunDirectoryError where the file cannot be opened or brought back to the resumed step."""
+        """Prepares and opens the file.
+
+        Raises:
+            RunDirectoryError: the file cannot be opened, or restored to the resumed step.
+        """
         path = Path(run.run_dir) / self._file_name
         _require_file(path)
         self.prepare(path, run)
@@ -63,12 +67,16 @@ class RowFileLogger(Callback):
         if self._file:
             for row in rows:
                 self._file.append(self.encode(row))
-            # One write for many rows: the kernel has them even if this process is killed next.
+            # One write for all rows, which then survive if this process is killed; `on_checkpoint` also syncs them.
             self._file.flush()
 
 
 def _require_file(path: Path) -> None:
-    """Refuses links, pipes and the like before they are read: a pipe never ends, and a link may lead anywhere."""
+    """Rejects links, pipes and devices before they are read: a pipe never ends, and a link may lead anywhere.
+
+    Raises:
+        RunDirectoryError: the path is one of these, or cannot be written.
+    """
     try:
         os.close(open_file(path, os.O_WRONLY))
     except FileNotFoundError:

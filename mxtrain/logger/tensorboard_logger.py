@@ -29,16 +29,16 @@ _FLUSH_TIMEOUT_S = 5.0
 
 
 class TensorBoardLogger(Callback):
-    """Writes one event file per process into the run directory.
+    """Writes one TensorBoard event file per process into the run directory.
 
-    A resumed run starts a new file, which tells TensorBoard to hide points of older files after the checkpoint, so that
-    no point is shown twice.
+    A resumed run starts a new file that tells TensorBoard to hide points of older files after the checkpoint, so that
+    repeated steps are not shown twice. Event data are built in the writer's thread where they are costly.
     """
 
     def __init__(
         self, histograms: int = 0, images: int = 1, max_images: int = 16, graph: bool = True, hparams: bool = True
     ) -> None:
-        """Args are the fields of `mxtrain.logger.tensorboard.TensorBoard`."""
+        """Arguments are the fields of `mxtrain.logger.tensorboard.TensorBoard`."""
         self._histograms = histograms
         self._images = images
         self._max_images = max_images
@@ -50,10 +50,14 @@ class TensorBoardLogger(Callback):
         self._events: Optional[EventFile] = None
 
     def on_start(self, run: RunInfo) -> None:
-        """Raises RunDirectoryError where no event file can be made."""
+        """Creates the event file and writes command, configuration, hyperparameters and graph.
+
+        Raises:
+            RunDirectoryError: the event file cannot be created.
+        """
         first_step = run.resumed_step + 1 if run.resumed_step else 0
         self._events = events = EventFile(run.run_dir, first_step)
-        # TensorBoard sorts text pages by tag, and opens what the first two folders hold.
+        # TensorBoard sorts text pages by tag and expands the first two folders, so these come first.
         pages = {"about/1_command": command_text(run), "config": config_as_markdown(run.config)}
         if run.model_table is not None:
             pages["about/2_model"] = model_text(run)
@@ -91,7 +95,7 @@ class TensorBoardLogger(Callback):
     def on_end(self, result: Result) -> None:
         if not self._events:
             return
-        # Training and validation have curves already; only other values are new, e.g. the accuracy on the test data.
+        # Values of training and validation have curves already; others are new, e.g. the accuracy on the test split.
         final = {tag: value for tag, value in result.metrics.items() if not tag.startswith(("train/", "val/"))}
         if result.best:
             split, _, name = str(result.best["metric"]).rpartition("/")
@@ -100,7 +104,7 @@ class TensorBoardLogger(Callback):
         events, result_markdown = self._events, result_text(result)
         events.add(lambda: [messages.text("about/3_result", result_markdown)], result.step)
         if self._hparams and result.state in ("finished", "stopped_early"):
-            # TensorBoard keeps the first ending it reads, so a run that may be resumed gets none yet.
+            # TensorBoard keeps the first end record that it reads, so a run that may be resumed gets none yet.
             self._events.add(lambda: [end_summary()], result.step)
         self._events.close(_FLUSH_TIMEOUT_S)
         self._events = None
@@ -108,7 +112,7 @@ class TensorBoardLogger(Callback):
     def _add_graph(self, run: RunInfo, events: EventFile) -> None:
         try:
             nodes = run.graph_nodes()
-        except Exception as error:  # a network that cannot be traced trains all the same
+        except Exception as error:  # tracing runs the user's code; a network that cannot be traced still trains
             _LOG.warning("The network's graph is not shown in TensorBoard: it cannot be traced (%s).", error)
             return
         if nodes:
@@ -136,7 +140,7 @@ class TensorBoardLogger(Callback):
             figure = artifact.draw(self._max_images)
             image = Summary.Image(height=figure.height, width=figure.width, colorspace=3)
             encoded = io.BytesIO()
-            # 256 colours are plenty for thumbnails and make the file a third as large.
+            # A palette of 256 colours suffices for thumbnails and reduces the file to a third.
             figure.quantize(256, Image.Quantize.FASTOCTREE).save(encoded, "png")
             image.encoded_image_string = encoded.getvalue()
             yield Summary(value=[Summary.Value(tag=tag, image=image)])
@@ -157,7 +161,7 @@ class TensorBoardLogger(Callback):
 
 
 def sound_of(audio: Audio, tag: str) -> Summary:
-    """The summary of a sound."""
+    """Builds the summary of an audio clip, as WAV."""
     sound = Summary.Audio(
         sample_rate=audio.sample_rate, num_channels=1, encoded_audio_string=audio.encode(), content_type="audio/wav"
     )
@@ -165,8 +169,7 @@ def sound_of(audio: Audio, tag: str) -> Summary:
 
 
 def metric_tags(run: RunInfo) -> List[str]:
-    """Returns the scalars that compare the jobs of a sweep: the monitored one, then validation metrics, then the
-    rest."""
+    """Returns the tags that compare the jobs of a sweep: the monitored one, then those of val, test and train."""
     split, _, name = run.monitor.partition("/")
     names = list(dict.fromkeys(["loss", *run.metric_names]))
     tags = [f"{one}/{metric}" for one in ("val", "test", "train") for metric in names]
@@ -174,7 +177,7 @@ def metric_tags(run: RunInfo) -> List[str]:
 
 
 def histograms_of(parameters: Mapping[str, np.ndarray]) -> Iterator[Summary]:
-    """One histogram per parameter, over its finite values."""
+    """Yields one histogram per parameter over its finite values, since NaN and infinity have no bin."""
     for name, array in parameters.items():
         values = np.asarray(array, dtype=np.float64).ravel()
         values = values[np.isfinite(values)]
@@ -183,13 +186,13 @@ def histograms_of(parameters: Mapping[str, np.ndarray]) -> Iterator[Summary]:
 
 
 def table_as_markdown(table: Table, max_rows: int) -> str:
-    """A table as TensorBoard's text tab shows it."""
+    """Formats a table as Markdown for TensorBoard's text tab."""
     rows = [table.header, ["---"] * len(table.header), *table.rows[:max_rows]]
     return "\n".join("| " + " | ".join(str(cell).translate(_MARKDOWN_SIGNS) for cell in row) + " |" for row in rows)
 
 
 def config_as_markdown(config: Config) -> str:
-    """The configuration as YAML in a Markdown code block, which TensorBoard's text tab shows as it is."""
+    """Formats the configuration as YAML in a Markdown code block for TensorBoard's text tab."""
     import yaml
 
     text = yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True, width=100)

@@ -1,4 +1,4 @@
-"""A console that never stops a run, and log records that appear above its progress bar instead of tearing it."""
+"""Opens consoles whose output never stops a run, and prints log records above a live progress bar."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _PACKAGE = "mxtrain"
 
 
 def open_console(stream: TextIO) -> Console:
-    """A rich console on `stream`: colours and movement on a terminal only, wide lines elsewhere."""
+    """Opens a rich console on `stream`, with colours and live displays only if it is a terminal."""
     is_terminal = stream.isatty()
-    # FORCE_COLOR and notebooks make rich write escape sequences or HTML, also if the output is no terminal.
+    # With FORCE_COLOR or in a notebook, rich would write escape sequences or HTML also to files and pipes.
     return Console(
         file=PatientStream(stream),
         force_terminal=is_terminal,
@@ -42,7 +42,7 @@ def without_box(table: Table) -> Table:
 
 
 class ConsoleStream(io.TextIOBase):
-    """A text stream whose whole lines are printed by a rich console, above its live display if it has one."""
+    """A text stream that prints complete lines with a rich console, above its live display if there is one."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -59,22 +59,22 @@ class ConsoleStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Nothing to do: an unfinished line waits for its end."""
+        """Does nothing: an incomplete line waits for its end."""
 
 
 class LogRedirection:
-    """While open, log records that would go to the terminal go through a rich console.
+    """Redirects log records for the terminal to a rich console until it is closed.
 
-    Handlers that print to standard output or error keep their level and format, only their stream changes. Where the
-    package's records would reach no handler at all, one is added, so that warnings are seen.
+    Handlers that print to standard output or error keep their level and format; only their stream changes. If records
+    of the package would reach no handler, one is added, so that warnings are visible.
     """
 
     def __init__(self, console: Console, redirect: bool) -> None:
-        """Open the redirection.
+        """Starts the redirection.
 
         Args:
-            console: Prints the records.
-            redirect: Whether to redirect existing handlers: needed where a live display owns the terminal.
+            console: console that prints the records.
+            redirect: whether to redirect existing handlers, which a live display on the terminal needs.
         """
         self._changed: List[Tuple[logging.StreamHandler, object]] = []
         self._added: Optional[logging.Handler] = None
@@ -91,7 +91,7 @@ class LogRedirection:
             logging.getLogger(_PACKAGE).addHandler(self._added)
 
     def close(self) -> None:
-        """Give the handlers their streams back."""
+        """Restores the streams of the handlers."""
         for handler, stream in self._changed:
             handler.setStream(stream)
         self._changed.clear()
@@ -101,7 +101,7 @@ class LogRedirection:
 
 
 def _handlers_of(logger: logging.Logger) -> List[logging.Handler]:
-    """All handlers that a record of `logger` reaches."""
+    """Returns all handlers that a record of `logger` reaches, including those of its parents."""
     found: List[logging.Handler] = []
     current: Optional[logging.Logger] = logger
     while current:

@@ -1,7 +1,10 @@
-"""The losses as Gluon blocks. Labels are (B,) indices or (B, K) probabilities: a batch's shape says which.
+"""Losses of classification, regression and tabular tasks as Gluon blocks.
 
-A block returns the loss of each sample, (B,); one with `weighted = True` also the weight of each, (B,), and then the
-loss of a batch is sum(loss) / sum(weight) over the global batch.
+Labels are class indices (B,), or probabilities (B, K) if the attribute `dense` is True. A block returns the loss of
+each sample, (B,). A block with `weighted = True` also returns the weight of each sample, (B,); the loss of a batch is
+then sum(loss) / sum(weight) over the global batch.
+
+Legend: B batch, K classes.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ def dense_target(F, label, num_classes: int, dense: bool):
 
 
 class SoftmaxCrossEntropyLoss(gluon.HybridBlock):
-    """-sum(target * log softmax(scores)), with label smoothing in closed form.
+    """Softmax cross entropy -sum(target * log softmax(scores)) of scores (B, K), with label smoothing.
 
-    Source: smoothing by s gives (1 - s) * nll + s * mean(-log p), Szegedy et al., arXiv 1512.00567, section 7.
+    Smoothing by s is computed as (1 - s) * nll + s * mean(-log p), without a smoothed target (B, K) in memory.
+    Source: Szegedy et al., arXiv 1512.00567, section 7.
     """
 
     def __init__(self, smoothing: float = 0.0):
@@ -40,7 +44,7 @@ class SoftmaxCrossEntropyLoss(gluon.HybridBlock):
 
 
 class WeighingLoss(gluon.Block):
-    """A user's loss of all that a network returns and all targets; it may be a block that cannot be hybridized."""
+    """Wraps a user's loss of all outputs of a network and all targets. The user's block need not be hybridizable."""
 
     def __init__(self, block: gluon.Block):
         super().__init__()
@@ -52,11 +56,11 @@ class WeighingLoss(gluon.Block):
 
 
 class RegressionLoss(gluon.Block):
-    """One of gluon.loss's losses, or a user's, of predictions (B, 1) against targets (B,).
+    """Applies a Gluon loss, or a user's loss, to predictions (B, 1) and targets (B,).
 
     Args:
         block: the loss.
-        mean, std: of the targets; predictions are of standardised ones.
+        mean, std: mean and standard deviation of the targets. The loss compares predictions with (target - mean) / std.
     """
 
     def __init__(self, block: gluon.Block, mean: float = 0.0, std: float = 1.0):
@@ -73,9 +77,10 @@ class RegressionLoss(gluon.Block):
 
 
 class BinaryCrossEntropyLoss(gluon.HybridBlock):
-    """Scores (B, 1) and targets (B,), 0 or 1, to -w y log p - (1 - y) log(1 - p), (B,), with p = sigmoid(score).
+    """Binary cross entropy -w y log p - (1 - y) log(1 - p) of scores (B, 1) and targets y (B,) in {0, 1}.
 
-    -log p is softplus(-score), which has no logarithm of 0.
+    p is sigmoid(score), and w is `pos_weight`. -log p is computed as softplus(-score), since log(sigmoid(score)) is
+    -inf for very negative scores.
     """
 
     weighted = False
@@ -86,12 +91,13 @@ class BinaryCrossEntropyLoss(gluon.HybridBlock):
 
     def hybrid_forward(self, F, score_B1, target_B):
         score_B = F.reshape(score_B1, shape=(-1,))
+        # -log p and -log(1 - p)
         yes_B, no_B = F.Activation(-score_B, act_type="softrelu"), F.Activation(score_B, act_type="softrelu")
         return self._pos_weight * target_B * yes_B + (1 - target_B) * no_B
 
 
 class IndexLabelLoss(gluon.Block):
-    """A user's loss, which takes class indices; it may be a block that cannot be hybridized."""
+    """Wraps a user's loss of class indices. The user's block need not be hybridizable."""
 
     def __init__(self, block: gluon.Block):
         super().__init__()
@@ -104,7 +110,14 @@ class IndexLabelLoss(gluon.Block):
 
 
 class DenseTargetLoss(gluon.HybridBlock):
-    """One of gluon.loss's losses against one-hot or smoothed targets."""
+    """Applies a Gluon loss to scores (B, K) and one-hot or smoothed targets (B, K).
+
+    Args:
+        block: the loss.
+        num_classes: K.
+        smoothing: share of each target that is spread evenly over all classes.
+        signed: if True, targets are mapped from [0, 1] to [-1, 1], as hinge and logistic losses expect.
+    """
 
     def __init__(self, block: gluon.Block, num_classes: int, smoothing: float, signed: bool):
         super().__init__()

@@ -1,4 +1,4 @@
-"""A user's own loss, brought in by `_target_`."""
+"""Wraps a user's own loss, which the configuration names by `_target_`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ LIBRARIES = ("mxtrain", "mxnet", "numpy")
 
 
 class CustomLoss(Wrapped, LossOfUser):
-    """Wraps a gluon loss class or function returning one: a block of (scores (B, K), labels) -> (B,).
+    """Wraps a Gluon loss class, or a function that returns a loss block: (scores (B, K), labels) -> loss (B,).
 
-    Labels are class indices (B,), as Gluon's losses take them, or with `dense_labels` probabilities (B, K): one-hot,
-    smoothed or mixed. Of hidden tokens they are indices (B, M), and of pixels (B, H, W), -1 where none counts.
+    Labels are class indices (B,), as in Gluon's losses. With `dense_labels` they are probabilities (B, K): one-hot,
+    smoothed or mixed. For masked tokens labels are indices (B, M), for segmentation (B, H, W); -1 marks positions that
+    must not count.
     """
 
     @classmethod
@@ -35,7 +36,7 @@ class CustomLoss(Wrapped, LossOfUser):
 
     @property
     def name(self) -> str:
-        """The name of the user's class or function."""
+        """Import path of the user's class or function."""
         return f"{self.target.__module__}.{getattr(self.target, '__qualname__', self.target)}"
 
     def build(self, num_classes: int, training: bool) -> gluon.Block:
@@ -46,14 +47,14 @@ class CustomLoss(Wrapped, LossOfUser):
         return IndexLabelLoss(self.block())
 
     def refuse_smoothing(self, target: str, remedy: str = "Type loss.label_smoothing=0.") -> None:
-        """Refuses label smoothing where the loss is given indices.
+        """Rejects label smoothing for a loss that reads indices, which cannot be smoothed.
 
         Args:
-            target: what the indices are of, e.g. "class".
-            remedy: what to type.
+            target: kind of the indices for the message, e.g. "class".
+            remedy: sentence that says what to type.
 
         Raises:
-            ConfigError: it is smoothed.
+            ConfigError: `label_smoothing` is not 0.
         """
         if self.label_smoothing:
             raise ConfigError(
@@ -62,14 +63,14 @@ class CustomLoss(Wrapped, LossOfUser):
             )
 
     def refuse_counting_ignored(self, ignored: str, loss_option: str) -> None:
-        """Refuses Gluon's losses where the label -1 must not count: they take it for the last class.
+        """Rejects Gluon's losses for targets in which -1 means "ignore": they read -1 as the last class.
 
         Args:
-            ignored: what has the label -1, e.g. "ignored pixels".
-            loss_option: to suggest.
+            ignored: positions that have the label -1, e.g. "ignored pixels".
+            loss_option: option of the group `loss` to suggest.
 
         Raises:
-            ConfigError: it is one of Gluon's.
+            ConfigError: the loss is one of Gluon's.
         """
         if self.name.startswith("mxnet.gluon.loss."):
             raise ConfigError(f"loss: {self.name} would count {ignored}, whose label is -1. Type loss={loss_option}.")
@@ -81,20 +82,19 @@ class CustomLoss(Wrapped, LossOfUser):
         self, block: LossBlock, score_shape: Tuple[int, ...], target_shape: Optional[Tuple[int, ...]] = None,
         num_outputs: int = 1,
     ) -> bool:  # fmt: skip
-        """Tries the loss on scores of this shape, batch first.
+        """Runs the loss forward and backward on zeros before training, to find wrong shapes and gradients early.
 
         Args:
-            block: what `build` made.
-            score_shape: of each array that the network returns.
-            target_shape: of the target; by default that of the scores without their last axis.
-            num_outputs: how many arrays the network returns.
+            block: the block that `build` returned.
+            score_shape: shape of each array that the network returns, batch first.
+            target_shape: shape of the target; by default `score_shape` without its last axis.
+            num_outputs: number of arrays that the network returns.
 
         Returns:
-            Whether it returns a weight for each sample beside its loss.
+            True if the loss also returns a weight (B,) for each sample.
 
         Raises:
-            ConfigError: it fails on them, does not return one value per sample, or ignores the gradient that comes from
-                behind it.
+            ConfigError: the loss fails, does not return one value per sample, or ignores its head gradient.
         """
         from mxtrain.engine.backend import autograd, nd
 
@@ -110,6 +110,8 @@ class CustomLoss(Wrapped, LossOfUser):
             scores = nd.zeros(score_shape)
             scores.attach_grad()
             gradients = []
+            # The trainer scales the head gradient (batch size, sample weights, loss scale). Operators such as
+            # SoftmaxOutput ignore it: then twice the head gradient gives the same gradient.
             for head in (1.0, 2.0):
                 with autograd.record():
                     found = block(*[scores] * num_outputs, nd.zeros(target_shape or score_shape[:-1]))
@@ -141,14 +143,14 @@ class CustomLoss(Wrapped, LossOfUser):
 
 
 def _is_about_shapes(error: Exception) -> bool:
-    """Returns True if the error may be due to labels of another shape than the loss takes."""
+    """Returns True if the error may come from labels of a shape that the loss does not support."""
     from mxtrain.engine.backend import mx
 
     return isinstance(error, mx.MXNetError) or "shape" in str(error)
 
 
 def place_in_own_code(error: Exception) -> str:
-    """File and line of the innermost call in code of the user's; empty where only libraries were at work."""
+    """Returns file and line of the innermost frame in the user's code; "" if only library code was running."""
     folders = [os.path.dirname(str(sys.modules[name].__file__)) for name in LIBRARIES if name in sys.modules]
     standard = os.path.dirname(os.__file__)
 

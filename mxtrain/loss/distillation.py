@@ -1,4 +1,4 @@
-"""Distillation: a network learns from the outputs of a trained one, its teacher. Imports no MXNet until called.
+"""Knowledge distillation: a network learns from the outputs of a trained teacher. Imports no MXNet at import time.
 
 Legend: B batch, K classes.
 """
@@ -20,8 +20,10 @@ USUAL_ALPHA = 0.1
 
 
 class Distillation(Spec):
-    """The loss becomes alpha * own loss + (1 - alpha) * T^2 * KL(teacher, network) of class probabilities at
-    temperature T, or of numbers the squared difference instead of the divergence. Without a teacher nothing changes.
+    """Settings of distillation. Without a teacher the loss is unchanged.
+
+    With one it is alpha * own loss + (1 - alpha) * T^2 * KL(teacher || network), of class probabilities at temperature
+    T. For outputs that are values, the squared difference replaces T^2 * KL.
 
     Source: Hinton et al., "Distilling the Knowledge in a Neural Network", https://arxiv.org/abs/1503.02531.
     """
@@ -51,13 +53,13 @@ class Distillation(Spec):
         return self
 
     def build_loss(self, own: LossBlock, kind: str, num_outputs: int, training: bool) -> LossBlock:
-        """The loss of a batch whose targets end with what the teacher says of it.
+        """Builds the loss of batches whose targets end with the outputs of the teacher.
 
         Args:
             own: the task's loss.
-            kind: of the outputs, see `Task.distils`.
-            num_outputs: outputs of the network that the task's loss takes; the features follow them.
-            training: otherwise the loss is the task's own.
+            kind: kind of the outputs, "scores" or "values"; see `Task.distils`.
+            num_outputs: number of outputs that the task's loss reads; the features follow them.
+            training: if False, the loss is the task's own.
         """
         from mxtrain.loss.distillation_blocks import DistillationLoss, OutputsOnly
 
@@ -69,15 +71,16 @@ class Distillation(Spec):
 
 
 def expose_layers(network: gluon.Block, layers: Sequence[str], setting: str) -> None:
-    """Lets a network return the outputs of some of its layers after its own.
+    """Makes a network return the outputs of some layers after its own outputs. Changes the network in place.
 
     Args:
-        network: a HybridBlock; changed.
-        layers: structural names.
-        setting: that names them, for messages.
+        network: a HybridBlock.
+        layers: structural names of the layers.
+        setting: setting that names the layers, for messages.
 
     Raises:
-        ConfigError: there is no such layer, or the network cannot be traced.
+        ConfigError: there is no such layer, or the network is no HybridBlock. Calling the network raises it if the
+            network does not call one of the layers.
     """
     from mxtrain.engine.backend import gluon
     from mxtrain.errors import ConfigError, did_you_mean
@@ -100,7 +103,7 @@ def expose_layers(network: gluon.Block, layers: Sequence[str], setting: str) -> 
         def keep(path: str) -> Callable[..., None]:
             return lambda block, given, output: found.update({path: output})
 
-        # Only now: Gluon warns of blocks that have hooks when they are hybridized.
+        # Hooks exist only during the call: Gluon warns if a block with hooks is hybridized.
         hooks = [blocks[path].register_forward_hook(keep(path)) for path in layers]
         try:
             outputs = original(F, *inputs, **parameters)
@@ -113,6 +116,7 @@ def expose_layers(network: gluon.Block, layers: Sequence[str], setting: str) -> 
             raise ConfigError(f"{setting}: the network does not call its layer '{missing[0]}'.")
         return (*outputs, *(found[path] for path in layers))
 
-    # Not a wrapper block: parameters would get other structural names.
+    # Not a wrapper block, which would change the structural names of the parameters. object.__setattr__ skips Gluon's
+    # own __setattr__; the cached graph of the old forward must be dropped.
     object.__setattr__(network, "hybrid_forward", hybrid_forward)
     network._clear_cached_op()

@@ -1,4 +1,4 @@
-"""Losses against a teacher's outputs, as Gluon blocks. Imports MXNet.
+"""Distillation losses as Gluon blocks. Imports MXNet.
 
 Legend: B batch, K classes, C channels, P positions of a map.
 """
@@ -18,29 +18,32 @@ SCORES, VALUES = "scores", "values"
 
 
 def activity(F, feature):
-    """Where a layer is active: sums of squares over channels as vectors of length 1, (B, P).
+    """Computes attention maps: sums of squares over the channels, normalised to L2 norm 1, (B, P).
 
     Source: Zagoruyko and Komodakis, https://arxiv.org/abs/1612.03928, section 3.1.
 
     Args:
-        F: operators.
-        feature: (B, C, ...).
+        F: mx.nd or mx.sym.
+        feature: output of a layer, (B, C, ...).
     """
     map_BP = F.sum(F.square(F.reshape(feature, shape=(0, 0, -1))), axis=1)
     return F.broadcast_div(map_BP, F.sqrt(F.sum(F.square(map_BP), axis=1, keepdims=True) + SMALL))
 
 
 class DistillationLoss(gluon.HybridBlock):
-    """(*outputs, *features, *targets, teacher's output, *teacher's activities) -> loss (B,), or loss and weight (B,).
+    """Combines the task's loss with the distillation loss against a teacher.
+
+    Inputs are (*outputs, *features, *targets, teacher output, *attention maps of the teacher). Returns the loss (B,),
+    and also the weight of each sample (B,) if the task's loss returns weights and alpha > 0.
 
     Args:
         own: the task's loss of (*outputs, *targets).
-        kind: scores or values.
-        num_outputs: outputs that it takes.
-        num_features: features after them, and activities after the teacher's output.
-        alpha: weight of the own loss; 0: it is not computed, and each sample weighs 1.
-        temperature: of both sides' scores.
-        feature_weight: of each pair of features.
+        kind: kind of the outputs, "scores" or "values".
+        num_outputs: number of outputs.
+        num_features: number of features and of attention maps.
+        alpha: weight of the task's loss; 0: it is not computed, and each sample has weight 1.
+        temperature: divides the scores of the network and of the teacher before the softmax.
+        feature_weight: weight of each pair of features.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class DistillationLoss(gluon.HybridBlock):
         feature_weight: float,
     ):  # fmt: skip
         super().__init__()
-        weights = vars(own)  # a block of Gluon's has neither
+        weights = vars(own)  # Gluon's own losses have neither attribute
         self.weighted = bool(weights.get("weighted", False)) and alpha > 0
         self.least_weight = weights.get("least_weight", 0.0) if self.weighted else 0.0
         self._num_outputs, self._num_features, self._alpha = num_outputs, num_features, alpha
@@ -58,7 +61,7 @@ class DistillationLoss(gluon.HybridBlock):
 
     def __call__(self, *arrays):
         end = self._num_outputs + self._num_features
-        # Gluon warns of inputs that nothing uses.
+        # With alpha = 0 the targets are unused. They are dropped here because Gluon warns of unused inputs.
         return super().__call__(*(arrays if self._alpha else [*arrays[:end], *arrays[-1 - self._num_features :]]))
 
     def hybrid_forward(self, F, *arrays):
@@ -77,21 +80,22 @@ class DistillationLoss(gluon.HybridBlock):
         return self._alpha * own_B + loss_B * weight_B, weight_B
 
     def _soft(self, F, output, teacher):
-        """T^2 * KL(teacher, output) at temperature T, or the squared difference of numbers, (B,)."""
+        """Returns T^2 * KL(teacher || output) at temperature T, or the squared difference for values, (B,)."""
         if self._kind == VALUES:
             return F.sum(F.square(F.Flatten(output) - F.Flatten(teacher)), axis=-1)
         log_q_BK = F.log_softmax(output, temperature=self._temperature)
         log_p_BK = F.log_softmax(teacher, temperature=self._temperature)
+        # T^2 keeps the size of the gradients independent of T. Source: Hinton et al., section 2.
         return self._temperature**2 * F.sum(F.exp(log_p_BK) * (log_p_BK - log_q_BK), axis=-1)
 
 
 class OutputsOnly(gluon.HybridBlock):
-    """The task's loss for a network that returns features after its outputs.
+    """Applies the task's loss to a network that returns features after its outputs; ignores the features.
 
     Args:
-        own: the loss of (*outputs, *targets).
-        num_outputs: that it takes.
-        num_features: arrays between them and the targets.
+        own: the task's loss of (*outputs, *targets).
+        num_outputs: number of outputs.
+        num_features: number of features between the outputs and the targets.
     """
 
     def __init__(self, own: LossBlock, num_outputs: int, num_features: int):

@@ -1,4 +1,4 @@
-"""Losses over class scores, by MXNet's names."""
+"""Options of the group `loss` for class scores and single values, named as in mxnet.gluon.loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Loss(Spec):
-    """A loss of class scores against class indices or class probabilities."""
+    """Base class of the losses of class scores against class indices or class probabilities."""
 
     label_smoothing: OpenFraction = 0.0
     """Share of the target spread evenly over all classes while training. Source: arXiv 1512.00567, section 7."""
@@ -27,17 +27,24 @@ class Loss(Spec):
     """Number of passes over each sample drawn with the current weights, before new samples are drawn."""
 
     def require_unsmoothed(self, reason: str = "") -> None:
-        """Raises: ConfigError: labels are to be smoothed where there is nothing to smooth; says so by the reason."""
+        """Rejects label smoothing for targets that cannot be smoothed.
+
+        Args:
+            reason: clause that says why, for the message.
+
+        Raises:
+            ConfigError: `label_smoothing` is not 0.
+        """
         if self.label_smoothing:
             said = reason or f"{type(self).__name__} smooths nothing"
             raise ConfigError(f"loss.label_smoothing={self.label_smoothing}: {said}. Type loss.label_smoothing=0.")
 
     def build(self, num_classes: int, training: bool) -> gluon.Block:
-        """A HybridBlock (scores (B, K), labels) -> loss (B,).
+        """Builds the loss block: (scores (B, K), labels) -> loss (B,).
 
         Args:
             num_classes: K.
-            training: whether labels may be (B, K) probabilities and are smoothed; else they are (B,) indices.
+            training: if True, labels are smoothed and may be probabilities (B, K); else they are indices (B,).
         """
         from mxtrain.loss.blocks import DenseTargetLoss
 
@@ -45,14 +52,14 @@ class Loss(Spec):
         return DenseTargetLoss(self.block(), num_classes, smoothing, self.signed_target)
 
     def block(self) -> gluon.Block:
-        """The gluon block of (scores (B, K), targets (B, K)) -> (B,)."""
+        """Builds the Gluon loss of dense targets: (scores (B, K), targets (B, K)) -> loss (B,)."""
         from mxtrain.engine.backend import gluon
 
         return getattr(gluon.loss, self.gluon_name)(**self.model_dump(exclude={"label_smoothing"}))
 
 
 class LossOfUser(Loss):
-    """Fields allowed beside a loss that is brought in by `_target_`."""
+    """Settings of the group `loss` that a user's own loss (`_target_`) accepts in addition to its arguments."""
 
     tasks: ClassVar[Tuple[str, ...]] = ()
 
@@ -70,7 +77,7 @@ class SoftmaxCrossEntropy(Loss):
 
 
 class SigmoidBCE(Loss):
-    """Binary cross entropy of each class by itself."""
+    """Binary cross entropy of each class, independent of the other classes."""
 
     gluon_name: ClassVar[str] = "SigmoidBCELoss"
 
@@ -117,7 +124,7 @@ class L2(Loss):
 
 
 class Huber(Loss):
-    """Squared below `rho`, absolute above."""
+    """Huber loss: quadratic for differences below `rho`, linear above."""
 
     rho: PositiveFloat = 1.0
     """Difference from which on the loss is linear."""
@@ -126,7 +133,7 @@ class Huber(Loss):
 
 
 class Hinge(Loss):
-    """max(0, margin - score * sign)."""
+    """Hinge loss max(0, margin - score * sign); sign is 1 for the class of the sample and -1 for all others."""
 
     margin: PositiveFloat = 1.0
     """Score beyond which a sample costs nothing."""
@@ -135,7 +142,7 @@ class Hinge(Loss):
 
 
 class SquaredHinge(Loss):
-    """max(0, margin - score * sign)^2."""
+    """Squared hinge loss max(0, margin - score * sign)^2; see `Hinge`."""
 
     margin: PositiveFloat = 1.0
     """Score beyond which a sample costs nothing."""
@@ -144,7 +151,7 @@ class SquaredHinge(Loss):
 
 
 class Logistic(Loss):
-    """log(1 + exp(-score * sign))."""
+    """Logistic loss log(1 + exp(-score * sign)); see `Hinge`."""
 
     gluon_name: ClassVar[str] = "LogisticLoss"
     signed_target: ClassVar[bool] = True

@@ -1,11 +1,11 @@
-"""Arrays of records in files, mapped into memory: of texts, tokens, labels, audio features or whatever a task needs.
+"""Memory-mapped arrays of records: tokens, labels, audio features and other prepared data of a task.
 
-    <folder>/manifest.json         what it was made of, facts, and size and SHA-256 of every block of every file
-    <folder>/<array>.values        the values of all records, one after the other
-    <folder>/<array>.begin         of a ragged array: where each record begins, int64, and the end of the last
+    <folder>/manifest.json         key, facts, and size and SHA-256 of every block of every file
+    <folder>/<array>.values        the values of all records, concatenated
+    <folder>/<array>.begin         for a ragged array: the offset of each record, and the end of the last one (int64)
 
-A block is what was on the disk when the writer last made sure of it: where writing was interrupted, it goes on behind
-the last block.
+A block is a part of a file that was synced to the disk by one commit. An interrupted writer continues after the last
+block.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ MOST_READ_AGAIN = 256 << 20
 
 
 class ArrayForm(NamedTuple):
-    """Form of an array: its elements for each record.
+    """Dtype and shape of an array.
 
     Attributes:
-        dtype: of NumPy, e.g. uint16.
-        shape: of one value, e.g. (80,) for a frame of features; () = a number.
-        is_ragged: any number of values a record, e.g. tokens; else one.
+        dtype: name of a NumPy dtype, e.g. uint16.
+        shape: shape of one value, e.g. (80,) for a frame of features; () for a number.
+        is_ragged: if True, a record has any number of values, e.g. tokens; else exactly one.
     """
 
     dtype: str
@@ -50,11 +50,11 @@ class ArrayForm(NamedTuple):
 
 
 class Ragged(NamedTuple):
-    """Rows of different lengths, one after the other, in memory or mapped from a file.
+    """Concatenated rows of different lengths, in memory or mapped from a file.
 
     Attributes:
-        value: of all rows.
-        begin: where each row begins in it, and the end of the last.
+        value: the values of all rows.
+        begin: offset of each row in `value`, and the end of the last one.
     """
 
     value: np.ndarray
@@ -62,21 +62,21 @@ class Ragged(NamedTuple):
 
     @property
     def length(self) -> np.ndarray:
-        """Values of each row."""
+        """Number of values of each row."""
         return np.diff(self.begin)
 
 
 class DamagedShards(Exception):
-    """Prepared data is not what was written; it has to be made again."""
+    """Prepared data differs from what was written, and has to be prepared again."""
 
 
 class Shards:
-    """Prepared records, open for reading. Arrays are mapped: they take memory only while the system has it to spare.
+    """Prepared records, open for reading. Arrays are memory-mapped, so the kernel can evict their pages.
 
     Attributes:
-        key: of what they were made of; the same key means the same content.
-        folder: folder of the shards.
-        facts: plain values that belong to all of them, e.g. names of classes.
+        key: hash of the sources and settings; the same key means the same content.
+        folder: folder of the files.
+        facts: JSON values of the whole dataset, e.g. names of classes.
     """
 
     def __init__(self, folder: Path, manifest: JsonObject) -> None:
@@ -96,20 +96,21 @@ class Shards:
         return sum(entry.stat().st_size for entry in os.scandir(self.folder))
 
     def array(self, name: str) -> np.ndarray:
-        """All values of an array, read-only: (records, ...), or of a ragged one (values, ...)."""
+        """Returns an array, read-only: (records, ...), or (values, ...) if it is ragged."""
         form = self._forms[name]
         return _mapped(self.folder / f"{name}.values", np.dtype(form.dtype), form.shape)
 
     def offsets(self, name: str) -> np.ndarray:
-        """Begin of each record in a ragged array, and the end of the last."""
+        """Returns the offset of each record in a ragged array, and the end of the last one."""
         return _mapped(self.folder / f"{name}.begin", np.dtype(np.int64), ())
 
     def ragged(self, name: str) -> Ragged:
-        """A ragged array with its begins."""
+        """Returns a ragged array with its offsets."""
         return Ragged(self.array(name), self.offsets(name))
 
     def read(self, name: str, begin: int, end: int) -> bytes:
-        """Bytes of an array's values, read and not mapped, so that reading all of it does not fill memory."""
+        """Reads bytes `begin` to `end` of an array's values without mapping them: a pass over a large file would
+        otherwise count all of it as this process's memory."""
         with open_own(self.folder / f"{name}.values") as file:
             return os.pread(file.fileno(), end - begin, begin)
 
@@ -123,10 +124,10 @@ def _mapped(path: Path, dtype: np.dtype, shape: Tuple[int, ...]) -> np.ndarray:
 
 
 def open_shards(folder: Path, key: str) -> Optional[Shards]:
-    """Opens the data that was prepared in a folder; returns None if there is none.
+    """Opens the prepared data of a folder and verifies it; returns None if there is none.
 
     Raises:
-        DamagedShards: it is not what was written.
+        DamagedShards: a file differs from what was written, or the data has another key.
     """
     content = read_sealed(folder / MANIFEST)
     if content is None:
@@ -142,20 +143,24 @@ def open_shards(folder: Path, key: str) -> Optional[Shards]:
 
 
 def _require_file(path: Path, written: JsonObject) -> None:
-    """Raises: DamagedShards: a file has another size or other content."""
+    """Verifies a complete file.
+
+    Raises:
+        DamagedShards: the file has another size or content.
+    """
     _require_blocks(path, written["blocks"], written["stamp"])
 
 
 def _require_blocks(path: Path, blocks: List[Tuple[int, str]], stamp: Optional[List[int]] = None) -> None:
-    """Checks that a file begins with blocks.
+    """Checks that a file starts with these blocks.
 
     Args:
-        path: of the file.
-        blocks: size and SHA-256 of each.
-        stamp: of the file when it was complete: it must end behind the last block then; None = it may go on.
+        path: path of the file.
+        blocks: size and SHA-256 of each block.
+        stamp: times and inode of the complete file, which must end after the last block; None: more may follow.
 
     Raises:
-        DamagedShards: it has not.
+        DamagedShards: a block is missing or has another checksum.
     """
     size = sum(size for size, _ in blocks)
     try:
@@ -163,6 +168,7 @@ def _require_blocks(path: Path, blocks: List[Tuple[int, str]], stamp: Optional[L
             status = os.fstat(file.fileno())
             if status.st_size < size or stamp is not None and status.st_size > size:
                 raise DamagedShards(f"{path} has {status.st_size:,} bytes")
+            # Hashing a large file at every start would take minutes: unchanged times and inode count as proof.
             if stamp is not None and status.st_size > MOST_READ_AGAIN and _stamp(status) == stamp:
                 return
             for number, (size, sha256) in enumerate(blocks):
@@ -173,7 +179,7 @@ def _require_blocks(path: Path, blocks: List[Tuple[int, str]], stamp: Optional[L
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a folder with all that is in it, or whatever else has the name: of a link the link alone."""
+    """Removes a folder with its content, a file, or a link but not its target."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -196,7 +202,12 @@ def _stamp(status: os.stat_result) -> List[int]:
 
 
 class BlockFile:
-    """A file that grows by blocks; it goes on behind blocks that were written before."""
+    """A file that is written in blocks. It continues after existing blocks, and truncates what follows them.
+
+    Args:
+        path: path of the file.
+        blocks: size and SHA-256 of each existing block.
+    """
 
     def __init__(self, path: Path, blocks: List[Tuple[int, str]]) -> None:
         self.path, self.blocks = path, blocks
@@ -207,7 +218,7 @@ class BlockFile:
         self._hash, self._size = hashlib.sha256(), 0
 
     def write(self, values: np.ndarray) -> None:
-        """Appends values; hashing and writing release Python's lock."""
+        """Appends values. Hashing and writing release the GIL."""
         view = memoryview(np.ascontiguousarray(values).data).cast("B") if values.size else memoryview(b"")
         self._hash.update(view)
         self._size += len(view)
@@ -215,35 +226,35 @@ class BlockFile:
             view = view[os.write(self._fd, view) :]
 
     def end_block(self) -> None:
-        """Ends a block: the written data are synced to disk."""
+        """Syncs the written data to the disk and ends the block."""
         os.fsync(self._fd)
         if self._size:
             self.blocks.append((self._size, self._hash.hexdigest()))
             self._hash, self._size = hashlib.sha256(), 0
 
     def close(self) -> None:
-        """No more is written."""
+        """Closes the file."""
         os.close(self._fd)
 
     def to_json(self) -> Mapping[str, Json]:
-        """Its blocks, and what proves that it was not changed since."""
+        """Returns the blocks, and times and inode that show later changes of the file."""
         return {"blocks": [list(block) for block in self.blocks], "stamp": _stamp(os.stat(self.path))}
 
 
 class ShardWriter:
-    """Writes records into a folder, and goes on where another was interrupted.
+    """Writes records into a folder, and continues where an interrupted writer has stopped.
 
     Attributes:
-        records: how many there are.
+        records: number of records written so far.
     """
 
     def __init__(self, folder: Path, key: str, forms: Mapping[str, ArrayForm]) -> None:
-        """Begin, or go on behind the last block.
+        """Continues after the last block of the same data, or starts from the beginning.
 
         Args:
-            folder: only this process writes to it.
-            key: name of the prepared data.
-            forms: of each array.
+            folder: folder to which only this process writes.
+            key: key of the prepared data.
+            forms: name -> form of each array.
 
         Raises:
             OSError: the folder cannot be written.
@@ -266,8 +277,7 @@ class ShardWriter:
                 self._files[f"{name}.begin"].write(np.zeros(1, np.int64))
 
     def _are_whole(self, blocks: Mapping[str, List[Tuple[int, str]]]) -> bool:
-        """Compares the checksums of the blocks in a journal with the files, so that no record is appended to damaged
-        ones. Returns True if all are right."""
+        """Returns True if the files contain the blocks of a journal, so that records can be appended to them."""
         try:
             for name, own in blocks.items():
                 _require_blocks(self._folder / name, own)
@@ -282,9 +292,9 @@ class ShardWriter:
         """Appends records.
 
         Args:
-            count: how many.
-            values: for each array one value per record; for a ragged array the concatenated values of these records.
-            lengths: of each ragged array: how many values each record has.
+            count: number of records.
+            values: array -> one value per record; for a ragged array the concatenated values of these records.
+            lengths: ragged array -> number of values of each record.
         """
         for name, form in self._forms.items():
             array = np.asarray(values[name], form.dtype)
@@ -299,7 +309,7 @@ class ShardWriter:
         self.records += count
 
     def commit(self) -> None:
-        """Makes sure of what was appended: from here on an interrupted preparation goes on behind it."""
+        """Syncs the appended records to the disk. An interrupted preparation continues after them."""
         for file in self._files.values():
             file.end_block()
         blocks = {name: file.blocks for name, file in self._files.items()}
@@ -307,11 +317,11 @@ class ShardWriter:
         write_sealed(self._folder / JOURNAL, json.dumps(journal).encode())
 
     def finish(self, facts: JsonObject, what: str = "") -> None:
-        """Writes the manifest, with which the records count.
+        """Writes the manifest, which makes the records valid.
 
         Args:
             facts: see `Shards`.
-            what: they are, for people.
+            what: description of the data for people.
         """
         for file in self._files.values():
             file.end_block()
@@ -324,6 +334,6 @@ class ShardWriter:
         fsync_directory(self._folder)
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Closes all files."""
         for file in self._files.values():
             file.close()

@@ -1,7 +1,7 @@
-"""Rows of a table, prepared once: numbers, codes of categories and targets in arrays that are mapped into memory.
+"""Prepares the rows of a table once: numbers, codes of categories and targets in memory-mapped arrays.
 
-A code says which value a cell has, before anybody decided which values get ids: the number of the value in the order in
-which the file has them, or a hash of it. So other settings of vocabularies, buckets or splits read no file again.
+A code identifies the value of a cell independent of vocabularies: the position of the value in order of first
+occurrence, or a hash. So changed settings of vocabularies, buckets or splits do not read the file again.
 
 Legend: R rows of a file, N columns of numbers, F columns with codes.
 """
@@ -64,13 +64,13 @@ log = logging.getLogger(__name__)
 
 
 class PlacedRows(Protocol):
-    """Rows of a file, with their places in it."""
+    """Rows of a file with their source locations."""
 
     def __len__(self) -> int:
         """The number of rows."""
 
     def places(self, row_N: np.ndarray) -> DataPlaces:
-        """The places of rows in the file."""
+        """Returns the source locations of rows."""
 
 
 Store = TypeVar("Store", bound=PlacedRows)
@@ -85,12 +85,12 @@ _WORDS_FOR_MISSING = ("NA", "N/A", "n/a", "null", "NULL", "None")
 
 
 class ReadColumn(NamedTuple):
-    """A column that is read.
+    """A column to read.
 
     Attributes:
-        name: of the feature.
-        kind: category = codes number its values, hashed = codes are hashes, number.
-        at: the column's name in the file, or its number.
+        name: name of the feature.
+        kind: "category": codes number its values; "hashed": codes are hashes; "number": no codes.
+        at: name or number of the column in the file.
     """
 
     name: str
@@ -99,18 +99,18 @@ class ReadColumn(NamedTuple):
 
 
 class FeatureLayout(NamedTuple):
-    """Layout by which a file is read.
+    """Columns of a file and how they are parsed. Part of the key of the prepared arrays.
 
     Attributes:
-        columns: features.
-        target: column of the target; None if it is not read.
-        classes: the two values of the target as they are written; the second one is 1.
-        missing: cells that mean that there is no value.
+        columns: the features.
+        target: column of the target; None: there is none to read.
+        classes: the two values of the target as they are written; the second one is the label 1.
+        missing: texts of cells without a value.
         header: whether the first row of a TSV or CSV names its columns.
         form: see `stream_rows`.
         is_described: whether columns, classes and missing cells are settings of the dataset, for messages.
         decimal: the decimal sign of numbers.
-        have_ids: whether each row has an id that is not read, so that rows that are read alike are different ones.
+        have_ids: whether each row has an id that is not read. Rows with equal features are then no duplicates.
     """
 
     columns: Tuple[ReadColumn, ...]
@@ -126,18 +126,18 @@ class FeatureLayout(NamedTuple):
 
 @dataclass
 class FeatureStore:
-    """The rows of one file.
+    """The prepared rows of one file.
 
     Attributes:
-        key: what they were made of; the same key means the same content.
+        key: hash of the file's content and its layout; the same key means the same rows.
         numbers, codes: names of the columns of `number_RN` and `code_RF`.
-        number_RN: float32, NaN where missing.
-        code_RF: uint32, `MISSING_CODE` where missing.
-        label_R: uint8, 0 or 1, or `UNKNOWN`.
-        texts: of columns of categories: the text of each code from 1 on.
-        file: its path; empty where rows come from no file.
-        number_R: the line or the record of each row; None = in order.
-        shards: where the arrays are, which must not be removed meanwhile.
+        number_RN: float32, NaN if missing.
+        code_RF: uint32, `MISSING_CODE` if missing.
+        label_R: uint8, 0, 1 or `UNKNOWN`.
+        texts: column of categories -> text of each code, from code 1 on.
+        file: path of the file; empty if the rows come from no file.
+        number_R: line or record of each row; None: in order.
+        shards: the files of the arrays, which must not be removed while the arrays are used.
         have_ids: see `FeatureLayout`.
     """
 
@@ -157,24 +157,26 @@ class FeatureStore:
         return len(self.label_R)
 
     def places(self, row_N: np.ndarray) -> DataPlaces:
-        """The places of rows in the file."""
+        """Returns the source locations of rows."""
         number_N = row_N if self.number_R is None else self.number_R[row_N]
         return DataPlaces([self.file], number_N, None, ending_of(self.file) == PARQUET or not self.file)
 
 
 def bucket_code(text: str) -> int:
-    """The code of a value that is hashed, the same in every process and on every machine: CRC-32 of its UTF-8, and 1
-    for 0, which means a missing value."""
+    """Returns the code of a hashed value: CRC-32 of its UTF-8 bytes, with 0 replaced by 1 since 0 means missing.
+
+    Unlike Python's `hash` it is the same in every process and on every machine.
+    """
     return zlib.crc32(text.encode()) or 1
 
 
 def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) -> FeatureStore:
-    """The rows of a file, prepared before or now.
+    """Opens the prepared rows of a file, and prepares them if that was not done before.
 
     Args:
-        path: of the file.
-        layout: how it is read.
-        findings: gets rows that cannot be used; they are left out.
+        path: path of the file.
+        layout: its columns and their formats.
+        findings: collects unusable rows, which are left out.
 
     Raises:
         DataError: the file cannot be read.
@@ -209,7 +211,7 @@ def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) ->
 
 
 class _Writing:
-    """Reads a file and appends its rows."""
+    """Reads a file and appends its rows to a `ShardWriter`."""
 
     def __init__(self, path: str, layout: FeatureLayout, findings: Findings) -> None:
         self._path, self._layout, self._findings = path, layout, findings
@@ -227,7 +229,11 @@ class _Writing:
         }  # fmt: skip
 
     def write(self, writer: ShardWriter, advance: Advance) -> JsonObject:
-        """All rows; nothing is made sure of before the end, since codes are known only to who read the rows before."""
+        """Writes all rows and returns the facts of the shards.
+
+        It commits nothing before the end: an interrupted preparation could not continue, because the codes depend on
+        all rows before.
+        """
         layout = self._layout
         target = [] if layout.target is None else [layout.target]
         at = [*(column.at for column in layout.columns), *target]
@@ -266,7 +272,7 @@ class _Writing:
         writer.append(int(kept_R.sum()), arrays)
 
     def _numbers(self, column: ReadColumn, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
-        """Numbers of cells, NaN where missing; a row with a cell that is none is not kept."""
+        """Parses the cells of a column, NaN if missing. Clears `kept_R` for rows whose cell is not a number."""
         parsed = read_numbers(texts, self._missing, self._layout.decimal)
         value_R = parsed.value_R
         wrong_R = ~parsed.is_missing_R & ~(np.abs(value_R) <= LARGEST_NUMBER)
@@ -323,7 +329,13 @@ class _Writing:
 
 
 def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], size: int = 65536) -> Iterator[Any]:
-    """(store, rows in it) of pieces of rows that are ascending and numbered through all stores; None = all."""
+    """Yields (store, rows of it) in pieces of at most `size` rows.
+
+    Args:
+        stores: stores whose rows are numbered consecutively.
+        row_N: ascending row numbers; None: all rows.
+        size: largest number of rows of a piece.
+    """
     begin = 0
     for store in stores:
         first, last = (0, len(store)) if row_N is None else np.searchsorted(row_N, [begin, begin + len(store)]).tolist()
@@ -336,12 +348,15 @@ def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], si
 def open_inputs(
     paths: Sequence[str], open_one: Callable[[str], Store], skip_unreadable: bool, unreadable: Dict[int, str]
 ) -> Tuple[List[Store], List[str]]:
-    """Files to predict for, and the source location of each row, as `file:line`, or `file:record` of Parquet.
+    """Opens files to predict for.
 
     Args:
-        paths: of the files.
-        open_one: opens one.
+        paths: paths of the files.
+        open_one: opens one file.
         skip_unreadable, unreadable: see `BaseDataset.open_inputs`.
+
+    Returns:
+        The opened files, and the source location of each row: `file:line`, or `file:record` for Parquet.
 
     Raises:
         DataError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""Turns a source into batches on a device: order, fetching, augmentation, placing, ahead of their use.
+"""Loads batches of a source to a device in a background thread: order, reading, augmentation, placing.
 
 An epoch's order, and everything random in a sample, is a function of (seed, epoch, sample index). So batch `i` of an
 epoch is the same whether the epoch began at 0 or at `i`, with any number of threads.
@@ -46,12 +46,12 @@ Collate = Callable[[Batch, int], Batch]
 
 
 def count_workers(num_workers: Union[str, int]) -> int:
-    """The number of threads; `auto` is the number of cores that this process may use."""
+    """Returns the number of threads; "auto" is the number of cores that this process may use."""
     return usable_cores() if num_workers == "auto" else int(num_workers)
 
 
 class Scale(NamedTuple):
-    """The samples of a loader in one of the sizes in which they enter the network."""
+    """The samples of a loader in one of the input sizes of multi-scale training."""
 
     source: Source
     """The same samples in that size."""
@@ -61,7 +61,7 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """Settings of all loaders. A loader ignores the settings that do not apply to its samples."""
+    """Settings of all loaders. A loader ignores settings that do not apply to its samples."""
 
     batch_size: int
     """Samples per batch; the last may be smaller."""
@@ -95,7 +95,7 @@ class LoaderOptions:
 
 @dataclass(frozen=True)
 class Consumer:
-    """The strategies that compute with the batches of an epoch."""
+    """The strategies and workers that use the batches of an epoch; needed by samples that depend on the weights."""
 
     strategies: Sequence[Strategy] = ()
     """The network, with its weights as they are at any time, for samples that come from the weights: the first one
@@ -120,12 +120,13 @@ class EpochLoader(Protocol):
 
 
 class BatchLoader:
-    """Base of loaders: divides the samples of an epoch into batches, and gives this worker its share of each. No thread
-    runs and nothing is read before `epoch`.
+    """Base class of loaders. Divides the samples of an epoch into batches, and loads this worker's share of each.
+
+    It starts no thread and reads nothing before `epoch`.
 
     Args:
-        num_samples: of the whole split.
-        options: of the loaders of all kinds of samples.
+        num_samples: number of samples of the whole split.
+        options: settings of the loader.
     """
 
     def __init__(self, num_samples: int, options: LoaderOptions) -> None:
@@ -149,35 +150,34 @@ class BatchLoader:
 
     @property
     def states(self) -> Mapping[str, Stateful]:
-        """By name, what changes in a loader while its batches are trained on; checkpoints hold it. Most have nothing:
-        their batches are functions of seed, epoch and number."""
+        """State of the loader by name, which checkpoints save. Empty for most loaders, whose batches are functions of
+        seed, epoch and batch number."""
         return {}
 
     def __len__(self) -> int:
-        """Batches per epoch, a partial last one included."""
+        """Number of batches per epoch, including a partial last one."""
         return self.num_batches
 
     @property
     def num_samples(self) -> int:
-        """Samples per epoch."""
+        """Number of samples per epoch."""
         return min(self.total, self.num_batches * self.batch_size)
 
     def epoch(
         self, epoch: int = 0, start: int = 0, consumer: Consumer = DISCARD
     ) -> Generator[Batch, None, None]:  # fmt: skip
-        """The batches of an epoch, made ahead by a thread that ends with this generator.
+        """Yields the batches of an epoch. A thread, which ends with this generator, loads them ahead.
 
         Args:
-            epoch: Counts from 0.
-            start: The first batch to yield; those before it are not read.
-            consumer: What computes with them. A loader whose samples come from the weights makes no batch before it is
-                asked for it.
+            epoch: number of the epoch, from 0.
+            start: number of the first batch to yield; earlier batches are not read.
+            consumer: users of the batches. A loader whose samples depend on the weights does not load ahead.
 
         Yields:
-            Batches on the device, or this worker's shares of them, empty ones too. Their data may still be under way.
+            This worker's share of each batch on the device, also if it is empty. Copies may still be in progress.
 
         Raises:
-            LoaderError: A sample cannot be read; the message names the file.
+            LoaderError: a sample cannot be read; the message names the file.
         """
         return run_ahead(lambda: self._collated(epoch, start, consumer), self.prefetch)
 
@@ -188,28 +188,28 @@ class BatchLoader:
             yield batch if consumer.look_ahead is None else consumer.look_ahead(batch)
 
     def _order(self, epoch: int) -> np.ndarray:
-        """The samples of an epoch, as `Sampler` names them; each `batch_size` of them are a batch."""
+        """Returns the samples of an epoch in the order of use, (N,), numbered as in `Sampler.draw`."""
         if not self.train:
             return self._still_order()
         drawn = self.sampler.draw(epoch)
-        if self.sampler.takes_all:  # in order; of millions of samples, each array would be felt
+        if self.sampler.takes_all:  # `drawn` is 0, 1, ...: indexing it would copy an array of possibly millions
             return self._shuffle(drawn, epoch)
         return drawn[self._shuffle(drawn % self.total, epoch)]
 
     def _still_order(self) -> np.ndarray:
-        """The order without training."""
+        """Returns the order of the samples without training."""
         return np.arange(self.total)
 
     def _shuffle(self, index_N: np.ndarray, epoch: int) -> np.ndarray:
-        """The order in which training visits the samples at these indices, as places in `index_N`."""
+        """Returns the training order of the samples `index_N`, as positions in `index_N`."""
         return permutation(self.seed, epoch, len(index_N))
 
     def _batches_of(self, order: np.ndarray, start: int) -> List[np.ndarray]:
-        """The samples of each whole batch from `start` on."""
+        """Splits the order into the samples of each global batch from `start` on."""
         return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, self.num_batches)]
 
     def _indices(self, epoch: int, start: int) -> List[np.ndarray]:
-        """The indices of the samples of each whole batch from `start` on."""
+        """Returns the indices of the samples of each global batch from `start` on."""
         order = self._order(epoch)
         return self._batches_of(order if self.sampler.takes_all else order % self.total, start)
 
@@ -229,6 +229,8 @@ class BatchLoader:
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
     ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
-        """Inputs and targets of this worker's samples `share_B` in the batch of `index_B`. An array that is both is
-        copied to the device once."""
+        """Reads inputs and targets of this worker's samples `share_B` of the global batch `index_B`.
+
+        An array that is an input and a target is copied to the device only once.
+        """
         raise NotImplementedError

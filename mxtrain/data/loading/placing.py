@@ -1,9 +1,9 @@
-"""Places a batch on a device: as float32, normalised, in the network's channels and size.
+"""Copies a batch of images to a device as float32, normalised, with the channels and size of the network.
 
-Imports MXNet, so it is imported when a loader is built, not before. Each step runs where it is cheapest: on a GPU,
-bytes cross the bus and the GPU computes; on a CPU, numpy does it several times faster than MXNet's operators (128 x 3 x
-32 x 32 from uint8: 0.3 ms against 2.9 ms for cast and normalise) and leaves the engine to the network. Both compute
-x * scale + shift in float32, so they agree to the last bit.
+For a GPU, bytes are copied over the bus and the GPU normalises them. For a CPU, NumPy normalises several times faster
+than MXNet's operators (128 x 3 x 32 x 32 from uint8: 0.3 ms instead of 2.9 ms) and leaves the engine to the network.
+Both compute x * scale + shift in float32, so the results are equal to the last bit. This module imports MXNet, so it is
+imported only when a loader is built.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HostArrays = Tuple[np.ndarray, ...]
 
 
 def as_device(device: Union[str, mx.Context]) -> mx.Context:
-    """The MXNet context that a name like `cpu`, `cpu:1` or `gpu:0` means; a context is returned as it is."""
+    """Returns the MXNet context for a name like `cpu`, `cpu:1` or `gpu:0`. A context is returned unchanged."""
     if isinstance(device, mx.Context):
         return device
     kind, _, number = str(device).partition(":")
@@ -30,21 +30,21 @@ def as_device(device: Union[str, mx.Context]) -> mx.Context:
 
 
 class Placer:
-    """Turns a batch of numpy arrays into arrays on a device."""
+    """Converts batches of NumPy arrays to arrays on a device."""
 
     def __init__(
         self, native_channels: int, input_shape: Shape, mean: Sequence[float], std: Sequence[float],
         device: Union[str, mx.Context], keeps_size: bool = False,
     ) -> None:  # fmt: skip
-        """Prepare the constants.
+        """Computes the constants of the normalisation.
 
         Args:
-            native_channels: Channels of the images that come: 1 grey, 3 colour.
-            input_shape: (C, H, W) of what enters the network.
-            mean: Per channel in units where white is 1. Repeated or averaged where there are more or fewer channels.
-            std: Likewise.
-            device: A context or its name.
-            keeps_size: Images stay as large as they come, whatever `input_shape` says.
+            native_channels: channels of the images: 1 grey, 3 colour.
+            input_shape: (C, H, W), shape of the network's input.
+            mean: mean of each channel, where white is 1. Averaged if the number of channels differs.
+            std: standard deviation of each channel, as `mean`.
+            device: a context or its name.
+            keeps_size: whether images keep their size, regardless of `input_shape`.
         """
         self._keeps_size = keeps_size
         self.channels, self.height, self.width = input_shape
@@ -61,11 +61,11 @@ class Placer:
     def __call__(
         self, image_BCHW: np.ndarray, *targets: np.ndarray
     ) -> Tuple[Tuple[nd.NDArray], Tuple[nd.NDArray, ...]]:
-        """Normalise and copy; the device may still be computing when this returns.
+        """Normalises images and copies them to the device. Asynchronous on a GPU.
 
         Args:
-            image_BCHW: uint8 or float32 from 0 to 255.
-            targets: (B, ...) each.
+            image_BCHW: images, uint8 or float32, from 0 to 255.
+            targets: arrays (B, ...).
 
         Returns:
             ((B, C, H, W),) and the targets, float32 on the device.
@@ -79,7 +79,7 @@ class Placer:
     def _finish_on_host(self, image_BCHW: np.ndarray) -> nd.NDArray:
         if self.averages:
             image_BCHW = image_BCHW.mean(axis=1, keepdims=True, dtype=np.float32)
-        data = np.multiply(image_BCHW, self.scale_1C11, dtype=np.float32)  # one channel spreads over three here
+        data = np.multiply(image_BCHW, self.scale_1C11, dtype=np.float32)  # broadcasts one grey channel to three
         data += self.shift_1C11
         return self._copy(data)
 
@@ -98,18 +98,20 @@ class Placer:
 
 @functools.cache
 def staging_for(device: mx.Context) -> Staging:
-    """The buffers of a GPU."""
+    """Returns the staging buffers of a GPU, which all loaders share."""
     return Staging(mx.Context("cpu_pinned", device.device_id), device)
 
 
 def copy_to(array: np.ndarray, device: mx.Context) -> nd.NDArray:
-    """The array on a device; on a GPU it may still be under way."""
+    """Returns the array on a device. Asynchronous on a GPU."""
     return staging_for(device).copy(array) if device.device_type == "gpu" else copy_and_wait(array, device)
 
 
 def place(device: mx.Context, *groups: HostArrays) -> Tuple[Tuple[nd.NDArray, ...], ...]:
-    """Copies groups of arrays to a device, see `copy_to`. An array that occurs several times is copied once; arrays
-    that a loader has put on the device already are not copied."""
+    """Copies groups of arrays to a device; see `copy_to`.
+
+    An array that occurs several times is copied once. Arrays that are on the device already are not copied.
+    """
     placed: Dict[int, nd.NDArray] = {}
     for array in (array for group in groups for array in group):
         if id(array) not in placed:

@@ -1,4 +1,4 @@
-"""Runs a generator ahead in a background thread, in a bounded queue."""
+"""Runs a generator in a background thread, with a bounded queue of its items."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _POLL_S = 0.2
 
 
 def prefetch(produce: Callable[[], Iterator[Item]], depth: int) -> Generator[Item, None, None]:
-    """Yield what `produce()` yields, made up to `depth` items ahead.
+    """Yields the items of `produce()`, computed up to `depth` items ahead in a thread.
 
-    The thread ends when the items do, when the returned generator is closed or collected, and when the producer fails.
+    The thread ends after the last item, when the returned generator is closed or collected, or when `produce` fails.
 
     Args:
-        produce: Called in the thread; its generator is closed there.
-        depth: Items that may wait; 0 = no thread, items are made when asked for.
+        produce: creates the iterator; called in the thread, in which a generator is also closed.
+        depth: largest number of waiting items; 0: no thread, items are computed on request.
 
     Yields:
         The items in order.
 
     Raises:
-        Exception: Whatever `produce` raised, at its place in the order.
+        Exception: an exception of `produce`, after the items before it.
     """
     if depth == 0:
         yield from produce()
@@ -50,10 +50,10 @@ def prefetch(produce: Callable[[], Iterator[Item]], depth: int) -> Generator[Ite
                 if not put("item", item):
                     return
             put("end", None)
-        except BaseException as error:  # handed over, raised in the consumer
+        except BaseException as error:  # the consumer raises it
             put("error", error)
         finally:
-            if isinstance(items, Generator):  # its own `finally` runs in this thread
+            if isinstance(items, Generator):  # so that its `finally` blocks run in this thread
                 items.close()
 
     thread = threading.Thread(target=run, name="mxtrain-prefetch", daemon=True)
@@ -68,7 +68,7 @@ def prefetch(produce: Callable[[], Iterator[Item]], depth: int) -> Generator[Ite
             yield value
     finally:
         stop.set()
-        while not ready.empty():  # wakes a producer that waits for room
+        while not ready.empty():  # unblocks a producer that waits for room in the queue
             ready.get_nowait()
         thread.join()
 

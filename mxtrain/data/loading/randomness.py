@@ -1,7 +1,7 @@
-"""Random numbers as a function of (seed, epoch, sample index, draw), independent of process and order.
+"""Counter-based random numbers: functions of (seed, epoch, sample index, draw), independent of process and order.
 
-No generator has a state here: a number is the hash of its coordinates, computed for a whole batch at once. So batches,
-workers, threads and resumes do not change the augmentation of a sample.
+There is no generator with a state: a number is a hash of its coordinates, computed for a whole batch at once. So the
+batch size, the number of workers or threads, and resuming do not change the augmentation of a sample.
 
 Source: the hash is SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014) read
 at position `index` of a stream whose start is hashed from the other coordinates, i.e. used as a counter-based generator
@@ -19,10 +19,10 @@ from mxtrain.types import NamedInt
 
 
 class Draw(NamedInt):
-    """Purpose of a random number. Values are part of the results: never renumber them.
+    """Streams of random numbers, by their purpose. Values determine results: never renumber them.
 
-    These are the streams that samples of any kind have. Each field has a class like this one for its own streams, with
-    other numbers; streams of two fields may share a number, because no sample is of both.
+    These are the streams of all kinds of samples. Each field (vision, text, ...) has such a class for its own streams
+    with other numbers. Streams of two fields may share a number, because no sample belongs to both.
     """
 
     ORDER = 0
@@ -37,12 +37,12 @@ class Draw(NamedInt):
 
 
 def uniform_rows(seed: int, epoch: int, index_B: np.ndarray, draw: int, count: int) -> np.ndarray:
-    """`count` float32 in [0, 1) per index, (B, count), from the upper 24 bits; the first are the same for any `count`.
+    """Returns `count` float32 numbers in [0, 1) per index, (B, count). The first n do not depend on `count`.
 
-    Source: the last steps of SplitMix64, of the exclusive or of two hashes.
+    Source: the last steps of SplitMix64, applied to the XOR of two hashes; the upper 24 bits become the number.
     """
     start_B1 = bits(seed, epoch, index_B, draw)[:, None]
-    # A stream of its own: with `draw`, number n of index n would be 0 in epoch 0 of seed 0, and rows symmetric.
+    # Columns have their own stream. With `draw` for both, the XOR would be 0 for number n of index n, and symmetric.
     row_BN = bits(0, 0, np.arange(count), Draw.COLUMN)[None] ^ start_B1
     row_BN *= np.uint64(0xBF58476D1CE4E5B9)
     row_BN ^= row_BN >> np.uint64(31)
@@ -51,31 +51,33 @@ def uniform_rows(seed: int, epoch: int, index_B: np.ndarray, draw: int, count: i
 
 
 def uniform_number(key: int, number: int) -> float:
-    """A float in [0, 1): a number of the stream that begins at `key`, as 64 random bits, counted from 0. Python's own
-    integers are faster than arrays of one number."""
+    """Returns number `number` (from 0) of the stream with the 64-bit key `key`, a float in [0, 1).
+
+    Python's integers are faster here than NumPy arrays of one element.
+    """
     return float((mix_integer(key + number * GOLDEN) >> 11) * 2.0**-53)
 
 
 def integers(seed: int, epoch: int, index_B: np.ndarray, draw: int, high: int) -> np.ndarray:
-    """An int64 in [0, high) per index."""
+    """Returns an int64 in [0, high) per index, (B,)."""
     return (uniform(seed, epoch, index_B, draw) * high).astype(np.int64)
 
 
 def permutation(seed: int, epoch: int, length: int) -> np.ndarray:
-    """The order in which an epoch visits the samples, as int64 indices."""
+    """Returns the random order of the samples of an epoch, (length,) int64."""
     return np.argsort(bits(seed, epoch, np.arange(length), Draw.ORDER), kind="stable")
 
 
 def seed_of_repeat(seed: int, repeat: int) -> int:
-    """Returns the seed for the occurrence number `repeat` of a sample within an epoch: `seed` itself for the first.
+    """Returns the seed for occurrence `repeat` of a sample within an epoch; `seed` itself for the first one.
 
-    Each is a seed that a user could type, as sources of their own may give it to any generator.
+    All results are below 2^31, so that a user's own source can pass them to any random generator.
     """
     return (seed + repeat * 2654435761) % 2**31 if repeat else seed
 
 
 def beta(seed: int, epoch: int, index_B: np.ndarray, alpha: float) -> np.ndarray:
-    """A float64 in [0, 1] per index, distributed as Beta(alpha, alpha).
+    """Returns a float64 in [0, 1] per index, (B,), distributed as Beta(alpha, alpha).
 
     Source: a ratio of two Gamma(alpha) by Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables" (2000),
     in logarithms so that a small alpha does not underflow.

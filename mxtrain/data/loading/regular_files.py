@@ -1,7 +1,7 @@
-"""Reading files and folders of data: regular files only, of a size that fits (`mxtrain.files.regular_files`), each real
-folder once.
+"""Reads files and folders of datasets: only regular files of limited size (`mxtrain.files.regular_files`), and each
+real folder only once.
 
-A pipe or a device has no end: /dev/zero would fill the memory, and a pipe without a writer waits for ever.
+Pipes and devices have no end: /dev/zero would fill the memory, and a pipe without a writer would block for ever.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ARCHIVE = b"PK\x03\x04"
 
 
 def explain(path: object, error: OSError, verb: str = "read") -> DataError:
-    """The error for a file or folder that the system does not let us open or read."""
+    """Converts an error of the system for a file or folder into a DataError with a readable message."""
     shown = str(path)
     shown = shown if len(shown) <= 200 else f"{shown[:100]}...{shown[-40:]}"
     if isinstance(error, FileNotFoundError) and os.path.islink(str(path)) and verb == "read":
@@ -66,14 +66,14 @@ def explain(path: object, error: OSError, verb: str = "read") -> DataError:
 
 
 def read_bytes(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
-    """The content of a regular file.
+    """Reads a regular file.
 
     Args:
-        path: links are followed.
-        at_most: bytes; a larger file is refused before anything is read.
+        path: path of the file; links are followed.
+        at_most: largest allowed size in bytes; a larger file is rejected before it is read.
 
     Raises:
-        DataError: it cannot be read, is no regular file or too large.
+        DataError: the file cannot be read, is not regular or too large.
     """
     try:
         return regular_files.read_regular(path, at_most)
@@ -83,10 +83,10 @@ def read_bytes(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
 
 @contextmanager
 def open_regular(path: AnyPath) -> Iterator[Tuple[BinaryIO, int]]:
-    """A regular file, opened for reading, and its size in bytes.
+    """Opens a regular file for reading; yields it and its size in bytes.
 
     Raises:
-        DataError: it cannot be opened or read, or is no regular file.
+        DataError: the file cannot be opened or read, also later in the `with` block, or is not regular.
     """
     try:
         with regular_files.open_regular(path) as opened:
@@ -96,13 +96,13 @@ def open_regular(path: AnyPath) -> Iterator[Tuple[BinaryIO, int]]:
 
 
 def _why_irregular(path: AnyPath, status: os.stat_result) -> str:
-    """Returns the reason why a file is not read; empty if it is read."""
+    """Returns why a file is not read; "" for a regular file."""
     kind = regular_files.irregular_kind(status)
     return f"'{path}' is {kind}, and only regular files are read." if kind else ""
 
 
 def why_stream(path: AnyPath) -> str:
-    """Why a path that leads to a pipe, a device or the like is not read; empty if it leads to anything else."""
+    """Returns why a path to a pipe, a device or the like is not read; "" for all other paths, also missing ones."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -111,14 +111,14 @@ def why_stream(path: AnyPath) -> str:
 
 
 def read_text(path: AnyPath, findings: Findings = STRICT) -> str:
-    """The text of a regular file in UTF-8, line ends as they are, without a byte order mark.
+    """Reads a regular file in UTF-8. Keeps line ends and removes a byte order mark.
 
     Args:
-        path: of the file.
-        findings: gets lines that are no UTF-8.
+        path: path of the file.
+        findings: collects lines that are not UTF-8.
 
     Raises:
-        DataError: it cannot be read, or is no UTF-8; the message names the line.
+        DataError: the file cannot be read or is not UTF-8; the message names the line.
     """
     content = read_bytes(path)
     refuse_no_text(path, content[:4])
@@ -130,13 +130,16 @@ def read_text(path: AnyPath, findings: Findings = STRICT) -> str:
 
 
 def refuse_no_text(path: AnyPath, begin: bytes) -> None:
-    """Refuses files that are no text in UTF-8 by their first four bytes: advice for single lines would mislead.
+    """Rejects files that are not UTF-8 text at all, by their first four bytes.
+
+    Without this check the message would advise to correct single lines.
 
     Raises:
-        DataError: says what it is, and what to type.
+        DataError: the file is UTF-16, compressed or an archive; the message says what to type.
     """
     if begin[:2] in BOMS:
         raise DataError(f"{path} is in {BOMS[begin[:2]]}, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
+    # ASCII characters have a zero byte in UTF-16, in every second byte.
     if len(begin) == 4 and (begin[1::2] == b"\0\0") != (begin[::2] == b"\0\0"):
         name = "UTF-16LE" if begin[1] == 0 else "UTF-16BE"
         raise DataError(f"{path} is in {name}, not UTF-8. Convert it: iconv -f {name} -t UTF-8 FILE > NEW.")
@@ -149,7 +152,7 @@ def refuse_no_text(path: AnyPath, begin: bytes) -> None:
 
 
 def undecodable_lines(path: AnyPath, lines: Iterable[bytes]) -> Iterator[Problem]:
-    """A problem for each line that is not UTF-8, which names the encoding that the first ones are likely to have."""
+    """Yields a problem for each line that is not UTF-8. It names the likely encoding, guessed from the first ones."""
     wrong = _wrong_lines(lines)
     first = list(itertools.islice(wrong, _LOOKED_AT))
     encoding = guess_encoding(line for _, _, line in first)
@@ -160,7 +163,7 @@ def undecodable_lines(path: AnyPath, lines: Iterable[bytes]) -> Iterator[Problem
 
 
 def _wrong_lines(lines: Iterable[bytes]) -> Iterator[Tuple[int, int, bytes]]:
-    """Number, first wrong byte and beginning of each line that is not UTF-8."""
+    """Yields number, first invalid byte and a part around it of each line that is not UTF-8."""
     for number, line in enumerate(lines, start=1):
         try:
             line.decode("utf-8")
@@ -170,7 +173,7 @@ def _wrong_lines(lines: Iterable[bytes]) -> Iterator[Tuple[int, int, bytes]]:
 
 
 def as_posix(name: str) -> str:
-    """A path in a data file with / between its parts, as it was written on Windows, too."""
+    """Converts a path in a data file that was written on Windows: \\ becomes /."""
     return name.replace("\\", "/")
 
 
@@ -180,18 +183,17 @@ store thumbnails of the images in them."""
 
 
 def is_hidden(name: str) -> bool:
-    """Returns True for names of files and folders that hold no data: those with a dot in front, and folders that
-    systems add."""
+    """Returns True for names that are ignored: those that start with a dot, and folders that systems add."""
     return name.startswith(".") or name.lower() in _SYSTEM_FOLDERS
 
 
 def composed(name: str) -> str:
-    """A name in the form in which names are compared: macOS writes an accented letter as two characters."""
+    """Normalises a name to NFC for comparisons: macOS writes an accented letter as two characters."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
 def files_in(folder: AnyPath) -> List[str]:
-    """Returns the sorted names of the files in a folder; none if it is no folder or cannot be read."""
+    """Returns the sorted names of the files in a folder; an empty list if it is no folder or cannot be read."""
     try:
         return sorted(one.name for one in os.scandir(folder) if one.is_file())
     except OSError:
@@ -199,19 +201,23 @@ def files_in(folder: AnyPath) -> List[str]:
 
 
 def first_of(names: Sequence[str]) -> str:
-    """The first names of many, for a message."""
+    """Joins the first `SHOWN_NAMES` names for a message."""
     return f"{', '.join(names[:SHOWN_NAMES])}{', ...' if len(names) > SHOWN_NAMES else ''}"
 
 
 def require_there(path: AnyPath) -> None:
-    """Raises: DataError: nothing is there; names what has the nearest spelling."""
+    """Checks that a path exists.
+
+    Raises:
+        DataError: it does not; the message suggests the nearest name.
+    """
     if not exists(path):
         error = explain(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
         raise DataError(f"{error}{nearest_there(path)}")
 
 
 def nearest_there(path: AnyPath) -> str:
-    """Returns the end of a message with the nearest existing names for a missing path; empty if there are none."""
+    """Returns a sentence with the existing names nearest to a missing path; "" if there are none."""
     missing = Path(path)
     while not exists(missing.parent):
         missing = missing.parent
@@ -223,10 +229,10 @@ def nearest_there(path: AnyPath) -> str:
 
 
 def exists(path: AnyPath) -> bool:
-    """Returns True if a path leads somewhere.
+    """Returns True if a path exists. A link to nothing does not.
 
     Raises:
-        DataError: it cannot be determined: the path is too long, or a folder above may not be searched.
+        DataError: unknown, because the path is too long or invalid, or a parent folder may not be searched.
     """
     try:
         os.stat(path)
@@ -240,21 +246,24 @@ def exists(path: AnyPath) -> bool:
 
 
 def id_of(path: AnyPath) -> FileId:
-    """The identity (device and inode) of the file that a path leads to.
+    """Returns device and inode of the file that a path leads to.
 
     Raises:
-        OSError: it leads nowhere.
+        OSError: the path does not exist.
     """
     status = os.stat(path)
     return status.st_dev, status.st_ino
 
 
 def refuse_shared(files: Mapping[str, Iterable[AnyPath]], findings: Findings = STRICT) -> None:
-    """Raises: DataError: a real file belongs to two of these, e.g. to train and val, under whatever names.
+    """Checks that no file belongs to two splits, such as train and val, also under different names.
 
     Args:
-        files: what they belong to -> paths that exist.
-        findings: gets each that does.
+        files: name of the owner, e.g. a split -> existing paths.
+        findings: collects the shared files.
+
+    Raises:
+        DataError: a file is shared.
     """
     seen: Dict[FileId, Tuple[str, AnyPath]] = {}
     for owner, paths in files.items():
@@ -277,18 +286,18 @@ def walk(
 ) -> List[Tuple[Path, FileId]]:  # fmt: skip
     """Returns the files in a folder and its subfolders with these extensions, sorted by path, without hidden files.
 
-    Links are followed, but each real folder is visited once and each real file counts once, whatever its names: a link
-    to a folder above would else lead round and round.
+    Links are followed. Each real folder is visited once and each real file is returned once, whatever their names: a
+    link to a parent folder would otherwise never end.
 
     Args:
-        folder: where to begin.
-        endings: extensions in lower case; files match in any case.
-        excluded: real folders that are not visited, because they belong to something else.
-        also: says of the path of a regular file without such an ending whether it counts all the same.
-        findings: gets files that are none, and those with two names.
+        folder: folder to search.
+        endings: extensions in lower case; they match names in any case.
+        excluded: real folders to skip, because they belong to another split.
+        also: returns True for the path of a regular file without such an extension that is to be returned too.
+        findings: collects names that lead to no regular file, and files with two names.
 
     Raises:
-        DataError: a folder cannot be read, or a name leads to a pipe, a device or nowhere.
+        DataError: a folder cannot be read, or a matching name leads to a pipe, a device or nowhere.
     """
     found: Dict[FileId, Path] = {}
     visited: Set[FileId] = set()
@@ -313,8 +322,10 @@ def walk(
 def _entries(
     folder: str, endings: Tuple[str, ...], also: Optional[Callable[[str], bool]], findings: Findings
 ) -> Iterator[Tuple[str, FileId, bool]]:  # fmt: skip
-    """(path, identity, whether it is a folder) of the folders in a folder and of the files whose names end so; real
-    ones before links to them."""
+    """Yields (path, identity, whether it is a folder) of the subfolders and matching files of a folder.
+
+    Links come last, so that a file with a link is returned under its real name.
+    """
     try:
         with os.scandir(folder) as entries:
             listed = sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
@@ -326,14 +337,15 @@ def _entries(
         counts = entry.name.lower().endswith(endings)
         if is_hidden(entry.name):
             continue
-        if lists_inodes and entry.is_file(follow_symlinks=False):  # known without asking: there may be millions
+        # No stat call: there may be millions of files, and the directory listing has their type and inode.
+        if lists_inodes and entry.is_file(follow_symlinks=False):
             if counts or also is not None and also(entry.path):
                 yield entry.path, (device, entry.inode()), False
             continue
         try:
             status = entry.stat()
         except OSError as error:
-            if counts:  # else it is a link to nothing that was not meant to be read
+            if counts:  # a broken link without a matching extension does not matter
                 findings.refuse(Problem(UNREADABLE_FILE, DataPlace(entry.path), str(explain(entry.path, error))))
             continue
         is_folder = stat.S_ISDIR(status.st_mode)
@@ -348,8 +360,10 @@ def _entries(
 
 
 def _lists_inodes(entries: Sequence[os.DirEntry], device: int) -> bool:
-    """Returns True if a folder lists its files under the numbers that `stat` gives: sshfs lists one number for all of
-    them, and an overlay passes on the numbers of the file systems below, so that different files would be taken for the
-    same."""
+    """Returns True if the inodes of a directory listing are those of `stat`.
+
+    sshfs lists the same inode for all files, and an overlay lists those of the file systems below it. Different files
+    would then be taken for the same one.
+    """
     file = next((entry for entry in entries if entry.is_file(follow_symlinks=False)), None)
     return file is None or id_of(file.path) == (device, file.inode())

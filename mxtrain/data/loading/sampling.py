@@ -1,9 +1,8 @@
-"""Chooses which samples a training epoch has: all of them once, or of each class as many as are asked for.
+"""Samplers choose the samples of a training epoch: each sample once, or classes by weights.
 
-A class is a stream: all of its samples in random order, then all of them again in another order, and so on. An epoch
-takes the next ones of each stream. So no sample comes again before all others of its class have come: within an epoch
-where a class is rare, over several epochs where it is frequent. Where in its streams an epoch begins is computed from
-its number, so nothing has to be remembered.
+`ClassSampler` treats a class as an endless stream: all of its samples in random order, then all of them in another
+order, and so on. An epoch takes the next samples of each stream, so no sample repeats before all others of its class
+were drawn. The position of an epoch in the streams is a function of its number, so the sampler has no state to save.
 
 Legend: N samples of the split and of an epoch, K classes, M samples of one class, P passes over them, E epochs.
 """
@@ -27,23 +26,23 @@ class Sampler(Protocol):
     """Chooses the samples of each epoch.
 
     Attributes:
-        takes_all: whether an epoch has each sample of the split once.
-        summary: what an epoch has, in a line; empty if it takes all.
+        takes_all: whether an epoch contains each sample of the split once.
+        summary: one line about the samples of an epoch; empty if it contains all.
     """
 
     takes_all: bool
     summary: str
 
     def draw(self, epoch: int) -> np.ndarray:
-        """The samples of an epoch, N of them, int64, not yet shuffled: a function of seed and epoch.
+        """Returns the samples of an epoch, (N,) int64, not shuffled. A function of the seed and the epoch.
 
-        A sample is its index, plus N for each time that the epoch has had it already, so that a loader can change it
-        at random in another way each time.
+        A sample is represented by its index, plus N for each earlier occurrence in the epoch, so that random
+        augmentation, which is seeded by this number, differs between occurrences.
         """
 
 
 class EverySample:
-    """Each sample once."""
+    """Takes each sample once per epoch."""
 
     takes_all = True
     summary = ""
@@ -57,7 +56,7 @@ class EverySample:
 
 
 class ClassSampler:
-    """Draws classes in the ratio of their weights, in epochs as long as the split."""
+    """Draws classes in the ratio of their weights. An epoch has as many samples as the split."""
 
     takes_all = False
 
@@ -75,23 +74,23 @@ class ClassSampler:
         self._member_N = np.argsort(label_N, kind="stable")
         self._first_K1 = np.concatenate([[0], np.cumsum(size_K)])
         cumulative_K = np.cumsum(np.where(size_K > 0, weight_K, 0.0))
-        # Class k has places bound[k] to bound[k + 1] of the N of an epoch, on average over epochs.
+        # On average over epochs, class k has bound[k + 1] - bound[k] of the N samples.
         bound_K1 = np.concatenate([[0.0], self._total * cumulative_K / cumulative_K[-1]])
-        bound_K1[1:][cumulative_K == cumulative_K[-1]] = self._total  # exactly, whatever was rounded
+        bound_K1[1:][cumulative_K == cumulative_K[-1]] = self._total  # exact, whatever the division has rounded
         self._whole_K1 = np.floor(bound_K1).astype(np.int64)
         self._rest_K1 = bound_K1 - self._whole_K1
         self.summary = _summarize(size_K, self.counts(0), class_names)
 
     def counts(self, epoch: int) -> np.ndarray:
-        """Returns the number of samples of each class in an epoch: the exact share, rounded up or down, with the sum N.
+        """Returns the number of samples of each class in an epoch, (K,): the exact share rounded; the sum is N.
 
-        Source: systematic sampling (Madow, "On the Theory of Systematic Sampling, II", 1949): all bounds between
-        classes are moved by one random number, so that over many epochs each class gets its share.
+        Source: systematic sampling (Madow, "On the Theory of Systematic Sampling, II", 1949): one random number shifts
+        all bounds between classes, so that over many epochs each class gets its exact share.
         """
         return self._taken(epoch + 1) - self._taken(epoch)
 
     def _taken(self, num_epochs: int) -> np.ndarray:
-        """Samples of each class in the first epochs together, (K,)."""
+        """Returns the number of samples of each class in the first `num_epochs` epochs together, (K,)."""
         shift_E = np.sort(uniform(self._seed, 0, np.arange(num_epochs), Draw.CLASS_SHARE))
         moved_K1 = num_epochs - np.searchsorted(shift_E, 1.0 - self._rest_K1)
         return np.diff(num_epochs * self._whole_K1 + moved_K1)
@@ -104,7 +103,11 @@ class ClassSampler:
         return np.concatenate(parts)
 
     def _draw_class(self, member_M: np.ndarray, begin: int, end: int) -> np.ndarray:
-        """Places `begin` up to `end` of a class's stream."""
+        """Returns the samples at positions `begin` to `end` of a class's stream, (end - begin,).
+
+        Args:
+            member_M: indices of the samples of the class.
+        """
         size = len(member_M)
         pass_P1 = np.arange(begin // size, -(-end // size))[:, None]
         key_PM = bits(self._seed, 0, (pass_P1 * self._total + member_M).ravel(), Draw.CLASS_ORDER)
@@ -116,10 +119,10 @@ class ClassSampler:
 
 
 def class_labels(samples: object) -> np.ndarray:
-    """The class of each sample, as its source's `read_labels` says.
+    """Returns the class of each sample, from `read_labels` of the source.
 
     Raises:
-        DataError: it does not.
+        DataError: the source has no such method.
     """
     if not isinstance(samples, Labelled):
         raise DataError(
@@ -132,17 +135,17 @@ def class_labels(samples: object) -> np.ndarray:
 def build_class_sampler(
     samples: Sized, class_names: Sequence[str], weights: Mapping[str, float], seed: int
 ) -> ClassSampler:  # fmt: skip
-    """The sampler of training samples.
+    """Builds the class-weighted sampler of the training split.
 
     Args:
-        samples: of the training split.
-        class_names: one per class.
-        weights: relative frequencies by name; others 1.
-        seed: of the run.
+        samples: the training samples.
+        class_names: name of each class.
+        weights: class name -> relative frequency; 1 for classes that are not listed.
+        seed: seed of the run.
 
     Raises:
-        ConfigError: a weight is of a class that there is not.
-        DataError: the source does not say one class for each sample.
+        ConfigError: a weight is given for an unknown class.
+        DataError: the source does not have one valid class for each sample.
     """
     refuse_unknown_names("dataset.class_weights", "class", weights, class_names)
     label_N = np.asarray(class_labels(samples))

@@ -1,7 +1,7 @@
-"""Brings arrays to a GPU while it computes: through buffers of page-locked memory, which it reads by itself.
+"""Copies arrays to a GPU asynchronously, through buffers of page-locked (pinned) memory. Imports MXNet.
 
-A copy from ordinary memory waits until it is done; so does making page-locked memory, for all that a GPU has to do. The
-buffers are therefore few, and used again. Imports MXNet.
+A copy from pageable memory blocks until it is done. Allocating page-locked memory blocks until the GPU is idle, so a
+few buffers are allocated once and reused.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ BUFFERS = 4
 
 
 class Staging:
-    """Buffers for one device. Several threads may use them.
+    """Staging buffers for one device. Thread-safe.
 
-    MXNet's engine sees to it that nothing is overwritten: writing to a buffer waits for copies from it. Where there is
-    no page-locked memory, arrays are copied without, and that is said once.
+    MXNet's engine keeps a buffer from being overwritten too early: writing to it waits for earlier copies from it. If
+    there is no page-locked memory, arrays are copied without it, and a warning is logged once.
 
     Args:
-        memory: where the buffers are; `cpu_pinned` is page-locked where MXNet was built for GPUs.
-        device: where arrays go.
-        count: of buffers of a type and size.
+        memory: context of the buffers; `cpu_pinned` is page-locked if MXNet was built for GPUs.
+        device: target of the copies.
+        count: number of buffers for each dtype and size.
     """
 
     def __init__(self, memory: mx.Context, device: mx.Context, count: int = BUFFERS):
@@ -39,7 +39,7 @@ class Staging:
         """True if the last allocation of such memory failed."""
 
     def copy(self, array: np.ndarray) -> nd.NDArray:
-        """The array on the device, which may still be under way. `array` may be changed at once."""
+        """Copies an array to the device asynchronously. The caller may change `array` after the return."""
         if not array.size:
             return nd.empty(array.shape, ctx=self._device, dtype=array.dtype)
         with self._lock, autograd.pause():
@@ -56,8 +56,10 @@ class Staging:
         return sum(one.size * np.dtype(one.dtype).itemsize for ring in self._rings.values() for one in ring)
 
     def _next(self, dtype: np.dtype, size: int) -> Optional[nd.NDArray]:
-        """A flat buffer of at least that size: a power of two, so that batches of many lengths share few; None where
-        there is none."""
+        """Returns a flat buffer of at least this size, or None if none can be allocated.
+
+        Sizes are powers of two, so that batches of different lengths share buffers.
+        """
         key = (np.dtype(dtype).name, 1 << max(size - 1, 0).bit_length())
         ring = self._rings.setdefault(key, [])
         if len(ring) < self._count and not self.is_refused:

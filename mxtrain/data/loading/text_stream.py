@@ -1,4 +1,4 @@
-"""Text files as streams: plain or gzip, in UTF-8, of lines that fit into memory."""
+"""Reads plain or gzip-compressed UTF-8 text files as streams of lines of limited length."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ GZIP = ".gz"
 
 
 def ending_of(path: AnyPath) -> str:
-    """The ending of a file's name that says what it holds: .csv of a.csv and of a.csv.gz."""
+    """Returns the extension of a file without .gz: ".csv" for a.csv and for a.csv.gz."""
     path = Path(path)
     return Path(path.stem).suffix if path.suffix == GZIP else path.suffix
 
 
 @contextmanager
 def open_text(path: AnyPath, newline: Optional[str], findings: Findings = STRICT) -> Iterator[TextIO]:
-    """The text of a regular file, unpacked where its name ends in .gz, without a byte order mark.
+    """Opens a regular text file, which is decompressed if its name ends in .gz. Skips a byte order mark.
 
     Args:
-        path: of the file.
-        newline: as the built-in `open` takes it.
-        findings: gets lines that are no UTF-8; they are read with replacement characters then.
+        path: path of the file.
+        newline: as in the built-in `open`.
+        findings: collects lines that are not UTF-8. A check that continues reads them with replacement characters.
 
     Raises:
-        DataError: it cannot be read, or is no UTF-8; the message names the line.
+        DataError: the file cannot be read or is not UTF-8; the message names the line.
     """
     if findings.keeps_going:
         _remark_undecodable(path, findings)
@@ -49,7 +49,7 @@ def open_text(path: AnyPath, newline: Optional[str], findings: Findings = STRICT
 
 
 class _Lines(io.TextIOWrapper):
-    """Text whose lines have a greatest length, so that a file without line ends does not fill the memory."""
+    """A text stream with a maximum length of lines, so that a file without line ends cannot fill the memory."""
 
     def __init__(self, file: BinaryIO, newline: Optional[str], errors: str, path: AnyPath) -> None:
         super().__init__(file, encoding="utf-8-sig", errors=errors, newline=newline)
@@ -80,7 +80,7 @@ def _opened(path: AnyPath) -> Iterator[BinaryIO]:
 
 
 def _remark_undecodable(path: AnyPath, findings: Findings) -> None:
-    """Refuses each line that is no UTF-8."""
+    """Reports each line that is not UTF-8 to `findings`."""
     with _opened(path) as file:
         for problem in undecodable_lines(path, iter(lambda: file.readline(MAX_LINE), b"")):
             findings.refuse(problem)

@@ -1,4 +1,4 @@
-"""Rows of text files as streams: TSV, CSV, JSONL and Parquet, with columns by name or number."""
+"""Streams rows of TSV, CSV, JSONL and Parquet files, with columns by name or number."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_columns(
     path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
     findings: Findings = STRICT, null: Optional[str] = None,
 ) -> RowsOfText:  # fmt: skip
-    """The given columns of every row, and their lines; see `stream_rows`."""
+    """Reads columns of all rows, and the line of each row. Arguments as in `stream_rows`."""
     found = list(stream_rows(path, columns, header, skip_short, findings, null=null))
     are_records = ending_of(path) == PARQUET
     places = DataPlaces([str(path)], [line for line, _ in found], None, are_records)
@@ -72,7 +72,7 @@ def numbered_rows(
     path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
     findings: Findings = STRICT,
 ) -> List[Tuple[int, Row]]:  # fmt: skip
-    """All that `stream_rows` gives."""
+    """Returns everything that `stream_rows` yields, as a list."""
     return list(stream_rows(path, columns, header, skip_short, findings))
 
 
@@ -80,20 +80,20 @@ def stream_rows(
     path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
     findings: Findings = STRICT, form: Optional[str] = None, null: Optional[str] = None,
 ) -> Iterator[Tuple[int, Row]]:  # fmt: skip
-    """The line that each row ends in, from 1 (of Parquet the row's number, from 0), and the row's given columns.
+    """Yields (number, cells) for each row: its last line, from 1 (for Parquet the row, from 0), and the given columns.
 
     Args:
-        path: `.tsv` (tabs; quotes where its first lines are quoted as in a CSV), `.csv` (commas, quotes), `.jsonl` (an
-            object a line), these with `.gz` behind them, or `.parquet`; the name's end says.
-        columns: names, or numbers from 0 where the file is a TSV or CSV; `a.b` is the key b of an object in a.
+        path: file in the format of its extension: `.tsv` (tabs; quoted cells if its first lines are quoted as in a
+            CSV), `.csv` (commas, quotes), `.jsonl` (one object per line), these followed by `.gz`, or `.parquet`.
+        columns: names, or numbers from 0 for a TSV or CSV; `a.b` is the key b of an object in column a.
         header: whether the first row of a TSV or CSV names its columns.
-        skip_short: leave out rows that end before a column, as some published files have them.
+        skip_short: skip rows without all of the columns, which some published files contain.
         findings: collects unusable rows, and rows of another length than the first.
-        form: the ending that says what the file is: .tsv of a published format, in which quotes are characters.
-        null: what a null of JSON or Parquet is read as; None = no text, so that its row cannot be used.
+        form: extension that replaces that of `path`: `.tsv` of a published format, in which quotes are characters.
+        null: text for nulls of JSON or Parquet; None: a null makes its row unusable.
 
     Raises:
-        DataError: the file cannot be read, or lacks a column somewhere; the message names the line.
+        DataError: the file cannot be read, or a row lacks a column; the message names the line.
     """
     path = Path(path)
     ending = form or require_table(path)
@@ -104,6 +104,7 @@ def stream_rows(
                     for number, names, row in read_parquet(path, [str(column) for column in columns]))  # fmt: skip
         yield from _usable(path, as_texts, columns, skip_short, findings, ending, null)
         return
+    # newline="": Python's csv module needs the line ends inside of quoted cells unchanged.
     with open_text(path, "" if ending == ".csv" else "\n", findings) as lines:
         if ending == ".jsonl":
             yield from _usable(path, _read_jsonl(path, lines, findings), columns, skip_short, findings, ending, null)
@@ -118,10 +119,10 @@ def stream_rows(
 
 
 def require_table(path: Union[str, Path]) -> str:
-    """The ending of a table's name.
+    """Returns the extension of a table file.
 
     Raises:
-        DataError: it is no table's, or there is no such file.
+        DataError: the extension is not in `TABLES`, or there is no such file.
     """
     ending = ending_of(path)
     if ending not in TABLES:
@@ -132,7 +133,11 @@ def require_table(path: Union[str, Path]) -> str:
 
 
 def require_file(path: Union[str, Path]) -> None:
-    """Raises: DataError: there is no such file, or it is a folder."""
+    """Checks that a path leads to something other than a folder.
+
+    Raises:
+        DataError: there is no such file, or it is a folder.
+    """
     if not exists(path):
         raise DataError(f"{path}: there is no such file.{nearest_there(path)}")
     if Path(path).is_dir():
@@ -140,7 +145,7 @@ def require_file(path: Union[str, Path]) -> None:
 
 
 def names_of_columns(path: Union[str, Path]) -> List[str]:
-    """The names in the first row of a TSV or CSV, in the first object of a JSONL, or in the schema of a Parquet.
+    """Reads the names of columns: the first row of a TSV or CSV, the first object of a JSONL, the schema of a Parquet.
 
     Raises:
         DataError: the file cannot be read, or is empty.
@@ -164,7 +169,7 @@ def _usable(
     path: Path, rows: Iterator[NamedRow], columns: Sequence[Column], skip_short: bool, findings: Findings, ending: str,
     null: Optional[str], header: bool = False,
 ) -> Iterator[Tuple[int, Row]]:  # fmt: skip
-    """The given columns of the rows that have them, as texts."""
+    """Yields the given columns of the rows that have them, as texts; reports all other rows to `findings`."""
     has_cells = ending in (".tsv", ".csv")
     first: Optional[Mapping[Column, Any]] = None
     for line, names, row in rows:
@@ -183,8 +188,8 @@ def _usable(
                 if isinstance(missing[0], str) and header:
                     place = DataPlace(str(path), _first_line(path, ending))
                     fact = f"{place}: {_what_is_missing(missing[0], names, row)}"
-                raise DataError(fact)  # no row can have it, since the header or the first has not
-            if not has_cells or not findings.keeps_going:  # else it was remarked by its length
+                raise DataError(fact)  # the header, or the first row, lacks the column, so no row has it
+            if not has_cells or not findings.keeps_going:  # else `_remark_lengths` has reported the row
                 findings.refuse(Problem(SHORT_ROW, place, fact))
             continue
         cells: List[Any] = [null if row[column] is None else row[column] for column in columns]
@@ -199,7 +204,7 @@ def _usable(
 
 
 def place_of(path: Union[str, Path], number: int) -> DataPlace:
-    """The place of a row of `stream_rows`."""
+    """Returns the location of a row of `stream_rows`, from its number."""
     return DataPlace(str(path), record=number) if ending_of(path) == PARQUET else DataPlace(str(path), number)
 
 
@@ -209,12 +214,16 @@ def _first_line(path: Path, ending: str) -> int:
 
 
 def _has_text(cells: Sequence[str]) -> bool:
-    """Returns True if a cell is not blank; spreadsheets write rows of blank cells behind the last one."""
+    """Returns True if a cell is not blank. Spreadsheets append rows of blank cells, which are ignored."""
     return any(map(str.strip, cells))
 
 
 def _refuse_repeated(path: Path, columns: Sequence[Column], names: Sequence[str]) -> None:
-    """Raises: DataError: two columns have the name of one that is read."""
+    """Checks that the name of each column that is read is unique.
+
+    Raises:
+        DataError: two columns have the same name.
+    """
     for column in columns:
         if isinstance(column, str) and column and names.count(column) > 1:
             raise DataError(f"{path}: two columns are called '{column}'. Give each a name of its own.")
@@ -223,7 +232,10 @@ def _refuse_repeated(path: Path, columns: Sequence[Column], names: Sequence[str]
 def _say_first_line(
     path: Path, rows: Iterator[NamedRow], columns: Sequence[Column], header: bool
 ) -> Iterator[NamedRow]:  # fmt: skip
-    """Yields the rows; says how the first line is read if columns are numbers, for then nothing else shows it."""
+    """Yields the rows, and logs how the first line is read.
+
+    With columns by number, a wrong `header` does not fail: it silently drops a row or reads names as values.
+    """
     for line, names, row in itertools.islice(rows, 1):
         if header and any(isinstance(column, int) for column in columns):
             shown = ", ".join(repr(name) for name in names[:6])
@@ -238,16 +250,18 @@ def _say_first_line(
 
 
 def _refuse_long_rows(path: Path, rows: Iterator[NamedRow], first_only: bool) -> Iterator[NamedRow]:
-    """Yields the rows of a table.
+    """Yields the rows of a table, and rejects rows with more cells than columns.
+
+    In such a row cells may be in wrong columns: R writes row names without a header, and an unquoted comma splits a
+    cell.
 
     Args:
-        path: of the table.
-        rows: with the names of the columns; without names the first row says how many there are.
-        first_only: only the first row is looked at: names of rows, as R writes them, are in all rows.
+        path: path of the table.
+        rows: rows with the names of the columns; without names, the first row sets the number of columns.
+        first_only: check only the first row, which suffices for R's row names.
 
     Raises:
-        DataError: a row has a cell more than the header, so that its cells may be below other names: R writes names of
-            rows so, and a comma without quotes does the same.
+        DataError: a row has a further cell that is not blank.
     """
     width = 0
     for number, (line, names, row) in enumerate(rows):
@@ -275,8 +289,7 @@ def _num_cells(row: Mapping[Column, Any]) -> int:
 
 
 def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> Iterator[NamedRow]:
-    """The rows of a table; remarks those with fewer or more cells than the header, or than the first where there is
-    none."""
+    """Yields the rows of a table, and reports those with another number of cells than the header or the first row."""
     width = 0
     for line, names, row in rows:
         length = _num_cells(row)
@@ -290,7 +303,7 @@ def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> 
 
 
 def _no_text(value: object) -> str:
-    """Returns the reason why a value is no text; empty if it is one."""
+    """Returns the reason why a value is not valid text; "" if it is."""
     if not isinstance(value, str):
         what = "null" if value is None else "a list or an object" if isinstance(value, (list, dict)) else "bytes"
         return f"is {what}, which is no text"
@@ -302,7 +315,7 @@ def _no_text(value: object) -> str:
 
 
 def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]) -> str:
-    """Returns a message if columns are missing in a table with these column names."""
+    """Returns the sentence that explains why a row has no such column."""
     cells = _num_cells(row)
     if cells and (column in names or not isinstance(column, str)):
         named = repr(column) if isinstance(column, str) else f"number {column}, counted from 0"
@@ -313,7 +326,11 @@ def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]
 
 
 def require_column(setting: str, column: str, path: str, names: Sequence[str]) -> None:
-    """Raises: DataError: no column of a table's header has the name that a setting gives; says what to type."""
+    """Checks that the header of a table has the column of a setting.
+
+    Raises:
+        DataError: there is no such column; the message says what to type.
+    """
     if column not in names:
         meant = nearest(column, names)
         hint = f" Did you mean '{meant[0]}'?" if meant else ""
@@ -325,7 +342,7 @@ def require_column(setting: str, column: str, path: str, names: Sequence[str]) -
 
 
 def hint_at_separator(names: Sequence[str]) -> str:
-    """Says, as the end of a message, that a header seems to have other separators; empty if it has not."""
+    """Returns a sentence if a header seems to have another separator; else ""."""
     if len(names) != 1:
         return ""
     found = next((said for mark, said in SEPARATORS.items() if mark in names[0]), "")
@@ -357,7 +374,7 @@ def _read_jsonl(path: Path, lines: TextIO, findings: Findings) -> Iterator[Named
 
 
 def _add_inner(cells: Dict[Column, Any], row: Mapping[str, Any]) -> List[str]:
-    """Adds the cells of inner objects under names such as a.b; returns the names of all columns."""
+    """Adds the cells of nested objects under names such as a.b; returns the names of all columns."""
     names: List[str] = []
     for name, value in row.items():
         inner = value if isinstance(value, dict) else {}
@@ -368,7 +385,7 @@ def _add_inner(cells: Dict[Column, Any], row: Mapping[str, Any]) -> List[str]:
 
 
 def _as_written(value: object) -> object:
-    """Converts numbers and booleans to text; other values are unchanged. NaN is null, as in pandas."""
+    """Converts numbers and booleans to JSON text. NaN becomes None, as in pandas; other values are unchanged."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and math.isnan(value):
@@ -379,7 +396,7 @@ def _as_written(value: object) -> object:
 
 
 def _separator_of(header: str) -> str:
-    """The first of `SEPARATORS` that a header has outside of quotes; a comma where it has none."""
+    """Returns the first of `SEPARATORS` that a header contains outside of quotes, else a comma."""
     plain = _QUOTED.sub("", header)
     return next((mark for mark in SEPARATORS if mark in plain), ",")
 
@@ -387,7 +404,7 @@ def _separator_of(header: str) -> str:
 def _name_cells(
     rows: Iterator[Tuple[int, List[str]]], header: bool
 ) -> Iterator[NamedRow]:  # fmt: skip
-    """(line, names of columns, cells by name and number) of each row that is not empty."""
+    """Yields (line, names of columns, cells by name and by number) for each row that is not blank."""
     names: List[str] = []
     for line, cells in rows:
         if not _has_text(cells):
@@ -401,21 +418,21 @@ def _name_cells(
 def read_cells(
     path: Path, lines: TextIO, ending: str, header: bool = True, may_be_quoted: bool = True
 ) -> Iterator[Tuple[int, List[str]]]:  # fmt: skip
-    """The line that each row ends in, and its cells.
+    """Yields the last line and the cells of each row.
 
     Args:
-        path: of the file, for messages.
-        lines: of it.
-        ending: of its name. A `.csv` has the separator of its header: commas, or where it has none semicolons, tabs or
-            vertical bars. A `.tsv` has tabs.
+        path: path of the file, for messages.
+        lines: its lines.
+        ending: its extension. The separator of a `.csv` is found in its header: a comma, else a semicolon, tab or
+            vertical bar. That of a `.tsv` is a tab.
         header: whether the first row names the columns.
-        may_be_quoted: whether cells of a `.tsv` are unquoted if its first lines are quoted as in a CSV; else quotes are
-            characters.
+        may_be_quoted: whether cells of a `.tsv` are unquoted if its first lines are quoted as in a CSV. Otherwise
+            quotes are characters.
 
     Raises:
-        DataError: a row cannot be divided into cells.
+        DataError: a row cannot be split into cells.
     """
-    csv.field_size_limit(1 << 27)
+    csv.field_size_limit(1 << 27)  # the default, 128 KB, is too small for long texts
     if ending == ".tsv":
         before = first_lines(lines) if may_be_quoted else []
         both = itertools.chain(before, lines)
@@ -436,7 +453,7 @@ def read_cells(
 
 
 def _unquoted(path: Path, lines: Iterator[str], separator: str, skipped: int) -> Iterator[Tuple[int, List[str]]]:
-    """Rows of cells that may be in quotes, also behind a space, as people write them: `a, "b"`."""
+    """Yields rows of cells that may be quoted, also after a space: `a, "b"`."""
     rows = csv.reader(lines, delimiter=separator, strict=True, skipinitialspace=True)
     first = 1 + skipped
     try:
@@ -448,12 +465,12 @@ def _unquoted(path: Path, lines: Iterator[str], separator: str, skipped: int) ->
 
 
 def _divided(path: Path, lines: Iterator[str], says: bool) -> Iterator[Tuple[int, List[str]]]:
-    """Rows that are lines, in which quotes are characters.
+    """Yields one row per line, split at tabs. Quotes are characters.
 
     Args:
-        path: of the file.
-        lines: of it.
-        says: whether the first cell that looks quoted, in whichever line, is worth a warning.
+        path: path of the file.
+        lines: its lines.
+        says: whether to warn at the first cell that looks quoted.
     """
     for number, line in enumerate(lines, start=1):
         line = line.rstrip("\n")

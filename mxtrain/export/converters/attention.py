@@ -1,6 +1,6 @@
-"""mxtrain's attention operators (mxtrain/native/attention.cc).
+"""ONNX conversions of attention: mxtrain's operators (mxtrain/native/attention.cc) and MXNet's interleaved products.
 
-Legend: B batch, T tokens, S tokens that are looked at, N heads, D units of a head, U = N D.
+Legend: B batch, T query tokens, S key tokens, N heads, D units of a head, U = N D.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HIDDEN = -1e9
 
 
 def _heads(call: OperatorCall, index: int, parts: int) -> List[str]:
-    """(T, B, parts U) -> (B, N, T, D) each."""
+    """Splits (T, B, parts U), e.g. queries, keys and values, into one tensor (B, N, T, D) per part."""
     heads = call.integer("num_heads", 1)
     width = call.dims(index)[2][0] // parts // heads
     split = call.transpose(call.reshape(call.x(index), 0, 0, parts, heads, width), 2, 1, 3, 0, 4)
@@ -24,7 +24,14 @@ def _heads(call: OperatorCall, index: int, parts: int) -> List[str]:
 
 
 def _context(call: OperatorCall, query: str, key: str, value: str, hidden: Sequence[str], width: int) -> str:
-    """Contexts (B, N, T, D)."""
+    """Computes scaled dot-product attention, (B, N, T, D).
+
+    Args:
+        call: the operator.
+        query, key, value: tensors (B, N, T or S, D).
+        hidden: boolean masks that broadcast to (B, N, T, S); True hides a position.
+        width: D.
+    """
     scaled = call.add("Mul", [query, call.constant(width**-0.5)])
     score = call.add("MatMul", [scaled, call.transpose(key, 0, 1, 3, 2)])
     for one in hidden:
@@ -34,12 +41,12 @@ def _context(call: OperatorCall, query: str, key: str, value: str, hidden: Seque
 
 
 def _joined(call: OperatorCall, context: str, units: int) -> str:
-    """(B, N, T, D) -> (T, B, U)."""
+    """Merges the heads of (B, N, T, D) into (T, B, U)."""
     return call.reshape(call.transpose(context, 2, 0, 1, 3), 0, 0, units)
 
 
 def _behind(call: OperatorCall, places: str, lengths: Optional[int]) -> List[str]:
-    """The places behind the end of each sequence, (B, 1, 1, S); none where all are as long."""
+    """Returns the mask of the positions after the end of each sequence, (B, 1, 1, S); [] without lengths."""
     if lengths is None:
         return []
     length = call.reshape(call.as_ints(lengths), -1, 1, 1, 1)
@@ -68,7 +75,10 @@ def cross_attention(call: OperatorCall) -> Sequence[str]:
 
 @converts("_mxtrain_attention_step")
 def attention_step(call: OperatorCall) -> Sequence[str]:
-    """One token of each row, with the keys and values of those before, which the outputs have with it."""
+    """One step of decoding: self-attention of one token with cached keys and values.
+
+    The outputs are the context, and the cached keys and values with those of the token appended.
+    """
     units = call.dims()[2][0] // 3
     heads = call.integer("num_heads", 1)
     query, key, value = _heads(call, 0, 3)
@@ -80,10 +90,10 @@ def attention_step(call: OperatorCall) -> Sequence[str]:
 
 @converts("_mxtrain_source_attention_step")
 def source_attention_step(call: OperatorCall) -> Sequence[str]:
-    """One token of each row of a text, to the source of that text."""
+    """One step of decoding: attention of one token per beam row to the encoded source of its text."""
     units, heads = call.dims()[2][0], call.integer("num_heads", 1)
     width = units // heads
-    # (1, R, U) -> (A, N, K, D): the K rows of a text follow one another.
+    # (1, R, U) -> (A, N, K, D) for A texts: the K beam rows of a text are adjacent.
     sources = call.size(call.x(1), 0)
     shape = call.add("Concat", [sources, call.ints(-1), call.ints(heads), call.ints(width)], axis=0)
     query = call.transpose(call.add("Reshape", [call.x(), shape]), 0, 2, 1, 3)
@@ -93,7 +103,8 @@ def source_attention_step(call: OperatorCall) -> Sequence[str]:
 
 
 def _interleaved(call: OperatorCall) -> List[str]:
-    """(T, B, 3 U) of GluonNLP, in which each head has its queries, keys and values -> (B, N, T, D) each."""
+    """Splits GluonNLP's interleaved (T, B, 3 U), with query, key and value side by side per head, into three
+    (B, N, T, D)."""
     heads = call.integer("heads", 1)
     width = call.dims()[2][0] // 3 // heads
     parts = call.add_several("Split", [call.reshape(call.x(), 0, 0, heads, 3, width)], 3, axis=3)
