@@ -8,17 +8,15 @@ J key points.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Protocol, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.data.loading.opening import open_image
 from mxtrain.vision.instance_segmentation.drawn_masks import in_image
 from mxtrain.vision.pose.crop import Crop
 
-IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
-MAX_PIXELS = 178_956_970
 DEEP = ("I", "F", "I;16", "I;16B", "I;16L")
 SHIFT = 0.25
 """Cells by which the maximum of a heat map is moved towards its higher neighbour."""
@@ -59,7 +57,7 @@ def predict(folder: ImageExport, content: bytes, name: str) -> Iterator[Dict[str
     Raises:
         ValueError: it is no image that can be read.
     """
-    image, task = open_image(content, name), folder.signature["task"]
+    image, task = upright_image(content, name), folder.signature["task"]
     if task == "pose_estimation":
         yield {"file": name, **_pose(folder, image)}
         return
@@ -83,14 +81,12 @@ def _run(folder: ImageExport, image_1CHW: np.ndarray) -> Dict[str, np.ndarray]:
     return folder.run({given["name"]: image_1CHW.astype(given["dtype"])})
 
 
-def open_image(content: bytes, name: str) -> Any:
+def upright_image(content: bytes, name: str) -> Any:
     """A file as an upright image of Pillow's. Raises: ValueError: it cannot be read."""
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
     try:
-        image = Image.open(io.BytesIO(content), formats=IMAGE_FORMATS)
-        if image.width * image.height > MAX_PIXELS:
-            raise ValueError(f"it has {image.width} x {image.height} pixels, and at most {MAX_PIXELS:,} are read")
+        image = open_image(content)
         if image.mode in DEEP:
             raise ValueError("it has more than 8 bits a channel. Give its pixels, from 0 to 255, as a .npz file")
         return ImageOps.exif_transpose(image)
