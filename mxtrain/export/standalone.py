@@ -522,4 +522,7 @@ def main(arguments: Sequence[str], folder: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], os.path.dirname(os.path.abspath(__file__))))
+    HERE = os.path.dirname(os.path.abspath(__file__))
+    if HERE not in sys.path:  # with `python -P` and `python -I` it is not, and reading/ is imported from there
+        sys.path.insert(0, HERE)
+    sys.exit(main(sys.argv[1:], HERE))
