@@ -48,7 +48,9 @@ OTHER_MEANINGS = {
     "examples of what is typed, and the task of who types none": {
         "mxtrain.cli.commands": "photo, photos", "mxtrain.cli.compose": "classification",
     },
-    "masks of attention, of dropout and of cores": {
+    "masks of attention, of dropout, of cores and of pruned weights": {
+        "mxtrain.callback.action": "mask, masks", "mxtrain.callback.pruning": "mask, masks",
+        "mxtrain.training.step": "mask, masks",
         "mxtrain.parallel.base": "mask", "mxtrain.runtime.cores": "mask", "mxtrain.training.snapshot": "mask",
         "mxtrain.verification": "masks",
     },

@@ -40,7 +40,7 @@ ALLOWED = {
         "export/standalone.py",
     },
     "a buffer in memory, or bytes that were read before": {
-        "data/loading/opening.py", "speech/griffin_lim.py", "vision/exported_images.py",
+        "data/loading/opening.py", "speech/griffin_lim.py",
     },
 }  # fmt: skip
 """Modules that open files themselves, by the reason why they may."""

@@ -63,7 +63,7 @@ class CheckpointStore:
         keep_last: number of the newest checkpoints to keep, at least 1.
         keep_top: number of checkpoints with the best metric to keep in addition.
         lock: the lock of the run directory; with it, unfinished files of dead processes are removed at once.
-        report: called with a sentence for each checkpoint that cannot be used; by default the sentences are kept until
+        report: called with a sentence for each checkpoint that cannot be used; by default these are kept until
             `own` passes a function.
 
     Attributes:
@@ -103,7 +103,7 @@ class CheckpointStore:
 
         Args:
             lock: lock of the run directory; None if it is not locked, in which case nothing is removed.
-            report: see the constructor; called at once with the sentences that were kept so far.
+            report: see the constructor; called at once with what was kept so far.
         """
         if lock is not None:
             assert lock.held, "the run directory must be locked before its checkpoints are written"

@@ -220,7 +220,7 @@ def choose_format(task: Task, settings: PredictSettings) -> str:
 
 
 def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) -> Optional[Path]:
-    """Returns the folder for the files that a task writes, such as masks; None if it writes none.
+    """Returns the folder for the files that a task writes; None if it writes none.
 
     Raises:
         ConfigError: `folder` is given, but the task writes no files.

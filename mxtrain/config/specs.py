@@ -252,7 +252,7 @@ def call_target(target: Callable[..., Any], arguments: Mapping[str, Any], path: 
 
 
 def parameters_of(target: Callable[..., object]) -> Optional[Mapping[str, inspect.Parameter]]:
-    """Returns the parameters of a class or function; None if it has no signature, as some classes written in C."""
+    """Returns the parameters of a class or function; None if it has no signature, as some types written in C."""
     try:
         return inspect.signature(target).parameters
     except (TypeError, ValueError):

@@ -81,7 +81,7 @@ class Cuttable:
         marked: layers that their author marked to begin a stage.
         without_gradient: tensors without a gradient: the input, and what layers without trained parameters compute
             from it.
-        text: description of the whole computation; equal texts mean equal computations.
+        text: description of the whole computation; equal strings mean equal computations.
     """
 
     operators: List[int]

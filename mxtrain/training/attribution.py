@@ -238,7 +238,7 @@ def find_layer(network: gluon.Block, layer: str, input_shape: Shapes) -> str:
     """Returns the structural name of the layer whose output Grad-CAM uses.
 
     `auto` selects the last layer whose output is a map of more than one position, except pooling layers, which only
-    subsample the map before them. If the network itself outputs a map of scores (e.g. segmentation), its last layers
+    subsample the map before them. If the network itself outputs a map of scores, its last layers
     see only their own position. Then `auto` selects, among the layers with the coarsest map that has at least
     `FINE_ENOUGH` positions on each side, the one with the most channels; of several, the last.
 

@@ -59,7 +59,7 @@ class Evaluator:
 
     Args:
         strategy: strategy with the network.
-        loss: block (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,), without label smoothing.
+        loss: block (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,), as in validation.
         meter: meter of loss and metrics.
         on_host: name -> further metric, computed on the host.
         decode: function (outputs, batch) -> predictions, on the device; needed for `on_host`.

@@ -196,7 +196,7 @@ FAULTS = [
     ),
     Fault(
         "each worker's optimizer draws its own", "mxtrain/training/step.py",
-        "self.seed_random(step)  # what an optimizer draws", "self.seed_random(step, world.rank)  # what", STEP,
+        "self.seed_random(step)  # an optimizer", "self.seed_random(step, world.rank)  # an optimizer", STEP,
     ),
     Fault(
         "nobody compares the workers' weights", "mxtrain/training/snapshot.py",
