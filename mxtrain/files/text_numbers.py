@@ -1,7 +1,7 @@
 """Strict parsing of numbers and booleans in text files.
 
-`float()` and `int()` accept strings that are not numbers in data files: underscores (`1_0` is 10), digits of any script,
-surrounding Unicode spaces, `infinity`. Readers of text formats use these functions instead.
+`float()` and `int()` accept strings that are not numbers in data files: underscores (`1_0` is 10), digits of any
+script, surrounding Unicode spaces, `infinity`. Readers of text formats use these functions instead.
 """
 
 from __future__ import annotations
