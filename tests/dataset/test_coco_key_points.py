@@ -130,7 +130,7 @@ def found_row(name: str, score: float, box: List[int]) -> str:
 @pytest.mark.parametrize(
     "line, said",
     [
-        ('{"file": "a.jpg"}', "line 1: this is no output of"),
+        ('{"file": "a.jpg"}', "line 1: this is no output"),
         ("[1]", "line 1: this is no output"),
         ("{", "line 1: this is no output"),
         ("[" * 9000, "line 1: this is no output"),

@@ -26,7 +26,6 @@ from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.library import train_bpe
 from mxtrain.text.tokenizing.plain import train_characters, train_words
 from mxtrain.text.tokenizing.wordpiece import train_wordpiece
-from mxtrain.vision import exported_images
 
 OWN_CACHE = pytest.mark.usefixtures("own_cache")
 
@@ -137,7 +136,6 @@ def test_tokenizers_are_the_same_as_data_files(kind: str, lowercase: bool) -> No
     "mxtrain.data.features.exported_rows", "mxtrain.recommendation.exported_pairs",
 ])  # fmt: skip
 def test_bundled_modules_import_nothing_of_mxtrain(entry: str) -> None:
-    assert exported_images.IMAGE_FORMATS == standalone.IMAGE_FORMATS
     files = bundle.bundled(entry)
     assert f"{entry.rpartition('.')[2]}.py" in files
     for name, content in files.items():
