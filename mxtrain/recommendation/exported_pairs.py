@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Any, Dict, Iterator, Protocol
+from typing import Any, Dict, Iterator
 
 import numpy as np
 
-
-class PairExport(Protocol):
-    """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
-
-    signature: Dict[str, Any]
-
-    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
-        """Outputs of the network by name."""
+from mxtrain.data.exported_folder import ExportedFolder
 
 
-def predict(folder: PairExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the score of each pair: the rating where ratings were learned, else what items are ranked by.
 
     Args:

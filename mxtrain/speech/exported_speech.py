@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any, Dict, Iterator, List, Protocol, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 
+from mxtrain.data.exported_folder import ExportedFolder
 from mxtrain.speech.log_mel import StoredNumbers, log_mel, stored
 from mxtrain.speech.prefix_beam import prefix_beam_search
 
@@ -20,16 +21,7 @@ MAX_SECONDS = 3600.0
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 
 
-class SpeechExport(Protocol):
-    """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
-
-    signature: Dict[str, Any]
-
-    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
-        """Outputs of the network by name."""
-
-
-def predict(folder: SpeechExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the row that `mxtrain predict` writes for a recording.
 
     Args:

@@ -9,27 +9,16 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Any, Dict, Iterator, List, Protocol, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.data.exported_folder import ExportedFolder
 from mxtrain.text.language_modeling.sampling import Sampling
 from mxtrain.text.token_classification.tags import TagCodes, find_entities, is_plain
 from mxtrain.text.translation.networks.decoding import Beam, BeamSteps, LengthLimits
 
 TOKENIZERS = ("tokenizer", "target_tokenizer")
-
-
-class TextExport(Protocol):
-    """The interface of an exported folder that this module needs, see `mxtrain.export.standalone.OpenedExport`."""
-
-    signature: Dict[str, Any]
-
-    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
-        """Runs the network, or one of its parts; returns the outputs by name."""
-
-    def read(self, name: str) -> bytes:
-        """Returns the content of a file of the folder."""
 
 
 class Vocabulary:
@@ -40,7 +29,7 @@ class Vocabulary:
         name: one of `TOKENIZERS`.
     """
 
-    def __init__(self, folder: TextExport, name: str = "tokenizer"):
+    def __init__(self, folder: ExportedFolder, name: str = "tokenizer"):
         self.facts: Dict[str, Any] = folder.signature["facts"][name]
         self._library: Any
         if self.facts["file"].endswith(".model"):
@@ -69,7 +58,7 @@ class Vocabulary:
         return str(self._library.decode(kept, skip_special_tokens=False))
 
 
-def predict(folder: TextExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the rows that `mxtrain predict` writes for a file.
 
     Args:
@@ -92,7 +81,7 @@ def predict(folder: TextExport, content: bytes, name: str) -> Iterator[Dict[str,
 
 
 def numbered_texts(
-    folder: TextExport, text: str, name: str, keeps_empty: bool
+    folder: ExportedFolder, text: str, name: str, keeps_empty: bool
 ) -> List[Tuple[int, Tuple[str, ...]]]:  # fmt: skip
     """Returns the line number and the texts of each sample; the two texts of a pair are separated by a tab.
 
@@ -119,7 +108,7 @@ def numbered_texts(
             if keeps_empty or line.strip()]  # fmt: skip
 
 
-def scored(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+def scored(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields the predicted classes of texts, or the predicted numbers of a regression."""
     words, settings = Vocabulary(folder), folder.signature["signature"]
     names = folder.signature["class_names"]
@@ -135,7 +124,7 @@ def scored(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[D
         yield {**top[0], "top": top}
 
 
-def tagged(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+def tagged(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields words and their predicted tags. Sentences that are too long are split into several samples."""
     words, names = Vocabulary(folder), folder.signature["class_names"]
     for (text,) in samples:
@@ -190,7 +179,7 @@ def _sample(facts: Dict[str, Any], texts: Sequence[List[int]]) -> Tuple[List[int
     return tokens, kinds
 
 
-def _named(folder: TextExport, tokens: List[int], kinds: List[int]) -> Dict[str, np.ndarray]:
+def _named(folder: ExportedFolder, tokens: List[int], kinds: List[int]) -> Dict[str, np.ndarray]:
     """Returns the network inputs for one sample, padded if the exported network has a fixed length."""
     facts, shapes = folder.signature["facts"]["tokenizer"], {}
     for one in folder.signature["inputs"]:
@@ -203,7 +192,7 @@ def _named(folder: TextExport, tokens: List[int], kinds: List[int]) -> Dict[str,
     return {name: np.array(arrays[name], dtype) for name, (_, dtype) in shapes.items()}
 
 
-def continued(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+def continued(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields the continuation of each text by a language model."""
     words, facts = Vocabulary(folder), folder.signature["facts"]
     sampling = Sampling(*(facts[name] for name in ("temperature", "top_k", "top_p", "sampling_seed")))
@@ -213,7 +202,7 @@ def continued(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterato
         yield {"continuation": words.decode(token_N[:end])}
 
 
-def continue_tokens(folder: TextExport, prompt: Sequence[int], sampling: Sampling, number: int) -> List[int]:
+def continue_tokens(folder: ExportedFolder, prompt: Sequence[int], sampling: Sampling, number: int) -> List[int]:
     """Generates the tokens that follow a prompt.
 
     Args:
@@ -235,7 +224,7 @@ def continue_tokens(folder: TextExport, prompt: Sequence[int], sampling: Samplin
     return known[length:]
 
 
-def first_memory(folder: TextExport, rows: int) -> Dict[str, np.ndarray]:
+def first_memory(folder: ExportedFolder, rows: int) -> Dict[str, np.ndarray]:
     """Returns the moving state before the first token: arrays with 0 past positions."""
     sizes = {"batch": rows, "past": 0}
     return {
@@ -244,7 +233,7 @@ def first_memory(folder: TextExport, rows: int) -> Dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def step(folder: TextExport, inputs: Dict[str, np.ndarray]) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
+def step(folder: ExportedFolder, inputs: Dict[str, np.ndarray]) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
     """Runs one decoding step; returns scores (B, V) of the next token and the new moving state."""
     read = {one["name"] for one in folder.signature["parts"]["step"]["inputs"]}
     outputs = folder.run({name: array for name, array in inputs.items() if name in read}, "step")
@@ -252,7 +241,7 @@ def step(folder: TextExport, inputs: Dict[str, np.ndarray]) -> Tuple[np.ndarray,
     return outputs["scores"], after
 
 
-def translated(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
+def translated(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields translations by beam search."""
     source, facts = Vocabulary(folder), folder.signature["facts"]
     target = Vocabulary(folder, "target_tokenizer") if "target_tokenizer" in facts else source
@@ -270,7 +259,7 @@ def translated(folder: TextExport, samples: Sequence[Tuple[str, ...]]) -> Iterat
 
 
 def translate_tokens(
-    folder: TextExport, source: Sequence[int], target: Dict[str, Any]
+    folder: ExportedFolder, source: Sequence[int], target: Dict[str, Any]
 ) -> List[Tuple[List[int], float]]:  # fmt: skip
     """Translates a source sentence by beam search.
 

@@ -9,10 +9,11 @@ J key points.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Protocol, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.data.exported_folder import ExportedFolder
 from mxtrain.data.loading.opening import open_image
 from mxtrain.vision.instance_segmentation.drawn_masks import in_image
 from mxtrain.vision.pose.crop import Crop
@@ -20,15 +21,6 @@ from mxtrain.vision.pose.crop import Crop
 DEEP = ("I", "F", "I;16", "I;16B", "I;16L")
 SHIFT = 0.25
 """Cells by which the maximum of a heat map is moved towards its higher neighbour."""
-
-
-class ImageExport(Protocol):
-    """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
-
-    signature: Dict[str, Any]
-
-    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
-        """Outputs of the network by name."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,7 @@ class Placed:
     fitted: Tuple[int, int]
 
 
-def predict(folder: ImageExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the row that `mxtrain predict` writes for an image.
 
     Args:
@@ -76,7 +68,7 @@ def predict(folder: ImageExport, content: bytes, name: str) -> Iterator[Dict[str
         yield {"file": name, **{key: array.tolist() for key, array in outputs.items()}}
 
 
-def _run(folder: ImageExport, image_1CHW: np.ndarray) -> Dict[str, np.ndarray]:
+def _run(folder: ExportedFolder, image_1CHW: np.ndarray) -> Dict[str, np.ndarray]:
     (given,) = folder.signature["inputs"]
     return folder.run({given["name"]: image_1CHW.astype(given["dtype"])})
 
@@ -216,7 +208,7 @@ def _shares(signature: Dict[str, Any], class_hw: np.ndarray) -> Dict[str, Any]:
     return {"height": class_hw.shape[0], "width": class_hw.shape[1], "shares": shares}
 
 
-def _pose(folder: ImageExport, image: Any) -> Dict[str, Any]:
+def _pose(folder: ExportedFolder, image: Any) -> Dict[str, Any]:
     """Key points of the one object that the image shows."""
     signature = folder.signature
     channels, height, width = signature["signature"]["shape"]

@@ -9,9 +9,11 @@ import csv
 import io
 import math
 import zlib
-from typing import Any, Dict, Iterator, List, Protocol, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
 import numpy as np
+
+from mxtrain.data.exported_folder import ExportedFolder
 
 MISSING_CELLS = frozenset((
     "", "NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>", "#N/A", "#N/A N/A", "#NA",
@@ -21,16 +23,7 @@ FIRST_VALUE, FIRST_BUCKET = 2, 1
 """Ids within a field; 0 is a missing value, and 1 of a vocabulary one that it does not have."""
 
 
-class RowExport(Protocol):
-    """What is needed of an exported folder, see `mxtrain.export.standalone.OpenedExport`."""
-
-    signature: Dict[str, Any]
-
-    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
-        """Outputs of the network by name."""
-
-
-def predict(folder: RowExport, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the rows that `mxtrain predict` writes for a table with a header.
 
     Args:
