@@ -21,8 +21,8 @@ from mxtrain.data.checking.problems import CANNOT_OPEN, KINDS, PROBLEM_COLUMNS, 
 from mxtrain.data.corpus.kept import folder_of_kept, list_kept, remove_kept
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.files.durable import encode_json
+from mxtrain.logger.durations import format_seconds
 from mxtrain.logger.progress_display import ProgressDisplay
-from mxtrain.logger.report import format_seconds
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Spec, Table
 

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Callable, Iterator, Optional
 from mxtrain.errors import DownloadError
 from mxtrain.files.durable import open_file
 from mxtrain.files.regular_files import MAX_BYTES, open_regular
+from mxtrain.logger.progress_display import ProgressDisplay
 
 if TYPE_CHECKING:
     import requests
-
-    from mxtrain.logger.progress_display import ProgressDisplay
 
 CHUNK_BYTES = 1 << 16
 """Bytes that are read at once: as many are lost at most when a connection breaks off."""
@@ -74,8 +73,6 @@ def fetch(
         DownloadError: the file is not available, is the wrong one, or cannot be written. A part of the right file is
             kept for the next call; a wrong file, and one that fills the disk, is removed.
     """
-    from mxtrain.logger.progress_display import ProgressDisplay
-
     part = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

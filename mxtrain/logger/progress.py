@@ -10,7 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from mxtrain.logger.report import format_rate, format_seconds, format_value
+from mxtrain.logger.durations import format_seconds
+from mxtrain.logger.report import format_rate, format_value
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.types import OF_EPOCH, Progress, RunInfo, Validation
 

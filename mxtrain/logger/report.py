@@ -14,6 +14,7 @@ from rich.text import Text
 
 from mxtrain.config.override_text import code_arguments, quote
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE
+from mxtrain.logger.durations import format_seconds
 from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
@@ -226,14 +227,6 @@ def format_value(value: object) -> str:
 def format_rate(value: float) -> str:
     """Formats a rate with three significant digits, or all digits of its integer part."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Formats a duration as h:mm:ss, or below a minute as seconds with one decimal."""
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    whole = int(round(seconds))
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def _short(run_dir: Path) -> str:

@@ -24,8 +24,8 @@ from mxtrain.data.corpus.shards import ArrayForm, DamagedShards, Shards, ShardWr
 from mxtrain.errors import DataError
 from mxtrain.files.cache import PLACE, own_folder
 from mxtrain.files.durable import fsync_directory, open_file
+from mxtrain.logger.durations import format_seconds
 from mxtrain.logger.progress_display import ProgressDisplay
-from mxtrain.logger.report import format_seconds
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
