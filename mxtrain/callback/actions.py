@@ -196,6 +196,20 @@ class Swa(CallbackSpec):
         return WeightAveraging(self)
 
 
+def known_length(run: Control, unit: Optional[Unit]) -> Tuple[int, int]:
+    """Returns the number of steps of the whole run, and the number of steps per `unit`; None is the whole run.
+
+    Raises:
+        ConfigError: only time limits the run.
+    """
+    if run.total_steps is None:
+        raise ConfigError(
+            f"callback.{run.name}: only time limits this run, so nothing says when it is complete. Set "
+            "trainer.max_epochs or trainer.max_steps."
+        )
+    return run.total_steps, {None: run.total_steps, "epochs": run.steps_per_epoch, "steps": 1}[unit]
+
+
 class WeightAveraging(Action):
     """Implements `Swa`: averages the weights at step `start`, every `every_steps` steps after it, and at the end."""
 
@@ -206,19 +220,14 @@ class WeightAveraging(Action):
         self._devices: Dict[str, Context] = {}
 
     def on_begin(self, run: Control) -> None:
-        if run.total_steps is None:
-            raise ConfigError(
-                f"callback.{run.name}: only time limits this run, so nothing says when it is complete. Set "
-                "trainer.max_epochs or trainer.max_steps."
-            )
-        per_unit = {None: run.total_steps, "epochs": run.steps_per_epoch, "steps": 1}[self._spec.unit]
+        total_steps, per_unit = known_length(run, self._spec.unit)
         self._start = max(round(self._spec.start * per_unit), 1)
         self._every = self._spec.every_steps or run.steps_per_epoch
         self._devices = {name: array.context for name, array in run.weights.arrays.items()}
-        if self._start >= run.total_steps:
+        if self._start >= total_steps:
             raise ConfigError(
                 f"callback.{run.name}.start: averaging would begin in step {self._start + 1}, and the run has "
-                f"{run.total_steps}. Type a smaller number."
+                f"{total_steps}. Type a smaller number."
             )
 
     def before_step(self, run: Control) -> None:

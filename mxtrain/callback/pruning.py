@@ -11,7 +11,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.callback import Action, CallbackSpec, Control
-from mxtrain.callback.actions import Unit
+from mxtrain.callback.actions import Unit, known_length
 from mxtrain.errors import ConfigError
 from mxtrain.types import Positive, ProperFraction
 
@@ -113,20 +113,15 @@ class GradualPruning(Action):
         self._kept: Dict[str, np.ndarray] = {}
 
     def on_begin(self, run: Control) -> None:
-        if run.total_steps is None:
-            raise ConfigError(
-                f"callback.{run.name}: only time limits this run, so nothing says when it is complete. Set "
-                "trainer.max_epochs or trainer.max_steps."
-            )
         spec = self._schedule
-        per_unit = {None: run.total_steps, "epochs": run.steps_per_epoch, "steps": 1}[spec.unit]
+        total_steps, per_unit = known_length(run, spec.unit)
         self._begin, self._end = round(spec.start * per_unit), round(spec.end * per_unit)
         self._every = spec.every_steps or max(1, math.ceil((self._end - self._begin) / USUAL_UPDATES))
         self._run = run
-        if self._end >= run.total_steps:
+        if self._end >= total_steps:
             raise ConfigError(
                 f"callback.{run.name}.end: the last elements would be pruned in step {self._end + 1}, and the run has "
-                f"{run.total_steps}. Type a smaller number."
+                f"{total_steps}. Type a smaller number."
             )
         self.choose_parameters(run)
 

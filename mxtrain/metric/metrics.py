@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 EPSILON = 1e-12
 
 
+def perplexity(entropy: float) -> float:
+    """Returns the exponential of a cross entropy in nats; infinity if it is too large for a float."""
+    return math.exp(entropy) if entropy < 700 else math.inf  # Python's exp raises above 709
+
+
 class Metric(Spec):
     """Base class of metrics: `sums` or `measure` per batch on the device, `value` from the totals on the host."""
 
@@ -156,16 +161,14 @@ class MaskedPerplexity(OfPositions):
         return F.concat(F.sum(loss_BM * counts_BM).reshape((1,)), F.sum(counts_BM).reshape((1,)), dim=0)
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        entropy = super().value(sums, count)
-        return math.exp(entropy) if entropy < 700 else math.inf  # Python's exp raises above 709
+        return perplexity(super().value(sums, count))
 
 
 class Perplexity(CrossEntropy):
     """Exponential of the cross entropy."""
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        entropy = super().value(sums, count)
-        return math.exp(entropy) if entropy < 700 else math.inf  # Python's exp raises above 709
+        return perplexity(super().value(sums, count))
 
 
 class OfTokens(Metric):
@@ -192,8 +195,7 @@ class TokenPerplexity(OfTokens):
     """Exponential of the mean of -log p per token. Comparable only between models with the same vocabulary and text."""
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        entropy = float(sums[0] / max(sums[1], 1.0))
-        return math.exp(entropy) if entropy < 700 else math.inf  # Python's exp raises above 709
+        return perplexity(float(sums[0] / max(sums[1], 1.0)))
 
 
 class BitsPerByte(OfTokens):
