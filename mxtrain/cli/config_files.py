@@ -34,7 +34,7 @@ from mxtrain.model.base import Model
 CONFIG_NAME = "config"
 MAX_FOLDER_NAME = 120
 FIRST_JOB = "MXTRAIN_SWEEP_FIRST_JOB"
-"""What is added to the numbers of a sweep's new jobs, for the processes of a launcher."""
+"""Offset of the numbers of a sweep's new jobs, for the processes of a launcher."""
 
 
 def register_resolvers() -> None:

@@ -32,7 +32,7 @@ def long_form(text: str) -> str:
 
 
 def split_space(composer: Composer, overrides: Sequence[str], file: str = "") -> Tuple[List[str], Space]:
-    """Separates the settings that differ between trials from those that all trials have.
+    """Separates the settings that differ between trials from the settings that all trials share.
 
     Args:
         composer: parses.

@@ -97,7 +97,7 @@ def best_numbers(study: Study, description: StudyDescription) -> List[int]:
 
 
 def summary(trials: Sequence[Any], description: StudyDescription, folder: StudyFolder) -> str:
-    """How many trials are in which state, and how many steps they took."""
+    """Returns the number of trials in each state, and the number of their steps."""
     counts: Dict[str, int] = {}
     steps = 0
     for trial in trials:

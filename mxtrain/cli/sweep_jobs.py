@@ -69,8 +69,8 @@ def numbered_jobs(parsed: Sequence[Override], folder: Path) -> Iterator[None]:
 
 
 def first_number(parsed: Sequence[Override], folder: Path) -> int:
-    """What is added to the numbers of new jobs: 0 in a new folder and for the same sweep again, else such that they
-    follow those that are there."""
+    """Returns the offset of the numbers of new jobs: 0 in a new folder and for the same sweep again; otherwise the
+    first number that no job in the folder has."""
     names = {number_of(path, -1): path.name for path in folder.glob("*") if path.is_dir()}
     names.pop(-1, None)
     if not names:

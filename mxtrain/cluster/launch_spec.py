@@ -114,5 +114,5 @@ def inherited(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
 
 
 def passed(names: Sequence[str], environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """Returns the variables to copy to other hosts: those that change numerical results, and `names`."""
+    """Returns the variables to copy to other hosts: variables that change numerical results, and `names`."""
     return {name: value for name, value in inherited(environ).items() if name.startswith(PASSED) or name in names}

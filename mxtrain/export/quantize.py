@@ -70,7 +70,7 @@ class _Roles:
             if before.intersection(node.output) or any(node is one for one in self.weighted):
                 before.update(node.input)
         self.before = before
-        """Tensors that a weighted operator reads, at once or by way of others."""
+        """Tensors that a weighted operator reads, directly or through other operators."""
         self.attentions = sum(
             node.op_type == "MatMul" and not self.constants.intersection(node.input) for node in model.graph.node
         )

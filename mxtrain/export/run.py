@@ -187,7 +187,7 @@ def _signature(
 
 
 def _facts(trained: Trained) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
-    """What the reader of samples needs to know, and further files."""
+    """Returns the facts that the folder's reader of samples needs, and further files by name."""
     description, signature = trained.description, trained.signature
     facts, files = signature.exported_facts()
     of_task = description.task.export_facts(description, signature, trained.strategy)

@@ -44,7 +44,7 @@ class Distillation(Spec):
     feature_weight: NonNegativeFloat = 1.0
     """Weight of each of the pairs in `features`. Source: Zagoruyko and Komodakis, https://arxiv.org/abs/1612.03928."""
     trust_code: bool = False
-    """Whether classes that only the teacher's checkpoint names may be imported and called."""
+    """Allow importing and calling classes that only the teacher's checkpoint names."""
 
     @pydantic.model_validator(mode="after")
     def _check_used(self) -> Distillation:

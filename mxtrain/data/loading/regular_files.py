@@ -183,7 +183,7 @@ store thumbnails of the images in them."""
 
 
 def is_hidden(name: str) -> bool:
-    """Returns True for names that are ignored: those that start with a dot, and folders that systems add."""
+    """Returns True for names that are ignored: names that start with a dot, and folders that systems add."""
     return name.startswith(".") or name.lower() in _SYSTEM_FOLDERS
 
 

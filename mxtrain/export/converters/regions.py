@@ -19,7 +19,7 @@ def _column(call: OperatorCall, rows: str, begin: int, end: int) -> str:
 
 @converts("_contrib_box_nms")
 def box_nms(call: OperatorCall) -> str:
-    """Rows (B, C, 6) in the order of their scores, those that are suppressed behind the others, as -1.
+    """Sorts rows (B, C, 6) by score; suppressed rows come last, filled with -1.
 
     A row suppresses rows of its own class only, unless `force_suppress` is set.
     """
@@ -62,7 +62,7 @@ def box_nms(call: OperatorCall) -> str:
 def _suppressed(
     call: OperatorCall, rows: str, box_BC4: str, score_BKC: str, score_BC1: str, thresholds: Tuple[float, float]
 ) -> str:  # fmt: skip
-    """Rows in the order of their scores, those that are suppressed behind the others, as -1.
+    """Sorts rows by score; suppressed rows come last, filled with -1.
 
     Args:
         call: the operator.

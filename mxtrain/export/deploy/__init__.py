@@ -1,4 +1,4 @@
-"""Exported folders as servers of others read them: Triton, KServe, Ray Serve."""
+"""Exported folders in the layouts of Triton, KServe and Ray Serve."""
 
 from __future__ import annotations
 
