@@ -119,6 +119,8 @@ def session(
     if worker is not None:
         words = worker.take_overrides()
     with ExitStack() as stack:
+        if worker is not None:
+            stack.callback(worker.leave_cluster)
         stack.enter_context(named_in_python())
         stack.enter_context(preserved_process())
         stack.enter_context(giving(objects.values))

@@ -196,6 +196,8 @@ SLOW = {
 }
 """Seconds of the tests that took more than 0.4 in a run of all; `scripts/slow_tests` makes the list anew."""
 LONG_S = 2.0
+ZOO = frozenset(Path(__file__).with_name("zoo.txt").read_text(encoding="utf-8").splitlines())
+"""Tests and cases that only `scripts/test --zoo` runs, because others that cost less cover most of the same code."""
 
 
 def pytest_collection_modifyitems(items):
@@ -203,6 +205,8 @@ def pytest_collection_modifyitems(items):
     run of several processes each takes a file that is over soon."""
     took = Counter()
     for item in items:
+        if item.nodeid in ZOO:
+            item.add_marker(pytest.mark.zoo)
         seconds = SLOW.get(item.nodeid, 0.0)
         took[item.path] += seconds
         for mark, least in ((pytest.mark.slow, 0.0), (pytest.mark.long, LONG_S)):

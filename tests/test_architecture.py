@@ -316,3 +316,17 @@ def test_no_test_copies_the_process_that_runs_it() -> None:
     files = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "tests").rglob("conftest.py")]
     found = {str(path): copies_of_this_process(ast.parse(path.read_text(encoding="utf-8"))) for path in files}
     assert len(found) > 200 and not {name: calls for name, calls in found.items() if calls}
+
+
+@pytest.mark.parametrize("name", ["slow.txt", "zoo.txt"])
+def test_lists_of_tests_name_functions_that_exist(name: str) -> None:
+    """A renamed test would leave the zoo, or count as quick."""
+    named: Dict[str, Set[str]] = {}
+    for file, function in re.findall(r"(tests/\S+\.py)::(?:\w+::)?(\w+)", (ROOT / "tests" / name).read_text("utf-8")):
+        named.setdefault(file, set()).add(function)
+    missing = {
+        f"{file}::{function}"
+        for file, functions in named.items()
+        for function in functions - set(re.findall(r"def (\w+)\(", (ROOT / file).read_text("utf-8")))
+    }
+    assert named and not missing, "scripts/slow_tests updates slow.txt; edit zoo.txt by hand"

@@ -182,6 +182,7 @@ WORKERS = textwrap.dedent(
             if s.step_number == 4:
                 measured = s.evaluate(cross_entropy)
         print("loss", float(loss), "measured", measured)
+    print(next(s.load().batches("test"))["input"].shape)
     print(s.load().status["weights_sha256"], s.evaluate()["loss"])
     """
 )

@@ -161,7 +161,7 @@ def test_the_test_script_runs_pytest_from_the_top(checkout: Path, tmp_path: Path
     quick, slow_too, zoo = (["-m", mark] for mark in ("not slow and not zoo", "not zoo", "zoo"))
     assert done.stdout.splitlines() == [str(checkout), "-m", "pytest", *quick, "-k", "x y"], done.stderr
     _program(tmp_path / "bin" / "nproc", "#!/bin/sh\necho 3\n")
-    each = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+    each = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart=0"]
     for words, given in (
         (["-k", "x y"], [*each, *quick, "-k", "x y"]), (["tests/cli"], [*slow_too, "tests/cli"]),
         (["--all"], [*each, *slow_too]), (["--zoo", "-x"], [*each, *zoo, "-x"]),

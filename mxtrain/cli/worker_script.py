@@ -46,6 +46,13 @@ class WorkerScript:
         found, self._overrides = self._overrides, None
         return found
 
+    def leave_cluster(self) -> None:
+        """Unsets the role of this process, so that the script can evaluate the run after its session."""
+        from mxtrain.description.rules import ROLE_VARIABLES
+
+        for name in ROLE_VARIABLES:
+            os.environ.pop(name, None)
+
 
 running: Optional[WorkerScript] = None
 """Set in the processes that `run_script` runs in."""
