@@ -125,7 +125,7 @@ class Circles(BaseDataset):
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: Arcs, signature: Signature, options: LoaderOptions
     ) -> BatchLoader:  # fmt: skip
-        return ArcLoader(source, ArcSignature.of(signature), options)
+        return ArcLoader(source, ArcSignature.cast(signature), options)
 
 
 class SetModel(Model):

@@ -103,7 +103,7 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
                 result = train_as_group(description, run_dir, command.words)
     except MxtrainError as error:
         result = failure(error)
-    outcome = Outcome.of(number, overrides, run_dir, result, before is not None, command.swept)
+    outcome = Outcome.from_result(number, overrides, run_dir, result, before is not None, command.swept)
     print_outcome(outcome)
     append_outcome(Path(str(settings.sweep.dir)) / sweep.OUTCOMES, outcome)
     return outcome

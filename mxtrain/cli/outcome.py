@@ -54,7 +54,7 @@ class Outcome:
     """True if it had finished before this sweep began, and was not run again."""
 
     @classmethod
-    def of(
+    def from_result(
         cls,
         number: Optional[int],
         overrides: Sequence[str],

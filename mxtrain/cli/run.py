@@ -55,7 +55,7 @@ def _train(composed: Composed, description: Description, flags: Sequence[str], m
         if result.exit_code == EXIT_BAD_INPUT and before.holds_settings:
             # Another worker may have refused first, and ended the one that writes there.
             before.put_back_settings()
-        return Outcome.of(None, words, run_dir, result)
+        return Outcome.from_result(None, words, run_dir, result)
     command = sweep.with_exported_job(command_of(composed.hydra))
     output_dir = Path(os.path.abspath(run_dir))
     try:
@@ -81,7 +81,7 @@ def show_end(result: Result, run_dir: Path, description: Description, command: C
         task = description.task
         console = open_console(sys.stdout)
         print_end(console, result, run_dir, description.config, command, task.predicts, task.predict_inputs)
-    outcome = Outcome.of(None, command.words, run_dir, result)
+    outcome = Outcome.from_result(None, command.words, run_dir, result)
     print_outcome(outcome)
     return outcome
 

@@ -101,7 +101,7 @@ class RankedLauncher(Launcher):
 
 class MPILauncher(RankedLauncher):
     """Open MPI's mpirun. It reaches the stdin of one rank only: specs go through the environment, signals through
-    mpirun. Its daemons don't notice within minutes that a link is down, so relays listen to a beacon."""
+    mpirun. Its daemons don't notice within minutes that a link is down, so relays listen to a heartbeats."""
 
     program = "mpirun"
     what = "Install Open MPI (Debian: openmpi-bin)."
@@ -155,12 +155,12 @@ class MPILauncher(RankedLauncher):
 
     def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
         relay = [*module_command("mxtrain.cluster.remote", python_of(self.cluster)), "--ranked", "--from", LAUNCH_SPECS]
-        beacon = HeartbeatServer(address, limit=4 * count)
-        stack.callback(beacon.close)
-        specs = encode({**message, "beacon": [beacon.address, beacon.port]}).decode()
+        heartbeats = HeartbeatServer(address, limit=4 * count)
+        stack.callback(heartbeats.close)
+        specs = encode({**message, "heartbeats": [heartbeats.address, heartbeats.port]}).decode()
         return Channel(
             [*self._command(count), *relay], {**os.environ, LAUNCH_SPECS: specs}, None, self.cluster.start_timeout,
-            "mpirun", beacon,
+            "mpirun", heartbeats,
         )  # fmt: skip
 
 

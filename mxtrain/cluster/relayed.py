@@ -80,14 +80,14 @@ class Channel:
         start_timeout_s: seconds within which each relay must send its first message; None: no limit, for jobs that wait
             in a queue.
         name: name for messages.
-        beacon: server of heartbeats for relays without a stdin; None: heartbeats are sent on stdin.
+        heartbeats: server of heartbeats for relays without a stdin; None: heartbeats are sent on stdin.
     """
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], specs: Optional[Message],
-        start_timeout_s: Optional[float], name: str, beacon: Optional[HeartbeatServer] = None,
+        start_timeout_s: Optional[float], name: str, heartbeats: Optional[HeartbeatServer] = None,
     ):  # fmt: skip
-        self.name, self._beacon = name, beacon
+        self.name, self._heartbeats = name, heartbeats
         self.processes: Dict[int, RelayedProcess] = {}
         self.words: List[str] = []
         """Output of the command itself: its first and last lines."""
@@ -120,15 +120,15 @@ class Channel:
         words = "; ".join(self.words)
         return f"{self.name} ended with exit code {code}" + (f": {words}" if words else "")
 
-    def talk(self) -> None:
+    def exchange_messages(self) -> None:
         """Reads all messages that have arrived, and sends a heartbeat if one is due."""
         has_ended = self._popen.poll() is not None  # before reading: then nothing can arrive after the last read
         self._at_end = self._receive() or has_ended
         now = time.monotonic()
         if now - self._beat_at > BEAT_S and not self._out and self._killed_at is None:
             self._beat_at = now
-            if self._beacon is not None:
-                self._beacon.beat()
+            if self._heartbeats is not None:
+                self._heartbeats.beat()
             else:
                 self._out = encode({"beat": 1})
         self._send()
@@ -155,8 +155,8 @@ class Channel:
             return
         self._killed_at = time.monotonic()
         self._out = b""
-        if self._beacon is not None:
-            self._beacon.close()
+        if self._heartbeats is not None:
+            self._heartbeats.close()
         if self._popen.stdin is not None:
             with suppress(OSError):
                 self._popen.stdin.close()  # relays kill their processes at the end of stdin
@@ -322,7 +322,7 @@ class RelayedProcess(Process):
         return f"process {self.pid} on {host}" if self.pid else f"on {host}"
 
     def listen(self) -> None:
-        self._channel.talk()
+        self._channel.exchange_messages()
 
     def signal(self, number: int) -> None:
         if self.exit_code is None:

@@ -126,11 +126,11 @@ class Relay:
                 self._flush()
                 now = time.monotonic()
                 if self._silence_s is not None and now - self._message_at > self._silence_s:
-                    raise _Gone
+                    raise _ConnectionClosed
                 if now - self._beat_at > BEAT_S and not self._waiting:
                     self._beat_at = now
                     self._send({"states": {str(of): state_of(c.popen.pid) for of, c in self._children.items()}})
-        except _Gone:
+        except _ConnectionClosed:
             return EXIT_CRASHED
         finally:
             # A worker without a supervisor would wait for its peers for ever.
@@ -148,7 +148,7 @@ class Relay:
         """Sends waiting messages as far as possible without blocking.
 
         Raises:
-            _Gone: the connection to the supervisor is closed.
+            _ConnectionClosed: the connection to the supervisor is closed.
         """
         while self._waiting:
             try:
@@ -157,7 +157,7 @@ class Relay:
                 break
             except OSError as error:
                 if error.errno in (errno.EPIPE, errno.EIO, errno.ECONNRESET):
-                    raise _Gone from None
+                    raise _ConnectionClosed from None
                 raise
             rest = self._waiting.popleft()[count:]
             if rest:
@@ -169,7 +169,7 @@ class Relay:
         with suppress(BlockingIOError):
             read = os.read(0, 1 << 16)
             if not read:
-                raise _Gone
+                raise _ConnectionClosed
             self._message_at = time.monotonic()
             lines, self._read = split(self._read + read)
             for message in filter(None, map(decode, lines)):
@@ -178,23 +178,23 @@ class Relay:
                 elif "signal" in message:
                     self._signal(message["signal"], message["of"])
 
-    def _listen(self, beacon: Tuple[str, int]) -> None:
+    def _listen(self, heartbeats: Tuple[str, int]) -> None:
         """Connects to the supervisor's `HeartbeatServer`, which sends bytes as long as the supervisor lives."""
         try:
-            heard = socket.create_connection((beacon[0], beacon[1]), timeout=self._silence_s)
+            heard = socket.create_connection((heartbeats[0], heartbeats[1]), timeout=self._silence_s)
         except OSError:
-            raise _Gone from None
+            raise _ConnectionClosed from None
         heard.setblocking(False)
-        self._beacon = heard
+        self._heartbeats = heard
 
         def take() -> None:
             try:
                 if not heard.recv(1 << 12):
-                    raise _Gone
+                    raise _ConnectionClosed
             except BlockingIOError:
                 return
             except OSError:
-                raise _Gone from None
+                raise _ConnectionClosed from None
             self._message_at = time.monotonic()
 
         self._watch(heard.fileno(), take)
@@ -202,7 +202,7 @@ class Relay:
     def _take_signals(self) -> None:
         for number in os.read(self._signals, 64):
             if number == signal.SIGHUP:
-                raise _Gone
+                raise _ConnectionClosed
             if number in _FORWARDED:
                 self._signal(_FORWARDED[signal.Signals(number)])
 
@@ -217,8 +217,8 @@ class Relay:
     def _start(self, message: Message) -> None:
         self._specs = message
         self._silence_s, self._message_at = message["silence_s"], time.monotonic()
-        if "beacon" in message:
-            self._listen(message["beacon"])
+        if "heartbeats" in message:
+            self._listen(message["heartbeats"])
         for of, spec in enumerate(message["launch_specs"]):
             if spec is None or self._rank not in (None, of):
                 continue
@@ -298,7 +298,7 @@ class Relay:
         self._selector.register(fd, selectors.EVENT_READ, take)
 
 
-class _Gone(Exception):
+class _ConnectionClosed(Exception):
     """The supervisor, or the connection to it, is gone."""
 
 

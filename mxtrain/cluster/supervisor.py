@@ -41,15 +41,15 @@ class ProcessFailure:
 
     Attributes:
         cause: a sentence without a full stop.
-        who: name of the process at fault.
-        how: its exit code, negative for a signal; None if it hung.
+        process: name of the process at fault.
+        exit_code: of this process, negative for a signal; None if it hung.
         step: last training step that it reported.
         last_lines: last lines of its log.
     """
 
     cause: str
-    who: str
-    how: Optional[int]
+    process: str
+    exit_code: Optional[int]
     step: int
     last_lines: Sequence[str] = ()
 
@@ -102,7 +102,7 @@ class Supervisor:
                     self.failure = failure
                     self._say(f"{failure.cause}; all processes are ended{why_not}")
                     for line in failure.last_lines:
-                        self._say(f"  {failure.who}: {line}")
+                        self._say(f"  {failure.process}: {line}")
                     return EXIT_CODES.get(self._signal or 0, exit_code)
                 wait, attempt = self._use_restart(), attempt + 1
                 self._say(
@@ -139,10 +139,10 @@ class Supervisor:
         if progress != self._progress:  # a new checkpoint: the failures are rare enough for the run to complete
             self._progress, self._restarts = progress, 0
         before, self._failed_before = self._failed_before, failure
-        if self._signal is not None or failure.how in FINAL:
+        if self._signal is not None or failure.exit_code in FINAL:
             return False, ""
-        if before is not None and failure.step and (before.who, before.how, before.step) == (
-            failure.who, failure.how, failure.step,
+        if before is not None and failure.step and (before.process, before.exit_code, before.step) == (
+            failure.process, failure.exit_code, failure.step,
         ):  # fmt: skip
             return False, f". It failed in the same way before, at the same step {failure.step}: it would do so again"
         if self._restarts >= self._cluster.restarts:
@@ -196,7 +196,7 @@ class Supervisor:
             if failure is not None and self._go_on_without(failure, processes):
                 continue
             if failure is not None:
-                how = failure.how
+                how = failure.exit_code
                 if how == EXIT_NON_FINITE:
                     self._part(workers)  # all workers stop at the same loss; worker 0 still writes its report
                 return failure, how if how is not None and how > 0 else EXIT_CRASHED
@@ -224,13 +224,13 @@ class Supervisor:
 
         Returns False if the run cannot continue without it: then all processes are restarted.
         """
-        lost = next(process for process in processes if process.spec.name == failure.who)
+        lost = next(process for process in processes if process.spec.name == failure.process)
         others = [p for p in processes if p is not lost and p.exit_code is None]
         # Only worker 0 writes to the run directory: without it all workers restart from its last checkpoint.
         is_needed = lost.spec.number == 0 or not others or not lost.can_be_replaced
         if self._ring is None or not self._ring.generation or is_needed or self._signal:
             return False
-        if failure.how in FINAL and not self._ring.is_newcomer(lost):
+        if failure.exit_code in FINAL and not self._ring.is_newcomer(lost):
             return False  # bad input and a diverged loss are the same on all members
         processes.remove(lost)
         lost.close()
@@ -242,7 +242,7 @@ class Supervisor:
             why_not = f". Another takes its place in {wait:g} s ({self._restarts_used()})"
         self._say(said + why_not)
         for line in failure.last_lines if not again else ():
-            self._say(f"  {failure.who}: {line}")
+            self._say(f"  {failure.process}: {line}")
         return True
 
     def _start_replacements(self, processes: List[Process], stack: ExitStack) -> None:

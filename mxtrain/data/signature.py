@@ -61,7 +61,7 @@ class Signature:
             )
 
     @classmethod
-    def of(cls, signature: Signature) -> Self:
+    def cast(cls, signature: Signature) -> Self:
         """A signature as one of this class.
 
         Raises:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Dict, List, Tuple
 
 from mxtrain.amp import FULL
 from mxtrain.description.sparse_tables import (
-    tables_must_be_able_to_live_on_servers,
-    the_tables_must_be_sparse_where_asked,
+    check_served_tables,
+    check_sparse_tables,
 )
 from mxtrain.errors import ConfigError, did_you_mean, nearest
 from mxtrain.kvstore.world import WORKER
@@ -58,14 +58,14 @@ def check_stop_condition(description: Description) -> None:
         )
 
 
-def the_schedule_must_know_its_end(description: Description) -> None:
+def check_schedule_end(description: Description) -> None:
     """Rejects a schedule over the whole run if its length is unknown: scaling or building the schedule fails."""
     trainer = description.trainer
     total = trainer.max_epochs or trainer.max_steps
     description.rates.schedule.build(description.rates.lr, 1, total)
 
 
-def monitors_must_be_measured(description: Description) -> None:
+def check_monitors(description: Description) -> None:
     """Rejects monitored values other than the loss and the metrics of the run."""
     allowed = [f"val/{name}" for name in ("loss", *description.metric)]
     allowed += [f"train/{name}" for name in ("loss", *description.metric)
@@ -78,7 +78,7 @@ def monitors_must_be_measured(description: Description) -> None:
     monitors += [(f"callback.{name}.monitor", spec.monitored)
                  for name, spec in description.callback.items() if spec.monitored]  # fmt: skip
     if any(metric.tasks and description.task.name not in metric.tasks for metric in description.metric.values()):
-        return  # `the_task_must_fit` rejects the metric; the monitor may belong to the right one
+        return  # `check_task_fits` rejects the metric; the monitor may belong to the right one
     for path, monitor in monitors:
         if monitor not in allowed:
             name = monitor.rpartition("/")[2]
@@ -99,7 +99,7 @@ def _is_near(name: str, metric: str) -> bool:
     return metric.startswith(name) or bool(nearest(name, [metric]))
 
 
-def the_batch_must_be_divisible(description: Description) -> None:
+def check_batch_divisions(description: Description) -> None:
     """Rejects batches with less than one sample per replica and accumulation part, or with unequal microbatches.
 
     Equal microbatches keep pipeline stages from waiting for a larger one. Only the last batch of an epoch may be
@@ -140,14 +140,14 @@ def batch_divisions(description: Description) -> Dict[str, int]:
     }
 
 
-def the_store_must_suit_the_devices(description: Description) -> None:
+def check_store_devices(description: Description) -> None:
     """Rejects a store that does not work with the devices, such as one for GPUs only with CPU devices."""
     reason = description.kvstore.unsupported_reason(description.parallel.devices, description.cluster.workers)
     if reason:
         raise ConfigError(reason)
 
 
-def the_devices_must_compute_in_the_precision(description: Description) -> None:
+def check_precision(description: Description) -> None:
     """Rejects a precision that the devices do not support, as far as this can be found without importing MXNet."""
     devices = description.parallel.devices
     has_gpu = any(Path(file).exists() for file in GPU_FILES)
@@ -157,7 +157,7 @@ def the_devices_must_compute_in_the_precision(description: Description) -> None:
         raise ConfigError(reason)
 
 
-def the_environments_role_needs_a_distributed_store(description: Description) -> None:
+def check_environment_role(description: Description) -> None:
     """Rejects a role or rank in the environment together with a store within one process.
 
     A launcher has set it, or it is left over from one. A server would wait for ever, and a worker of rank 1 would train
@@ -172,7 +172,7 @@ def the_environments_role_needs_a_distributed_store(description: Description) ->
         )
 
 
-def the_environments_threads_must_be_a_number(description: Description) -> None:
+def check_environment_threads(description: Description) -> None:
     """Rejects an invalid OMP_NUM_THREADS, for which MXNet ends the process."""
     given = os.environ.get("OMP_NUM_THREADS")
     if description.runtime.threads == "auto" and given and re.fullmatch("[1-9][0-9]{0,3}", given) is None:
@@ -182,7 +182,7 @@ def the_environments_threads_must_be_a_number(description: Description) -> None:
         )
 
 
-def the_variables_of_mxnet_must_be_right(description: Description) -> None:
+def check_mxnet_variables(description: Description) -> None:
     """Rejects values of MXNET_... variables for which MXNet hangs or ends the process."""
     given = {**os.environ, **description.runtime.env}
     for name, text in ((name, str(given[name])) for name in (*MXNET_NUMBERS, ENGINE_TYPE) if name in given):
@@ -198,7 +198,7 @@ def the_variables_of_mxnet_must_be_right(description: Description) -> None:
             raise ConfigError(f"{name}={text} in the environment: must be {wanted}. Unset it (env -u {name} ...).")
 
 
-def there_must_be_cores_for_the_threads(description: Description) -> None:
+def check_cores(description: Description) -> None:
     """Rejects many more threads than cores. With 1000 threads on two cores no step finished within 15 minutes."""
     runtime, environ = description.runtime, os.environ
     if description.cluster.launcher != "local" and WORKER not in environ:
@@ -217,7 +217,7 @@ def there_must_be_cores_for_the_threads(description: Description) -> None:
             )
 
 
-def a_loss_scale_needs_exact_sums(description: Description) -> None:
+def check_loss_scale(description: Description) -> None:
     """Rejects loss scaling with stores that may hide an overflow: all workers must see it, to skip the same steps."""
     if not description.amp.scales_loss:
         return
@@ -234,7 +234,7 @@ def a_loss_scale_needs_exact_sums(description: Description) -> None:
         )
 
 
-def several_workers_need_a_store_that_joins_them(description: Description) -> None:
+def check_store_workers(description: Description) -> None:
     """Rejects several workers with a store within one process, and settings that a distributed store lacks."""
     cluster, store = description.cluster, description.kvstore
     reason = cluster.unsupported_reason()
@@ -264,7 +264,7 @@ def several_workers_need_a_store_that_joins_them(description: Description) -> No
         )
 
 
-def actions_must_keep_the_guarantees(description: Description) -> None:
+def check_actions(description: Description) -> None:
     """Rejects actions with stores for which the workers cannot agree on a change of the run, or cannot apply it."""
     acting = [f"callback.{name}" for name, spec in description.callback.items() if spec.acts]
     acting += ["lr_scheduler"] * (description.lr_scheduler.build_action() is not None)
@@ -288,7 +288,7 @@ def actions_must_keep_the_guarantees(description: Description) -> None:
             raise ConfigError(f"callback.{name}: {reason}.")
 
 
-def a_teacher_needs_a_task_with_outputs_to_compare(description: Description) -> None:
+def check_teacher(description: Description) -> None:
     """Rejects distillation for tasks without outputs that a network could learn from a teacher."""
     spec, task = description.distillation, description.task
     if spec.teacher is None:
@@ -303,14 +303,14 @@ def a_teacher_needs_a_task_with_outputs_to_compare(description: Description) -> 
         )
 
 
-def a_metric_must_not_be_called_loss(description: Description) -> None:
+def check_metric_names(description: Description) -> None:
     """Rejects metrics whose name is another column of metrics.jsonl, such as loss."""
     taken = {"loss", "step", "epoch", "split", "lr", "samples_per_s"}.intersection(description.metric)
     if taken:
         raise ConfigError(f"metric.{sorted(taken)[0]}: this name is taken in metrics.jsonl; choose another.")
 
 
-def loggers_must_not_share_a_file(description: Description) -> None:
+def check_logger_files(description: Description) -> None:
     """Rejects two loggers with the same file: on resume each truncates its file to the checkpoint in its own format."""
     names: Dict[str, str] = {}
     for logger, spec in description.logger.items():
@@ -323,12 +323,12 @@ def loggers_must_not_share_a_file(description: Description) -> None:
             names[file_name] = logger
 
 
-def the_task_must_fit(description: Description) -> None:
+def check_task_fits(description: Description) -> None:
     """Checks dataset, model, loss and metrics with `Task.check`."""
     description.task.check(description)
 
 
-def the_task_must_get_what_it_needs(description: Description) -> None:
+def check_task_needs(description: Description) -> None:
     """Rejects a strategy, store or precision that a declared need of the task excludes."""
     task = description.task
     name = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
@@ -361,30 +361,30 @@ def _obstacle(description: Description, need: str) -> Tuple[str, str]:
 
 RULES = (
     check_stop_condition,
-    the_schedule_must_know_its_end,
-    monitors_must_be_measured,
-    the_batch_must_be_divisible,
-    the_store_must_suit_the_devices,
-    the_devices_must_compute_in_the_precision,
-    the_environments_role_needs_a_distributed_store,
-    the_environments_threads_must_be_a_number,
-    the_variables_of_mxnet_must_be_right,
-    there_must_be_cores_for_the_threads,
-    a_loss_scale_needs_exact_sums,
-    several_workers_need_a_store_that_joins_them,
-    actions_must_keep_the_guarantees,
-    a_teacher_needs_a_task_with_outputs_to_compare,
-    a_metric_must_not_be_called_loss,
-    loggers_must_not_share_a_file,
-    the_tables_must_be_sparse_where_asked,
-    tables_must_be_able_to_live_on_servers,
-    the_task_must_fit,
-    the_task_must_get_what_it_needs,
+    check_schedule_end,
+    check_monitors,
+    check_batch_divisions,
+    check_store_devices,
+    check_precision,
+    check_environment_role,
+    check_environment_threads,
+    check_mxnet_variables,
+    check_cores,
+    check_loss_scale,
+    check_store_workers,
+    check_actions,
+    check_teacher,
+    check_metric_names,
+    check_logger_files,
+    check_sparse_tables,
+    check_served_tables,
+    check_task_fits,
+    check_task_needs,
 )
 """All rules, in the order in which they are checked."""
 
 OF_THE_ENVIRONMENT = (
-    the_environments_threads_must_be_a_number, the_variables_of_mxnet_must_be_right,
-    there_must_be_cores_for_the_threads,
+    check_environment_threads, check_mxnet_variables,
+    check_cores,
 )  # fmt: skip
 """The rules that look at this process, too."""

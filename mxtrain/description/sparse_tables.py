@@ -55,7 +55,7 @@ def obstacle(description: Description) -> Tuple[str, str]:
     return store.needs_whole_gradients
 
 
-def the_tables_must_be_sparse_where_asked(description: Description) -> None:
+def check_sparse_tables(description: Description) -> None:
     """Rejects sparse gradients or lazy updates together with a setting that needs dense gradients."""
     wish = description.trainer.sparse_grad
     if wish is False and is_lazy(description):
@@ -70,7 +70,7 @@ def the_tables_must_be_sparse_where_asked(description: Description) -> None:
         raise ConfigError(f"{asked}: {against}. Type {remedy}, or {other}.")
 
 
-def tables_must_be_able_to_live_on_servers(description: Description) -> None:
+def check_served_tables(description: Description) -> None:
     """Rejects tables on servers together with settings that read or change whole tables in a worker."""
     store, trainer = description.kvstore, description.trainer
     if not store.serves_tables:

@@ -49,7 +49,7 @@ class Normalisation:
     shift_1C11: np.ndarray
 
     @classmethod
-    def of(cls, signature: Signature) -> Normalisation:
+    def from_signature(cls, signature: Signature) -> Normalisation:
         """Builds the normalisation of images, the same as that of `data.loading.placing.Placer`."""
         channels = shapes_of(signature.shape)[0][0]
         mean_C, std_C = (
@@ -110,7 +110,7 @@ class TracedNetwork:
         self.state_shapes: List[Shape] = [tuple(shape) for shape in description.model.state_shapes]
         count = len(self.shapes) + len(self.state_shapes)
         is_image = description.dataset.sample_type == "images" and len(signature.mean) > 0
-        self.normalisation = Normalisation.of(signature) if is_image else None
+        self.normalisation = Normalisation.from_signature(signature) if is_image else None
         self.kind = description.dataset.sample_type
         self._any_size = description.task.exports_any_size
         self._types = [array.dtype.name for array in arrays]

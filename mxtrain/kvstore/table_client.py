@@ -146,7 +146,7 @@ class TableClient:
             factor: factor of the sum over workers before the update.
         """
         self._pushes[group] += 1
-        with self._lock, says_what_is_lost():
+        with self._lock, explain_lost_server():
             for connection, (position, local) in zip(self._connections, self._parts(id_K)):
                 header = Header(table_wire.PUSH, group, count=len(local), lr=lr, factor=factor)
                 connection.send(header, local, np.ascontiguousarray(gradient_KS[position]))
@@ -188,7 +188,7 @@ class TableClient:
 
     def write(self, group: int, array: int, begin: int, given: np.ndarray) -> None:
         """Replaces the rows of an array from `begin` on; does not wait."""
-        with self._lock, says_what_is_lost():
+        with self._lock, explain_lost_server():
             for connection, first in zip(self._connections, self._firsts(begin)):
                 rows = np.ascontiguousarray(given[first - begin :: self.num_servers])
                 header = Header(table_wire.WRITE, group, array, len(rows), first // self.num_servers)
@@ -258,7 +258,7 @@ class TableClient:
             ahead: whether to use the connections of the loader's thread.
         """
         connections = self._ahead if ahead else self._connections
-        with self._ahead_lock if ahead else self._lock, says_what_is_lost():
+        with self._ahead_lock if ahead else self._lock, explain_lost_server():
             for server, connection in enumerate(connections):
                 header, *payload = message(server)
                 connection.send(header, *payload)
@@ -267,7 +267,7 @@ class TableClient:
 
 
 @contextmanager
-def says_what_is_lost() -> Iterator[None]:
+def explain_lost_server() -> Iterator[None]:
     """Converts a broken connection into an error with advice, after `LOST_WAIT_S`."""
     try:
         yield

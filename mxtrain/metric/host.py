@@ -46,7 +46,7 @@ class Collected:
         self.reset()
 
     @classmethod
-    def of(cls, metrics: Sequence[HostMetric]) -> Collected:
+    def from_metrics(cls, metrics: Sequence[HostMetric]) -> Collected:
         """Builds an empty collector that `metrics` share."""
         return cls()
 

@@ -22,7 +22,7 @@ class LossWeights(NamedTuple):
     """The weights of a global batch count at least so much."""
 
     @classmethod
-    def of(cls, loss: LossBlock) -> LossWeights:
+    def from_loss(cls, loss: LossBlock) -> LossWeights:
         """Reads the attributes `weighted` and `least_weight` of a loss; Gluon's own losses have neither."""
         return cls(getattr(loss, "weighted", False), getattr(loss, "least_weight", 0.0))
 
@@ -72,20 +72,20 @@ class Meter(gluon.HybridBlock):
         self._unread = slice(1 + weighted + self._num_outputs, 1 + weighted + outputs.num_arrays)
         self._sizes = [metric.size(num_classes) for metric in self._metrics.values()]
         self.width = 1 + weighted + sum(self._sizes)
-        self._hidden = (0, 0)
+        self._dropped = (0, 0)
         self.hybridize(static_alloc=True)
 
-    def hide(self, outputs: int, targets: int) -> None:
-        """Hides arrays that only the loss reads.
+    def drop_unread(self, outputs: int, targets: int) -> None:
+        """Drops arrays that only the loss reads.
 
         Args:
             outputs: number of arrays to drop right after the outputs.
             targets: number of arrays to drop at the end of the targets.
         """
-        self._hidden = (outputs, targets)
+        self._dropped = (outputs, targets)
 
     def __call__(self, *arrays):
-        outputs, targets = self._hidden
+        outputs, targets = self._dropped
         begin = self._unread.stop
         arrays = (*arrays[:begin], *arrays[begin + outputs : len(arrays) - targets])
         # A hybridized block warns about unused inputs, so they are dropped before the call.

@@ -60,7 +60,7 @@ class CollectedTexts(Collected):
         super().__init__()
 
     @classmethod
-    def of(cls, metrics: Sequence[HostMetric]) -> CollectedTexts:
+    def from_metrics(cls, metrics: Sequence[HostMetric]) -> CollectedTexts:
         return cls([metric for metric in dict.fromkeys(metrics) if isinstance(metric, TextMetric)])
 
     def update(

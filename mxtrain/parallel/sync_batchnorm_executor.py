@@ -105,7 +105,7 @@ class SyncBatchNormExecutor:
             for tape, outputs in zip(tapes, piece.forward(replicas, inputs, counts_W)):
                 tape.leave(piece.outputs, outputs)
         sums = [
-            self._lose(tape, batch, self._devices[replica][-1], global_batch_size)
+            self._compute_loss(tape, batch, self._devices[replica][-1], global_batch_size)
             for tape, (replica, batch) in zip(tapes, group)
         ]
         for number, piece in reversed(list(enumerate(pieces))):
@@ -115,7 +115,7 @@ class SyncBatchNormExecutor:
                 tape.come_back(number)
         return sums
 
-    def _lose(self, tape: Tape, batch: Batch, device: Context, global_batch_size: int) -> nd.NDArray:
+    def _compute_loss(self, tape: Tape, batch: Batch, device: Context, global_batch_size: int) -> nd.NDArray:
         """Computes the loss of a shard, its backward pass, and the meter's sums. The loss counts as the last piece."""
         last = len(self._pieces)
         outputs = tape.enter(last, self._graph.heads, device)

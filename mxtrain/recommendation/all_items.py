@@ -39,7 +39,7 @@ class ScoresOfAllItems:
     def __init__(self, description: Description, signature: Signature, strategy: Strategy) -> None:
         self._model, self._strategy, self._signature = description.model, strategy, signature
         self._dataset: InteractionDataset = description.dataset  # type: ignore[assignment]  # of its own samples
-        self._num_items = len(RecommendationSignature.of(signature).catalog.items)
+        self._num_items = len(RecommendationSignature.cast(signature).catalog.items)
         self._joined: Optional[JoinedRows] = None
 
     def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:

@@ -167,7 +167,7 @@ class InteractionDataset(BaseDataset):
         Raises:
             DataError: a table cannot be read.
         """
-        signature = RecommendationSignature.of(signature)
+        signature = RecommendationSignature.cast(signature)
         catalog, fields = signature.catalog, signature.recommender_fields
         found = {}
         for side, ids in (("user", catalog.users), ("item", catalog.items)):
@@ -179,8 +179,8 @@ class InteractionDataset(BaseDataset):
         return join_rows(fields, found["user"], found["item"])
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        signature = RecommendationSignature.of(signature)
-        difference = signature.catalog.difference_from(RecommendationSignature.of(before).catalog)
+        signature = RecommendationSignature.cast(signature)
+        difference = signature.catalog.difference_from(RecommendationSignature.cast(before).catalog)
         if difference:
             raise CheckpointError(
                 f"{source} was trained with other users or items: now there are {difference}. Name the data that it "
@@ -194,7 +194,7 @@ class InteractionDataset(BaseDataset):
                 )
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        signature = RecommendationSignature.of(signature)
+        signature = RecommendationSignature.cast(signature)
         train = splits.train
         assert isinstance(train, Interactions)
         users, items, count = len(train.catalog.users), len(train.catalog.items), len(train.seen)
@@ -224,7 +224,7 @@ class InteractionDataset(BaseDataset):
         )
 
     def _refuse_others(self, catalog: Catalog, signature: Signature) -> None:
-        difference = catalog.difference_from(RecommendationSignature.of(signature).catalog)
+        difference = catalog.difference_from(RecommendationSignature.cast(signature).catalog)
         if difference:
             raise DataError(
                 f"{self.named} is not what the network was trained on: {difference}. Name the right data with "

@@ -90,10 +90,10 @@ class Recommendation(Task):
         return ()
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
-        return [(RecommendationSignature.of(signature).num_candidates,)]
+        return [(RecommendationSignature.cast(signature).num_candidates,)]
 
     def build_network(self, description: Description, signature: Signature) -> gluon.Block:
-        signature = RecommendationSignature.of(signature)
+        signature = RecommendationSignature.cast(signature)
         model, fields = description.model, signature.recommender_fields
         if not isinstance(model, Recommender):
             return build_feature_recommender(model, fields)
@@ -101,7 +101,7 @@ class Recommendation(Task):
         return model.build_recommender(fields.user_sizes[0], fields.item_sizes[0], mean)
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
-        signature = RecommendationSignature.of(signature)
+        signature = RecommendationSignature.cast(signature)
         if signature.has_ratings:
             from mxtrain.loss.blocks import RegressionLoss
 
@@ -110,12 +110,12 @@ class Recommendation(Task):
         return self.validate_loss_output(loss, description, [shape], shape)
 
     def num_choices(self, metric: Metric, signature: Signature) -> int:
-        signature = RecommendationSignature.of(signature)
+        signature = RecommendationSignature.cast(signature)
         return signature.num_candidates if isinstance(metric, AmongSampled) else len(signature.catalog.items)
 
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
         """Adds the number of sampled items to the signatures of metrics that sample."""
-        count = RecommendationSignature.of(signature).num_candidates - 1
+        count = RecommendationSignature.cast(signature).num_candidates - 1
         found = dict(super().metric_signatures(description, signature))
         for name, metric in description.metric.items():
             if isinstance(metric, AmongSampled):
@@ -162,7 +162,7 @@ class Recommendation(Task):
         rows = []
         for user, item, score_I in zip(samples.user_N.tolist(), samples.item_N.tolist(), predictions):
             names = samples.catalog.items
-            has = _ITEMS.join(names[one] for one in samples.known.of(user)[:_SHOWN_ITEMS].tolist())
+            has = _ITEMS.join(names[one] for one in samples.known.items_of(user)[:_SHOWN_ITEMS].tolist())
             rank = int((~(score_I < score_I[item])).sum())
             first = _ITEMS.join(name for name, _ in _first(signature, score_I, _SHOWN_ITEMS))
             rows.append((samples.catalog.users[user], has, f"{names[item]} ({rank})", first))
@@ -172,7 +172,7 @@ class Recommendation(Task):
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.recommendation.report import RankReport, RatingReport
 
-        signature = RecommendationSignature.of(signature)
+        signature = RecommendationSignature.cast(signature)
         if signature.has_ratings:
             return RatingReport(source, self.baselines)  # type: ignore[arg-type]  # of its own samples
         depths = [metric.k for metric in description.metric.values() if isinstance(metric, RankingMetric)]
@@ -191,7 +191,7 @@ def _fitting_metrics(is_rated: bool) -> str:
 
 def _first(signature: Signature, score_I: np.ndarray, count: int) -> Iterator[Tuple[str, float]]:
     """Yields (name, score) of the highest-scoring items, ties in catalog order; excludes scores of minus infinity."""
-    items = RecommendationSignature.of(signature).catalog.items
+    items = RecommendationSignature.cast(signature).catalog.items
     for place in np.argsort(-score_I, kind="stable")[:count].tolist():
         if score_I[place] > -np.inf:
             yield items[place], score_I[place]

@@ -42,14 +42,14 @@ class UserItems:
         """Returns the number of items of each user."""
         return np.diff(self.begin_U)
 
-    def of(self, user: int) -> np.ndarray:
+    def items_of(self, user: int) -> np.ndarray:
         """The items of a user, ascending."""
         found: np.ndarray = self.item_P[self.begin_U[user] : self.begin_U[user + 1]]
         return found
 
     def without(self, user: int, item: int) -> np.ndarray:
         """The items of a user but one."""
-        found = self.of(user)
+        found = self.items_of(user)
         return found[found != item]
 
     def missing_at(self, user_B: np.ndarray, number_BN: np.ndarray) -> np.ndarray:

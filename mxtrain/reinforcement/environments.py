@@ -113,7 +113,7 @@ class Spaces:
     action_dtype: str = "int64"
 
     @classmethod
-    def of(cls, environment: Any, name: str, channels: Channels = "auto") -> Spaces:
+    def from_environment(cls, environment: Any, name: str, channels: Channels = "auto") -> Spaces:
         """Reads the spaces of an environment.
 
         Args:

@@ -113,7 +113,7 @@ class Gymnasium(BaseDataset):
 
     def open(self) -> Splits:
         """See `BaseDataset.open`: opens the environment once to read its spaces."""
-        maker, spaces = self._looked_at()
+        maker, spaces = self._open_environment()
         settings = RolloutSettings(**{
             name: getattr(self, name) for name in RolloutSettings.__dataclass_fields__ if name != "passes"
         }, passes=1 if self.passes == "auto" else self.passes)  # fmt: skip
@@ -124,11 +124,11 @@ class Gymnasium(BaseDataset):
         )  # fmt: skip
         return Splits(Environments(maker, spaces, settings), val, test, class_names=(), shape=spaces.shape)
 
-    def _looked_at(self) -> Tuple[Maker, Spaces]:
+    def _open_environment(self) -> Tuple[Maker, Spaces]:
         maker = self.maker()
         environment = maker.make()
         try:
-            return maker, Spaces.of(environment, self.id, self.channels)
+            return maker, Spaces.from_environment(environment, self.id, self.channels)
         finally:
             close(environment)
 
@@ -141,8 +141,8 @@ class Gymnasium(BaseDataset):
         return f"dataset.id={self.id}: {train.spaces.remark}" if train.spaces.remark else ""
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        before = ActionSignature.of(before)
-        if (before.shape, before.actions) != (signature.shape, ActionSignature.of(signature).actions):
+        before = ActionSignature.cast(before)
+        if (before.shape, before.actions) != (signature.shape, ActionSignature.cast(signature).actions):
             raise CheckpointError(
                 f"{source} was trained in an environment with other observations or actions than {self.id}. Choose "
                 "another hydra.run.dir."
@@ -151,7 +151,7 @@ class Gymnasium(BaseDataset):
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: Union[Environments, Episodes], signature: Signature, options: LoaderOptions
     ) -> BatchLoader:  # fmt: skip
-        if (source.spaces.shape, source.spaces.actions) != (signature.shape, ActionSignature.of(signature).actions):
+        if (source.spaces.shape, source.spaces.actions) != (signature.shape, ActionSignature.cast(signature).actions):
             raise ConfigError(
                 f"dataset.id={self.id}: its observations or actions differ from those that the network was trained on "
                 "with. Type the id of that environment."
@@ -170,5 +170,6 @@ class Gymnasium(BaseDataset):
                 "dataset.predicted_episodes=N says how many."
             )
         count = self.predicted_episodes
-        episodes = Episodes.drawn(*self._looked_at(), count, self.split_seed, ReinforcementDraw.MEASURED_EPISODE + 2)
+        maker, spaces = self._open_environment()
+        episodes = Episodes.drawn(maker, spaces, count, self.split_seed, ReinforcementDraw.MEASURED_EPISODE + 2)
         return episodes, [f"episode-{number}" for number in range(count)]

@@ -58,7 +58,7 @@ class RolloutLoader(BatchLoader):
         for number in range(start, self.num_batches):
             turn, part = divmod(number, settings.passes * parts)
             rollout_number = epoch * settings.rollouts_per_epoch + turn
-            rollout = self.rollouts.of(rollout_number, part == 0, client, consumer.workers)
+            rollout = self.rollouts.collect(rollout_number, part == 0, client, consumer.workers)
             if part == settings.passes * parts - 1 or number == self.num_batches - 1:
                 self.rollouts.forget()
             yield self._batch(rollout, rollout_number, *divmod(part, parts))

@@ -115,7 +115,7 @@ class Rollouts:
             self._playing.close()
         self._playing, self._open = None, None
 
-    def of(self, number: int, is_new: bool, client: PolicyClient, workers: Optional[Store] = None) -> Rollout:
+    def collect(self, number: int, is_new: bool, client: PolicyClient, workers: Optional[Store] = None) -> Rollout:
         """Returns a roll-out. Collective: statistics are computed over all workers.
 
         Args:

@@ -54,15 +54,15 @@ def start() -> None:
     if not can_watch():
         return
     try:
-        brake = SpinLimiter(ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW))
+        limiter = SpinLimiter(ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW))
     except OSError:
         return
-    brake.engage()  # threads may only spin after the first calm period
-    threading.Thread(target=_watch, args=(brake,), name="mxtrain-spinning", daemon=True).start()
+    limiter.engage()  # threads may only spin after the first calm period
+    threading.Thread(target=_watch, args=(limiter,), name="mxtrain-spinning", daemon=True).start()
 
 
-def _watch(brake: SpinLimiter) -> None:
-    judge, before, is_said = ContentionMonitor(), _look(TASKS), False
+def _watch(limiter: SpinLimiter) -> None:
+    monitor, before, is_said = ContentionMonitor(), _look(TASKS), False
     while True:
         time.sleep(PERIOD_S)
         now = _look(TASKS)
@@ -70,12 +70,12 @@ def _watch(brake: SpinLimiter) -> None:
         # their totals since the start would count as one period.
         ran, waited = (sum(now[task][i] - before[task][i] for task in now if task in before) / 1e9 for i in (0, 1))
         before = now
-        may_spin = judge.may_spin(ran, waited, PERIOD_S)
-        if may_spin and brake.is_engaged:
-            brake.release()
-        elif not may_spin and not brake.is_engaged:
-            brake.engage()
-        if judge.contended_s >= LONG_S and not is_said:
+        may_spin = monitor.may_spin(ran, waited, PERIOD_S)
+        if may_spin and limiter.is_engaged:
+            limiter.release()
+        elif not may_spin and not limiter.is_engaged:
+            limiter.engage()
+        if monitor.contended_s >= LONG_S and not is_said:
             is_said = True
             _LOG.warning(
                 "This run's threads wait for a core about as long as they compute: something else wants the same "
@@ -118,7 +118,7 @@ class ContentionMonitor:
             period_s: length of the period in seconds.
         """
         if ran_s + waited_s < 0.1 * period_s:
-            return self._spin  # too idle to judge
+            return self._spin  # too idle to monitor
         share = waited_s / (ran_s + waited_s)
         self.contended_s = self.contended_s + period_s if share > CONTENDED else 0.0
         if self._spin and share > CONTENDED:
@@ -152,7 +152,7 @@ class SpinLimiter:
     def engage(self) -> None:
         """Creates the team of threads; returns when it exists."""
         let_go, there = threading.Event(), threading.Event()
-        threading.Thread(target=self._hold, args=(let_go, there), name="mxtrain-brake", daemon=True).start()
+        threading.Thread(target=self._hold, args=(let_go, there), name="mxtrain-limiter", daemon=True).start()
         there.wait()
         self._let_go = let_go
 

@@ -44,7 +44,7 @@ class TensorSpec:
     dims: Tuple[Union[int, str], ...]
 
     @classmethod
-    def of(cls, value: Any) -> TensorSpec:
+    def from_node(cls, value: Any) -> TensorSpec:
         """That of a session. Raises: UnusableFolder: it is no tensor of numbers."""
         if value.type not in _TYPES:
             raise UnusableFolder(f"{value.name} is a {value.type}, and only tensors of numbers can be served")
@@ -86,8 +86,8 @@ class ServedModel:
         self.signature = standalone.read_json(folder, standalone.SIGNATURE)
         self.report = standalone.read_json(folder, standalone.REPORT)
         self.session = standalone.load_session(folder, threads)
-        self.inputs = [TensorSpec.of(one) for one in self.session.get_inputs()]
-        self.outputs = [TensorSpec.of(one) for one in self.session.get_outputs()]
+        self.inputs = [TensorSpec.from_node(one) for one in self.session.get_inputs()]
+        self.outputs = [TensorSpec.from_node(one) for one in self.session.get_outputs()]
         cases = standalone.cases_of(standalone.read_arrays(folder))
         if check:
             self._check(cases)

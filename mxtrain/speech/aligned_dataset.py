@@ -200,7 +200,7 @@ class AlignedDataset(BaseDataset):
         frame."""
         from mxtrain.speech.symbol_means import SymbolMeans
 
-        signature = SymbolSignature.of(signature)
+        signature = SymbolSignature.cast(signature)
         train, val = splits.train, splits.val
         assert isinstance(train, AlignedSource) and isinstance(val, AlignedSource)
         seconds = train.frame_N.sum() * self.features.step / self.features.sample_rate
@@ -212,8 +212,8 @@ class AlignedDataset(BaseDataset):
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         """See `BaseDataset.check_compatible`: symbols, features and normalisation must be the same."""
-        before = SymbolSignature.of(before)
-        signature = SymbolSignature.of(signature)
+        before = SymbolSignature.cast(before)
+        signature = SymbolSignature.cast(signature)
         if list(before.symbols) != list(signature.symbols) or before.audio != signature.audio:
             raise CheckpointError(
                 f"{source} was made with other symbols or features than these. Give the same data and "
@@ -227,7 +227,7 @@ class AlignedDataset(BaseDataset):
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`: uses the features and symbols of the trained network."""
-        given = SymbolSignature.of(given)
+        given = SymbolSignature.cast(given)
         wrong = [name for name in typed if name.startswith("dataset.features.") or name == "dataset.symbols"]
         if wrong:
             raise ConfigError(
@@ -249,7 +249,7 @@ class AlignedDataset(BaseDataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """Reads lines of JSON with symbols and durations; a source location is `file:line`."""
-        signature = SymbolSignature.of(signature)
+        signature = SymbolSignature.cast(signature)
         findings: Findings = Unreadable(unreadable) if skip_unreadable else STRICT
         given = [one for name in names for one in read_aligned(name, findings, has_audio=False)]
         kept, symbol = numbered(given, signature.symbols, findings)

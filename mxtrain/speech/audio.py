@@ -242,7 +242,7 @@ class AudioDataset(TranscribedDataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """Opens recordings, and all recordings in folders."""
-        signature = AudioSignature.of(signature)
+        signature = AudioSignature.cast(signature)
         require_soundfile()
         given: List[Utterance] = []
         for name in names:

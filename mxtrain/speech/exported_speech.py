@@ -33,7 +33,7 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         ValueError: it is none, or the network cannot take its length.
     """
     sound_SC, own_rate = read_wav(content, name)
-    numbers = StoredNumbers.of(folder.signature["signature"]["audio"])
+    numbers = StoredNumbers.from_mapping(folder.signature["signature"]["audio"])
     sound_S = resampled(sound_SC.mean(axis=1, dtype=np.float32), own_rate, numbers.sample_rate)
     frames_TF = stored(log_mel(sound_S, numbers)).astype(np.float32)
     inputs, count = _inputs(folder.signature, frames_TF, name)

@@ -92,7 +92,7 @@ class StoredNumbers(FrameSizes):
     normalize: str
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> StoredNumbers:
+    def from_mapping(cls, values: Mapping[str, Any]) -> StoredNumbers:
         """Reads the settings from a signature's `audio`."""
         return cls(**values)
 

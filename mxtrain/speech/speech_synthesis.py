@@ -54,7 +54,7 @@ class SpeechSynthesis(Task):
         description.loss.require_unsmoothed("frames have no classes to smooth over")
 
     def num_classes(self, signature: Signature) -> int:
-        signature = AudioSignature.of(signature)
+        signature = AudioSignature.cast(signature)
         return signature.audio.num_mels
 
     def output_names(self, signature: Signature) -> Sequence[str]:
@@ -71,7 +71,7 @@ class SpeechSynthesis(Task):
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the length of the utterance."""
-        audio = AudioSignature.of(signature).audio
+        audio = AudioSignature.cast(signature).audio
         return {"frames": len(prediction), "seconds": round(len(prediction) * audio.step / audio.sample_rate, 3)}
 
     def rows(
@@ -86,7 +86,7 @@ class SpeechSynthesis(Task):
         """A WAV file."""
         from mxtrain.speech.griffin_lim import frames_to_sound, wav_bytes
 
-        signature = AudioSignature.of(signature)
+        signature = AudioSignature.cast(signature)
         return wav_bytes(frames_to_sound(prediction, signature.audio, self.iterations), signature.audio.sample_rate)
 
     def can_show(self, description: Description) -> bool:
@@ -97,7 +97,7 @@ class SpeechSynthesis(Task):
     ) -> List[Artifact]:  # fmt: skip
         from mxtrain.speech.frame_figure import ComparedFrames, draw_compared
 
-        signature = AudioSignature.of(signature)
+        signature = AudioSignature.cast(signature)
         spoken: AlignedSource = source  # type: ignore[assignment]  # of symbols
         pairs = [ComparedFrames(prediction, spoken.read(index), spoken.given[index].utterance.text)
                  for index, prediction in enumerate(predictions)]  # fmt: skip

@@ -58,7 +58,7 @@ class SynthesisReport(CollectingReport):
     """
 
     def __init__(self, description: Description, signature: Signature, source: AlignedSource) -> None:
-        self._signature = SymbolSignature.of(signature)
+        self._signature = SymbolSignature.cast(signature)
         self._errors = _Errors(source, len(self._signature.symbols))
         super().__init__(description.task.build_decode(description, signature), self._errors)
         self._description, self._source = description, source

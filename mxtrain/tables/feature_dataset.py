@@ -56,7 +56,7 @@ class FeatureDataset(BaseDataset):
         return FeatureSplits(trained, val, test, list(class_names), build_columns=lambda: measure(trained))
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
-        columns = FeatureSplits.of(splits).build_columns()
+        columns = FeatureSplits.cast(splits).build_columns()
         if sum(columns.field_sizes) > LARGEST_COUNT:
             raise ConfigError(
                 f"dataset: the fields have {sum(columns.field_sizes):,} ids together, and MXNet 1.9.1 counts to "
@@ -65,7 +65,7 @@ class FeatureDataset(BaseDataset):
         return FeatureSignature(columns.shapes, class_names=list(splits.class_names), columns=columns)
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
-        own, other = FeatureSignature.of(signature).columns, FeatureSignature.of(before).columns
+        own, other = FeatureSignature.cast(signature).columns, FeatureSignature.cast(before).columns
         if own != other:
             names = [column.name for column in own.columns]
             changed = [column.name for column in other.columns if column not in own.columns] or names
@@ -76,7 +76,7 @@ class FeatureDataset(BaseDataset):
             )
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        columns = FeatureSignature.of(signature).columns
+        columns = FeatureSignature.cast(signature).columns
         parts = []
         if columns.num_indices is not None:
             parts.append(f"up to {columns.columns[0].length} of {columns.num_indices:,} features by index")

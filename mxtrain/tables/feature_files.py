@@ -106,7 +106,7 @@ class FeatureFiles(FeatureDataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """All rows of the files; a place is `file:line`, or `file:record` of Parquet."""
-        columns = [(column.name, column.kind) for column in FeatureSignature.of(signature).columns.columns]
+        columns = [(column.name, column.kind) for column in FeatureSignature.cast(signature).columns.columns]
         stores, places = open_inputs(
             names, lambda path: open_store(path, self.layout(path, columns, False)), skip_unreadable, unreadable
         )

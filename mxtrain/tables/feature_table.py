@@ -85,12 +85,13 @@ class FeatureTable(FeatureFiles):
     def copied_cells(
         self, names: Sequence[str], columns: Optional[Sequence[str]], signature: Signature
     ) -> Mapping[str, Mapping[str, str]]:
-        return copied_cells(names, columns, [column.name for column in FeatureSignature.of(signature).columns.columns])
+        trained = FeatureSignature.cast(signature).columns.columns
+        return copied_cells(names, columns, [column.name for column in trained])
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         super().restored(given, typed, source)
         # As trained: nothing is guessed anew of files that may have changed, or are not there.
         columns = {column.name: ColumnSpec(kind="count" if column.log else column.kind)  # type: ignore[arg-type]
-                   for column in FeatureSignature.of(given).columns.columns}  # none is indexed  # fmt: skip
+                   for column in FeatureSignature.cast(given).columns.columns}  # none is indexed  # fmt: skip
         update = {"columns": columns, "others": "ignore", "classes": list(given.class_names)}
         return self.model_copy(update=update), given

@@ -109,7 +109,7 @@ class TabularReport(Report):
         from scipy.sparse import vstack
         from sklearn.linear_model import LogisticRegression
 
-        encoder = train.build_encoder(FeatureSignature.of(self._signature).columns)
+        encoder = train.build_encoder(FeatureSignature.cast(self._signature).columns)
         x_T, x_N = (
             vstack([encoder.design(source, index[begin : begin + _ROWS_AT_ONCE])
                     for begin in range(0, max(len(index), 1), _ROWS_AT_ONCE)])

@@ -159,7 +159,7 @@ class TextDataset(BaseDataset):
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         """Returns a signature with the inputs tokens, token types, valid length, and masked positions if there are
         any."""
-        tokenizer_config = TextSplits.of(splits).build_tokenizer_config()
+        tokenizer_config = TextSplits.cast(splits).build_tokenizer_config()
         tokens = (tokenizer_config.max_length,)
         shape = (tokens, tokens, (), *([(tokenizer_config.num_masked,)] if tokenizer_config.mask_fraction else []))
         return TextSignature(shape, class_names=list(splits.class_names), tokenizer_config=tokenizer_config)
@@ -176,14 +176,14 @@ class TextDataset(BaseDataset):
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         """See `BaseDataset.check_compatible`: the vocabulary must be the same, since embeddings belong to tokens."""
-        if TextSignature.of(before).tokenizer_config != TextSignature.of(signature).tokenizer_config:
+        if TextSignature.cast(before).tokenizer_config != TextSignature.cast(signature).tokenizer_config:
             raise CheckpointError(
                 f"{source} was made with another vocabulary: the training texts or the tokenizer's settings or version "
                 "have changed. Give the same texts, or a file by dataset.vocab=PATH, or choose another hydra.run.dir."
             )
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        signature = TextSignature.of(signature)
+        signature = TextSignature.cast(signature)
         return (
             f"texts of up to {signature.tokenizer_config.max_length} tokens, of a vocabulary of {signature.vocab_size}"
         )
@@ -193,7 +193,7 @@ class TextDataset(BaseDataset):
     ) -> BatchLoader:  # fmt: skip
         from mxtrain.text.loader import TextLoader
 
-        config = TextSignature.of(signature).tokenizer_config
+        config = TextSignature.cast(signature).tokenizer_config
         return TextLoader(source, config, options, self.batches_per_pool)
 
     def open_inputs(

@@ -278,7 +278,7 @@ def translate_tokens(
     never = [token for token in target["special"] if token != target["eos"]]
     beam = Beam(target["bos"], target["eos"], facts["beam_size"], facts["length_penalty"], never)
     limits = LengthLimits(facts["max_length_ratio"], facts["max_length_offset"], facts["max_tokens"], facts["longest"])
-    search = BeamSteps(limits.of(np.array([len(source)])), beam, facts["num_best"])
+    search = BeamSteps(limits.max_lengths(np.array([len(source)])), beam, facts["num_best"])
     token, moving, place = np.array([beam.bos], np.int32), first_memory(folder, 1), 0
     while True:
         rows = {name: np.repeat(array, len(token) // len(array), axis=0) for name, array in fixed.items()}

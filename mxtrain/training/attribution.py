@@ -337,7 +337,7 @@ def mark(array: nd.NDArray) -> nd.NDArray:
 
 
 @contextlib.contextmanager
-def maxima_kept() -> Iterator[None]:
+def recorded_max_pooling() -> Iterator[None]:
     """Context in which pooling runs in training mode, whose outputs are the same.
 
     In inference mode oneDNN does not store the positions of the maxima, so MXNet's gradient of max pooling would be
@@ -358,7 +358,7 @@ def maxima_kept() -> Iterator[None]:
 
 def run_recorded(network: gluon.Block, batch: Batch, choose: Choose) -> Tuple[Explained, nd.NDArray]:
     """Returns the explained quantity of a batch and its scores (B,), recorded in inference mode."""
-    with maxima_kept(), autograd.record(train_mode=False):
+    with recorded_max_pooling(), autograd.record(train_mode=False):
         outputs = tuple(as_list(network(*batch.inputs)))
         with autograd.pause():
             explained = choose(outputs, batch)

@@ -158,7 +158,9 @@ class Collector:
         self._metrics = metrics
         given = list(metrics.values())
         kinds = dict.fromkeys(metric.collects for metric in given)
-        self._collected = {kind: kind.of([metric for metric in given if metric.collects is kind]) for kind in kinds}
+        self._collected = {
+            kind: kind.from_metrics([metric for metric in given if metric.collects is kind]) for kind in kinds
+        }
         self._decode = decode
         self._under_way: List[Tuple[Batch, Predictions]] = []
 

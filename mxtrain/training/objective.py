@@ -28,9 +28,9 @@ def build_loss(description: Description, signature: Signature, training: bool) -
     if spec.teacher is not None:
         loss = spec.build_loss(loss, task.distils, len(task.output_shapes(description, signature)), training)
     block = hybridize(loss)  # type: ignore[arg-type]  # it is a block
-    meter = task.build_meter(description, signature, LossWeights.of(loss), training)
+    meter = task.build_meter(description, signature, LossWeights.from_loss(loss), training)
     if spec.teacher is not None:
-        meter.hide(len(spec.features), 1 + len(spec.features) if training else 0)
+        meter.drop_unread(len(spec.features), 1 + len(spec.features) if training else 0)
     return block, meter
 
 

@@ -54,7 +54,7 @@ class Seen(NamedTuple):
     """The shape of one sample of each input."""
 
     @classmethod
-    def of(cls, batch: Batch) -> Seen:
+    def from_batch(cls, batch: Batch) -> Seen:
         return cls(batch.size, tuple(tuple(array.shape[1:]) for array in batch.inputs) if batch.size else ())
 
 
@@ -95,7 +95,7 @@ class Profiling:
             self._trace = EngineTrace()
             self._trace.start()
         if self._trace is not None:
-            self._steps.append(Seen.of(batch))
+            self._steps.append(Seen.from_batch(batch))
         self._steps_done += 1
         return found
 

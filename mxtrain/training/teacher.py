@@ -104,7 +104,7 @@ class Teacher:
         self._arguments = [held.get(name) for name in graph.list_inputs()]
         self._places = [name if name in self._inputs else "" for name in graph.list_inputs()]
 
-    def says(self, batch: Batch) -> Batch:
+    def add_outputs(self, batch: Batch) -> Batch:
         """Returns the batch with the teacher's outputs as additional targets."""
         return replace(batch, targets=(*batch.targets, *self._thread.submit(self._compute, batch).result()))
 
@@ -121,7 +121,7 @@ class Teacher:
         """Returns a function that applies `collate` and then adds the teacher's outputs."""
 
         def complete(batch: Batch, epoch: int) -> Batch:
-            return self.says(batch if collate is None else collate(batch, epoch))
+            return self.add_outputs(batch if collate is None else collate(batch, epoch))
 
         return complete
 

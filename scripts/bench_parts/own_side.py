@@ -202,7 +202,7 @@ def prepare(path: str, vocab: str) -> Dict[str, Any]:
 
     began = time.perf_counter()
     dataset = MaskedText(train=path, vocab=vocab)
-    splits = TextSplits.of(dataset.open())
+    splits = TextSplits.cast(dataset.open())
     texts_s = time.perf_counter() - began
     config = splits.build_tokenizer_config()
     began = time.perf_counter()
@@ -278,7 +278,7 @@ def read_table(path: str) -> Dict[str, Any]:
 
     began = time.perf_counter()
     dataset = Text(train=path, test_fraction=0.0)
-    splits = TextSplits.of(dataset.open())
+    splits = TextSplits.cast(dataset.open())
     opened_s = time.perf_counter() - began
     config = splits.build_tokenizer_config()
     vocabulary_s = time.perf_counter() - began
@@ -331,7 +331,7 @@ def _batches_of(searching: Any, sources: List[np.ndarray], batch_size: int) -> L
         token_BS = np.zeros((len(some), length_B.max()), np.int32)
         for row, tokens in zip(token_BS, some):
             row[: len(tokens)] = tokens
-        limit_B = searching.limits.of(length_B)
+        limit_B = searching.limits.max_lengths(length_B)
         found.append((nd.array(token_BS, dtype="int32"), nd.array(length_B), limit_B))
     return found
 

@@ -197,13 +197,13 @@ def test_so_are_those_of_the_environment(refused, monkeypatch: pytest.MonkeyPatc
     assert "OMP_NUM_THREADS=9: this process" in said and "Type runtime.threads=2, or unset it." in said
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     near = SimpleNamespace(runtime=Runtime(threads=8), cluster=Cluster())
-    rules.there_must_be_cores_for_the_threads(near)
+    rules.check_cores(near)
     # On other hosts there may be more cores.
     far = SimpleNamespace(runtime=Runtime(threads=9), cluster=Cluster(launcher="ssh", hostfile="hosts"))
-    rules.there_must_be_cores_for_the_threads(far)
+    rules.check_cores(far)
     monkeypatch.setenv("MXTRAIN_WORKER", "1")
     with pytest.raises(ConfigError, match="runtime.threads=9"):
-        rules.there_must_be_cores_for_the_threads(far)
+        rules.check_cores(far)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_variables_with_which_mxnet_hangs_or_aborts_are_refused(
     monkeypatch: pytest.MonkeyPatch, variable: str, said: str
 ) -> None:
     def check(**env: object) -> None:
-        rules.the_variables_of_mxnet_must_be_right(SimpleNamespace(runtime=Runtime(env=env)))  # type: ignore[arg-type]
+        rules.check_mxnet_variables(SimpleNamespace(runtime=Runtime(env=env)))  # type: ignore[arg-type]
 
     name, _, value = variable.partition("=")
     given = {name: int(value)} if value.isdecimal() and len(value) < 6 else {name: value}

@@ -110,7 +110,7 @@ def test_a_newcomer_that_never_asks_is_given_up() -> None:
         assert supervisor._late(workers) is None
         workers[2].begun -= 6
         failure = supervisor._late(workers)
-        assert failure is not None and failure.who == "worker 2" and "start_timeout=5" in failure.cause
+        assert failure is not None and failure.process == "worker 2" and "start_timeout=5" in failure.cause
         workers[2].asks_for(2)
         assert supervisor._late(workers) is None
 

@@ -30,10 +30,10 @@ def stack() -> Iterator[ExitStack]:
 
 
 def relayed(
-    stack: ExitStack, tmp_path: Path, program: str, beacon: Optional[HeartbeatServer] = None,
+    stack: ExitStack, tmp_path: Path, program: str, heartbeats: Optional[HeartbeatServer] = None,
     log: Optional[Path] = Path("log"), **more: object,
 ):  # fmt: skip
-    """A process behind a relay; with a beacon, as mpirun's; without, as ssh's."""
+    """A process behind a relay; with a heartbeats, as mpirun's; without, as ssh's."""
     spec = {"command": [sys.executable, "-c", program], "environment": {}, "is_worker": True, "proof": None}
     message = {
         "launch_specs": [spec], "environment": {"DMLC_LOCAL": "1"}, "interface": None, "silence_s": SILENCE_S,
@@ -41,10 +41,10 @@ def relayed(
     }  # fmt: skip
     command = [sys.executable, "-m", "mxtrain.cluster.remote"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    if beacon is not None:
+    if heartbeats is not None:
         command += ["--from", "LAUNCH_SPECS"]
-        environment["LAUNCH_SPECS"] = encode({**message, "beacon": [beacon.address, beacon.port]}).decode()
-    channel = Channel(command, environment, None if beacon else message, 30.0, "relay", beacon)
+        environment["LAUNCH_SPECS"] = encode({**message, "heartbeats": [heartbeats.address, heartbeats.port]}).decode()
+    channel = Channel(command, environment, None if heartbeats else message, 30.0, "relay", heartbeats)
     stack.callback(channel.close)
     process = RelayedProcess(
         LaunchSpec("worker 0", [], {}, log and tmp_path / log), channel, 0, ranked=False, is_first=False
@@ -89,15 +89,15 @@ def test_a_stopped_process_is_told_from_a_silent_one(stack: ExitStack, tmp_path:
     wait(process, lambda: "stopped" in (process.silent_for(0.01) or ""))
 
 
-@pytest.mark.parametrize("with_beacon", [False, True])
+@pytest.mark.parametrize("with_heartbeats", [False, True])
 @pytest.mark.parametrize("how", rest_in_zoo(["silent", "closed"], "silent"))
 def test_processes_end_when_the_supervisor_is_not_heard(
-    stack: ExitStack, tmp_path: Path, with_beacon: bool, how: str
+    stack: ExitStack, tmp_path: Path, with_heartbeats: bool, how: str
 ) -> None:
-    beacon = HeartbeatServer("127.0.0.1", 4) if with_beacon else None
-    if beacon is not None:
-        stack.callback(beacon.close)
-    process = relayed(stack, tmp_path, SLEEP, beacon)
+    heartbeats = HeartbeatServer("127.0.0.1", 4) if with_heartbeats else None
+    if heartbeats is not None:
+        stack.callback(heartbeats.close)
+    process = relayed(stack, tmp_path, SLEEP, heartbeats)
     wait(process, begun(process, tmp_path / "log"))
     heard_until = time.monotonic() + 2 * SILENCE_S
     wait(process, lambda: time.monotonic() > heard_until)
@@ -121,13 +121,14 @@ def test_what_does_not_fit_is_refused(stack: ExitStack, tmp_path: Path) -> None:
 
 
 def test_a_beacon_serves_so_many_and_reads_nothing(stack: ExitStack) -> None:
-    beacon = HeartbeatServer("127.0.0.1", 2)
-    stack.callback(beacon.close)
+    heartbeats = HeartbeatServer("127.0.0.1", 2)
+    stack.callback(heartbeats.close)
     listeners: List[socket.socket] = []
     for _ in range(3):
-        listeners.append(stack.enter_context(socket.create_connection((beacon.address, beacon.port), timeout=5)))
+        server = (heartbeats.address, heartbeats.port)
+        listeners.append(stack.enter_context(socket.create_connection(server, timeout=5)))
     listeners[0].sendall(b"x" * 1000)
-    beacon.beat()
+    heartbeats.beat()
     assert [listener.recv(10) for listener in listeners] == [b".", b".", b""]
 
 
@@ -159,6 +160,6 @@ def test_of_what_the_command_says_the_first_and_last_lines_are_kept(stack: ExitS
     channel = Channel([sys.executable, "-c", says], dict(os.environ), {}, 30.0, "starter")
     stack.callback(channel.close)
     while channel.end is None:
-        channel.talk()
+        channel.exchange_messages()
         time.sleep(0.02)
     assert channel.end.endswith("exit code 0: the cause; line 0; line 49; the end")

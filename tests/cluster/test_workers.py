@@ -448,4 +448,4 @@ def test_a_worker_that_never_says_a_word_is_named_when_the_start_takes_too_long(
 
     supervisor = Supervisor(Cluster(workers=2, start_timeout=3, restarts=0), start, list, print)
     assert supervisor.run() == 1
-    assert supervisor.failure is not None and supervisor.failure.who == "worker 1"
+    assert supervisor.failure is not None and supervisor.failure.process == "worker 1"

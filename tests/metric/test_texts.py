@@ -44,7 +44,7 @@ class Given:
 
 
 def collect(metrics: List[TextMetric], given: List[Tuple[str, str]], indices: Any, workers: Any = None) -> List[float]:
-    collected = CollectedTexts.of(metrics)
+    collected = CollectedTexts.from_metrics(metrics)
     meta = np.empty(len(given), object)
     meta[:] = [Given(right, [found for found, _ in given]) for _, right in given]
     for some in np.array_split(np.array(indices, int), 3):

@@ -24,7 +24,7 @@ def edits(said: str, found: str) -> int:
 
 def collected(metrics, order) -> CollectedTexts:
     alphabet = Alphabet(sorted(set("".join(said + found for said, found in PAIRS))))
-    parts = [CollectedTexts.of(metrics), CollectedTexts.of(metrics)]
+    parts = [CollectedTexts.from_metrics(metrics), CollectedTexts.from_metrics(metrics)]
     for place in order:
         said, found = PAIRS[place]
         meta = np.empty(1, object)
@@ -45,7 +45,7 @@ def test_rates_are_edits_of_all_over_what_was_said() -> None:
 
 
 def test_rates_of_nothing() -> None:
-    assert WER().compute(CollectedTexts.of([WER()])) == 0.0
+    assert WER().compute(CollectedTexts.from_metrics([WER()])) == 0.0
     assert WER().of_sums([0, 0, 0, 0], 1) == 0.0 and WER().of_sums([0, 0, 2, 0], 1) == float("inf")
     assert WER().count("a b", "") == [0, 0, 2, 0] and CER().count("", "ab") == [0, 2, 0, 0]
     assert WER().of_sums([0, 0, 3, 1], 1) == 3.0, "a rate can be above 1"

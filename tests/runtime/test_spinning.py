@@ -25,8 +25,8 @@ several_cores = pytest.mark.skipif(CORES == 1, reason="one core")
 
 
 def _verdicts(*periods: tuple[float, float]) -> list[bool]:
-    judge = ContentionMonitor()
-    return [judge.may_spin(ran, waited, PERIOD_S) for ran, waited in periods]
+    monitor = ContentionMonitor()
+    return [monitor.may_spin(ran, waited, PERIOD_S) for ran, waited in periods]
 
 
 def test_threads_spin_once_it_was_calm_and_until_others_want_the_cores() -> None:
@@ -43,20 +43,20 @@ def test_what_is_idle_changes_nothing() -> None:
 
 
 def test_others_are_noticed_that_want_the_cores_without_a_break() -> None:
-    judge, seconds = ContentionMonitor(), []
+    monitor, seconds = ContentionMonitor(), []
     for period in (*[SHARED] * 4, IDLE, SHARED, ALONE, SHARED):
-        judge.may_spin(*period, PERIOD_S)
-        seconds.append(judge.contended_s / PERIOD_S)
+        monitor.may_spin(*period, PERIOD_S)
+        seconds.append(monitor.contended_s / PERIOD_S)
     assert seconds == [1, 2, 3, 4, 4, 5, 0, 1]
 
 
 def test_who_was_disturbed_again_and_again_waits_longer_each_time() -> None:
-    judge, waits = ContentionMonitor(), []
+    monitor, waits = ContentionMonitor(), []
     for _ in range(9):
         waits.append(1)
-        while not judge.may_spin(*ALONE, PERIOD_S):
+        while not monitor.may_spin(*ALONE, PERIOD_S):
             waits[-1] += 1
-        judge.may_spin(*SHARED, PERIOD_S)
+        monitor.may_spin(*SHARED, PERIOD_S)
     seconds = [wait * PERIOD_S for wait in waits]
     assert seconds[:3] == [FIRST_PATIENCE_S, 2 * FIRST_PATIENCE_S, 4 * FIRST_PATIENCE_S]
     assert seconds[-2:] == [LONGEST_PATIENCE_S] * 2
@@ -72,7 +72,7 @@ SLEEPS = """
 import ctypes, os, time
 from mxtrain.runtime.spinning import SpinLimiter
 gomp = ctypes.CDLL("libgomp.so.1")
-brake = SpinLimiter(gomp)
+limiter = SpinLimiter(gomp)
 def sleeps():
     found = 0
     for task in os.listdir("/proc/self/task"):
@@ -85,31 +85,31 @@ def sleeps():
 def count():
     before = sleeps()
     for _ in range(300):
-        gomp.GOMP_parallel(brake._nothing, None, 2, 0)
+        gomp.GOMP_parallel(limiter._nothing, None, 2, 0)
         end = time.perf_counter() + 1e-4
         while time.perf_counter() < end:
             pass
     return sleeps() - before
 count()
 free = count()
-brake.engage()
+limiter.engage()
 threads = len(os.listdir("/proc/self/task"))
-braked = count()
-brake.release()
+limited = count()
+limiter.release()
 end = time.monotonic() + 20
 while len(os.listdir("/proc/self/task")) >= threads and time.monotonic() < end:
     time.sleep(0.01)
-print(free, braked, count(), threads - len(os.listdir("/proc/self/task")))
+print(free, limited, count(), threads - len(os.listdir("/proc/self/task")))
 """
 
 
 @several_cores
-def test_threads_sleep_at_every_barrier_while_the_brake_is_engaged() -> None:
+def test_threads_sleep_at_every_barrier_while_the_limiter_is_engaged() -> None:
     environ = {**os.environ, "OMP_WAIT_POLICY": "passive", VARIABLE: "3000000"}
     done = subprocess.run([sys.executable, "-c", SLEEPS], env=environ, capture_output=True, text=True, check=True)
-    free, braked, again, ended = map(int, done.stdout.split())
-    assert braked > 200 and free < braked / 2 and again < braked / 2, done.stdout
-    assert ended == CORES + 1, done.stdout  # the brake's own thread, and all but one of its team
+    free, limited, again, ended = map(int, done.stdout.split())
+    assert limited > 200 and free < limited / 2 and again < limited / 2, done.stdout
+    assert ended == CORES + 1, done.stdout  # the limiter's own thread, and all but one of its team
 
 
 def _applied(runtime: Runtime, **environ: str) -> dict[str, str]:
@@ -145,7 +145,7 @@ def test_who_spins_is_watched(environ: dict[str, str], watched: bool) -> None:
 from mxtrain.runtime import Runtime, apply
 apply(Runtime())
 import threading, mxtrain.engine.backend
-print({thread.name for thread in threading.enumerate()} >= {"mxtrain-spinning", "mxtrain-brake"})
+print({thread.name for thread in threading.enumerate()} >= {"mxtrain-spinning", "mxtrain-limiter"})
 """
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "MXTRAIN_"))}
     done = subprocess.run(

@@ -130,9 +130,9 @@ def test_the_best_come_first_with_their_scores() -> None:
 
 def test_limits_follow_the_source_up_to_what_is_allowed_and_seen() -> None:
     length = np.array([0, 3, 100])
-    assert LengthLimits(1.5, 2, 50).of(length).tolist() == [2, 6, 50]
-    assert LengthLimits(0.0, 7, 50).of(length).tolist() == [7, 7, 7]
-    assert LengthLimits(1.0, 50, 256, longest=40).of(length).tolist() == [39, 39, 39]
+    assert LengthLimits(1.5, 2, 50).max_lengths(length).tolist() == [2, 6, 50]
+    assert LengthLimits(0.0, 7, 50).max_lengths(length).tolist() == [7, 7, 7]
+    assert LengthLimits(1.0, 50, 256, longest=40).max_lengths(length).tolist() == [39, 39, 39]
 
 
 def test_predictions_that_hold_fewer_sequences() -> None:

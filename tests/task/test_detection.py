@@ -134,7 +134,7 @@ def test_a_network_that_is_sure_and_wrong_has_a_finite_loss(sure: float) -> None
 
 def test_empty_batch_normalisation() -> None:
     block = HeatmapFocal().build_detection(3)
-    meter = Meter({}, 3, LossWeights.of(block))
+    meter = Meter({}, 3, LossWeights.from_loss(block))
     gradient = nd.array([6.0])
     for weights, expected in (([3.0, 1.0, 0.0], 6.0 * 3 / 4), ([0.0, 0.0, 0.0], 6.0 * 3)):
         sums = meter(nd.array([1.0, 1.0, 1.0]), nd.array(weights))

@@ -90,7 +90,7 @@ def test_the_loss_is_gluoncvs_where_all_is_known_and_else_larger_by_the_share_th
 def test_a_batch_without_any_key_point_has_a_finite_loss() -> None:
     point_BJ3, true_BJhw, weight_BJ = (array[3:] for array in targets())
     block = HeatmapL2().build(3, True)
-    meter = Meter({}, 3, LossWeights.of(block))
+    meter = Meter({}, 3, LossWeights.from_loss(block))
     found = block(nd.ones((1, 3, 16, 12)), *map(nd.array, (point_BJ3, true_BJhw, weight_BJ)))
     sums = meter(*found)
     assert meter.values(sums.asnumpy(), 1) == {"loss": 0.0} and meter.weight(sums).asscalar() == 1.0
@@ -111,7 +111,7 @@ def test_predictions_are_in_pixels_of_the_images() -> None:
     plain = decode((nd.array(map_BJhw),), Batch((), (), 5)).asnumpy()  # type: ignore[union-attr]
     assert found.shape == plain.shape == (5, 5, 3)
     for prediction, inside, crop, box, score in zip(found, plain, crops, boxes, score_B):
-        pose, bare = Pose.of(prediction), Pose.of(inside)
+        pose, bare = Pose.from_prediction(prediction), Pose.from_prediction(inside)
         np.testing.assert_allclose(moved(pose.point_J3[:, :2], crop.matrix_23), bare.point_J3[:, :2], atol=1e-3)
         np.testing.assert_array_equal(pose.point_J3[:, 2], bare.point_J3[:, 2])
         np.testing.assert_allclose(pose.box_4, box, rtol=1e-6)

@@ -192,7 +192,7 @@ class FeatureLoader(BatchLoader):
     def __init__(self, source: FeatureRows, signature: Signature, options: LoaderOptions) -> None:
         super().__init__(len(source), options)
         self._source = source
-        self._encoder = source.build_encoder(FeatureSignature.of(signature).columns)
+        self._encoder = source.build_encoder(FeatureSignature.cast(signature).columns)
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int

@@ -124,7 +124,7 @@ class Splits:
         refuse_missing(self)
 
     @classmethod
-    def of(cls, splits: Splits) -> Self:
+    def cast(cls, splits: Splits) -> Self:
         """Returns splits of this class.
 
         Raises:

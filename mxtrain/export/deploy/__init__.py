@@ -42,7 +42,8 @@ class Deployment:
             session: of onnxruntime, with the network.
             class_names: of its classes, or nothing.
         """
-        inputs, outputs = ([Tensor.of(one) for one in some] for some in (session.get_inputs(), session.get_outputs()))
+        inputs = [Tensor.from_node(node) for node in session.get_inputs()]
+        outputs = [Tensor.from_node(node) for node in session.get_outputs()]
         place = self.place(folder)
         if self.server in ("triton", "kserve"):
             triton.write(place.parent, self.name, inputs, outputs, class_names)

@@ -28,7 +28,7 @@ class Tensor:
     is_batch: bool
 
     @classmethod
-    def of(cls, node: Any) -> Tensor:
+    def from_node(cls, node: Any) -> Tensor:
         """That of a session's `get_inputs` or `get_outputs`."""
         shape = tuple(size if isinstance(size, int) else -1 for size in node.shape)
         return cls(node.name, DTYPES[node.type], shape, bool(node.shape) and node.shape[0] == BATCH)

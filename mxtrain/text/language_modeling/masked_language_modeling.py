@@ -39,10 +39,10 @@ class MaskedLanguageModeling(Task):
         loss.refuse_counting_ignored("positions without a hidden token", self.loss_option)
 
     def num_classes(self, signature: Signature) -> int:
-        return TextSignature.of(signature).vocab_size
+        return TextSignature.cast(signature).vocab_size
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
-        return [(TextSignature.of(signature).tokenizer_config.num_masked, self.num_classes(signature))]
+        return [(TextSignature.cast(signature).tokenizer_config.num_masked, self.num_classes(signature))]
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """The likeliest token of each hidden one, (B, M)."""

@@ -150,20 +150,20 @@ class PlainText(TextDataset):
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         """Tokens, the tokens behind them, and what the network carries from batch to batch."""
-        config = TextSplits.of(splits).build_tokenizer_config()
+        config = TextSplits.cast(splits).build_tokenizer_config()
         config.tokenizer.require("eos", "language modeling")
         tokens = (config.max_length,)
         return TextSignature((tokens, tokens, *model.state_shapes), tokenizer_config=config)
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        return f"windows of {self.max_length} tokens, of a vocabulary of {TextSignature.of(signature).vocab_size}"
+        return f"windows of {self.max_length} tokens, of a vocabulary of {TextSignature.cast(signature).vocab_size}"
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: AnyText, signature: Signature, options: LoaderOptions
     ) -> BatchLoader:  # fmt: skip
         from mxtrain.text.language_modeling.running_loader import PromptLoader, RunningLoader
 
-        config = TextSignature.of(signature).tokenizer_config
+        config = TextSignature.cast(signature).tokenizer_config
         if options.in_order:  # each sample by itself
             return PromptLoader(source.prompts(config), options, length=config.max_length)
         text = source.encode(config)

@@ -54,7 +54,7 @@ class LanguageReport(Report):
         return [Table("language_models", HEADER, rows)]
 
     def _ngram_rows(self) -> List[Tuple[Union[str, float], ...]]:
-        config = TextSignature.of(self._signature).tokenizer_config
+        config = TextSignature.cast(self._signature).tokenizer_config
         if not self._sizes:
             return []
         try:

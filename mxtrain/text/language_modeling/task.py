@@ -66,7 +66,7 @@ class LanguageModeling(Task):
         description.loss.require_unsmoothed()
 
     def num_classes(self, signature: Signature) -> int:
-        return TextSignature.of(signature).vocab_size
+        return TextSignature.cast(signature).vocab_size
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
         return [shapes_of(signature.shape)[0]]
@@ -76,7 +76,7 @@ class LanguageModeling(Task):
 
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
         """Adds the tokenization to the signature of every perplexity."""
-        tokenizer = TextSignature.of(signature).tokenizer_config.tokenizer
+        tokenizer = TextSignature.cast(signature).tokenizer_config.tokenizer
         said = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
         return {**dict.fromkeys(description.metric, said), **super().metric_signatures(description, signature)}
 
@@ -110,7 +110,7 @@ class LanguageModeling(Task):
         return {"continuation": self._text(signature, prediction)}
 
     def _text(self, signature: Signature, token_N: np.ndarray) -> str:
-        tokenizer, tokens = TextSignature.of(signature).tokenizer_config.tokenizer, token_N.tolist()
+        tokenizer, tokens = TextSignature.cast(signature).tokenizer_config.tokenizer, token_N.tolist()
         end = tokens.index(tokenizer.special.eos) if tokenizer.special.eos in tokens else len(tokens)
         return tokenizer.decode(tokens[:end])
 
@@ -121,7 +121,7 @@ class LanguageModeling(Task):
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
         """Beginnings of texts, and how the network goes on."""
-        config = TextSignature.of(signature).tokenizer_config
+        config = TextSignature.cast(signature).tokenizer_config
         prompts = source.prompts(config)  # type: ignore[attr-defined]  # of running text
         rows = []
         for number, prediction in enumerate(predictions):

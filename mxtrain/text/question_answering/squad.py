@@ -172,7 +172,7 @@ class Squad(TextDataset):
     ) -> Any:  # fmt: skip
         from mxtrain.text.windows import WindowLoader
 
-        config = TextSignature.of(signature).tokenizer_config
+        config = TextSignature.cast(signature).tokenizer_config
         return WindowLoader(source, config, options, self.batches_per_pool)
 
     def open_inputs(

@@ -157,7 +157,7 @@ class Conll(TextDataset):
     ) -> Any:  # fmt: skip
         from mxtrain.text.token_classification.tagged import TagLoader
 
-        config = TextSignature.of(signature).tokenizer_config
+        config = TextSignature.cast(signature).tokenizer_config
         return TagLoader(source, config, options, self.batches_per_pool)
 
     def open_inputs(

@@ -64,7 +64,7 @@ class Scores(NamedTuple):
     f1: float
 
     @classmethod
-    def of(cls, hits: int, found: int, true: int) -> Scores:
+    def from_counts(cls, hits: int, found: int, true: int) -> Scores:
         """The scores of counts."""
         precision, recall = (hits / count if count else 0.0 for count in (found, true))
         return cls(precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0)
@@ -89,6 +89,6 @@ class EntityF1(HostMetric):
         if not counts:
             return 0.0
         if self.average == "micro":
-            return Scores.of(*(sum(column) for column in zip(*counts))).f1
+            return Scores.from_counts(*(sum(column) for column in zip(*counts))).f1
         weights = [true if self.average == "weighted" else 1 for _, _, true in counts]
-        return float(np.dot(weights, [Scores.of(*one).f1 for one in counts]) / max(sum(weights), 1))
+        return float(np.dot(weights, [Scores.from_counts(*one).f1 for one in counts]) / max(sum(weights), 1))

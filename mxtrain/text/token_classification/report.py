@@ -51,11 +51,11 @@ class TokenReport(CollectingReport):
         codes = TagCodes(self._names)
         counts = count_entities(codes.code_K[true_W], codes.code_K[found_W], sentence_W)
         rows: List[Sequence] = [
-            [codes.types[kind], *Scores.of(*of_type), of_type[2]] for kind, of_type in sorted(counts.items())
+            [codes.types[kind], *Scores.from_counts(*of_type), of_type[2]] for kind, of_type in sorted(counts.items())
         ]
         total = [sum(column) for column in zip(*counts.values())] or [0, 0, 0]
         return Table("entities", ["type", "precision", "recall", "f1", "entities"],
-                     [*rows, ["all (micro)", *Scores.of(*total), total[2]]])  # fmt: skip
+                     [*rows, ["all (micro)", *Scores.from_counts(*total), total[2]]])  # fmt: skip
 
     def _worst(self, sentence_W: np.ndarray, true_W: np.ndarray, found_W: np.ndarray) -> Artifact:
         """The sentences with most wrong words, each wrong one as word/true>predicted."""

@@ -109,7 +109,7 @@ class BeamSearching:
 
         inputs, length_B = self.read(batch)
         inputs = [array.as_in_context(self.network.device) for array in inputs]
-        found = beam_search(self.network.current(), inputs, self.limits.of(length_B), self.beam, self.num_best)
+        found = beam_search(self.network.current(), inputs, self.limits.max_lengths(length_B), self.beam, self.num_best)
         is_token = np.arange(found.token_SNT.shape[2]) < found.length_SN[:, :, None]
         tokens = np.where(is_token, found.token_SNT, NO_TOKEN)
         rows = np.concatenate([found.score_SN[:, :, None], tokens], axis=2)

@@ -85,13 +85,13 @@ class Translation(BeamSearchTask):
         translating_model(description).tie(is_joint)
 
     def num_classes(self, signature: Signature) -> int:
-        return TranslationSignature.of(signature).target_tokenizer_config.size
+        return TranslationSignature.cast(signature).target_tokenizer_config.size
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
         return [shapes_of(signature.shape)[2]] * 2
 
     def build_network(self, description: Description, signature: Signature) -> gluon.Block:
-        signature = TranslationSignature.of(signature)
+        signature = TranslationSignature.cast(signature)
         return translating_model(description).build_translator(
             self.num_classes(signature), signature.shape, signature.vocab_size, signature.is_joint
         )
@@ -101,7 +101,7 @@ class Translation(BeamSearchTask):
 
     def metrics(self, description: Description, signature: Signature) -> Mapping[str, Metric]:
         """BLEU divides texts into words as the language of the training targets needs it."""
-        language = TranslationSignature.of(signature).target_language
+        language = TranslationSignature.cast(signature).target_language
         return {
             name: _for_language(name, metric, language) if isinstance(metric, Bleu) else metric
             for name, metric in description.metric.items()
@@ -118,7 +118,7 @@ class Translation(BeamSearchTask):
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
         """Adds the tokenization to the signature of every perplexity, and the search settings to metrics of generated
         text."""
-        tokenizer = TranslationSignature.of(signature).target_tokenizer_config.tokenizer
+        tokenizer = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer
         metrics = self.metrics(description, signature)
         found = {name: metric.signature for name, metric in metrics.items() if metric.signature}
         for name, metric in metrics.items():
@@ -142,7 +142,7 @@ class Translation(BeamSearchTask):
 
     def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
         network = _own_network(description, signature, strategy)
-        special = TranslationSignature.of(signature).target_tokenizer_config.tokenizer.special
+        special = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer.special
         assert special.bos is not None and special.eos is not None
         never = [token for token in special.ids if token != special.eos]
         beam = self.build_beam(special.bos, special.eos, never)
@@ -159,7 +159,7 @@ class Translation(BeamSearchTask):
         from mxtrain.text.exported_steps import translation_parts
 
         network = _own_network(description, signature, strategy)
-        bos = TranslationSignature.of(signature).target_tokenizer_config.tokenizer.special.bos
+        bos = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer.special.bos
         assert bos is not None
         most = self.max_tokens if network.longest is None else min(self.max_tokens, network.longest - 1)
         return translation_parts(network.current(), inputs[0], inputs[1], bos, most + 1)
@@ -169,7 +169,7 @@ class Translation(BeamSearchTask):
 
     def texts(self, signature: Signature, prediction: np.ndarray) -> List[Tuple[str, float]]:
         """Returns the translations, best first, with their log probabilities."""
-        tokenizer = TranslationSignature.of(signature).target_tokenizer_config.tokenizer
+        tokenizer = TranslationSignature.cast(signature).target_tokenizer_config.tokenizer
         return [(tokenizer.decode(one.tokens.tolist()), one.score) for one in hypotheses_of(prediction)]
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
@@ -220,7 +220,7 @@ class Translation(BeamSearchTask):
 
 def _own_network(description: Description, signature: Signature, strategy: Strategy) -> OwnNetwork:
     """A network of its own, which is asked token by token, with the weights of a strategy."""
-    given = TranslationSignature.of(signature)
+    given = TranslationSignature.cast(signature)
     source, target = given.tokenizer_config, given.target_tokenizer_config
     model = translating_model(description)
     return OwnNetwork(

@@ -109,16 +109,16 @@ class TranslationDataset(TextDataset):
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         """See `BaseDataset.check_compatible`."""
-        before = TranslationSignature.of(before)
+        before = TranslationSignature.cast(before)
         super().check_compatible(signature, before, source)
-        if before.target_tokenizer_config != TranslationSignature.of(signature).target_tokenizer_config:
+        if before.target_tokenizer_config != TranslationSignature.cast(signature).target_tokenizer_config:
             raise CheckpointError(
                 f"{source} was made with another vocabulary of the target. Give the same texts, or a file by "
                 "dataset.target_vocab=PATH, or choose another hydra.run.dir."
             )
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        signature = TranslationSignature.of(signature)
+        signature = TranslationSignature.cast(signature)
         configs = configs_of(signature)
         sizes = [f"{config.size:,}" for config in configs]
         vocabulary = f"a vocabulary of {sizes[0]}" if signature.is_joint else f"vocabularies of {' and '.join(sizes)}"
@@ -149,5 +149,5 @@ class TranslationDataset(TextDataset):
 
 def configs_of(signature: Signature) -> Tuple[TokenizerConfig, TokenizerConfig]:
     """Returns the tokenizer settings of source and target."""
-    signature = TranslationSignature.of(signature)
+    signature = TranslationSignature.cast(signature)
     return signature.tokenizer_config, signature.target_tokenizer_config

@@ -57,7 +57,7 @@ class BoxedDataset(Dataset):
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`; `fit` is part of what was trained."""
-        fit = ImageSignature.of(given).decoding.fit
+        fit = ImageSignature.cast(given).decoding.fit
         if "dataset.fit" in typed and self.fit != fit:
             raise ConfigError(
                 f"dataset.fit={self.fit}: what enters the network is part of what was trained, and {source} says "
@@ -75,7 +75,7 @@ class BoxedDataset(Dataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        decoding = ImageSignature.of(signature).decoding
+        decoding = ImageSignature.cast(signature).decoding
 
         def open_source(files: List[str]) -> BoxedImages:
             return BoxedImages(ImageFiles(files), None, decoding, signature.mean)

@@ -164,7 +164,7 @@ class BoxedImages(EncodedImageSource):
         width, height = image.size
         fitted = ResizeTransform.into(height, width, self.shape[1:], self._fit)
         frame = Rectangle(0, 0, fitted.fitted_width, fitted.fitted_height)
-        view = View.of((0.0, 0.0, width, height), image.size, frame)
+        view = View.from_window((0.0, 0.0, width, height), image.size, frame)
         image_CHW = self._join([(view, self._part(index, image, view))])
         moved_MD = scaled(self._checked_rows(index, image.size), fitted.scale_x, fitted.scale_y)
         return image_CHW, self.objects(index, image.size, view, moved_MD, is_whole=True), fitted
@@ -211,7 +211,7 @@ class BoxedImages(EncodedImageSource):
             image = self.open(one)
             row_MD = self._checked_rows(one, image.size)
             window = augment.tile_window(drawn, image.size, frame.width / frame.height)
-            view = View.of(window, image.size, frame, augment.is_flipped(drawn))
+            view = View.from_window(window, image.size, frame, augment.is_flipped(drawn))
             parts.append((view, augment.recoloured(drawn, self._part(one, image, view))))
             moved_MD = view.boxes(row_MD, augment.min_visible)
             boxes.append(self.objects(one, image.size, view, moved_MD, is_whole=False))
@@ -231,7 +231,7 @@ class BoxedImages(EncodedImageSource):
         window = augment.window(share, (width, height), row_MD[is_trained_on(row_MD)][:, :4])
         left, top, right, bottom = window
         frame = Rectangle(0, 0, *fit_size(bottom - top, right - left, self.shape[1:], self._fit)[::-1])
-        view = View.of(window, (width, height), frame, augment.is_flipped(share))
+        view = View.from_window(window, (width, height), frame, augment.is_flipped(share))
         if len(images) == 1:
             part_CHW = self._part(images[0][0], opened[0], view)
         else:
@@ -251,7 +251,7 @@ class BoxedImages(EncodedImageSource):
         for (index, weight), image in zip(images, opened):
             if window[0] >= image.size[0] or window[1] >= image.size[1]:
                 continue  # smaller than the other one: nothing of it is seen
-            part_CHW = self._part(index, image, View.of(window, image.size, frame))
+            part_CHW = self._part(index, image, View.from_window(window, image.size, frame))
             is_bytes = is_bytes and part_CHW.dtype == np.uint8
             total_CHW[:, : part_CHW.shape[1], : part_CHW.shape[2]] += np.float32(weight) * part_CHW
         return np.rint(total_CHW).astype(np.uint8) if is_bytes else total_CHW

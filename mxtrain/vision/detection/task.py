@@ -217,7 +217,7 @@ class Detection(Task):
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
         """Yields COCO's format of results: a list of boxes [left, top, width, height]."""
-        signature = BoxSignature.of(signature)
+        signature = BoxSignature.cast(signature)
         ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
 
         return as_list(

@@ -80,7 +80,7 @@ class Dataset(BaseDataset):
         return self
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        found = restored_signature(self, ImageSignature.of(given), typed, source)
+        found = restored_signature(self, ImageSignature.cast(given), typed, source)
         # As trained: nothing is measured anew on samples that may have changed, or are not there.
         statistics = {"mean": list(found.mean), "std": list(found.std)}
         return self.decoded_as(found.decoding).model_copy(update=statistics), found
@@ -90,7 +90,7 @@ class Dataset(BaseDataset):
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
         """See `BaseDataset.check_compatible`: a network has learned objects of the sizes that they had."""
-        decoded, decoded_before = (ImageSignature.of(one).decoding.shape for one in (signature, before))
+        decoded, decoded_before = (ImageSignature.cast(one).decoding.shape for one in (signature, before))
         for now, then in ((signature.shape, before.shape), (decoded, decoded_before)):
             if tuple(now) != tuple(then):
                 shown_now, shown_then = ("x".join(map(str, shape)) for shape in (now, then))
@@ -145,7 +145,7 @@ class Dataset(BaseDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         from mxtrain.vision.images.files import open_files, open_inputs
 
-        decoding = ImageSignature.of(signature).decoding
+        decoding = ImageSignature.cast(signature).decoding
 
         def open_source(files: List[str]) -> DecodedSource:
             return open_files(files, decoding, skip_unreadable)

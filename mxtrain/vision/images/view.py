@@ -43,7 +43,7 @@ class View:
     is_flipped: bool = False
 
     @classmethod
-    def of(cls, window: Window, size: Sequence[float], frame: Rectangle, is_flipped: bool = False) -> View:
+    def from_window(cls, window: Window, size: Sequence[float], frame: Rectangle, is_flipped: bool = False) -> View:
         """A window that fills a frame, which is empty where the window reaches beyond the image.
 
         Args:

@@ -39,7 +39,7 @@ class KeyPointDataset(Dataset):
     augment: KeyPointAugment = KeyPointAugment()  # type: ignore[assignment]  # of its own annotations
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
-        splits = KeyPointSplits.of(splits)
+        splits = KeyPointSplits.cast(splits)
         return KeyPointSignature.extending(
             super().infer_signature(splits, model), category_ids=list(splits.category_ids), key_points=splits.key_points
         )
@@ -53,7 +53,7 @@ class KeyPointDataset(Dataset):
         return f"the part of an image around each object enters the network as {'x'.join(map(str, signature.shape))}"
 
     def annotations(self, signature: Signature) -> Annotations:
-        signature = KeyPointSignature.of(signature)
+        signature = KeyPointSignature.cast(signature)
         return KeyPointAnnotations(signature.key_points.order(len(signature.class_names)))
 
     def loader_options(self, train: bool) -> Dict[str, Any]:
@@ -64,7 +64,7 @@ class KeyPointDataset(Dataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """Whole images, each as if it showed one object; or, of files of detections, each box that they name."""
-        signature = KeyPointSignature.of(signature)
+        signature = KeyPointSignature.cast(signature)
         detections = [name for name in names if Path(name).suffix == DETECTIONS]
         if detections and len(detections) < len(names):
             other = next(name for name in names if name not in detections)

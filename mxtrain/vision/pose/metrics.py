@@ -36,7 +36,7 @@ class Pose:
     score: float
 
     @classmethod
-    def of(cls, prediction: np.ndarray) -> Pose:
+    def from_prediction(cls, prediction: np.ndarray) -> Pose:
         """The pose of a prediction (J + 2, 3), as the task decodes it."""
         (left, top, score), (right, bottom, _) = prediction[-OBJECT_ROWS:].tolist()
         return cls(prediction[:-OBJECT_ROWS], np.array([left, top, right, bottom]), score)
@@ -98,7 +98,7 @@ class CollectedPoses(Collected):
             true_J3 = np.column_stack([moved(point_J3[:, :2].astype(np.float64), back_23), point_J3[:, 2]])
             self.add_object(
                 int(index), int(fact[KeypointMeta.IMAGE]), fact[KeypointMeta.LEFT : KeypointMeta.AREA],
-                fact[KeypointMeta.AREA], true_J3, Pose.of(prediction), fact[KeypointMeta.SIGMA :],
+                fact[KeypointMeta.AREA], true_J3, Pose.from_prediction(prediction), fact[KeypointMeta.SIGMA :],
             )  # fmt: skip
 
     def add_object(

@@ -97,7 +97,7 @@ def draw_points(
         signature: says the skeleton.
         scale: by which it was resized.
     """
-    signature = KeyPointSignature.of(signature)
+    signature = KeyPointSignature.cast(signature)
     draw = ImageDraw.Draw(image)
     place_J2 = (point_J3[:, :2] * scale).tolist()
     radius = max(2, round(max(image.size) / 80))

@@ -134,7 +134,7 @@ class PoseEstimation(Task):
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """The box of the object, how sure all of it is, and by name each key point: x, y, and how sure it is."""
-        pose = Pose.of(prediction)
+        pose = Pose.from_prediction(prediction)
         return {
             "score": round(pose.score, 6), "box": [round(edge, 2) for edge in pose.box_4.tolist()],
             "key_points": {
@@ -157,7 +157,7 @@ class PoseEstimation(Task):
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
         """COCO's form of results: a list of key points [x, y, score, ...] that name pixels, from 0."""
-        (category_id,) = BoxSignature.of(signature).category_ids or (1,)
+        (category_id,) = BoxSignature.cast(signature).category_ids or (1,)
 
         def result(row: JsonObject) -> JsonObject:
             points = [[round(x - 0.5, 2), round(y - 0.5, 2), score] for x, y, score in row["key_points"].values()]
@@ -173,7 +173,8 @@ class PoseEstimation(Task):
         from mxtrain.vision.pose.pose_figure import draw_on_image
 
         content = io.BytesIO()
-        draw_on_image(source, index, Pose.of(prediction), signature, self.score_threshold).save(content, "PNG")
+        pose = Pose.from_prediction(prediction)
+        draw_on_image(source, index, pose, signature, self.score_threshold).save(content, "PNG")
         return content.getvalue()
 
     def can_show(self, description: Description) -> bool:
@@ -184,7 +185,7 @@ class PoseEstimation(Task):
     ) -> List[Artifact]:  # fmt: skip
         from mxtrain.vision.pose.pose_figure import draw_gallery, posed_samples
 
-        samples = posed_samples(source, range(len(source)), [Pose.of(one).point_J3 for one in predictions])
+        samples = posed_samples(source, range(len(source)), [Pose.from_prediction(one).point_J3 for one in predictions])
         return [Figure("samples", lambda most: draw_gallery(samples[:most], signature, self.score_threshold))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:

@@ -43,7 +43,7 @@ class MaskedDataset(Dataset):
         return self.model_copy(update={"channels": channels, "image_size": [height, width]})
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        signature = ImageSignature.of(signature)
+        signature = ImageSignature.cast(signature)
         frame = signature.decoding.frame
         shown, whole = ("x".join(map(str, size)) for size in (signature.shape[1:], frame or ()))
         return f"parts of {shown} are trained on; whole images are measured, those larger than {whole} made smaller"
@@ -58,7 +58,7 @@ class MaskedDataset(Dataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        signature = MaskSignature.of(signature)
+        signature = MaskSignature.cast(signature)
         decoding, coding = signature.decoding, MaskCoding(signature.mask_values)
 
         def open_source(files: List[str]) -> MaskedImages:

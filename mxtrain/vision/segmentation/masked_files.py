@@ -77,7 +77,7 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples
         """See `BaseDataset.restored`; another `eval_size` may be typed, since networks take images of any size."""
         made, signature = super().restored(given, typed, source)
         if "dataset.eval_size" in typed:
-            trained = ImageSignature.of(signature)
+            trained = ImageSignature.cast(signature)
             height, width = trained.decoding.shape[1:] if self.eval_size == "auto" else self.eval_size
             decoding = replace(trained.decoding, frame=(height, width))
             return self.decoded_as(decoding), replace(trained, decoding=decoding)

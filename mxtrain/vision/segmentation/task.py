@@ -119,7 +119,7 @@ class Segmentation(Task):
 
         from mxtrain.vision.segmentation.mask_figure import palette
 
-        values_K = np.asarray(MaskSignature.of(signature).mask_values or range(len(signature.class_names)), np.int64)
+        values_K = np.asarray(MaskSignature.cast(signature).mask_values or range(len(signature.class_names)), np.int64)
         value_hw = values_K[prediction.astype(np.int64)]
         if values_K.max() < 256:
             image = Image.fromarray(value_hw.astype(np.uint8))  # a palette makes indices of grey values

@@ -107,7 +107,7 @@ def registered() -> Iterator[None]:
 def test_stacks_of_gymnasium_enter_as_channels(space: Any, stack: int, shape: Any) -> None:
     maker = Maker("Showing-v0", {"space": space, "stack": stack})
     environment = maker.make()
-    spaces = Spaces.of(environment, "Showing-v0")
+    spaces = Spaces.from_environment(environment, "Showing-v0")
     assert (spaces.shape, spaces.dtype) == (shape, "uint8") and f"{shape[0]} channel" in spaces.remark
     playing = VectorEnvironment(maker, spaces, ["one"])
     playing.start_episode(0, 3)
@@ -152,7 +152,7 @@ def test_channels_of_a_space_of_parts_are_refused() -> None:
 
 
 def test_a_flattened_observation_of_another_shape_is_refused() -> None:
-    spaces = Spaces.of(Showing(box(4, 6, dtype=np.float32, high=1)), "Showing-v0")
+    spaces = Spaces.from_environment(Showing(box(4, 6, dtype=np.float32, high=1)), "Showing-v0")
     assert spaces.observed(np.ones((4, 6), np.float32)).shape == (24,)
     with pytest.raises(ValueError, match=r"shape \(6, 4\), and not \(4, 6\)"):
         spaces.observed(np.ones((6, 4), np.float32))

@@ -57,7 +57,7 @@ def acting(loader: RolloutLoader) -> Linear:
 
 
 def first_rollout(loader: RolloutLoader) -> Rollout:
-    return loader.rollouts.of(0, True, PolicyClient([acting(loader)]))  # type: ignore[list-item]
+    return loader.rollouts.collect(0, True, PolicyClient([acting(loader)]))  # type: ignore[list-item]
 
 
 def fact(rows: np.ndarray, name: str) -> np.ndarray:

@@ -281,7 +281,7 @@ def test_what_is_left_has_the_colour_of_the_mean(tmp_path):
 @pytest.mark.parametrize("flipped", [False, True])
 def test_a_view_inside_of_a_frame(flipped):
     frame = Rectangle(10, 20, 40, 30)
-    view = View.of((-50.0, 0.0, 50.0, 60.0), (100, 60), frame, flipped)
+    view = View.from_window((-50.0, 0.0, 50.0, 60.0), (100, 60), frame, flipped)
     assert view.source == (0.0, 0.0, 50.0, 60.0) and view.scale == (0.4, 0.5)
     assert view.place == (Rectangle(10, 20, 20, 30) if flipped else Rectangle(30, 20, 20, 30))
     (row,) = view.boxes(rows_of([(0, 0, 10, 60)], [3]), 0.0)

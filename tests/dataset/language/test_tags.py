@@ -113,7 +113,7 @@ def test_scores_are_those_of_seqeval() -> None:
         collected = CollectedTags()
         sentence_W = np.repeat(np.arange(len(true)), list(map(len, true)))
         collected.add(0, np.stack([sentence_W, *of_both], axis=1))
-        micro = Scores.of(*(sum(column) for column in zip(*collected.counts().values())))
+        micro = Scores.from_counts(*(sum(column) for column in zip(*collected.counts().values())))
         found = [*micro[:2], *(EntityF1(average=one).compute(collected) for one in ("micro", "macro", "weighted"))]
         np.testing.assert_allclose(found, expected, atol=1e-6)
 

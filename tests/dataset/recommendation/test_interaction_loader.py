@@ -49,7 +49,7 @@ def test_a_training_sample_is_a_user_its_item_and_items_he_lacks(splits: List[In
         for index, user, items, history, length in zip(
             batch.index_B, user_B, input_BC.tolist(), item_BH.tolist(), length_B.astype(int)
         ):
-            has = set(source.known.of(int(user)).tolist())
+            has = set(source.known.items_of(int(user)).tolist())
             own, *others = items
             assert (user, own) == (source.user_N[index], source.item_N[index])
             assert len(others) == OTHERS and not has & set(others)
@@ -83,7 +83,7 @@ def test_an_evaluation_compares_with_items_in_no_split_and_is_always_the_same(sp
         found = [batch.inputs[1].asnumpy() for batch in batches(source)]
         for user, items in enumerate(np.concatenate(found).tolist()):
             assert items[0] == source.item_N[user] and len(set(items)) == 1 + OTHERS
-            assert not set(items[1:]) & set(source.seen.of(user).tolist())
+            assert not set(items[1:]) & set(source.seen.items_of(user).tolist())
         again = [batch.inputs[1].asnumpy() for batch in batches(source, seed=9, epoch=4, batch_size=4)]
         assert (np.concatenate(again) == np.concatenate(found)).all()
         other = [batch.inputs[1].asnumpy() for batch in batches(source, split_seed=1)]
@@ -95,7 +95,7 @@ def test_what_stays_on_the_host_are_the_other_items_of_all_splits(splits: List[I
         for batch in batches(source):
             for index, items in zip(batch.index_B, batch.meta):
                 user, item = int(source.user_N[index]), int(source.item_N[index])
-                assert set(items.tolist()) == set(source.seen.of(user).tolist()) - {item}
+                assert set(items.tolist()) == set(source.seen.items_of(user).tolist()) - {item}
 
 
 @pytest.mark.parametrize("train", [True, False])
@@ -121,6 +121,7 @@ def test_to_predict_all_that_a_user_has_is_known(splits: List[Interactions]) -> 
     source = splits[0].for_users(np.array([2, 8], np.int32))
     (batch,) = batches(source)
     assert batch.targets[0].asnumpy().tolist() == [[NOTHING], [NOTHING]] and (batch.inputs[1].asnumpy() == 0).all()
-    assert [set(items.tolist()) for items in batch.meta] == [set(source.seen.of(user).tolist()) for user in (2, 8)]
-    assert batch.inputs[3].asnumpy().tolist() == [min(len(source.seen.of(user)), HISTORY) for user in (2, 8)]
-    assert set(batch.inputs[2].asnumpy()[1].tolist()) <= set(source.seen.of(8).tolist())
+    seen = [set(source.seen.items_of(user).tolist()) for user in (2, 8)]
+    assert [set(items.tolist()) for items in batch.meta] == seen
+    assert batch.inputs[3].asnumpy().tolist() == [min(len(source.seen.items_of(user)), HISTORY) for user in (2, 8)]
+    assert set(batch.inputs[2].asnumpy()[1].tolist()) <= set(source.seen.items_of(8).tolist())

@@ -25,7 +25,7 @@ def items() -> UserItems:
 
 
 def test_the_items_of_each_user_are_ascending_and_each_once(items: UserItems) -> None:
-    assert {user: items.of(user).tolist() for user in range(USERS)} == HAS
+    assert {user: items.items_of(user).tolist() for user in range(USERS)} == HAS
     assert items.count_U.tolist() == [len(HAS[user]) for user in range(USERS)]
     assert len(items) == sum(map(len, HAS.values()))
     assert items.without(USERS - 1, 3).tolist() == [item for item in range(ITEMS) if item != 3]

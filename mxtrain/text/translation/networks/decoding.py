@@ -93,7 +93,7 @@ class LengthLimits(NamedTuple):
     most: int
     longest: Optional[int] = None
 
-    def of(self, length_B: np.ndarray) -> np.ndarray:
+    def max_lengths(self, length_B: np.ndarray) -> np.ndarray:
         """Returns the largest number of tokens of each sequence, for sources of these lengths."""
         limit_B = np.floor(self.ratio * length_B.astype(np.float64)).astype(np.int64) + self.offset
         most = self.most if self.longest is None else min(self.most, self.longest - 1)
