@@ -9,6 +9,7 @@ from mxtrain.amp import FULL
 from mxtrain.checkpoint import Checkpoint
 from mxtrain.data.signature import Signature
 from mxtrain.description.groups import Description
+from mxtrain.errors import ConfigError
 from mxtrain.parallel.base import Objective, Strategy
 from mxtrain.parallel.strategies import Single
 from mxtrain.training import snapshot
@@ -31,23 +32,31 @@ class Trained:
     device: Context
 
 
-def load_trained(checkpoint: Checkpoint, description: Description, signature: Signature) -> Trained:
+def load_trained(
+    checkpoint: Checkpoint, description: Description, signature: Signature, fuse: bool = False
+) -> Trained:  # fmt: skip
     """Loads the network of `description` with the weights that validation used.
 
     Args:
         checkpoint: checkpoint, written with any strategy and any number of devices.
         description: description of the run, possibly with another dataset or placement.
         signature: signature of the checkpoint.
+        fuse: join operators, see `FusedInference`.
 
     Raises:
         CheckpointError: the checkpoint does not fit the description.
+        ConfigError: with `fuse`: the network is not in float32 on one CPU.
     """
     description = replace(description, model=description.model.model_copy(update={"weights": None, "freeze": []}))
-    ((device, *_), *_) = description.parallel.place()
+    placed = description.parallel.place()
+    ((device, *_), *_) = placed
+    is_one_cpu = sum(map(len, placed)) == 1 and device.device_type == "cpu"
+    if fuse and not (is_one_cpu and description.amp.dtype == FULL.dtype):
+        raise ConfigError("fuse=true needs one CPU and float32. Type parallel=single parallel.devices=cpu:1 amp=off.")
     network = build_network(description, signature, device, learns=False)
     objective = Objective(
         network, None, None, signature.shape, description.dataset.samples_per_step, description.amp,  # type: ignore[arg-type]  # it only predicts
-        state_shapes=description.model.state_shapes, global_batch_size=description.dataset.eval_batch_size,
+        state_shapes=description.model.state_shapes, global_batch_size=description.dataset.eval_batch_size, fuse=fuse,
     )  # fmt: skip
     strategy = description.parallel.build(objective, 1)
     snapshot.set_parameters(strategy, snapshot.weights_to_use(checkpoint), str(checkpoint.path))

@@ -37,6 +37,7 @@ class Objective:
         state_shapes: of what it carries from batch to batch, for one row: its last inputs, and its last outputs, which
             loss and meter do not see.
         global_batch_size: of all workers together; 0: as `batch_size`.
+        fuse: for prediction only: join operators where that changes no more than the last bits.
     """
 
     network: gluon.Block
@@ -48,6 +49,7 @@ class Objective:
     predict_shape: Optional[Shapes] = None
     state_shapes: Sequence[Shape] = ()
     global_batch_size: int = 0
+    fuse: bool = False
 
 
 class RemoteTables:

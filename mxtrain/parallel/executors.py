@@ -16,6 +16,7 @@ from mxtrain.parallel.cut import Cuttable, Graph, Piece, Tensor
 from mxtrain.parallel.engine_dependency import EngineDependency, written_together
 from mxtrain.parallel.executor import Pipelined
 from mxtrain.parallel.fused_graph import FusedGraph
+from mxtrain.parallel.fused_inference import FusedInference
 from mxtrain.parallel.loss_function import FunctionExecutor, Network
 from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.parameters import PlacedParameters
@@ -107,7 +108,8 @@ class Executors:
     def _form(self, graph: Optional[Cuttable], pieces: Sequence[Union[Piece, BlockRow]], shape: Shapes) -> Form:
         """Returns the executors of the network for inputs of that shape."""
         if graph is None or not self.runs_graph:
-            whole = WholeNetwork(self._objective.network, len(shapes_of(shape)))
+            kind = FusedInference if self._objective.fuse else WholeNetwork
+            whole = kind(self._objective.network, len(shapes_of(shape)))
             return Form([whole], whole.inputs, [])
         stages: List[Stage] = [
             on_devices(piece, self._objective.network, stage, self._layout.devices)
