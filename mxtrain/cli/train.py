@@ -35,13 +35,21 @@ def run(arguments: Sequence[str]) -> int:
         if given.shows == "dry_run":
             from mxtrain.cli.dry_run import show_dry_run
 
+            if description.trainer.is_fold_group:  # the runs of all folds are alike
+                composed, description = compose_and_check(composer, [*given.overrides, "trainer.fold=1"])
+
             return show_dry_run(description, [*given_arguments.config_flags(given.config_dirs), *composed.overrides])
         if composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN":
             return run_sweep(composer, given.overrides)
         # Takes time to load: only from here on, when everything is right.
+        flags = given_arguments.config_flags(given.config_dirs)
+        if description.trainer.is_fold_group:
+            from mxtrain.cli.folds import report_end, train_folds
+
+            return report_end(train_folds(composer, composed, description, given.overrides, flags))
         from mxtrain.cli.run import run_once
 
-        return run_once(composed, description, given_arguments.config_flags(given.config_dirs))
+        return run_once(composed, description, flags)
 
 
 def description_of(arguments: Sequence[str]) -> Description:
@@ -60,12 +68,15 @@ def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:
 def run_sweep(composer: Composer, overrides: Sequence[str]) -> int:
     """Checks all jobs of a sweep, runs them, and returns the exit code."""
 
+    from mxtrain.cli.folds import refuse_fold_group
     from mxtrain.cli.job import job
 
     def check_job(job_overrides: Sequence[str]) -> Description:
         before = dict(os.environ)
         try:
-            return compose_and_check(composer, job_overrides)[1]
+            description = compose_and_check(composer, job_overrides)[1]
+            refuse_fold_group(description, "-m")
+            return description
         finally:
             # Each job sets its own runtime; this process only looks.
             os.environ.clear()
