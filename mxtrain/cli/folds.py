@@ -40,22 +40,6 @@ MOST_SHOWN = 10
 """Folds that the table has a column for."""
 
 
-def refuse_fold_group(description: Description, command: str) -> None:
-    """Rejects a description of several runs for a command that handles a single one.
-
-    Raises:
-        ConfigError: it asks for all folds; the message says what to type.
-    """
-    trainer = description.trainer
-    if trainer.is_fold_group:
-        listed = ",".join(map(str, range(1, min(trainer.num_folds, 5) + 1)))
-        instead = f"trainer.fold={listed}" if command == "-m" else "trainer.fold=1"
-        raise ConfigError(
-            f"trainer.folds={trainer.folds}: {command} trains one run at a time. Type {instead} as well, or leave "
-            "trainer.folds out."
-        )
-
-
 def train_folds(
     composer: Composer, composed: Composed, description: Description, words: Sequence[str], flags: Sequence[str]
 ) -> Outcome:
@@ -90,11 +74,14 @@ def train_folds(
             if (folder / name).is_dir():  # said now, not after hours of other folds
                 find_resume_point(folder / name, description.checkpoint, _config_of(description, number))
         with lock_run_directory(folder):
-            return _train(composer, description, words, flags, folder, results)
+            outcome = _train(composer, description, words, flags, folder, results)
     except MxtrainError:
         if not results:
             before.restore()
         raise
+    if not results:
+        before.restore()
+    return outcome
 
 
 def _train(
@@ -112,23 +99,18 @@ def _train(
             outcome = train_once(*compose_and_check(composer, own), flags)
         else:
             print(f"fold {number} of {trainer.num_folds} is finished: {run_dir}", flush=True)
-        if outcome.exit_code == EXIT_BAD_INPUT and outcome.step == 0:
-            raise _Refused(outcome.cause)  # the others would be refused, too
+        is_refused = outcome.exit_code == EXIT_BAD_INPUT and outcome.step == 0  # as the others would be
+        if is_refused and not results:
+            return outcome
         outcomes.append(outcome)
         results.append(read_fold(run_dir, outcome.state, outcome.exit_code, outcome.cause, outcome.step))
         content = write_folds(folder, trainer, results)
-        if outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM):
+        if is_refused or outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM):
             break
     print_folds(content, results, folder)
     code = exit_code_of(outcomes)
     return Outcome(None, list(words), str(folder), content["state"], code, content["cause"],
                    sum(one.step for one in outcomes), None)  # fmt: skip
-
-
-class _Refused(MxtrainError):
-    """A fold was refused before its first step."""
-
-    exit_code = EXIT_BAD_INPUT
 
 
 def _config_of(description: Description, number: int) -> Config:
@@ -165,10 +147,9 @@ def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path
         for title in (f"of {len(ended)} folds", "mean", "std", *(one.run for one in shown)):
             table.add_column(title, justify="left" if title.startswith("of ") else "right")
         for name, mean in content["metrics"].items():
-            std = content["std"][name]
-            values = [format_value(one.values[name]) for one in shown]
+            values = [mean, content["std"][name], *(one.values[name] for one in shown)]
             style = "bold green" if name == content["monitor"] else None
-            table.add_row(name, *("-" if one is None else format_value(one) for one in (mean, std)), *values, style=style)
+            table.add_row(name, *map(format_value, values), style=style)
         console.print(table)
     missing = content["num_folds"] - len(ended)
     if missing:
@@ -183,6 +164,6 @@ def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path
 
 def report_end(outcome: Outcome) -> int:
     """Says on standard error why a cross validation is not finished, as the last output; returns the exit code."""
-    if outcome.exit_code != EXIT_FINISHED:
+    if outcome.exit_code != EXIT_FINISHED and outcome.step:  # else it was said when the first fold was refused
         print_cause(outcome.cause, outcome.exit_code)
     return outcome.exit_code

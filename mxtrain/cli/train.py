@@ -35,9 +35,6 @@ def run(arguments: Sequence[str]) -> int:
         if given.shows == "dry_run":
             from mxtrain.cli.dry_run import show_dry_run
 
-            if description.trainer.is_fold_group:  # the runs of all folds are alike
-                composed, description = compose_and_check(composer, [*given.overrides, "trainer.fold=1"])
-
             return show_dry_run(description, [*given_arguments.config_flags(given.config_dirs), *composed.overrides])
         if composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN":
             return run_sweep(composer, given.overrides)
@@ -68,14 +65,13 @@ def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:
 def run_sweep(composer: Composer, overrides: Sequence[str]) -> int:
     """Checks all jobs of a sweep, runs them, and returns the exit code."""
 
-    from mxtrain.cli.folds import refuse_fold_group
     from mxtrain.cli.job import job
 
     def check_job(job_overrides: Sequence[str]) -> Description:
         before = dict(os.environ)
         try:
             description = compose_and_check(composer, job_overrides)[1]
-            refuse_fold_group(description, "-m")
+            description.trainer.require_one_run("-m")
             return description
         finally:
             # Each job sets its own runtime; this process only looks.

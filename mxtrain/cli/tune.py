@@ -19,7 +19,6 @@ from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.commands import COMMANDS
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.folds import refuse_fold_group
 from mxtrain.cli.outcome import print_cause
 from mxtrain.cli.program import program
 from mxtrain.cli.ranges import split_space
@@ -232,7 +231,7 @@ def check_space(composer: Composer, fixed: Sequence[str], space: Space) -> Descr
         try:
             descriptions.append(compose_and_check(composer, [*fixed, *override_words(values)])[1])
             refuse_other_task(descriptions[0], descriptions[-1])
-            refuse_fold_group(descriptions[-1], "tune")
+            descriptions[-1].trainer.require_one_run("tune")
             if descriptions[-1].dataset not in [one.dataset for one in descriptions[:-1]]:
                 refuse_missing_data(descriptions[-1].dataset)
         except (ConfigError, DataError) as error:

@@ -8,6 +8,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.loading.folds import Fold
+from mxtrain.errors import ConfigError
 from mxtrain.types import NonNegative, OpenFraction, Positive, PositiveFloat, Spec
 
 
@@ -95,9 +96,25 @@ class Trainer(Spec):
         """True if a run is to be trained for each fold."""
         return self.folds is not None and self.fold is None
 
+    def require_one_run(self, command: str) -> None:
+        """Rejects a description of several runs for a command that handles a single one.
+
+        Args:
+            command: names it, for the message; "-m" is a sweep.
+
+        Raises:
+            ConfigError: all folds are to be trained; the message says what to type.
+        """
+        if self.is_fold_group:
+            every = ",".join(map(str, range(1, min(self.num_folds, 5) + 1)))
+            raise ConfigError(
+                f"trainer.folds={self.folds}: {command} trains one fold in a run. Type "
+                f"trainer.fold={every if command == '-m' else 1} as well, or leave trainer.folds out."
+            )
+
     @property
     def held_out(self) -> Optional[Fold]:
-        """The fold that this run validates with; None = there are no folds, or all are to be trained."""
-        if self.folds is None or self.fold is None:
+        """The fold that this run validates with, the first one if all are to be trained; None = there are no folds."""
+        if self.folds is None:
             return None
-        return Fold(self.folds, self.fold, self.fold_stratify, self.fold_groups)
+        return Fold(self.folds, self.fold or 1, self.fold_stratify, self.fold_groups)

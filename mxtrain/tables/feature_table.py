@@ -16,7 +16,7 @@ from mxtrain.data.signature import Signature
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.data.table.column_kinds import ColumnSpec, as_column_specs, has_row_ids, header_of, kinds_of
 from mxtrain.data.table.copied_cells import copied_cells
-from mxtrain.data.table.groups import SETTING, group_column
+from mxtrain.data.table.groups import group_column
 from mxtrain.data.table.target_classes import find_classes
 from mxtrain.errors import DataError
 from mxtrain.tables.feature_files import FeatureFiles
@@ -75,9 +75,9 @@ class FeatureTable(FeatureFiles):
         """
         guesses = self.others == "guess"
         columns = dict(self.columns)
-        if self.fold is not None and self.fold.groups is not None:
-            by = group_column(self.fold, header_of(path, [self.fold.groups], SETTING))
-            columns.setdefault(str(by), ColumnSpec(kind="ignore"))
+        groups = group_column(self.fold, path)
+        if groups is not None:
+            columns.setdefault(groups, ColumnSpec(kind="ignore"))
         return kinds_of(
             path, columns, self.target, "dataset.target", "dataset.columns", guesses, self.missing, self.decimal
         )  # fmt: skip

@@ -136,7 +136,8 @@ class NumberTable(BaseDataset):
             raise DataError("dataset.features: name the columns to predict from, a file of JSON lines has no header.")
         names = names_of_columns(path)
         require_column("dataset.target", str(self.target), path, names)
-        open_names = [name for name in names if name not in (self.target, group_column(self.fold, names))]
+        apart = (self.target, group_column(self.fold, path))
+        open_names = [name for name in names if name not in apart]
         kinds = guess_kinds(path, open_names, self.missing, self.decimal, "")
         found = [name for name in open_names if kinds[name] == "number"]
         texts = [name for name in open_names if kinds[name] in ("category", "hashed")]

@@ -118,18 +118,8 @@ def write_folds(folder: Path, trainer: Trainer, results: Sequence[FoldResult]) -
         "last": last,
         "runs": [asdict(one) for one in results],
     }  # fmt: skip
-    content = {name: _finite(value) for name, value in content.items()}
     write_json_atomic(folder / FOLDS_FILE, content)
     return content
-
-
-def _finite(value: Any) -> Any:
-    """Replaces numbers that JSON does not have by None."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_folds(folder: Path) -> Optional[JsonObject]:

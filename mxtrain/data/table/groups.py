@@ -17,15 +17,19 @@ log = logging.getLogger(__name__)
 SETTING = "trainer.fold_groups"
 
 
-def group_column(fold: Optional[Fold], names: Sequence[str]) -> Optional[str]:
+def group_column(fold: Optional[Fold], path: str) -> Optional[str]:
     """Returns the column by which folds are grouped, which no network learns from unless it is named as a feature.
 
     Args:
         fold: of the dataset.
-        names: columns of the table.
+        path: table with the training samples.
+
+    Raises:
+        DataError: it has no such column.
     """
-    if fold is None or fold.groups not in names:
+    if fold is None or fold.groups is None:
         return None
+    header_of(path, [fold.groups], SETTING)
     log.info("%s=%s: the column is not learned from", SETTING, fold.groups)
     return fold.groups
 
