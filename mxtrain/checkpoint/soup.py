@@ -32,7 +32,7 @@ ONLY_FOR_TRAINING = ("batch_size", "eval_batch_size", "augment", "sampler", "cla
 
 
 @dataclass(frozen=True)
-class Member:
+class Ingredient:
     """A checkpoint that a soup was offered.
 
     Attributes:
@@ -60,7 +60,7 @@ class Soup:
 
     method: str
     monitor: str
-    members: Sequence[Member]
+    members: Sequence[Ingredient]
     weights: Mapping[str, np.ndarray]
     values: Mapping[str, float]
 
@@ -117,7 +117,7 @@ def cook(checkpoints: Sequence[Checkpoint], method: str, monitor: str, direction
         CheckpointError: the checkpoints belong to different networks, or none has a finite value.
     """
     sign = -1.0 if direction == "max" else 1.0
-    found = [Member(one, measure(weights_to_use(one), str(one.path))[monitor]) for one in checkpoints]
+    found = [Ingredient(one, measure(weights_to_use(one), str(one.path))[monitor]) for one in checkpoints]
     ranked = sorted(found, key=lambda one: sign * one.value if math.isfinite(one.value) else math.inf)
     if not math.isfinite(ranked[0].value):
         raise CheckpointError(f"soup: no checkpoint has a finite {monitor}. Look at the runs with `mxtrain eval`.")

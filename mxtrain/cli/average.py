@@ -70,6 +70,11 @@ def run(arguments: Sequence[str]) -> int:
     one_run(given, "average")
     if settings.soup is not None:
         return average_runs(given, settings, others)
+    if given.trusts_code or given.config_dirs:
+        raise ConfigError(
+            "--trust-code and --config-dir go with soup=greedy and soup=uniform: the average of one run's checkpoints "
+            "needs no code. Leave it out."
+        )
     if given.positionals[1:]:
         raise ConfigError(
             f"average takes one run directory, not also '{given.positionals[1]}'. To average several runs, type "

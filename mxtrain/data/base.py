@@ -199,7 +199,7 @@ class BaseDataset(Spec):
         test_fraction = 0.0 if has_test else self.test_fraction
         if self._fold is None:
             return split_indices(label_N, 0.0 if has_val else self.val_fraction, test_fraction, self.split_seed)
-        return split_fold(label_N, self._fold, test_fraction, self.split_seed, group_N)
+        return split_fold(label_N, self._fold, self.val_fraction, test_fraction, self.split_seed, group_N)
 
     def own_validation(self, val: Optional[Part]) -> Optional[Part]:
         """Returns the validation samples of the dataset's own split; None if there is none or a fold replaces it."""

@@ -48,13 +48,16 @@ class Fold:
 
 
 def split_fold(
-    label_N: np.ndarray, fold: Fold, test_fraction: float, seed: int, group_N: Optional[np.ndarray] = None
-) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the ascending indices of training, validation and test samples. Test samples are the same in every fold.
+    label_N: np.ndarray, fold: Fold, val_fraction: float, test_fraction: float, seed: int,
+    group_N: Optional[np.ndarray] = None,
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """Returns the ascending indices of training, validation and test samples. Test samples are the same in every fold;
+    without groups they are those of a run without folds.
 
     Args:
         label_N: class indices; all equal if samples have no class.
         fold: the fold to validate with.
+        val_fraction: share of samples for validation in a run without folds.
         test_fraction: share of samples for testing, which are in no fold.
         seed: decides which samples go where.
         group_N: number of the group of each sample; None = there are no groups.
@@ -69,7 +72,8 @@ def split_fold(
             "trainer.fold_stratify=true: these samples do not have one class each. Type trainer.fold_stratify=auto."
         )
     if group_N is None:
-        kept_N, _, test_N = split_indices(label_N, 0.0, test_fraction, seed)
+        *kept, test_N = split_indices(label_N, val_fraction, test_fraction, seed)
+        kept_N = np.sort(np.concatenate(kept))
     else:
         kept_N, test_N = _split_groups(group_N, test_fraction, seed)
     units = len(kept_N) if group_N is None else len(np.unique(group_N[kept_N]))
