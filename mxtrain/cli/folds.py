@@ -123,7 +123,7 @@ def _finished_before(run_dir: Path, description: Description, number: int) -> Op
         return None
     with lock_run_directory(run_dir):
         result = sweep.finished_before(run_dir, _config_of(description, number))
-    return None if result is None else Outcome.of(None, [], run_dir, result, before=True)
+    return None if result is None else Outcome.from_result(None, [], run_dir, result, before=True)
 
 
 def words_of_fold(description: Description, words: Sequence[str], number: int, run_dir: Path) -> List[str]:
