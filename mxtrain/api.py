@@ -35,6 +35,7 @@ from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
 from mxtrain.given import Given, giving
 from mxtrain.in_memory import TEXTS, refuse_wrong_kind, write_inputs
 from mxtrain.task.fit import require_known_names, require_same_names
+from mxtrain.training.fold_results import read_folds
 from mxtrain.types import expand_path
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def train(
 ) -> Run:  # fmt: skip
     """Trains, and returns the run, even if training failed or was interrupted; see `Run.state`.
 
+    With ``"trainer.folds=5"`` a run is trained for each fold: see `Run.folds`.
+
     Equivalent to ``python -m mxtrain OVERRIDES hydra.run.dir=DIR``, with the same files in the run directory. An
     unfinished run of the same description in the run directory is continued; objects must be given again.
 
@@ -152,9 +155,13 @@ def train(
 
             code, cause, step = train_in_new_process([*flags, *words], run_dir, dir is None)
         else:
+            from mxtrain.cli.folds import train_folds
             from mxtrain.cli.run import train_once
 
-            end = train_once(composed, description, flags)
+            if description.trainer.is_fold_group:
+                end = train_folds(composer, composed, description, words, flags)
+            else:
+                end = train_once(composed, description, flags)
             code, cause, step = end.exit_code, end.cause, end.step
         if code == EXIT_BAD_INPUT and step == 0:
             raise ConfigError(cause)
@@ -214,6 +221,8 @@ def load(
     if words:
         raise ConfigError(f"load: {words[0]}: load takes objects. Give settings to evaluate().")
     run = Run(Path(absolute_path(path, "load: path")), which, trust_code, config_dir, given)
+    if run.folds:
+        return run
     model = run.description.model  # opens the checkpoint, and refuses what it must not name
     if isinstance(model, Given):
         model.require()
@@ -315,10 +324,23 @@ class Run:
 
     @property
     def status(self) -> JsonObject:
-        """Content of status.json; empty if there is none, as for a checkpoint outside of its run."""
+        """Content of status.json, or of folds.json; empty if there is none, as for a checkpoint outside of its run."""
         file = self.path / "status.json"
-        found = read_json(file) if file.is_file() else {}
+        found = read_json(file) if file.is_file() else read_folds(self.path)
         return found if isinstance(found, dict) else {}
+
+    @property
+    def folds(self) -> List[Run]:
+        """The runs of a cross validation, one for each fold that has ended; empty for an ordinary run.
+
+        Of a cross validation, `metrics` are the means over its folds, and ``status["std"]`` their standard deviations.
+
+        >>> run = mxtrain.train("model=mlp", "trainer.folds=5", dir="outputs/cv")
+        >>> run.metrics["val/accuracy"], run.status["std"]["val/accuracy"], run.folds[0].metrics
+        """
+        content = read_folds(self.path) or {"runs": []}
+        return [Run(self.path / one["run"], self._which, self._trusts_code, self._config_dir, self._objects)
+                for one in content["runs"]]  # fmt: skip
 
     @property
     def state(self) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple
 import numpy as np
 
 from mxtrain.checkpoint import Checkpoint, Snapshot
-from mxtrain.checkpoint.average import MODEL, SLIM, write_folder
+from mxtrain.checkpoint.average import MODEL, SLIM, weights_to_use, write_folder
 from mxtrain.checkpoint.folder import CHECKPOINTS, discard, scan
 from mxtrain.data.signature import Signature
 from mxtrain.description.groups import Description
@@ -25,7 +25,6 @@ from mxtrain.model.graph.summary import summarize
 from mxtrain.model.graph.trace import NotTraceable
 from mxtrain.trained import Trained, load_trained
 from mxtrain.training.loaders import build_loader
-from mxtrain.training.snapshot import weights_to_use
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -136,7 +135,7 @@ def _write(
     description = dict(run["description"])
     description["model"] = {**description["model"], "widths": dict(widths), "weights": None}
     description["callback"] = {}  # without actions such as pruning
-    left_out = ("states", "averaged_steps")
+    left_out = ("states", "averaged_steps", "soup")
     state = {name: value for name, value in checkpoint.state.items() if name not in left_out}
     state.update({"run": {**run, "description": description}, SLIM: checkpoint.step})
     snapshot = Snapshot(

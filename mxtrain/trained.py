@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mxtrain.amp import FULL
 from mxtrain.checkpoint import Checkpoint
+from mxtrain.checkpoint.average import weights_to_use
 from mxtrain.data.signature import Signature
 from mxtrain.description.groups import Description
 from mxtrain.errors import ConfigError
@@ -59,7 +60,7 @@ def load_trained(
         state_shapes=description.model.state_shapes, global_batch_size=description.dataset.eval_batch_size, fuse=fuse,
     )  # fmt: skip
     strategy = description.parallel.build(objective, 1)
-    snapshot.set_parameters(strategy, snapshot.weights_to_use(checkpoint), str(checkpoint.path))
+    snapshot.set_parameters(strategy, weights_to_use(checkpoint), str(checkpoint.path))
     return Trained(build_evaluator(description, strategy, signature), strategy, description, signature, device)
 
 

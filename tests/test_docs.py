@@ -108,7 +108,7 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
     if name == "data":
         refuse_other_words(given.positionals)
     if name == "average":
-        assert not overrides and len(given.positionals) == 1
+        assert not overrides and (len(given.positionals) > 1) == any("soup=" in word for word in given.overrides)
     if name == "tune":
         subcommand, _ = study_of(given)
         if overrides and not subcommand:

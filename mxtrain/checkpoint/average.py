@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Sequence
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 
 from mxtrain.checkpoint.contents import Checkpoint, Snapshot, write_contents
 from mxtrain.checkpoint.folder import CHECKPOINTS, TEMPORARY, discard, read_named, scan
@@ -59,30 +59,64 @@ def last_checkpoints(run_dir: Path, count: int) -> List[Checkpoint]:
     return checkpoints
 
 
+class WeightMean:
+    """The mean of the weights of several checkpoints, by structural name. Sums in float64, in the order of the calls;
+    only one checkpoint is in memory at a time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sums: Dict[str, np.ndarray] = {}
+        self._dtypes: Dict[str, np.dtype] = {}
+
+    def add(self, given: Mapping[str, np.ndarray], source: str) -> None:
+        """Adds the weights of one checkpoint.
+
+        Args:
+            given: its weights.
+            source: its path, for messages.
+
+        Raises:
+            CheckpointError: it belongs to another network than the ones before.
+        """
+        import numpy as np
+
+        if not self.count:
+            self._sums = {name: array.astype(np.float64) for name, array in given.items()}
+            self._dtypes = {name: array.dtype for name, array in given.items()}
+        else:
+            require_same_arrays(self._sums, given, f"{source} is of another network, it")
+            for name, array in given.items():
+                self._sums[name] += array
+        self.count += 1
+
+    def mean(self) -> Dict[str, np.ndarray]:
+        """Returns the mean, each array in the dtype of the first checkpoint."""
+        return {name: (total / self.count).astype(self._dtypes[name]) for name, total in self._sums.items()}
+
+    def mean_with(self, given: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+        """Returns the mean as if these weights were added, too."""
+        return {name: ((total + given[name]) / (self.count + 1)).astype(self._dtypes[name])
+                for name, total in self._sums.items()}  # fmt: skip
+
+
+def weights_to_use(checkpoint: Checkpoint) -> Dict[str, np.ndarray]:
+    """Returns the weights that validation used: the moving average if there is one, otherwise the weights."""
+    return checkpoint.arrays(EMA if EMA in checkpoint.stems else MODEL)
+
+
 def mean_weights(checkpoints: Sequence[Checkpoint]) -> Dict[str, np.ndarray]:
     """Returns the mean of the weights by structural name: of the EMA weights if the run keeps them, else of the model.
-
-    Sums in float64 in the order of `checkpoints`. Only one checkpoint is in memory at a time.
 
     Raises:
         CheckpointError: the checkpoints belong to different networks, or one of them is damaged.
     """
-    import numpy as np
-
     stems = {EMA if EMA in checkpoint.stems else MODEL for checkpoint in checkpoints}
     if len(stems) > 1:
         raise CheckpointError("Only some of the checkpoints hold a moving average: they are not of one run.")
-    (stem,) = stems
-    given = checkpoints[0].arrays(stem)
-    sums = {name: array.astype(np.float64) for name, array in given.items()}
-    for checkpoint in checkpoints[1:]:
-        given = checkpoint.arrays(stem)
-        require_same_arrays(sums, given, f"{checkpoint.path} is of another network, it")
-        for name, array in given.items():
-            sums[name] += array
-    for total in sums.values():
-        total /= len(checkpoints)
-    return {name: total.astype(given[name].dtype) for name, total in sums.items()}
+    total = WeightMean()
+    for checkpoint in checkpoints:
+        total.add(weights_to_use(checkpoint), str(checkpoint.path))
+    return total.mean()
 
 
 def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint]) -> Path:

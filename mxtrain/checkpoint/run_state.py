@@ -36,6 +36,9 @@ _RUN_STATE: Wanted = {
     "optimizer": {"update_counts": {"*": int}, "attributes": {"*": NUMBER}, "cum_counts": {"*": int}},
     "scaling?": {"*": NUMBER}, "states?": {"*": {"*": object}},
     "averaged_steps?": [int],  # of an average, see `checkpoint.average`
+    "soup?": {"method": str, "metric": str, "members": [
+        {"path": str, "step": int, "value": (*NUMBER, type(None)), "kept": bool},
+    ]},  # of an average of several runs, see `checkpoint.soup`
     "slimmed_step?": int,  # of a network without pruned channels, see `slim`
 }  # fmt: skip
 """The form of a run's state; that of its signature is in the signature's class."""

@@ -1,47 +1,98 @@
-"""`mxtrain average RUN`: the mean of the weights of a run's last checkpoints, which `eval` and `predict` take like any
-checkpoint."""
+"""`mxtrain average RUN` writes the mean of the weights of a run's last checkpoints.
+
+`average RUN RUN... soup=greedy` averages the best checkpoints of several runs: each further run is added if the mean is
+at least as good on the validation split; soup=uniform averages all. `eval`, `predict` and `export` take the result like
+any checkpoint."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import sys
 from pathlib import Path
-from typing import Sequence
+from typing import TYPE_CHECKING, Dict, List, Literal, Mapping, Optional, Sequence
 
 import pydantic
+from rich.table import Table
 from typing_extensions import Annotated
 
-from mxtrain.checkpoint import refuse_links
+from mxtrain.checkpoint import Checkpoint, open_checkpoint, refuse_links, require_run_state
 from mxtrain.checkpoint.average import AVERAGED, last_checkpoints, write_average
 from mxtrain.checkpoint.folder import CHECKPOINTS
+from mxtrain.checkpoint.soup import Soup, cook, require_same_runs, write_soup
 from mxtrain.cli import arguments as command_line
+from mxtrain.cli.arguments import Arguments
+from mxtrain.cli.output_file import OutputFolder, require_writable
 from mxtrain.cli.program import program
-from mxtrain.cli.restored import one_run
+from mxtrain.cli.restored import (
+    one_run,
+    refuse_what_only_trains,
+    restore_description,
+    restore_inputs,
+    run_dir_of,
+)
 from mxtrain.cli.settings import split_settings
-from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.cli.sweep import direction_of
+from mxtrain.data.base import choose_split, open_splits
+from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError
+from mxtrain.logger.report import format_value
+from mxtrain.logger.terminal import open_console
+from mxtrain.ranking import VAL_LOSS
 from mxtrain.types import Spec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.data.base import BaseDataset
+    from mxtrain.data.signature import Signature
+    from mxtrain.description.groups import Description
+
+VALIDATED = "val/"
 
 
 class AverageSettings(Spec):
     """Settings of `average`."""
 
     last: Annotated[int, pydantic.Field(ge=2)] = 5
-    """Number of the run's newest checkpoints to average; they must have been kept (`checkpoint.keep_last`)."""
+    """Number of the newest checkpoints of one run to average; they must have been kept (`checkpoint.keep_last`)."""
+    soup: Optional[Literal["greedy", "uniform"]] = None
+    """Average several runs: greedy = only those that improve the validation split; uniform = all; null = one run."""
+    which: Literal["best", "last"] = "best"
+    """Of a soup: the checkpoint of each run to use, its best or its last one."""
+    out: Optional[OutputFolder] = None
+    """Of a soup: folder of the new checkpoint; null = averaged/greedy-soup or uniform-soup of the first run."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Averages and writes; returns the exit code."""
-    given = command_line.parse(arguments)
+    given = command_line.parse(arguments, reads_checkpoint=True)
     settings, others = split_settings(given, AverageSettings, "average")
+    one_run(given, "average")
+    if settings.soup is not None:
+        return average_runs(given, settings, others)
+    if given.trusts_code or given.config_dirs:
+        raise ConfigError(
+            "--trust-code and --config-dir go with soup=greedy and soup=uniform: the average of one run's checkpoints "
+            "needs no code. Leave it out."
+        )
+    if given.positionals[1:]:
+        raise ConfigError(
+            f"average takes one run directory, not also '{given.positionals[1]}'. To average several runs, type "
+            "soup=greedy or soup=uniform."
+        )
+    for name in sorted({"which", "out"} & settings.model_fields_set):
+        raise ConfigError(f"{name} is for averages of several runs. Type soup=greedy, or leave it out.")
     if others:
         raise ConfigError(f"average takes `last=N` and nothing else, not '{others[0]}'.")
-    run_dir = Path(one_run(given, "average"))
-    if given.positionals[1:]:
-        raise ConfigError(f"average takes one run directory, not also '{given.positionals[1]}'.")
+    return average_last(Path(given.positionals[0]), settings.last)
+
+
+def average_last(run_dir: Path, last: int) -> int:
+    """Averages the last checkpoints of one run."""
     if not os.path.isdir(run_dir / CHECKPOINTS):
         raise CheckpointError(f"There is no run directory at {run_dir}: it would hold a folder '{CHECKPOINTS}'.")
-    refuse_links(run_dir, (CHECKPOINTS, AVERAGED, f"{AVERAGED}/last-{settings.last}"))
-    checkpoints = last_checkpoints(run_dir, settings.last)
+    refuse_links(run_dir, (CHECKPOINTS, AVERAGED, f"{AVERAGED}/last-{last}"))
+    checkpoints = last_checkpoints(run_dir, last)
     try:
         path = write_average(run_dir, checkpoints)
     except OSError as error:
@@ -49,3 +100,108 @@ def run(arguments: Sequence[str]) -> int:
     print(f"the mean of the weights after steps {', '.join(str(one.step) for one in checkpoints)}: {path}")
     print(f"  {program()} eval {shlex.quote(str(path))}")
     return 0
+
+
+def average_runs(given: Arguments, settings: AverageSettings, overrides: Sequence[str]) -> int:
+    """Averages the weights of several runs, as far as they improve the validation split."""
+    assert settings.soup is not None
+    if "last" in settings.model_fields_set:
+        raise ConfigError("last=N averages checkpoints of one run, and soup=... several runs. Leave one of them out.")
+    if len(given.positionals) < 2:
+        raise ConfigError(f"soup={settings.soup}: name two runs at least: average RUN RUN soup={settings.soup}.")
+    refuse_what_only_trains(overrides, "eval")
+    checkpoints = open_members(given.positionals, settings.which)
+    require_same_runs(checkpoints)
+    first, description = restore_description(given, "average", settings.which, overrides, AverageSettings.model_fields)
+    dataset, signature = restore_inputs(first, description, overrides)
+    path = _folder(first, settings)
+    monitor = description.trainer.monitor
+    monitor = monitor if monitor.startswith(VALIDATED) else VAL_LOSS
+    direction = direction_of(description, monitor)
+    try:
+        soup = cook_measured(checkpoints, settings.soup, monitor, direction, description, dataset, signature)
+    except LoaderError as error:
+        raise DataError(str(error)) from error
+    try:
+        write_soup(soup, first, direction, path)
+    except OSError as error:
+        raise CheckpointError(f"The average cannot be written to {path}: {error.strerror}.") from error
+    print_soup(soup, given.positionals, checkpoints, path)
+    return 0
+
+
+def open_members(paths: Sequence[str], which: str) -> List[Checkpoint]:
+    """Opens the checkpoint of each run.
+
+    Raises:
+        CheckpointError: a path is no run.
+        ConfigError: two paths are the same checkpoint.
+    """
+    found: Dict[str, str] = {}
+    checkpoints = []
+    for path in paths:
+        checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
+        require_run_state(checkpoint)
+        real = os.path.realpath(checkpoint.path)
+        if real in found:
+            raise ConfigError(f"soup: {found[real]} and {path} are the same checkpoint. Name each run once.")
+        found[real] = path
+        checkpoints.append(checkpoint)
+    return checkpoints
+
+
+def _folder(first: Checkpoint, settings: AverageSettings) -> Path:
+    """Returns the folder to write. Raises: ConfigError: it holds something else, or cannot be written."""
+    if settings.out is None:
+        name, run_dir = f"{settings.soup}-soup", run_dir_of(first)
+        refuse_links(run_dir, (AVERAGED, f"{AVERAGED}/{name}"))
+        return require_writable(run_dir / AVERAGED / name, "out")
+    path = Path(settings.out)
+    if path.exists() and any(path.iterdir()):
+        try:
+            is_own = "soup" in open_checkpoint(path).state
+        except CheckpointError:
+            is_own = False
+        if not is_own:
+            raise ConfigError(f"out={path}: the folder holds something else. Name another one with out=FOLDER.")
+    return path
+
+
+def cook_measured(
+    checkpoints: Sequence[Checkpoint], method: str, monitor: str, direction: str, description: Description,
+    dataset: BaseDataset, signature: Signature,
+) -> Soup:  # fmt: skip
+    """Averages checkpoints, each measured on the validation split with one network."""
+    _, source = choose_split(open_splits(dataset), "val")
+    # Imports MXNet: only from here on.
+    from mxtrain.trained import load_trained
+    from mxtrain.training.loaders import build_loader
+    from mxtrain.training.snapshot import set_parameters
+
+    trained = load_trained(checkpoints[0], description, signature)
+    loader = build_loader(trained.description, source, signature, trained.device)
+
+    def measure(weights: Mapping[str, np.ndarray], origin: str) -> Dict[str, float]:
+        set_parameters(trained.strategy, weights, origin)
+        values = trained.evaluator.measure(loader)
+        return {f"{VALIDATED}{name}": value for name, value in values.items() if name != "samples_per_s"}
+
+    return cook(checkpoints, method, monitor, direction, measure)
+
+
+def print_soup(soup: Soup, paths: Sequence[str], checkpoints: Sequence[Checkpoint], path: Path) -> None:
+    """Prints a table of the members, best first, and the values of the soup."""
+    named = {id(checkpoint): name for checkpoint, name in zip(checkpoints, paths)}
+    table = Table(box=None, pad_edge=False)
+    for title in ("run", "step", soup.monitor, ""):
+        table.add_column(title, overflow="fold")
+    for member in soup.members:
+        table.add_row(named[id(member.checkpoint)], str(member.checkpoint.step), format_value(member.value),
+                      "in the soup" if member.kept else "left out")  # fmt: skip
+    kept = sum(member.kept for member in soup.members)
+    table.add_row(f"{soup.method} soup of {kept}", "", format_value(soup.values[soup.monitor]), "", style="bold green")
+    console = open_console(sys.stdout)
+    console.print(table)
+    shown = "  ".join(f"{name} {format_value(value)}" for name, value in soup.values.items())
+    console.print(f"{shown}\nwritten to {path}", soft_wrap=True)
+    print(f"  {program()} eval {shlex.quote(str(path))}")

@@ -58,9 +58,10 @@ COMMANDS: Dict[str, Command] = {
     ),
     "average": Command(
         "mxtrain.cli.average",
-        "RUN [last=N]",
+        "RUN [last=N] | RUN RUN... soup=greedy|uniform [--config-dir DIR | --trust-code] [setting=value ...] "
+        "[group.field=value ...]",
         "AverageSettings",
-        ("average RUN last=5", "eval RUN/averaged/last-5"),
+        ("average RUN last=5", "average runs/1 runs/2 runs/3 soup=greedy", "eval runs/1/averaged/greedy-soup"),
     ),
     "slim": Command(
         "mxtrain.cli.slim",

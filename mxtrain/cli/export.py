@@ -132,11 +132,11 @@ def export_checkpoint(
     folder = Path(settings.out) if settings.out else run_dir_of(checkpoint) / EXPORTED
     splits = open_splits(dataset)
     split, source = choose_split(splits, settings.split)
+    from mxtrain.checkpoint.average import weights_to_use
     from mxtrain.export.compression import Compression
     from mxtrain.export.deploy import Deployment
     from mxtrain.export.run import export_network
     from mxtrain.trained import load_trained
-    from mxtrain.training.snapshot import weights_to_use
 
     require_same_names(signature, splits)
     alone = replace(description, parallel=Single(devices="cpu:1"), amp=FULL)

@@ -194,6 +194,7 @@ def begin_run(
     Raises:
         MxtrainError: nothing was started.
     """
+    description.trainer.require_one_run("this")
     for rule in rules.OF_THE_ENVIRONMENT:  # Hydra may have changed it (hydra.job.env_set)
         rule(description)
     report = set_environment(description)

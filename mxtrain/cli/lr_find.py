@@ -112,7 +112,8 @@ def _test(settings: LrFindSettings, overrides: Sequence[str], config_dirs: Seque
     with Composer(config_dirs) as composer:
         before = dict(os.environ)
         try:
-            compose_and_check(composer, overrides)  # first: errors must not name the copy's settings
+            # First: errors must not name the copy's settings.
+            compose_and_check(composer, overrides)[1].trainer.require_one_run("lr_find")
         finally:
             os.environ.clear()  # the other process sets its own
             os.environ.update(before)

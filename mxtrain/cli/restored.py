@@ -26,6 +26,7 @@ from mxtrain.description.groups import Description
 from mxtrain.description.trust import require_trusted
 from mxtrain.errors import ConfigError, NoCheckpoint, did_you_mean
 from mxtrain.runtime import OF_THE_MACHINE
+from mxtrain.training.fold_results import read_folds
 from mxtrain.types import expand_path
 
 if TYPE_CHECKING:
@@ -86,6 +87,13 @@ def restore_description(
     try:
         checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
     except NoCheckpoint as error:
+        folds = (read_folds(Path(path)) or {"runs": []})["runs"]
+        if folds:
+            name = shlex.quote(os.path.join(path, folds[0]["run"]))
+            raise NoCheckpoint(
+                f"{path} holds the folds of a cross validation. Name one of its {len(folds)} runs: {program()} "
+                f"{command} {name}"
+            ) from None
         raise NoCheckpoint(f"{error}{latest_runs(command)}") from None
     require_run_state(checkpoint)
     config = dict(checkpoint.state["run"]["description"])

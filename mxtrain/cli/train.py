@@ -39,9 +39,14 @@ def run(arguments: Sequence[str]) -> int:
         if composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN":
             return run_sweep(composer, given.overrides)
         # Takes time to load: only from here on, when everything is right.
+        flags = given_arguments.config_flags(given.config_dirs)
+        if description.trainer.is_fold_group:
+            from mxtrain.cli.folds import report_end, train_folds
+
+            return report_end(train_folds(composer, composed, description, given.overrides, flags))
         from mxtrain.cli.run import run_once
 
-        return run_once(composed, description, given_arguments.config_flags(given.config_dirs))
+        return run_once(composed, description, flags)
 
 
 def description_of(arguments: Sequence[str]) -> Description:
@@ -65,7 +70,9 @@ def run_sweep(composer: Composer, overrides: Sequence[str]) -> int:
     def check_job(job_overrides: Sequence[str]) -> Description:
         before = dict(os.environ)
         try:
-            return compose_and_check(composer, job_overrides)[1]
+            description = compose_and_check(composer, job_overrides)[1]
+            description.trainer.require_one_run("-m")
+            return description
         finally:
             # Each job sets its own runtime; this process only looks.
             os.environ.clear()

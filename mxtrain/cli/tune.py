@@ -231,6 +231,7 @@ def check_space(composer: Composer, fixed: Sequence[str], space: Space) -> Descr
         try:
             descriptions.append(compose_and_check(composer, [*fixed, *override_words(values)])[1])
             refuse_other_task(descriptions[0], descriptions[-1])
+            descriptions[-1].trainer.require_one_run("tune")
             if descriptions[-1].dataset not in [one.dataset for one in descriptions[:-1]]:
                 refuse_missing_data(descriptions[-1].dataset)
         except (ConfigError, DataError) as error:

@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+import logging
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Collection,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
 
 import pydantic
 from typing_extensions import Literal
 
+from mxtrain.data.loading.folds import Fold, split_fold
 from mxtrain.data.loading.regular_files import explain
 from mxtrain.data.loading.samples import Samples as Samples  # part of the API for own datasets
 from mxtrain.data.loading.samples import Source as Source
 from mxtrain.data.loading.samples import Splits as Splits
+from mxtrain.data.loading.splitting import split_indices
 from mxtrain.data.signature import Signature
 from mxtrain.errors import ConfigError, DataError, did_you_mean
 from mxtrain.types import BatchSize, NonNegative, OpenFraction, Positive, PositiveFloat, Spec
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from mxtrain.data.checking.checks import Checks
     from mxtrain.data.checking.problems import Findings
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.data.loading.sampling import Sampler
     from mxtrain.loss.losses import Loss
     from mxtrain.model.base import Model
+
+Part = TypeVar("Part")
+
+log = logging.getLogger(__name__)
 
 STEPS_PER_EPOCH = 16
 """Steps of an epoch that `batch_size=auto` aims at where there are few samples."""
@@ -46,6 +68,11 @@ class BaseDataset(Spec):
 
     problem_kinds: ClassVar[Tuple[str, ...]] = ()
     """Kinds of problems that only this dataset reports, in addition to `checking.problems.KINDS`."""
+
+    makes_folds: ClassVar[bool] = False
+    """True if `open` divides samples by `divide` and `own_validation`, so that it can make folds."""
+    folds_by_column: ClassVar[bool] = False
+    """True if rows can be grouped by a column, for folds that no group is divided among."""
 
     of_the_checkpoint: ClassVar[Tuple[str, ...]] = ()
     """Settings that only say how samples become inputs, which a checkpoint holds: with one, they are not needed."""
@@ -72,6 +99,9 @@ class BaseDataset(Spec):
     """The seed that chooses which samples are held out; another one than the run's, so that runs compare."""
     prefetch: NonNegative = 2
     """Batches prepared ahead on the device; 0 = none, in the training thread."""
+
+    _fold: Optional[Fold] = None
+    """See `for_fold`."""
 
     @pydantic.model_validator(mode="after")
     def _check_split(self) -> BaseDataset:
@@ -139,6 +169,44 @@ class BaseDataset(Spec):
             name: of the option of conf/task/; empty for a task of the user's own.
         """
         return self
+
+    def for_fold(self, fold: Optional[Fold]) -> BaseDataset:
+        """Returns this dataset with a fold of its training samples as validation split; None = as the settings say."""
+        made = self.model_copy()
+        made._fold = fold
+        return made
+
+    @property
+    def fold(self) -> Optional[Fold]:
+        """The fold that is the validation split; None = there are no folds."""
+        return self._fold
+
+    def divide(
+        self, label_N: np.ndarray, has_val: bool = False, has_test: bool = False,
+        group_N: Optional[np.ndarray] = None,
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """Returns the ascending indices of the training, validation and test samples among those for training.
+
+        Args:
+            label_N: class indices; all equal if samples have no class.
+            has_val, has_test: whether there are other samples for that split, so that none are held out. Call
+                `own_validation` before.
+            group_N: number of the group of each sample, of a dataset that `folds_by_column`.
+
+        Raises:
+            ConfigError, DataError: the samples cannot be divided into these folds.
+        """
+        test_fraction = 0.0 if has_test else self.test_fraction
+        if self._fold is None:
+            return split_indices(label_N, 0.0 if has_val else self.val_fraction, test_fraction, self.split_seed)
+        return split_fold(label_N, self._fold, self.val_fraction, test_fraction, self.split_seed, group_N)
+
+    def own_validation(self, val: Optional[Part]) -> Optional[Part]:
+        """Returns the validation samples of the dataset's own split; None if there is none or a fold replaces it."""
+        if val is not None and self._fold is not None:
+            log.info("trainer.folds: the folds are made of the training samples, and the validation split is not used")
+            return None
+        return val
 
     def build_sampler(self, splits: Splits, seed: int) -> Optional[Sampler]:
         """Returns the sampler of training epochs; None = each sample once.

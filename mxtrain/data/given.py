@@ -12,7 +12,7 @@ import numpy as np
 
 from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
-from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.signature import Signature
 from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError
@@ -106,6 +106,7 @@ class GivenDataset(Given, BaseDataset):
     """
 
     argument: ClassVar[str] = "dataset"
+    makes_folds: ClassVar[bool] = True
     model_hints: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("", *TASK_OF.values()), "model=mlp, or in Python model=NETWORK, a gluon.Block of your own"
     )
@@ -173,11 +174,15 @@ class GivenDataset(Given, BaseDataset):
         train = splits.get("train", splits.get("all", splits.get("test")))
         assert train is not None
         names = self._names(splits)
+        if self.fold is not None:
+            splits = {"all" if name == "train" else name: one for name, one in splits.items()}
+            self.own_validation(splits.pop("val", None))
         if "all" in splits:
             label_N = train.read_labels() if self.target == "class" else np.zeros(len(train), int)
-            parts = split_indices(label_N, self.val_fraction, self.test_fraction, self.split_seed)
+            parts = self.divide(label_N, has_test="test" in splits)
             refuse_empty("dataset", len(parts[0]), len(parts[1]), self.val_fraction)
-            splits = {name: train.take(part.tolist()) for name, part in zip(SPLITS, parts) if len(part)}
+            held = {name: train.take(part.tolist()) for name, part in zip(SPLITS, parts) if len(part)}
+            splits = {**held, **{name: one for name, one in splits.items() if name != "all"}}
         mean, std = _moments(splits.get("train", train))
         val, test = splits.get("val", train), splits.get("test")
         return Splits(splits.get("train", train), val, test, names, tuple(self.shape), mean, std)

@@ -145,7 +145,7 @@ def describe(
     specs = dict(zip(GROUPS, collect([functools.partial(make, group) for group in GROUPS])))
     # Defaults of a dataset may depend on the task, the model and the loss.
     specs["dataset"] = specs["dataset"].for_task(specs["task"].name).for_model(specs["model"])
-    specs["dataset"] = specs["dataset"].for_loss(specs["loss"])
+    specs["dataset"] = specs["dataset"].for_loss(specs["loss"]).for_fold(specs["trainer"].held_out)
     description = Description(config=_complete(config), **specs)
     collect([functools.partial(rule, description) for rule in RULES if together])
     return description

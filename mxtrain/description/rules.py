@@ -303,6 +303,23 @@ def check_teacher(description: Description) -> None:
         )
 
 
+def check_folds(description: Description) -> None:
+    """Rejects folds of a dataset that cannot divide its training samples, or has no column to group them by."""
+    trainer, dataset = description.trainer, description.dataset
+    if trainer.folds is None:
+        return
+    if not dataset.makes_folds:
+        raise ConfigError(
+            f"trainer.folds={trainer.folds}: the training samples of {type(dataset).__name__} (task="
+            f"{description.task.name}) cannot be divided into folds. Leave trainer.folds out."
+        )
+    if trainer.fold_groups is not None and not dataset.folds_by_column:
+        raise ConfigError(
+            f"trainer.fold_groups={trainer.fold_groups}: {type(dataset).__name__} reads no table with named columns. "
+            "Leave it out."
+        )
+
+
 def check_metric_names(description: Description) -> None:
     """Rejects metrics whose name is another column of metrics.jsonl, such as loss."""
     taken = {"loss", "step", "epoch", "split", "lr", "samples_per_s"}.intersection(description.metric)
@@ -374,6 +391,7 @@ RULES = (
     check_store_workers,
     check_actions,
     check_teacher,
+    check_folds,
     check_metric_names,
     check_logger_files,
     check_sparse_tables,

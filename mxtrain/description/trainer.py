@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, Optional, Union
 
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.data.loading.folds import Fold
+from mxtrain.errors import ConfigError
 from mxtrain.types import NonNegative, OpenFraction, Positive, PositiveFloat, Spec
 
 
@@ -55,6 +60,61 @@ class Trainer(Spec):
     """Value that decides which checkpoint is best: a split and a loss or metric, e.g. val/loss."""
     test: bool = True
     """Measure the best weights on the test split at the end, where there is one."""
+    folds: Optional[Annotated[int, pydantic.Field(ge=2)]] = None
+    """Cross validation: training samples are divided into this number of folds, and for each a run is trained with the
+    others and validated with it; null = one run with the dataset's own validation split."""
+    fold: Optional[Positive] = None
+    """Train only this fold, as an ordinary run: from 1 to folds * fold_repeats; null = all, one after the other."""
+    fold_repeats: Positive = 1
+    """Number of cross validations, each with folds of its own."""
+    fold_stratify: Union[Literal["auto"], bool] = "auto"
+    """Equal shares of each class in every fold; auto = where each sample has one class."""
+    fold_groups: Optional[str] = None
+    """Column of a table whose equal values stay in the same fold, e.g. patients; it is not learned from."""
     profile: bool = False
     """Run operators one by one, look at three steps of them, on one device, too: a table, and timeline.json, a trace
     for ui.perfetto.dev."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_folds(self) -> Trainer:
+        usual = {"fold": None, "fold_repeats": 1, "fold_stratify": "auto", "fold_groups": None}
+        for name, value in usual.items():
+            given = getattr(self, name)
+            if self.folds is None and given != value:
+                raise ValueError(f"{name}={given} needs the number of folds. Type trainer.folds=5, or leave {name} out")
+        if self.folds is not None and self.fold is not None and self.fold > self.num_folds:
+            raise ValueError(f"fold={self.fold}: there are {self.num_folds} folds (folds * fold_repeats)")
+        return self
+
+    @property
+    def num_folds(self) -> int:
+        """Number of runs of a cross validation; 0 = there is none."""
+        return (self.folds or 0) * self.fold_repeats
+
+    @property
+    def is_fold_group(self) -> bool:
+        """True if a run is to be trained for each fold."""
+        return self.folds is not None and self.fold is None
+
+    def require_one_run(self, command: str) -> None:
+        """Rejects a description of several runs for a command that handles a single one.
+
+        Args:
+            command: names it, for the message; "-m" is a sweep.
+
+        Raises:
+            ConfigError: all folds are to be trained; the message says what to type.
+        """
+        if self.is_fold_group:
+            every = ",".join(map(str, range(1, min(self.num_folds, 5) + 1)))
+            raise ConfigError(
+                f"trainer.folds={self.folds}: {command} trains one fold in a run. Type "
+                f"trainer.fold={every if command == '-m' else 1} as well, or leave trainer.folds out."
+            )
+
+    @property
+    def held_out(self) -> Optional[Fold]:
+        """The fold that this run validates with, the first one if all are to be trained; None = there are no folds."""
+        if self.folds is None:
+            return None
+        return Fold(self.folds, self.fold or 1, self.fold_stratify, self.fold_groups)

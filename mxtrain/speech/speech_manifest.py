@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Optional
+from typing import ClassVar, Optional
 
 from mxtrain.data.checking.problems import Findings
 from mxtrain.speech.audio import AudioDataset, Parts
@@ -13,6 +13,8 @@ from mxtrain.speech.utterances import read_manifest
 
 class SpeechManifest(AudioDataset):
     """Utterances of manifests, which say by their content what they are."""
+
+    makes_folds: ClassVar[bool] = True
 
     train: Files = "data/speech/train.jsonl"
     """Manifest of training utterances, or a list of them; recordings are named relative to it."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, NothingLeft, Problem
-from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.errors import DataError
 from mxtrain.speech.features import Features
 from mxtrain.speech.loader import padded_frames
@@ -206,8 +206,8 @@ def divide(
     trained, val, test = found
     if trained is None or not len(trained):
         raise NothingLeft(f"{name}: no utterance for training can be used.")
-    shares = (0.0 if val is not None else dataset.val_fraction, 0.0 if test is not None else dataset.test_fraction)
-    parts = split_indices(np.zeros(len(trained), np.int32), *shares, dataset.split_seed)
+    val = dataset.own_validation(val)
+    parts = dataset.divide(np.zeros(len(trained), np.int32), val is not None, test is not None)
     shared, *held_out = (trained.take(part.tolist()) for part in parts)
     val, test = (own if own is not None else held for own, held in zip((val, test), held_out))
     kept = shared.take(short_enough(shared.frame_N, shared.place, dataset.features, dataset.max_seconds))

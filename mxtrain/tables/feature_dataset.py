@@ -10,8 +10,9 @@ from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.features.feature_rows import FeatureLoader, FeatureRows
 from mxtrain.data.features.feature_store import FeatureStore
 from mxtrain.data.features.signature import FeatureSignature, FeatureSplits
-from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
+from mxtrain.data.table.groups import read_groups
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.types import LARGEST_COUNT
 
@@ -31,6 +32,7 @@ class FeatureDataset(BaseDataset):
     sample_type: ClassVar[str] = "features"
     model_hints: ClassVar[Mapping[str, str]] = {"": "model=wide_deep"}
     tasks: ClassVar[Tuple[str, ...]] = ("tabular",)
+    makes_folds: ClassVar[bool] = True
 
     def split(
         self, origin: str, class_names: Sequence[str], measure: Callable[[FeatureRows], FeatureColumns],
@@ -47,8 +49,11 @@ class FeatureDataset(BaseDataset):
         Raises:
             DataError: nothing is left to train on or to validate with.
         """
-        held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
-        parts = split_indices(train.read_labels(), *held, self.split_seed)
+        val = self.own_validation(val)
+        groups = None
+        if self.fold is not None and self.fold.groups is not None:
+            groups = read_groups(self.fold.groups, [store.places(np.arange(len(store))) for store in train.stores])
+        parts = self.divide(train.read_labels(), val is not None, test is not None, groups)
         trained = train if len(parts[0]) == len(train) else train.take(parts[0])
         val = train.take(parts[1]) if val is None else val
         test = train.take(parts[2]) if test is None and len(parts[2]) else test

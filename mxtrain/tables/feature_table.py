@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Collection, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import ClassVar, Collection, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -16,6 +16,7 @@ from mxtrain.data.signature import Signature
 from mxtrain.data.table.cells import MISSING_CELLS, CellTexts, Decimal
 from mxtrain.data.table.column_kinds import ColumnSpec, as_column_specs, has_row_ids, header_of, kinds_of
 from mxtrain.data.table.copied_cells import copied_cells
+from mxtrain.data.table.groups import group_column
 from mxtrain.data.table.target_classes import find_classes
 from mxtrain.errors import DataError
 from mxtrain.tables.feature_files import FeatureFiles
@@ -23,6 +24,8 @@ from mxtrain.tables.feature_files import FeatureFiles
 
 class FeatureTable(FeatureFiles):
     """A table of categories and numbers, one column of which says yes or no."""
+
+    folds_by_column: ClassVar[bool] = True
 
     target: str = "target"
     """Column to predict."""
@@ -71,8 +74,12 @@ class FeatureTable(FeatureFiles):
             DataError: the file lacks a column that the description names.
         """
         guesses = self.others == "guess"
+        columns = dict(self.columns)
+        groups = group_column(self.fold, path)
+        if groups is not None:
+            columns.setdefault(groups, ColumnSpec(kind="ignore"))
         return kinds_of(
-            path, self.columns, self.target, "dataset.target", "dataset.columns", guesses, self.missing, self.decimal
+            path, columns, self.target, "dataset.target", "dataset.columns", guesses, self.missing, self.decimal
         )  # fmt: skip
 
     def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:

@@ -26,7 +26,7 @@ from mxtrain.data.checking.problems import (
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.official import sklearn_datasets
 from mxtrain.data.loading.regular_files import refuse_shared
-from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.target_scale import require_same_scale, target_remark, with_target_scale
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.signature import Signature
@@ -43,6 +43,7 @@ from mxtrain.data.table.cells import (
 from mxtrain.data.table.column_kinds import guess_kinds, has_row_ids, refuse_unknown_columns, silent_rows
 from mxtrain.data.table.columns import PARQUET, names_of_columns, read_columns, require_column
 from mxtrain.data.table.copied_cells import copied_cells
+from mxtrain.data.table.groups import SETTING, group_column, read_groups
 from mxtrain.data.table.rows import RowLoader, Rows
 from mxtrain.errors import CheckpointError, DataError, typed_list
 from mxtrain.types import BatchSize, Names, OpenFraction, PathText
@@ -64,6 +65,8 @@ class NumberTable(BaseDataset):
     model_hints: ClassVar[Mapping[str, str]] = {"": "model=mlp"}
     tasks: ClassVar[Tuple[str, ...]] = ("regression",)
     exported_reader: ClassVar[str] = "mxtrain.data.features.exported_rows"
+    makes_folds: ClassVar[bool] = True
+    folds_by_column: ClassVar[bool] = True
 
     train: Optional[PathText] = None
     """File of training rows, .csv, .tsv or .jsonl, whose first row names the columns; null = scikit-learn's diabetes
@@ -108,8 +111,8 @@ class NumberTable(BaseDataset):
             origin = f"dataset.train={self.train}"
         train, val, test = found
         assert train is not None
-        held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
-        parts = split_indices(np.zeros(len(train), int), *held, self.split_seed)
+        val = self.own_validation(val)
+        parts = self.divide(np.zeros(len(train), int), val is not None, test is not None, self._groups(train))
         val = val if val is not None else train.take(parts[1].tolist())
         test = test if test is not None else train.take(parts[2].tolist()) if len(parts[2]) else None
         train = train.take(parts[0].tolist())
@@ -119,6 +122,13 @@ class NumberTable(BaseDataset):
             train, val, test, class_names=names, shape=(len(names),), mean=mean_F.tolist(), std=std_F.tolist()
         )
 
+    def _groups(self, rows: Rows) -> Optional[np.ndarray]:
+        if self.fold is None or self.fold.groups is None:
+            return None
+        if rows.places is None:
+            raise DataError(f"{SETTING}={self.fold.groups}: these rows come from no file with such a column.")
+        return read_groups(self.fold.groups, [rows.places])
+
     def _feature_names(self, path: str) -> List[str]:
         if self.features is not None:
             return self.features
@@ -126,7 +136,8 @@ class NumberTable(BaseDataset):
             raise DataError("dataset.features: name the columns to predict from, a file of JSON lines has no header.")
         names = names_of_columns(path)
         require_column("dataset.target", str(self.target), path, names)
-        open_names = [name for name in names if name != self.target]
+        apart = (self.target, group_column(self.fold, path))
+        open_names = [name for name in names if name not in apart]
         kinds = guess_kinds(path, open_names, self.missing, self.decimal, "")
         found = [name for name in open_names if kinds[name] == "number"]
         texts = [name for name in open_names if kinds[name] in ("category", "hashed")]

@@ -23,14 +23,16 @@ from typing_extensions import Annotated
 
 from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.checking.problems import STRICT, UNKNOWN_CLASS, DataPlace, Findings, Problem, attempt
+from mxtrain.data.loading.folds import Fold
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.regular_files import read_text
-from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.text_stream import ending_of
 from mxtrain.data.signature import Signature
 from mxtrain.data.table.cells import MISSING_CELLS, spelled_alike
 from mxtrain.data.table.columns import TABLES, Column, numbered_rows
 from mxtrain.data.table.copied_cells import copied_cells
+from mxtrain.data.table.groups import SETTING, read_groups
 from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
 from mxtrain.text.signature import TextSignature, TextSplits
 from mxtrain.text.sources import LabelledTexts, Pair, TextSource
@@ -273,8 +275,8 @@ class TextDataset(BaseDataset):
         if not classes:
             _warn_of_classes(name, train)
         row_N, label_N = _labels(train, names, name, findings)
-        held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
-        parts = split_indices(label_N, *held, self.split_seed)
+        val = self.own_validation(val)
+        parts = self.divide(label_N, val is not None, test is not None, _groups(self.fold, train, row_N))
         refuse_empty(name, len(parts[0]), len(val) if val is not None else len(parts[1]), self.val_fraction)
 
         def of(given: Optional[TextTable], index: np.ndarray) -> Optional[AnyTexts]:
@@ -289,6 +291,14 @@ class TextDataset(BaseDataset):
             kept, held_out, of(test, parts[2]), names,
             build_tokenizer_config=lambda: self.tokenizer_config(kept.training_texts()),
         )  # fmt: skip
+
+
+def _groups(fold: Optional[Fold], train: TextTable, row_N: np.ndarray) -> Optional[np.ndarray]:
+    if fold is None or fold.groups is None:
+        return None
+    if train.places is None:
+        raise DataError(f"{SETTING}={fold.groups}: these texts come from no file with such a column.")
+    return read_groups(fold.groups, [train.places.take(row_N)])
 
 
 def open_lines(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 FREE = (
     "trainer.max_*", "trainer.epoch_budget", "trainer.log_interval", "trainer.val_interval*",
     "trainer.limit_val_batches",
-    "trainer.limit_test_batches", "trainer.test", "trainer.profile", "trainer.sparse_grad",
+    "trainer.limit_test_batches", "trainer.fold_repeats", "trainer.test", "trainer.profile", "trainer.sparse_grad",
     "early_stopping.*", "checkpoint.*", "runtime.*",
     "parallel.*", "kvstore.*", "cluster.*",
     "callback", "callback.*", "logger", "logger.*",  # without the dot: the group may have been empty
@@ -51,10 +51,11 @@ FREE = (
 # Exceptions to `FREE` that do change the result, with the value that an absent setting stands for.
 BOUND: Dict[str, object] = {
     "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
-    "kvstore.ratio": 0.01, "dataset.class_weights": {},  # whose classes are settings of their own where there are any
+    "kvstore.ratio": 0.01, "trainer.fold_stratify": "auto",
+    "dataset.class_weights": {},  # whose classes are settings of their own where there are any
 }  # fmt: skip
 
-WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")
+WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.", "trainer.fold_repeats")
 """Settings that do not change whether a finished run has anything left to do."""
 
 LEFT_TO_THE_DATA = ("batch_size", "image_size")

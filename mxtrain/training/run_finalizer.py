@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
 from mxtrain.checkpoint import Checkpoint, canonical_sha256
+from mxtrain.checkpoint.average import weights_to_use
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, EXIT_SIGINT
 from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.process.stopping import BrokenOff, Stop
@@ -96,7 +97,7 @@ class RunFinalizer:
         assert self._data.test is not None
         last = None if best is None else self._last(step)
         if best is not None:
-            snapshot.set_parameters(strategy, snapshot.weights_to_use(best), str(best.path))
+            snapshot.set_parameters(strategy, weights_to_use(best), str(best.path))
         try:
             with self._step.average.applied() if best is None else nullcontext():
                 values = self._evaluator.measure(BreakableLoader(self._data.test, self._signals))

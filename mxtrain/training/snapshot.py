@@ -175,11 +175,6 @@ def threads() -> str:
     return os.environ.get("OMP_NUM_THREADS", "")
 
 
-def weights_to_use(checkpoint: Checkpoint) -> Mapping[str, np.ndarray]:
-    """Returns the weights that validation used: the moving average if there is one, otherwise the weights."""
-    return checkpoint.arrays("ema" if "ema" in checkpoint.stems else "model")
-
-
 def restore(checkpoint: Checkpoint, step: TrainingStep) -> TrainState:
     """Restores a run from a checkpoint; returns the counters.
 

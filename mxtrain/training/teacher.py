@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Tuple, Uni
 import numpy as np
 
 from mxtrain.checkpoint import Checkpoint, canonical_sha256, open_checkpoint, require_run_state
+from mxtrain.checkpoint.average import weights_to_use
 from mxtrain.data.signature import Signature, signature_of
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS, Description, describe
 from mxtrain.description.trust import require_trusted
@@ -22,7 +23,6 @@ from mxtrain.loss.distillation_blocks import activity
 from mxtrain.model.graph.trace import NotTraceable, input_names, symbol_of, trace
 from mxtrain.model.parameters import distinct_parameters
 from mxtrain.training.network import build_network
-from mxtrain.training.snapshot import weights_to_use
 from mxtrain.types import Batch, shapes_of
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from test_step import build_step, values, whole_batch
 
 from mxtrain.amp.scaling import DynamicScaling
 from mxtrain.checkpoint import contents
+from mxtrain.checkpoint.average import weights_to_use
 from mxtrain.checkpoint.contents import Snapshot, read_checkpoint, write_contents
 from mxtrain.checkpoint.pieces import ArrayInPieces
 from mxtrain.engine.backend import host_view, mx, nd
@@ -93,7 +94,7 @@ def test_everything_of_a_step_comes_back_from_a_checkpoint(
         np.testing.assert_array_equal(after.updater.arrays()[name].asnumpy(), state_array.asnumpy())
     assert after.updater.numbers() == before.updater.numbers()
     assert after.scaling.to_json() == before.scaling.to_json() and after.scaling.scale == 2.0**10
-    weights = snapshot.weights_to_use(checkpoint)
+    weights = weights_to_use(checkpoint)
     assert all((weights[name] == array.asnumpy()).all() for name, array in before.average.arrays.items())
     assert any((weights[name] != array).any() for name, array in values(before).items())
 

@@ -30,6 +30,7 @@ class Draw(NamedInt):
     BATCH_ORDER = 15
     CLASS_SHARE = 400
     CLASS_ORDER = 401
+    FOLD = 410
     COLUMN = 702
     """Of `uniform_rows` alone: what differs from one number of a row to the next."""
     MIX_SHARE = 1000

@@ -38,6 +38,9 @@ TEXT_ENDINGS = (".txt", ".txt.gz")
 class Text(TextDataset):
     """Texts, or pairs of them, and their classes: from files, or passages of Python's reference by chapter."""
 
+    makes_folds: ClassVar[bool] = True
+    folds_by_column: ClassVar[bool] = True
+
     has_text_columns: ClassVar[bool] = True
 
     train: Optional[PathText] = None

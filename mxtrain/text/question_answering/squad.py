@@ -15,7 +15,7 @@ from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingL
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.regular_files import exists, refuse_shared
-from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.text.base import TextDataset
@@ -46,6 +46,11 @@ OUTPUTS = ("start", "end")
 class Squad(TextDataset):
     """Questions whose answers are parts of a context: from SQuAD's files, or about the documentation of NumPy and
     SciPy."""
+
+    @property
+    def makes_folds(self) -> bool:  # type: ignore[override]  # a class variable in other datasets
+        """See `BaseDataset.makes_folds`: generated questions are not divided."""
+        return self.root is not None
 
     tasks: ClassVar[Tuple[str, ...]] = ("question_answering",)
     problem_kinds: ClassVar[Tuple[str, ...]] = (ANSWER_OFFSET, NO_ANSWER, REPEATED_ID)
@@ -160,12 +165,11 @@ class Squad(TextDataset):
             raise NothingLeft(f"{root}: a file cannot be read.")
         train = found["train"]
         assert train is not None
-        held = 0.0 if self.val else self.val_fraction, 0.0 if self.test else self.test_fraction
+        own_val = self.own_validation(found.get("val"))
         context_N = np.array([question.context for question in train.questions], np.int64)
-        parts = [np.isin(context_N, part) for part in
-                 split_indices(np.zeros(len(train.contexts), np.int32), *held, self.split_seed)]  # fmt: skip
-        held_out = [train.take(np.flatnonzero(is_in_N).tolist()) for is_in_N in parts]
-        return str(paths["train"]), [held_out[0], found.get("val") or held_out[1], found.get("test") or held_out[2]]
+        parts = self.divide(np.zeros(len(train.contexts), np.int32), own_val is not None, bool(self.test))
+        held_out = [train.take(np.flatnonzero(np.isin(context_N, part)).tolist()) for part in parts]
+        return str(paths["train"]), [held_out[0], own_val or held_out[1], found.get("test") or held_out[2]]
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: QuestionSource, signature: Signature, options: LoaderOptions

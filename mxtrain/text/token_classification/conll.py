@@ -16,7 +16,7 @@ from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingL
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.regular_files import exists, files_in, first_of, read_text, refuse_shared
-from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.files.text_lines import split_lines, split_words
@@ -47,6 +47,11 @@ COLUMNS = (".conll", ".iob", ".iob2", ".bio", ".bioes", ".conllu", ".conllup")
 
 class Conll(TextDataset):
     """Sentences with a tag for each word: from files with columns, or Python's standard library, line by line."""
+
+    @property
+    def makes_folds(self) -> bool:  # type: ignore[override]  # a class variable in other datasets
+        """See `BaseDataset.makes_folds`: generated sentences are not divided."""
+        return self.root is not None
 
     tasks: ClassVar[Tuple[str, ...]] = ("token_classification",)
     problem_kinds: ClassVar[Tuple[str, ...]] = (TAG_ORDER, ENDLESS_SENTENCE)
@@ -145,8 +150,9 @@ class Conll(TextDataset):
             raise NothingLeft(f"{root}: a file cannot be read.")
         train = found["train"]
         assert train is not None
-        held = 0.0 if self.val else self.val_fraction, 0.0 if self.test else self.test_fraction
-        parts = split_indices(np.zeros(len(train), np.int32), *held, self.split_seed)
+        if self.own_validation(found.get("val")) is None:
+            found.pop("val", None)
+        parts = self.divide(np.zeros(len(train), np.int32), "val" in found, "test" in found)
         kept: List[Optional[TaggedWords]] = [train.take(parts[0].tolist())]
         for name, index_N in zip(("val", "test"), parts[1:]):
             kept.append(found[name] if name in found else train.take(index_N.tolist()))

@@ -6,7 +6,7 @@ import itertools
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import ClassVar, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -25,7 +25,7 @@ from mxtrain.data.checking.problems import (
     attempt,
 )
 from mxtrain.data.loading.regular_files import exists, files_in, first_of, refuse_shared
-from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.loading.text_stream import GZIP, ending_of, open_text
 from mxtrain.data.table.columns import PARQUET, TABLES, Column, place_of, stream_rows
 from mxtrain.errors import DataError, did_you_mean
@@ -47,6 +47,8 @@ class ParallelText(TranslationDataset):
     `train` is what the names of two files begin with, as in `wmt16/train` for `wmt16/train.en` and `wmt16/train.de`,
     or a table with a column for each language.
     """
+
+    makes_folds: ClassVar[bool] = True
 
     train: Names = None
     """Common prefix of two files, or a .tsv, .csv, .jsonl or .parquet file; or a list of these. Names may end in .gz,
@@ -96,14 +98,14 @@ class ParallelText(TranslationDataset):
         train = found["train"]
         if train is None or None in found.values():
             raise NothingLeft(f"dataset.train={self.train}: a file cannot be read.")
-        held = 0.0 if "val" in found else self.val_fraction, 0.0 if "test" in found else self.test_fraction
-        parts = split_indices(np.zeros(len(train), np.int8), *held, self.split_seed)
-        refuse_empty(f"dataset.train={self.train}", len(parts[0]), len(found.get("val") or parts[1]), self.val_fraction)
+        own_val = self.own_validation(found.get("val"))
+        parts = self.divide(np.zeros(len(train), np.int8), own_val is not None, "test" in found)
+        refuse_empty(f"dataset.train={self.train}", len(parts[0]), len(own_val or parts[1]), self.val_fraction)
         whole = len(parts[0]) == len(train)
         trained = train if whole else train.take(parts[0])
         trained, val, test = (
             self._checked(one, trained, findings)
-            for one in (trained, found.get("val") or train.take(parts[1]), found.get("test") or train.take(parts[2]))
+            for one in (trained, own_val or train.take(parts[1]), found.get("test") or train.take(parts[2]))
         )
         return TextSplits(
             trained, val, test if len(test) else None, class_names=[],

@@ -38,6 +38,8 @@ _PIXELS = 3 * 32 * 32
 class _Cifar(PublicDataset, Dataset):
     """Base of both: files of labels and 3 x 32 x 32 pixels, one after the other."""
 
+    makes_folds: ClassVar[bool] = True
+
     verify_checksum: bool = True
     """Refuse files that are not the official ones; false for your own files in the same format."""
     augment: Augment = Augment(crop_padding=4, flip=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mxtrain.data.base import Splits
 from mxtrain.data.digits import read_digits
 from mxtrain.types import BatchSize, OpenFraction
@@ -12,6 +14,8 @@ from mxtrain.vision.images.settings import Augment
 
 class Digits(Dataset):
     """The UCI handwritten digits, 1 x 8 x 8, 10 classes."""
+
+    makes_folds: ClassVar[bool] = True
 
     batch_size: BatchSize = 64
     augment: Augment = Augment(crop_padding=1)

@@ -48,7 +48,8 @@ class ImageRecord(DecodedDataset):
         val, test = (self._open_split(name, class_names, findings) for name in ("val.rec", "test.rec"))
         refuse_shared({part: [records.path] for part, records in (("train", train), ("val", val), ("test", test))
                        if records is not None}, findings)  # fmt: skip
-        needs_labels = class_names is None or val is None or (test is None and self.test_fraction > 0)
+        holds_out = val is None or self.fold is not None or (test is None and self.test_fraction > 0)
+        needs_labels = class_names is None or holds_out
         label_N = train.read_labels() if needs_labels else np.empty(0, np.int32)
         if class_names is None:
             class_names = [str(label) for label in range(int(label_N.max()) + 1)]

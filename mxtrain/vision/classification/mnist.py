@@ -46,6 +46,8 @@ class Mnist(PublicDataset, Dataset):
     Source: LeCun, Bottou, Bengio, Haffner, "Gradient-Based Learning Applied to Document Recognition" (1998).
     """
 
+    makes_folds: ClassVar[bool] = True
+
     root: PathText = "data/mnist"
     """Folder of the four official files, as they are or unpacked; by default in the folder that MXTRAIN_DATA names,
     else in data/."""

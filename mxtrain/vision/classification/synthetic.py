@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import List
+from typing import ClassVar, List
 
 import numpy as np
 import pydantic
@@ -20,6 +20,8 @@ _MAX_GIB = 16
 
 class Synthetic(Dataset):
     """A random pattern per class, under noise."""
+
+    makes_folds: ClassVar[bool] = True
 
     shape: Annotated[List[Positive], pydantic.Field(min_length=3, max_length=3)] = [3, 32, 32]
     """[channels, height, width]."""

@@ -16,7 +16,7 @@ from typing_extensions import Annotated
 from mxtrain.data.base import Samples, Splits
 from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, NothingLeft, Problem
 from mxtrain.data.loading.regular_files import FileId, composed, exists, id_of, walk
-from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
 from mxtrain.types import BatchSize, Positive, shapes_of
 from mxtrain.vision.detection.box_augment import BoxAugment
@@ -81,6 +81,8 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
     In training a network sees random parts of them, brought to `image_size`. To be measured, and for predictions, whole
     images are.
     """
+
+    makes_folds: ClassVar[bool] = True
 
     wrong_boxes: Literal["refuse", "mend"] = "refuse"
     """Treatment of invalid boxes and masks: refuse = training does not start; mend = boxes that exceed their image are
@@ -167,6 +169,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
             raise NothingLeft(f"{self.option}: nothing is left to train on.")
         if self.image_size == "auto":
             return self.sized_for(train.encoded).make_splits(found, class_names, category_ids, findings)
+        val = self.own_validation(val)
         for name, split in (("train", train), ("val", val), ("test", test)):
             if split is not None:
                 place = DataPlace(split.encoded.place(0).file if len(split) else "")
@@ -201,8 +204,8 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
         refuse_shared_images({"train": train, "val": val, "test": test}, self.remedy_if_shared, findings)
         for split in (train, val, test):
             refuse_twice(split, findings)
-        fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
-        parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
+        # Test images are only held out together with validation images.
+        parts = self.divide(np.zeros(len(train), np.int32), val is not None, bool(val is not None or test))
         if findings.keeps_going:  # images are read later, and one that cannot be does not end all
             return parts, known_statistics(self.cut_shape()[0])
         return parts, self._statistics(train, parts[0])

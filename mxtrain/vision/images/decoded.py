@@ -9,7 +9,7 @@ import numpy as np
 from mxtrain.data.base import Source, Splits
 from mxtrain.data.checking.problems import STRICT, Findings
 from mxtrain.data.loading.sources import Subset
-from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive, Shape
 from mxtrain.vision.images.dataset import Dataset
 from mxtrain.vision.images.decoding import (
@@ -38,6 +38,7 @@ class DecodedDataset(Dataset):
     """Base of datasets whose images are decoded and resized when read."""
 
     model_option: ClassVar[str] = "resnet"
+    makes_folds: ClassVar[bool] = True
 
     root: PathText
     """Folder of the data."""
@@ -98,15 +99,14 @@ class DecodedDataset(Dataset):
             side = typical_side(encoded, _LARGEST_SIDE, min)
             sized = self.model_copy(update={"image_size": [side, side]})
             return sized.make_splits(train, val, test, class_names, findings)
+        val = self.own_validation(val)
         train_source: Source = self._make_source(encoded)
         still_source = self._make_source(encoded)
         val_source = None if val is None else self._make_source(val)
         test_source = None if test is None else self._make_source(test)
         in_train = np.arange(len(encoded))
-        val_fraction = self.val_fraction if val is None else 0.0
-        test_fraction = self.test_fraction if test is None else 0.0
-        if val_fraction or test_fraction or val is None:
-            in_train, in_val, in_test = split_indices(label_N, val_fraction, test_fraction, self.split_seed)
+        if val is None or (self.test_fraction and test is None):
+            in_train, in_val, in_test = self.divide(label_N, val is not None, test is not None)
             train_source = Subset(train_source, in_train)
             val_source = Subset(still_source, in_val) if val_source is None else val_source
             if test_source is None and len(in_test):

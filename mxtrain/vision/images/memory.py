@@ -9,7 +9,7 @@ import numpy as np
 from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import DataPlaces
 from mxtrain.data.loading.sources import MemorySource
-from mxtrain.data.loading.splitting import choose_statistics, refuse_empty, split_indices
+from mxtrain.data.loading.splitting import choose_statistics, refuse_empty
 from mxtrain.vision.images.dataset import Dataset
 
 
@@ -37,8 +37,7 @@ def split_in_memory(
     Raises:
         DataError: A split would be empty.
     """
-    test_fraction = dataset.test_fraction if test is None else 0.0
-    train, val, held_out = split_indices(label_N, dataset.val_fraction, test_fraction, dataset.split_seed)
+    train, val, held_out = dataset.divide(label_N, has_test=test is not None)
     refuse_empty(f"dataset {type(dataset).__name__}", len(train), len(val), dataset.val_fraction)
 
     def source(index_N: np.ndarray) -> MemorySource:

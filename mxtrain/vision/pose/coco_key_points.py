@@ -198,6 +198,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
     ) -> Splits:  # fmt: skip
         """See `BoxedFiles.make_splits`; all objects of an image go to the same split."""
         train, val, test = (self._as_split(found.get(split)) for split in ("train", "val", "test"))
+        val = self.own_validation(val)
         if train is None:
             raise NothingLeft(f"{self.option}: nothing is left to train on.")
         for name, split in (("val", val), ("test", test)):

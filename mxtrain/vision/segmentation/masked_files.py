@@ -13,7 +13,7 @@ from typing_extensions import Annotated, Literal
 from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.checking.problems import NOTHING_TO_LEARN, STRICT, Findings, Problem
 from mxtrain.data.loading.sources import Subset
-from mxtrain.data.loading.splitting import refuse_empty, split_indices
+from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.types import BatchSize, Positive
@@ -35,6 +35,8 @@ Size = Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(squ
 
 class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples are read
     """Base of datasets of files: images of any size, and a mask for each."""
+
+    makes_folds: ClassVar[bool] = True
 
     largest_side: ClassVar[int] = 480
 
@@ -104,10 +106,11 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples
         if self.image_size == "auto":
             sized = self.sized_for(ImageFiles(train.images))
             return sized.make_splits(train, val, test, class_names, coding, remedy, findings)
+        val = self.own_validation(val)
         refuse_shared_images({"train": train, "val": val, "test": test}, remedy, findings)
         shape, decoding = self.cut_shape(), self.decoding()
-        fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
-        parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
+        # Test images are only held out together with validation images.
+        parts = self.divide(np.zeros(len(train), np.int32), val is not None, bool(val is not None or test))
         mean, std = known_statistics(shape[0])
         if not findings.keeps_going:  # else images are read later, and one that cannot be does not end all
             mean, std = self._choose_statistics(train, parts[0], coding, decoding)

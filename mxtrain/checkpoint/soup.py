@@ -1,0 +1,174 @@
+"""Averages the weights of several runs (model soups) into a new checkpoint.
+
+Source: Wortsman et al., "Model soups: averaging weights of multiple fine-tuned models improves accuracy without
+increasing inference time", ICML 2022, https://arxiv.org/abs/2203.05482, recipe 1 (greedy) and the uniform soup.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Sequence
+
+from mxtrain.checkpoint.average import MODEL, WeightMean, weights_to_use, write_folder
+from mxtrain.checkpoint.contents import Checkpoint, Snapshot
+from mxtrain.config.specs import shown
+from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.ranking import VAL_LOSS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.annotations import Json, JsonObject
+
+Measure = Callable[[Mapping[str, "np.ndarray"], str], Mapping[str, float]]
+"""Function (weights, their source for messages) -> loss and metrics of the validation split, by tag (val/...)."""
+GREEDY, UNIFORM = "greedy", "uniform"
+FOLD_SETTINGS = ("folds", "fold", "fold_stratify", "fold_groups")
+"""Settings of the trainer that decide which samples validate."""
+ONLY_FOR_TRAINING = ("batch_size", "eval_batch_size", "augment", "sampler", "class_weights", "prefetch", "num_workers")
+"""Settings of a dataset that may differ between members: they do not decide what is validated."""
+
+
+@dataclass(frozen=True)
+class Ingredient:
+    """A checkpoint that a soup was offered.
+
+    Attributes:
+        checkpoint: the checkpoint.
+        value: the monitored value of its own weights.
+        kept: whether its weights are in the soup.
+    """
+
+    checkpoint: Checkpoint
+    value: float
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class Soup:
+    """Averaged weights of several runs.
+
+    Attributes:
+        method: "greedy" or "uniform".
+        monitor: tag of the value by which members are compared, e.g. val/accuracy.
+        members: all checkpoints, best first.
+        weights: the mean of the kept ones, by structural name.
+        values: loss and metrics of `weights`, by tag.
+    """
+
+    method: str
+    monitor: str
+    members: Sequence[Ingredient]
+    weights: Mapping[str, np.ndarray]
+    values: Mapping[str, float]
+
+
+def require_same_runs(checkpoints: Sequence[Checkpoint]) -> None:
+    """Checks that checkpoints read the same inputs, and were validated with the same samples.
+
+    Otherwise a member could have been trained with the samples that the soup is validated with.
+
+    Raises:
+        ConfigError: one of them differs from the first; the message names the difference.
+    """
+    first = checkpoints[0]
+    for other in checkpoints[1:]:
+        runs = [one.state["run"] for one in (first, other)]
+        was, now = (_split_settings(run["description"]) for run in runs)
+        for name in [*was, *now]:
+            if was.get(name) != now.get(name):
+                raise ConfigError(
+                    f"soup: {first.path} and {other.path} were not validated with the same samples: {name} is "
+                    f"{shown(was.get(name))} and {shown(now.get(name))}. Average runs of the same training and "
+                    "validation split."
+                )
+        if runs[0]["input"] != runs[1]["input"]:
+            changed = [name for name, value in runs[0]["input"].items() if value != runs[1]["input"].get(name)]
+            raise ConfigError(
+                f"soup: the inputs of {first.path} and {other.path} are not the same ({', '.join(changed)}). "
+                "Average runs that were trained with the same data and the same preprocessing."
+            )
+
+
+def _split_settings(description: JsonObject) -> Dict[str, object]:
+    dataset, trainer = (one if isinstance(one, dict) else {} for one in map(description.get, ("dataset", "trainer")))
+    return {
+        **{f"dataset.{name}": value for name, value in dataset.items() if name not in ONLY_FOR_TRAINING},
+        **{f"trainer.{name}": trainer.get(name) for name in FOLD_SETTINGS},
+    }
+
+
+def cook(checkpoints: Sequence[Checkpoint], method: str, monitor: str, direction: str, measure: Measure) -> Soup:
+    """Averages checkpoints.
+
+    The uniform soup is the mean of all. The greedy soup begins with the best checkpoint; each further one, best first,
+    is added if the mean with it is at least as good on the validation split.
+
+    Args:
+        checkpoints: of the same network.
+        method: "greedy" or "uniform".
+        monitor: tag of the value to compare, e.g. val/accuracy.
+        direction: "max" if larger values are better, otherwise "min".
+        measure: measures weights.
+
+    Raises:
+        CheckpointError: the checkpoints belong to different networks, or none has a finite value.
+    """
+    sign = -1.0 if direction == "max" else 1.0
+    found = [Ingredient(one, measure(weights_to_use(one), str(one.path))[monitor]) for one in checkpoints]
+    ranked = sorted(found, key=lambda one: sign * one.value if math.isfinite(one.value) else math.inf)
+    if not math.isfinite(ranked[0].value):
+        raise CheckpointError(f"soup: no checkpoint has a finite {monitor}. Look at the runs with `mxtrain eval`.")
+    total, members, best = WeightMean(), [], math.inf
+    values: Mapping[str, float] = {}
+    for member in ranked:
+        weights = weights_to_use(member.checkpoint)
+        source = str(member.checkpoint.path)
+        if method == GREEDY and total.count:
+            found_values = measure(total.mean_with(weights), f"the mean with {source}")
+            kept = sign * found_values[monitor] <= best  # false if it is not a number
+        else:
+            found_values, kept = {monitor: member.value}, True
+        if kept:
+            total.add(weights, source)
+            best, values = sign * found_values[monitor], found_values
+        members.append(replace(member, kept=kept))
+    mean = total.mean()
+    if method == UNIFORM or total.count == 1:  # the mean itself was not measured yet, or only its monitored value
+        values = measure(mean, "the soup")
+    return Soup(method, monitor, members, mean, dict(values))
+
+
+def write_soup(soup: Soup, first: Checkpoint, direction: str, path: Path) -> None:
+    """Writes a soup as a checkpoint; replaces an earlier one.
+
+    Args:
+        soup: the averaged weights.
+        first: checkpoint whose description the soup gets.
+        direction: of the monitored value.
+        path: folder of the new checkpoint.
+
+    Raises:
+        OSError: a file could not be written completely.
+    """
+    members: List[Json] = [
+        {"path": str(one.checkpoint.path), "step": one.checkpoint.step,
+         "value": one.value if math.isfinite(one.value) else None, "kept": one.kept}
+        for one in soup.members
+    ]  # fmt: skip
+    value = soup.values[soup.monitor]
+    best = {"metric": soup.monitor, "value": value, "step": first.step, "loss": soup.values.get(VAL_LOSS)}
+    train = {**first.state["train"], "values": dict(soup.values), "best": best, "validated_step": first.step}
+    state: Dict[str, Json] = {
+        **{name: value for name, value in first.state.items() if name != "states"},
+        "train": train,
+        "averaged_steps": [one.checkpoint.step for one in soup.members if one.kept],
+        "soup": {"method": soup.method, "metric": soup.monitor, "members": members},
+    }
+    write_folder(
+        Snapshot(step=first.step, epoch=first.epoch, arrays={MODEL: soup.weights}, state=state, metric=value,
+                 direction=direction, monitor=soup.monitor),
+        path,
+    )  # fmt: skip

@@ -1,0 +1,169 @@
+"""Cross validation (`trainer.folds=5`): trains a run for each fold, one after the other, and summarizes their values.
+
+Each fold is an ordinary run directory, `fold-1`, `fold-2`, ..., in the run directory of the command. Nothing else is
+needed to continue after a kill: the same command skips the folds that are finished.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
+
+from rich.table import Table
+
+from mxtrain.checkpoint import lock_run_directory, refuse_links
+from mxtrain.checkpoint.folder import CHECKPOINTS, scan
+from mxtrain.cli import sweep
+from mxtrain.cli.compose import Composed, Composer
+from mxtrain.cli.environment import compose_and_check
+from mxtrain.cli.group import find_role
+from mxtrain.cli.outcome import Outcome, exit_code_of, print_cause
+from mxtrain.cli.program import program
+from mxtrain.cli.run import train_once
+from mxtrain.cli.run_dir_rollback import RunDirRollback
+from mxtrain.config.override_text import key_of, quote
+from mxtrain.description.groups import Description
+from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError, MxtrainError
+from mxtrain.logger.report import format_value, print_commands
+from mxtrain.logger.terminal import open_console
+from mxtrain.training.fold_results import FOLDS_FILE, FoldResult, fold_folder, read_fold, write_folds
+from mxtrain.training.resume import find_resume_point
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config, JsonObject
+
+OWN = ("hydra.run.dir", "trainer.fold")
+MOST_SHOWN = 10
+"""Folds that the table has a column for."""
+
+
+def train_folds(
+    composer: Composer, composed: Composed, description: Description, words: Sequence[str], flags: Sequence[str]
+) -> Outcome:
+    """Trains all folds in `hydra.run.dir`, and prints a table of their values.
+
+    Args:
+        composer: composes the configuration of each fold.
+        composed: the configuration of the cross validation.
+        description: its description.
+        words: overrides of the command line.
+        flags: flags that bring in the user's own configuration.
+
+    Raises:
+        MxtrainError: nothing was started; the run directory is as it was.
+    """
+    trainer = description.trainer
+    if find_role(description) is not None:
+        raise ConfigError(
+            f"trainer.folds={trainer.folds}: this process is one of several that a launcher has started, and each "
+            "fold starts its own. Start one process (cluster.launcher), or train one fold: trainer.fold=1."
+        )
+    folder = Path(os.path.abspath(composed.run_dir))
+    before = RunDirRollback(folder)
+    results: List[FoldResult] = []
+    try:
+        names = [fold_folder(number) for number in range(1, trainer.num_folds + 1)]
+        refuse_links(folder, (FOLDS_FILE, *names))
+        if scan(folder / CHECKPOINTS):
+            raise ConfigError(f"{folder} holds a run without folds. Choose another hydra.run.dir, or leave "
+                              "trainer.folds out.")  # fmt: skip
+        for number, name in enumerate(names, start=1):
+            if (folder / name).is_dir():  # said now, not after hours of other folds
+                find_resume_point(folder / name, description.checkpoint, _config_of(description, number))
+        with lock_run_directory(folder):
+            outcome = _train(composer, description, words, flags, folder, results)
+    except MxtrainError:
+        if not results:
+            before.restore()
+        raise
+    if not results:
+        before.restore()
+    return outcome
+
+
+def _train(
+    composer: Composer, description: Description, words: Sequence[str], flags: Sequence[str], folder: Path,
+    results: List[FoldResult],
+) -> Outcome:  # fmt: skip
+    trainer = description.trainer
+    outcomes: List[Outcome] = []
+    for number in range(1, trainer.num_folds + 1):
+        run_dir = folder / fold_folder(number)
+        outcome = _finished_before(run_dir, description, number)
+        if outcome is None:
+            print(f"\nfold {number} of {trainer.num_folds}: {run_dir}", flush=True)
+            own = words_of_fold(description, words, number, run_dir)
+            outcome = train_once(*compose_and_check(composer, own), flags)
+        else:
+            print(f"fold {number} of {trainer.num_folds} is finished: {run_dir}", flush=True)
+        is_refused = outcome.exit_code == EXIT_BAD_INPUT and outcome.step == 0  # as the others would be
+        if is_refused and not results:
+            return outcome
+        outcomes.append(outcome)
+        results.append(read_fold(run_dir, outcome.state, outcome.exit_code, outcome.cause, outcome.step))
+        content = write_folds(folder, trainer, results)
+        if is_refused or outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM):
+            break
+    print_folds(content, results, folder)
+    code = exit_code_of(outcomes)
+    return Outcome(None, list(words), str(folder), content["state"], code, content["cause"],
+                   sum(one.step for one in outcomes), None)  # fmt: skip
+
+
+def _config_of(description: Description, number: int) -> Config:
+    """The configuration of a fold, without composing it."""
+    return {**description.config, "trainer": {**description.config["trainer"], "fold": number}}
+
+
+def _finished_before(run_dir: Path, description: Description, number: int) -> Optional[Outcome]:
+    if not run_dir.is_dir():
+        return None
+    with lock_run_directory(run_dir):
+        result = sweep.finished_before(run_dir, _config_of(description, number))
+    return None if result is None else Outcome.from_result(None, [], run_dir, result, before=True)
+
+
+def words_of_fold(description: Description, words: Sequence[str], number: int, run_dir: Path) -> List[str]:
+    """Returns the overrides of a fold's run."""
+    own = [word for word in words if key_of(word) not in OWN]
+    shown: Dict[str, str] = {"show_config": "false", "show_model": "false"}
+    if number > 1 and "console" in description.logger:  # as the first fold has shown them
+        own += [f"logger.console.{name}={value}" for name, value in shown.items()
+                if not any(key_of(word) == f"logger.console.{name}" for word in words)]  # fmt: skip
+    return [*own, f"trainer.fold={number}", f"hydra.run.dir={quote(str(run_dir))}"]
+
+
+def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path) -> None:
+    """Prints a table: mean, standard deviation and the value of each fold, for each loss and metric."""
+    ended = [one for one in results if one.exit_code == EXIT_FINISHED]
+    console = open_console(sys.stdout)
+    console.print()
+    if ended:
+        shown = ended if len(ended) <= MOST_SHOWN else []
+        table = Table(box=None, pad_edge=False)
+        for title in (f"of {len(ended)} folds", "mean", "std", *(one.run for one in shown)):
+            table.add_column(title, justify="left" if title.startswith("of ") else "right")
+        for name, mean in content["metrics"].items():
+            values = [mean, content["std"][name], *(one.values[name] for one in shown)]
+            style = "bold green" if name == content["monitor"] else None
+            table.add_row(name, *map(format_value, values), style=style)
+        console.print(table)
+    missing = content["num_folds"] - len(ended)
+    if missing:
+        console.print(f"{missing} of {content['num_folds']} folds are not finished; the same command with "
+                      f"hydra.run.dir={shlex.quote(str(folder))} continues", soft_wrap=True)  # fmt: skip
+    where = shlex.quote(os.path.relpath(folder))
+    if len(ended) > 1:
+        console.print(f"written to {folder / FOLDS_FILE}", soft_wrap=True)
+        print_commands(console, [("evaluate a fold", f"{program()} eval {where}/{ended[0].run} split=val")])
+    sys.stdout.flush()
+
+
+def report_end(outcome: Outcome) -> int:
+    """Says on standard error why a cross validation is not finished, as the last output; returns the exit code."""
+    if outcome.exit_code != EXIT_FINISHED and outcome.step:  # else it was said when the first fold was refused
+        print_cause(outcome.cause, outcome.exit_code)
+    return outcome.exit_code

@@ -1,0 +1,149 @@
+"""Cross validation as a group of runs: what is trained, resumed, refused and summarized."""
+
+from __future__ import annotations
+
+import json
+import signal
+import statistics
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+
+import mxtrain
+from mxtrain.cli.dispatch import run
+from mxtrain.errors import ConfigError, MxtrainError
+from mxtrain.training.fold_results import read_folds, summarize
+from tests.running import SMALL, Process, assert_same, here, image, status
+
+CHEAP = (*SMALL, "trainer.max_epochs=1", "trainer.folds=3")
+
+
+def metrics_of(run_dir: Path, name: str) -> List[float]:
+    return [status(run_dir / f"fold-{number}")["metrics"][name] for number in (1, 2, 3)]
+
+
+def test_a_fold_is_an_ordinary_run_and_the_group_has_mean_and_deviation(tmp_path: Path, capsys: Any) -> None:
+    output = here(tmp_path / "cv", *CHEAP)
+    content = json.loads((tmp_path / "cv/folds.json").read_text())
+    assert (content["state"], content["exit_code"], [one["run"] for one in content["runs"]]) == (
+        "finished", 0, ["fold-1", "fold-2", "fold-3"]
+    )  # fmt: skip
+    for name in ("val/accuracy", "val/loss", "test/accuracy"):  # one epoch: the best weights are the last
+        values = metrics_of(tmp_path / "cv", name)
+        assert content["metrics"][name] == pytest.approx(statistics.mean(values), rel=1e-12)
+        assert content["std"][name] == pytest.approx(statistics.stdev(values), rel=1e-9)
+    row = next(line.split() for line in output.splitlines() if line.startswith("val/accuracy "))
+    assert row[1:] == [f"{value:.4f}" for value in (
+        content["metrics"]["val/accuracy"], content["std"]["val/accuracy"], *metrics_of(tmp_path / "cv", "val/accuracy")
+    )]  # fmt: skip
+    # The same fold alone, as a run of its own.
+    here(tmp_path / "alone", *CHEAP, "trainer.fold=2")
+    assert_same(tmp_path / "alone", tmp_path / "cv/fold-2")
+    # `eval` measures the fold that the run has not seen.
+    assert run(["eval", str(tmp_path / "cv/fold-2"), "split=val"]) == 0
+    measured = json.loads((tmp_path / "cv/fold-2/eval/val/metrics.json").read_text())
+    assert measured["accuracy"] == pytest.approx(metrics_of(tmp_path / "cv", "val/accuracy")[1])
+    assert run(["eval", str(tmp_path / "cv")]) == 2
+    assert "holds the folds of a cross validation. Name one of its 3 runs" in capsys.readouterr().err
+    # A second call trains nothing, and further repetitions only train what is missing.
+    before = image(tmp_path / "cv/fold-1")
+    again = here(tmp_path / "cv", *CHEAP, "trainer.fold_repeats=2")
+    assert "fold 3 of 6 is finished" in again and "fold 4 of 6: " in again
+    assert image(tmp_path / "cv/fold-1") == before
+    assert len(read_folds(tmp_path / "cv")["runs"]) == 6
+    # Folders of other runs are refused.
+    before = image(tmp_path / "cv")
+    assert "trainer.folds: was 3, now 4" in here(tmp_path / "cv", *CHEAP, "trainer.folds=4", exit_code=2)
+    assert "fold-1 holds a run without folds" in here(tmp_path / "cv/fold-1", *CHEAP, exit_code=2)
+    assert image(tmp_path / "cv") == before
+    (tmp_path / "cv/folds.json").unlink()
+    (tmp_path / "cv/folds.json").symlink_to(tmp_path / "elsewhere")
+    assert "is a link" in here(tmp_path / "cv", *CHEAP, exit_code=2)
+
+
+def test_a_killed_group_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    settings = (*CHEAP, "trainer.max_epochs=4", "checkpoint.every_steps=3", "model.dropout=0.3")
+    killed = Process(tmp_path / "cv", *settings)
+    killed.wait_until(lambda: any((tmp_path / "cv/fold-2/checkpoints").glob("step-*")))
+    killed.kill(signal.SIGKILL).end(-signal.SIGKILL)
+    assert [one["run"] for one in read_folds(tmp_path / "cv")["runs"]] == ["fold-1"]
+    before = image(tmp_path / "cv/fold-1")
+    output = here(tmp_path / "cv", *settings)
+    assert "fold 1 of 3 is finished" in output and image(tmp_path / "cv/fold-1") == before
+    here(tmp_path / "whole", *settings, "trainer.fold=2")
+    assert_same(tmp_path / "cv/fold-2", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("words, said", [
+    (["trainer.folds=1"], "trainer.folds=1: should be greater than or equal to 2"),
+    (["trainer.fold=1"], "fold=1 needs the number of folds. Type trainer.folds=5"),
+    (["trainer.folds=3", "trainer.fold=4"], "fold=4: there are 3 folds"),
+    (["trainer.folds=3", "task=reinforcement_learning"], "Gymnasium (task=reinforcement_learning) cannot be divided"),
+    (["trainer.folds=3", "task=language_modeling"], "cannot be divided into folds"),
+    (["trainer.folds=3", "trainer.fold_groups=patient"], "Digits reads no table with named columns"),
+    (["trainer.fold_group=patient"], "Did you mean 'trainer.fold_groups'"),
+    (["-m", "trainer.folds=3", "model=mlp,lenet"], "Type trainer.fold=1,2,3 as well"),
+    (["tune", "study", "trainer.folds=3", "optimizer.lr=log(1e-4,1e-1)"], "tune trains one fold in a run"),
+    (["lr_find", "trainer.folds=3"], "lr_find trains one fold in a run"),
+    (["trainer.folds=3000"], "every fold needs one. Type trainer.folds=1527 or less"),
+])  # fmt: skip
+def test_wrong_folds_are_refused_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: Any, capsys: Any, words: List[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(words) == 2
+    assert said in capsys.readouterr().err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_python(tmp_path: Path) -> None:
+    import numpy as np
+
+    rng = np.random.RandomState(0)
+    x = rng.normal(size=(90, 4)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    made = mxtrain.train(
+        "trainer.folds=3", "trainer.max_epochs=2", "logger=jsonl", model="mlp", dataset=(x, y), dir=tmp_path / "cv"
+    )  # fmt: skip
+    assert made.state == "finished" and len(made.folds) == 3
+    values = [one.best["value"] for one in made.folds]
+    assert made.metrics["val/accuracy"] == pytest.approx(statistics.mean(values))
+    assert made.status["std"]["val/accuracy"] == pytest.approx(statistics.stdev(values))
+    held = [batch["index"] for one in made.folds for batch in one.batches("val")]
+    assert sum(map(len, held)) == 90
+    loaded = mxtrain.load(tmp_path / "cv")
+    assert [one.path.name for one in loaded.folds] == ["fold-1", "fold-2", "fold-3"] and not made.folds[0].folds
+    with pytest.raises(ConfigError, match="cannot be divided into folds"):
+        mxtrain.train("trainer.folds=3", "task=language_modeling", dir=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_summary_is_over_the_values_that_all_folds_have() -> None:
+    found = summarize([{"a": 1.0, "b": 2.0}, {"a": 4.0}, {"a": 7.0, "b": 3.0}])
+    assert found == {"a": {"mean": 4.0, "std": 3.0}}
+    assert summarize([]) == {}
+    assert summarize([{"a": 1.0}])["a"]["std"] != summarize([{"a": 1.0}])["a"]["std"]  # NaN: one value has no deviation
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"state": 1}', '{"state": "finished", "exit_code": 0, "cause": "", '
+                                  '"num_folds": 2, "metrics": {}, "std": {}, "runs": [{"run": "../../x", "state": "", '
+                                  '"exit_code": 0, "values": {}}]}'])  # fmt: skip
+def test_a_strangers_results_are_checked(tmp_path: Path, text: str) -> None:
+    (tmp_path / "folds.json").write_text(text)
+    with pytest.raises(MxtrainError, match="folds.json"):
+        _ = mxtrain.load(tmp_path)
+
+
+@pytest.mark.zoo
+def test_several_workers_train_the_same_folds(tmp_path: Path) -> None:
+    here(tmp_path / "one", *CHEAP)
+    Process(tmp_path / "two", *CHEAP, "kvstore=dist_sync", "cluster.workers=2").end()
+    for name in ("val/accuracy", "val/loss"):
+        assert read_folds(tmp_path / "two")["metrics"][name] == pytest.approx(
+            read_folds(tmp_path / "one")["metrics"][name], abs=1e-5
+        )
+    here(tmp_path / "data", *CHEAP, "parallel=data")
+    assert read_folds(tmp_path / "data")["metrics"]["val/loss"] == pytest.approx(
+        read_folds(tmp_path / "one")["metrics"]["val/loss"], abs=1e-5
+    )
