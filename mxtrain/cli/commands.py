@@ -74,6 +74,13 @@ COMMANDS: Dict[str, Command] = {
         "VerifySettings",
         ("verify parallel=hybrid model=resnet", "verify parallel=data parallel.devices=cpu:3 steps=5"),
     ),
+    "reproduce": Command(
+        "mxtrain.cli.reproduce",
+        "RUN [--config-dir DIR | --trust-code] [setting=value ...] [group=option ...] [group.field=value ...]",
+        "ReproduceSettings",
+        ("reproduce outputs/2030-01-31/12-00-00-abcd", "reproduce RUN strict=true dir=outputs/again",
+         "reproduce RUN dataset.root=FOLDER tolerance=1e-3"),
+    ),
     "lr_find": Command(
         "mxtrain.cli.lr_find",
         "[setting=value ...] [group=option ...] [group.field=value ...]",

@@ -55,7 +55,7 @@ def write_meta(
 
 def collect_meta(description: Description, runtime_report: RuntimeReport) -> Dict[str, Json]:
     """Collects argv, working folder, configuration and its hash, versions, code, host, devices and runtime."""
-    from mxtrain.engine.backend import operators_in_use
+    from mxtrain.engine.backend import has_asked_for_operators, operators_in_use
 
     canonical = json.dumps(description.config, sort_keys=True, default=str)
     return {
@@ -72,6 +72,7 @@ def collect_meta(description: Description, runtime_report: RuntimeReport) -> Dic
         "devices": [str(device) for stages in description.parallel.place() for device in stages],
         "precision": {"dtype": description.amp.dtype, "amx": runtime_report.amx},
         "own_operators": operators_in_use(),
+        "asks_for_operators": has_asked_for_operators(),
         "metric_signatures": description.metric_signatures,
         "lr_scaling": description.rates.facts,
         "runtime": {
