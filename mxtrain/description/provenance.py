@@ -93,8 +93,8 @@ def package_version(name: str) -> Optional[str]:
 
 
 def own_code(config: Config) -> Dict[str, Json]:
-    """Returns the hash of the file of each class in a configuration that is not mxtrain's own, by its import path. None:
-    the module is not imported, or has no file."""
+    """Returns the hash of the file of each class in a configuration that is not mxtrain's own, by its import path.
+    None: the module is not imported, or has no file."""
     found: Dict[str, Json] = {}
     for target in sorted(set(_targets(config))):
         module = sys.modules.get(target.rpartition(".")[0])
