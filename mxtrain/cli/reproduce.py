@@ -41,7 +41,7 @@ from mxtrain.description.reproduction import (
     shown,
 )
 from mxtrain.description.trust import require_trusted
-from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
+from mxtrain.errors import EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.training.resume import settings_that_differ
 from mxtrain.types import PathText, Spec
 
@@ -87,7 +87,7 @@ def run(arguments: Sequence[str]) -> int:
         from mxtrain.cli.run import train_once
 
         outcome = train_once(composed, description, command_line.config_flags(given.config_dirs))
-    if outcome.exit_code != EXIT_FINISHED:
+    if outcome.exit_code not in (EXIT_FINISHED, EXIT_BUDGET):  # a budget is a part of the description
         print(f"the run did not finish, so nothing is compared with {recorded.path}")
         return outcome.exit_code
     return show_results(compare_results(recorded.path, Path(outcome.run_dir)), settings.tolerance, recorded.path)
