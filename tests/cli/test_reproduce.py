@@ -141,8 +141,9 @@ def test_words_compose_the_description_again(overrides: List[str]) -> None:
 @pytest.mark.parametrize(
     "group, name, value",
     [
-        ("model", "_target_", "evil_module.Net"), ("model", "name", "${oc.env:HOME}"), ("cluster", "python", "/tmp/evil"),
-        ("cluster", "launcher_options", ["-x"]), ("distillation", "trust_code", True), ("runtime", "env", {"LD_A": "x"}),
+        ("model", "_target_", "evil_module.Net"), ("model", "name", "${oc.env:HOME}"),
+        ("cluster", "python", "/tmp/evil"), ("cluster", "launcher_options", ["-x"]),
+        ("distillation", "trust_code", True), ("runtime", "env", {"LD_A": "x"}),
     ],
 )  # fmt: skip
 def test_descriptions_of_strangers_run_no_code(
@@ -165,7 +166,7 @@ def test_descriptions_of_strangers_run_no_code(
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("finished") / "run"
-    here(run_dir, *SMALL, "trainer.max_steps=5", exit_code=75)
+    here(run_dir, *SMALL, "trainer.max_epochs=1")
     return run_dir
 
 

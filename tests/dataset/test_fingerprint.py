@@ -1,4 +1,4 @@
-"""Fingerprints of data: equal for equal data wherever they lie, others for others, and never more work than the limit."""
+"""Fingerprints of data: equal for equal data wherever they lie, others for others, with limited work."""
 
 from __future__ import annotations
 
