@@ -81,6 +81,12 @@ COMMANDS: Dict[str, Command] = {
         ("reproduce outputs/2030-01-31/12-00-00-abcd", "reproduce RUN strict=true dir=outputs/again",
          "reproduce RUN dataset.root=FOLDER tolerance=1e-3"),
     ),
+    "score": Command(
+        "mxtrain.cli.score",
+        "[EXPERIMENT] [setting=value ...] [group.field=value ...]",
+        "ScoreSettings",
+        ("score", "score digits_lenet", "score cifar10_resnet20 dataset.root=FOLDER dir=outputs/resnet20"),
+    ),
     "lr_find": Command(
         "mxtrain.cli.lr_find",
         "[setting=value ...] [group=option ...] [group.field=value ...]",
