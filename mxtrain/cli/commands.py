@@ -81,6 +81,12 @@ COMMANDS: Dict[str, Command] = {
         ("reproduce outputs/2030-01-31/12-00-00-abcd", "reproduce RUN strict=true dir=outputs/again",
          "reproduce RUN dataset.root=FOLDER tolerance=1e-3"),
     ),
+    "replay": Command(
+        "mxtrain.cli.replay",
+        "BUNDLE [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...]",
+        "ReplaySettings",
+        ("replay outputs/2030-01-31/12-00-00-abcd/replay/step-00000120", "replay BUNDLE output=statistics.json"),
+    ),
     "score": Command(
         "mxtrain.cli.score",
         "[EXPERIMENT] [setting=value ...] [group.field=value ...]",

@@ -17,6 +17,7 @@ from typing_extensions import Annotated
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.arguments import Arguments
+from mxtrain.cli.columns import print_columns
 from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.environment import compose_and_check, set_environment
 from mxtrain.cli.moved_data import find_data
@@ -205,19 +206,11 @@ def show_differences(found: Sequence[Difference], recorded: RecordedRun) -> None
         print(f"settings, versions, code, data and machine are those of {recorded.path}", flush=True)
         return
     print(f"{count(found)} from {recorded.path}, and the result may, too:")
-    show_table(("", "then", "now"), found)
+    print_columns(("", "then", "now"), found)
     threads = next((one.then for one in found if one.field == "runtime.OMP_NUM_THREADS"), "")
     if threads.isdecimal():
         print(f"runtime.threads={threads} computes with the threads of then.")
     sys.stdout.flush()
-
-
-def show_table(titles: Tuple[str, str, str], rows: Sequence[Difference]) -> None:
-    """Prints rows of three texts in columns."""
-    lines = [titles, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(2)]
-    for first, second, third in lines:
-        print(f"  {first:<{widths[0]}}  {second:<{widths[1]}}  {third}".rstrip())
 
 
 def count(found: Sequence[Difference]) -> str:
@@ -234,7 +227,7 @@ def show_results(compared: Comparison, tolerance: float, before: Path) -> int:
         print(f"the same result as {before}: weights and metrics are equal to the bit")
         return EXIT_FINISHED
     if compared.differences:
-        show_table(("", "then", "now"), compared.differences)
+        print_columns(("", "then", "now"), compared.differences)
     if tolerance and compared.largest is not None and compared.largest <= tolerance:
         print(
             f"the same result as {before} within the tolerance: final metrics differ by {compared.largest:.1e} at most "

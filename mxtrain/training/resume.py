@@ -69,6 +69,7 @@ RUN_FILES = (
     "meta.json",
     "timeline.json",
     "events.out.tfevents.*",
+    "replay",
 )
 LOG_FILE = "train.log"
 STATUS_FILE = "status.json"
