@@ -91,13 +91,13 @@ def require_repeatable(description: Description, run_dir: Path) -> None:
         )
     if description.cluster.launcher != "local":
         raise ConfigError(
-            f"cluster.launcher={description.cluster.launcher}: debug=chaos disturbs only processes of this machine. Type "
-            "cluster.launcher=local."
+            f"cluster.launcher={description.cluster.launcher}: debug=chaos disturbs only processes of this machine. "
+            "Type cluster.launcher=local."
         )
     if "jsonl" not in description.logger or not description.checkpoint.saves:
         raise ConfigError(
-            "debug=chaos compares metrics.jsonl and resumes from checkpoints. Leave out what switches off logger=jsonl or "
-            "checkpoint."
+            "debug=chaos compares metrics.jsonl and resumes from checkpoints. Leave out what switches off logger=jsonl "
+            "or checkpoint."
         )
     for folder in (run_dir, run_dir.with_name(f"{run_dir.name}-reference")):
         if folder.exists() and any(folder.iterdir()):
