@@ -1,4 +1,4 @@
-"""Prints rows of texts in columns."""
+"""Prints rows in columns."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ from mxtrain.data.loading.described_paths import named_paths
 from mxtrain.description.groups import GROUPS, Description
 from mxtrain.description.provenance import collect_meta
 from mxtrain.description.reproduction import (
+    ChangedFact,
     Comparison,
-    Difference,
     RecordedRun,
     compare_meta,
     compare_results,
@@ -166,13 +166,13 @@ def refuse_same_directory(recorded: RecordedRun, run_dir: Path) -> None:
         raise ConfigError(f"dir={run_dir} is the run that is to be reproduced. Choose another folder.")
 
 
-def differences(recorded: RecordedRun, description: Description) -> List[Difference]:
+def differences(recorded: RecordedRun, description: Description) -> List[ChangedFact]:
     """Returns everything that may change the result, and is not as it was."""
     data = fingerprint(description.dataset, open_splits(description.dataset))
     now = {**meta_of_worker(description, recorded), "data": data}
     changed = settings_that_differ(recorded.description, description.config)
     paths = {f"dataset.{name}" for name in named_paths(description.dataset)}  # their content is compared instead
-    settings = [Difference(path, shown(then), shown(here)) for path, then, here in changed if path not in paths]
+    settings = [ChangedFact(path, shown(then), shown(here)) for path, then, here in changed if path not in paths]
     return [*settings, *compare_meta(recorded.meta, now)]
 
 
@@ -197,7 +197,7 @@ def meta_of_worker(description: Description, recorded: RecordedRun) -> Dict[str,
     return {**now, "runtime": recorded.meta.get("runtime")} if cluster.launcher != "local" else now
 
 
-def show_differences(found: Sequence[Difference], recorded: RecordedRun) -> None:
+def show_differences(found: Sequence[ChangedFact], recorded: RecordedRun) -> None:
     """Prints what differs from the run, before the new one starts."""
     step = recorded.meta.get("resumed_step")
     if step:
@@ -213,7 +213,7 @@ def show_differences(found: Sequence[Difference], recorded: RecordedRun) -> None
     sys.stdout.flush()
 
 
-def count(found: Sequence[Difference]) -> str:
+def count(found: Sequence[ChangedFact]) -> str:
     """Returns the number of differences in words."""
     return f"{len(found)} thing{'s' * (len(found) != 1)} differ{'s' * (len(found) == 1)}"
 

@@ -34,7 +34,7 @@ LEFT_OUT = (
 ABSENT = "(none)"
 
 
-class Difference(NamedTuple):
+class ChangedFact(NamedTuple):
     """A line of the table."""
 
     field: str
@@ -82,12 +82,12 @@ def read_run(path: Path) -> RecordedRun:
     return RecordedRun(path, meta)
 
 
-def compare_meta(then: Mapping[str, Json], now: Mapping[str, Json]) -> List[Difference]:
+def compare_meta(then: Mapping[str, Json], now: Mapping[str, Json]) -> List[ChangedFact]:
     """Returns the fields of meta.json that may change a result and differ. The checkout of the working folder only
     counts if the run has code of its own."""
     old, new = (_fields(meta, has_code=bool(then.get("code"))) for meta in (then, now))
     names = [name for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
-    return [Difference(name, shown(old.get(name)), shown(new.get(name))) for name in names]
+    return [ChangedFact(name, shown(old.get(name)), shown(new.get(name))) for name in names]
 
 
 def _fields(meta: Mapping[str, Json], has_code: bool) -> Dict[str, object]:
@@ -117,14 +117,14 @@ class Comparison:
 
     Attributes:
         same: True if weights, final metrics and all rows are equal to the bit.
-        lines: sentences for people.
+        lines: what to print.
         differences: final values that differ.
         largest: largest relative difference of a final metric; None if one is missing in one of the runs.
     """
 
     same: bool
     lines: List[str]
-    differences: List[Difference]
+    differences: List[ChangedFact]
     largest: Optional[float]
 
 
@@ -142,7 +142,7 @@ def compare_results(before: Path, after: Path) -> Comparison:
     for name in dict.fromkeys([*values[0], *values[1]]):
         one, other = (side.get(name) for side in values)
         if one != other:
-            found.append(Difference(name, shown(one), shown(other)))
+            found.append(ChangedFact(name, shown(one), shown(other)))
     count, where = _compare_rows(before / METRICS, after / METRICS)
     lines.append(where or f"all {count} rows of {METRICS} are equal to the bit")
     same = not found and not where and old.get("weights_sha256") is not None

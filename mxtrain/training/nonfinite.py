@@ -18,8 +18,8 @@ from mxtrain.training.step import TrainingStep
 if TYPE_CHECKING:
     from mxnet import gluon, nd
 
+    from mxtrain.annotations import Returned
     from mxtrain.parallel.base import Strategy
-    from mxtrain.parallel.stage import Returned
     from mxtrain.training.evaluate import Outputs
     from mxtrain.types import Batch
 
@@ -177,10 +177,10 @@ def statistics_of(name: str, kind: str, arrays: Sequence[nd.NDArray]) -> LayerSt
     """Returns the statistics of some arrays together."""
     values = np.concatenate([array.asnumpy().astype(np.float64).ravel() for array in arrays])
     finite = values[np.isfinite(values)]
-    known = (finite.min(), finite.max(), finite.mean()) if finite.size else (np.nan,) * 3
+    smallest, largest, mean = (finite.min(), finite.max(), finite.mean()) if finite.size else (np.nan,) * 3
     share = 1 - finite.size / values.size if values.size else 0.0
     shapes = tuple(tuple(array.shape) for array in arrays)
-    return LayerStatistics(name, kind, shapes, *map(float, known), nonfinite=share)
+    return LayerStatistics(name, kind, shapes, float(smallest), float(largest), float(mean), share)
 
 
 def layer_statistics(network: gluon.Block, inputs: Sequence[nd.NDArray]) -> Tuple[List[LayerStatistics], Outputs]:

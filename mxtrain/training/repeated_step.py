@@ -44,7 +44,7 @@ class RepeatedStep:
 
     def to_json(self) -> Dict[str, Json]:
         """Returns the result as JSON values."""
-        return asdict(self)  # type: ignore[return-value]  # of dataclasses, lists and numbers
+        return asdict(self)
 
 
 def repeat_step(

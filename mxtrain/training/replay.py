@@ -13,7 +13,7 @@ import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -155,10 +155,16 @@ def read_bundle(path: Path) -> ReplayBundle:
         kind: {key.partition(":")[2]: array for key, array in arrays.items() if key.startswith(f"{kind}:")}
         for kind in ("input", "target", "weight")
     }  # fmt: skip
-    ordered = {kind: [by_kind[kind].get(str(n)) for n in range(len(by_kind[kind]))] for kind in ("input", "target")}
-    if any(array is None for held in ordered.values() for array in held) or not ordered["input"]:
+    inputs, targets = ([by_kind[kind][n] for n in _numbers(by_kind[kind])] for kind in ("input", "target"))
+    if not inputs or len(inputs) < len(by_kind["input"]) or len(targets) < len(by_kind["target"]):
         raise ConfigError(f"{path / ARRAYS} does not contain all inputs and targets.")
-    return ReplayBundle(path, facts, ordered["input"], ordered["target"], by_kind["weight"])
+    return ReplayBundle(path, facts, inputs, targets, by_kind["weight"])
+
+
+def _numbers(named: Mapping[str, object]) -> List[str]:
+    """Returns the names 0, 1, ... up to the first that is missing."""
+    names = [str(number) for number in range(len(named))]
+    return names if all(name in named for name in names) else []
 
 
 def _read_arrays(path: Path, wanted: Mapping[str, JsonObject]) -> Dict[str, np.ndarray]:
