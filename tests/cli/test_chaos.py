@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, List
 
 import pytest
-from running import assert_same, status
+from running import ROOT, assert_same, status
 
 from mxtrain.callback.chaos import Chaos
 from mxtrain.cli import main
@@ -17,6 +17,12 @@ from mxtrain.cli.chaos import CHILD, disk_that_may_be_full, last_step, require_r
 from mxtrain.errors import ConfigError
 
 SLOW = ("model=mlp", "model.hidden=[512,512]", "trainer.log_interval=1", "early_stopping=off", "runtime.threads=1")
+
+
+@pytest.fixture(autouse=True)
+def own_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of the group start outside of this folder."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 def chaos(run_dir: Path, *overrides: str) -> int:
