@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Union
 
 from mxtrain.cluster.stragglers import Stragglers
+from mxtrain.data.fingerprint import fingerprint
 from mxtrain.data.signature import Signature, signature_of
 from mxtrain.description.groups import Description
 from mxtrain.description.sparse_tables import is_lazy
@@ -62,6 +63,8 @@ class BuiltRun:
 
     runner: Runner
     info: RunInfo
+    facts: Mapping[str, Json]
+    """Facts for meta.json that the description does not contain."""
 
 
 def build_step(
@@ -119,6 +122,8 @@ def build_run(
     if description.model.weights:  # check before the data, which may take minutes to open
         find_weights(description.model.weights, description.model.published_name)
     splits, signature = open_data(description)
+    # Of newly opened splits, before anything is cached in them; `reproduce` compares it with those that it opens.
+    data_fingerprint = fingerprint(description.dataset, splits) if world.rank == 0 else {}
     chooses_batch = is_automatic(description)
     description = with_batch_size(description, len(splits.train))
     devices = place(description)
@@ -186,7 +191,8 @@ def build_run(
         run_dir=run_dir, command=command, resumed_step=runner.state.step, network=network,
         **run_info_fields(description, plan, signature, network), placement_table=placement_table(strategy.layout),
     )  # fmt: skip
-    return BuiltRun(runner, info)
+    facts: Dict[str, Json] = {"steps_per_epoch": plan.steps_per_epoch, "resumed_step": info.resumed_step}
+    return BuiltRun(runner, info, {**facts, **({"data": data_fingerprint} if is_first else {})})
 
 
 def open_teachers(

@@ -75,6 +75,25 @@ COMMANDS: Dict[str, Command] = {
         "VerifySettings",
         ("verify parallel=hybrid model=resnet", "verify parallel=data parallel.devices=cpu:3 steps=5"),
     ),
+    "reproduce": Command(
+        "mxtrain.cli.reproduce",
+        "RUN [--config-dir DIR | --trust-code] [setting=value ...] [group=option ...] [group.field=value ...]",
+        "ReproduceSettings",
+        ("reproduce outputs/2030-01-31/12-00-00-abcd", "reproduce RUN strict=true dir=outputs/again",
+         "reproduce RUN dataset.root=FOLDER tolerance=1e-3"),
+    ),
+    "replay": Command(
+        "mxtrain.cli.replay",
+        "BUNDLE [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...]",
+        "ReplaySettings",
+        ("replay outputs/2030-01-31/12-00-00-abcd/replay/step-00000120", "replay BUNDLE output=statistics.json"),
+    ),
+    "score": Command(
+        "mxtrain.cli.score",
+        "[EXPERIMENT] [setting=value ...] [group.field=value ...]",
+        "ScoreSettings",
+        ("score", "score digits_lenet", "score cifar10_resnet20 dataset.root=FOLDER dir=outputs/resnet20"),
+    ),
     "lr_find": Command(
         "mxtrain.cli.lr_find",
         "[setting=value ...] [group=option ...] [group.field=value ...]",

@@ -8,9 +8,10 @@ from typing import Any, Iterator, List, Tuple, Type
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import IConfigRepository
 from hydra.core.default_element import ResultDefault
-from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf import DictConfig, OmegaConf, flag_override, open_dict
 
 from mxtrain.config.specs import default_settings, own_spec
+from mxtrain.description.score import SCORE
 from mxtrain.types import Spec
 
 
@@ -20,11 +21,13 @@ class ConfigLoader(ConfigLoaderImpl):
     Settings are added after all files are merged and before the command line is applied: a file, such as a preset or
     one with a defaults list, overrides them at any position of the order, and `group.field=value` finds them.
     The settings of a user's own classes are not added, since importing these may import MXNet, whose environment is not
-    set yet.
+    set yet. The score of a preset is no setting, and left out.
     """
 
     def _compose_config_from_defaults_list(self, defaults: List[ResultDefault], repo: IConfigRepository) -> DictConfig:
         config = super()._compose_config_from_defaults_list(defaults, repo)
+        with open_dict(config):
+            config.pop(SCORE, None)
         with flag_override(config, "no_deepcopy_set_nodes", True):
             for parent, name, node in list(_nodes_with_target(config)):
                 spec = own_spec(node._get_node("_target_")._value())

@@ -96,14 +96,9 @@ def restore_description(
             ) from None
         raise NoCheckpoint(f"{error}{latest_runs(command)}") from None
     require_run_state(checkpoint)
-    config = dict(checkpoint.state["run"]["description"])
+    config: Dict[str, Any] = dict(checkpoint.state["run"]["description"])
     with Composer(given.config_dirs) as composer:
-        # Wherever it was trained, one device measures and predicts, unless the user says where.
-        default = composer.compose([]).config
-        config.update({group: default[group] for group in (*PLACEMENT, DISTILLATION)})
-        config.update({group: {} for group in WATCHERS})
-        if "runtime" in config:  # else the validation says that it is missing
-            config["runtime"] = on_this_machine(config["runtime"], default["runtime"])
+        config = for_one_device(config, composer)
         if not given.trusts_code:
             # A mapping that is typed joins what the checkpoint has there: that stays the checkpoint's.
             typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
@@ -118,6 +113,17 @@ def restore_description(
 
     described = describe_here(config, where)
     return checkpoint, find_data(run_dir_of(checkpoint), described, names_of(overrides), needs_data=command == "eval")
+
+
+def for_one_device(config: Config, composer: Composer) -> Dict[str, Any]:
+    """Returns the description of a run without its placement, callbacks and loggers: wherever it was trained, one
+    device repeats, measures and predicts, unless the user says where."""
+    default = composer.compose([]).config
+    changed = {**config, **{group: default[group] for group in (*PLACEMENT, DISTILLATION)}}
+    changed.update({group: {} for group in WATCHERS})
+    if "runtime" in changed:  # else the validation says that it is missing
+        changed["runtime"] = on_this_machine(changed["runtime"], default["runtime"])
+    return changed
 
 
 def on_this_machine(before: object, default: Config) -> object:

@@ -11,6 +11,7 @@ from mxtrain.cli import sweep
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check
 from mxtrain.cli.worker_script import SCRIPT, run_script
+from mxtrain.config.override_text import key_of
 from mxtrain.description.groups import Description, describe
 from mxtrain.errors import ConfigError
 
@@ -39,14 +40,24 @@ def run(arguments: Sequence[str]) -> int:
         if composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN":
             return run_sweep(composer, given.overrides)
         # Takes time to load: only from here on, when everything is right.
+        from mxtrain.cli import chaos
+
         flags = given_arguments.config_flags(given.config_dirs)
+        faults = chaos.find_chaos(description)
         if description.trainer.is_fold_group:
+            if faults is not None:
+                raise ConfigError("debug=chaos compares two runs, not groups of runs. Type trainer.fold=1, or leave "
+                                  "trainer.folds out.")  # fmt: skip
             from mxtrain.cli.folds import report_end, train_folds
 
             return report_end(train_folds(composer, composed, description, given.overrides, flags))
         from mxtrain.cli.run import run_once
 
-        return run_once(composed, description, flags)
+        if faults is not None:
+            words = [word for word in composed.overrides if key_of(word) != "hydra.run.dir"]
+            return chaos.run_with_faults(faults, description, composed.run_dir, [*flags, *words])
+        with chaos.disk_that_may_be_full():
+            return run_once(composed, description, flags)
 
 
 def description_of(arguments: Sequence[str]) -> Description:

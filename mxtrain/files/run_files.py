@@ -6,7 +6,7 @@ import pydantic
 from typing_extensions import Annotated
 
 OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", "status.json", "meta.json", "train.log",
-             "timeline.json", "eval", "averaged")  # fmt: skip
+             "timeline.json", "eval", "averaged", "replay")  # fmt: skip
 """Names of the files and folders that every run directory has."""
 
 

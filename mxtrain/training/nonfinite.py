@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Callable, Iterator, List, Sequence, Tuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import all_finite, autograd
 from mxtrain.errors import PeersLost
-from mxtrain.training.snapshot import first_nonfinite_parameter
+from mxtrain.parallel.stage import as_list
+from mxtrain.training.replay import MAX_WEIGHT_BYTES
+from mxtrain.training.snapshot import copy_parameters, first_nonfinite_parameter
 from mxtrain.training.step import TrainingStep
 
 if TYPE_CHECKING:
     from mxnet import gluon, nd
 
+    from mxtrain.annotations import Returned
+    from mxtrain.parallel.base import Strategy
     from mxtrain.training.evaluate import Outputs
     from mxtrain.types import Batch
 
 NAMED_BY_ONE = (
     "the same command with kvstore=local cluster.workers=1 and no other setting of kvstore names the step and the layer"
 )
+
+
+Keep = Callable[["Batch", int, str, Optional[Mapping[str, np.ndarray]]], None]
+
+
+def num_parameter_bytes(strategy: Strategy) -> int:
+    """Returns the size of all parameters."""
+    return sum(int(np.prod(array.shape)) * np.dtype(array.dtype).itemsize for array in strategy.values.values())
+
+
+def copy_small_parameters(strategy: Strategy) -> Optional[Mapping[str, np.ndarray]]:
+    """Returns copies of the parameters if a replay bundle can hold them; otherwise None."""
+    small = num_parameter_bytes(strategy) <= MAX_WEIGHT_BYTES and not strategy.remote.names
+    return copy_parameters(strategy) if small else None
 
 
 class Diagnosis:
@@ -32,14 +51,16 @@ class Diagnosis:
             run is advanced; none where there is no such checkpoint.
         advance: trains on such a batch, and returns the number of the step.
         count: the number of the last finished step.
+        keep: (batch, number of its step, what happened, its weights or None for the present ones) -> writes the step
+            for `mxtrain replay`.
     """
 
     def __init__(
         self, step: TrainingStep, repeat: Callable[[str, int], Iterator[Batch]], advance: Callable[[Batch], int],
-        count: Callable[[], int],
+        count: Callable[[], int], keep: Keep = lambda *known: None,
     ):  # fmt: skip
         self._step, self._repeat, self._advance, self._count = step, repeat, advance, count
-        self._workers = step.store
+        self._workers, self._keep = step.store, keep
 
     def explain_loss(self, bad_step: int, together: bool) -> str:
         """Finds the layer whose output or gradient made the loss of a step non-finite.
@@ -55,6 +76,7 @@ class Diagnosis:
             return f"{said}; where servers hold tables the layer cannot be named"
         for batch in self._repeat(said, bad_step):
             if self._count() == bad_step - 1:
+                self._keep(batch, bad_step, said, None)
                 self._step.seed_random(bad_step)
                 return f"{said}: {first_nonfinite_layer(self._step.strategy.gather(), *batch.inputs)}"
             self._advance(batch)
@@ -67,9 +89,11 @@ class Diagnosis:
             said = f"the weights became non-finite in step {last} or before; the first is '{name}'"
             return f"{said}; {self._explain_together(said, last)}"
         for batch in self._repeat(f"the weights are non-finite after step {last}", last):
+            before = copy_small_parameters(self._step.strategy)
             step = self._advance(batch)
             found = first_nonfinite_parameter(self._step)
             if found or step == last:
+                self._keep(batch, step, f"the weights became non-finite in step {step}", before)
                 return (
                     f"the weights became non-finite in step {step}, while the loss was finite; the first is "
                     f"'{found or name}'"
@@ -86,7 +110,10 @@ class Diagnosis:
                 ranks = self._ranks_with_nonfinite_gradients(batch)
                 at = f"in step {self._count() + 1} the gradients of worker{'s' * (len(ranks) > 1)} "
                 if len(ranks) == self._workers.world.size:
+                    self._keep(batch, self._count() + 1, said, None)
                     return f"{at}{', '.join(map(str, ranks))} (all) were the first non-finite ones; {NAMED_BY_ONE}"
+                if self._workers.world.rank in ranks:
+                    self._keep(batch, self._count() + 1, said, None)
                 if ranks:
                     return f"{at}{', '.join(map(str, ranks))} alone were non-finite, from its data or its machine"
                 if self._advance(batch) == bad_step:
@@ -111,22 +138,79 @@ def first_nonfinite_layer(network: gluon.Block, *inputs: nd.NDArray) -> str:
     if not all(np.isfinite(array.asnumpy()).all() for array in inputs):
         return "the input batch itself is non-finite"
     found: List[Tuple[str, str]] = []
-    hooks = [block.register_forward_hook(_watch(name, found)) for name, block in leaves(network)]
+
+    def watch(name: str, block: gluon.Block, outputs: Sequence[nd.NDArray]) -> None:
+        if not found and not all(np.isfinite(output.asnumpy()).all() for output in outputs):
+            found.append((name, type(block).__name__))
+
+    with autograd.train_mode():
+        output = watch_layers(network, inputs, watch)
+    if found:
+        return f"the first layer with a non-finite output is '{found[0][0]}' ({found[0][1]})"
+    if all(np.isfinite(array.asnumpy()).all() for array in as_list(output)):
+        return "every layer's output is finite: the loss function overflowed"
+    return "the network's own output is non-finite, outside of any layer"
+
+
+@dataclass(frozen=True)
+class LayerStatistics:
+    """Statistics of an array: all values of a layer's outputs, or the gradient of a parameter.
+
+    Attributes:
+        name: structural name.
+        kind: class of the layer.
+        shapes: shapes of its outputs.
+        smallest, largest, mean: of the finite values; NaN if there are none.
+        nonfinite: share of values that are infinite or NaN.
+    """
+
+    name: str
+    kind: str
+    shapes: Tuple[Tuple[int, ...], ...]
+    smallest: float
+    largest: float
+    mean: float
+    nonfinite: float
+
+
+def statistics_of(name: str, kind: str, arrays: Sequence[nd.NDArray]) -> LayerStatistics:
+    """Returns the statistics of some arrays together."""
+    values = np.concatenate([array.asnumpy().astype(np.float64).ravel() for array in arrays])
+    finite = values[np.isfinite(values)]
+    smallest, largest, mean = (finite.min(), finite.max(), finite.mean()) if finite.size else (np.nan,) * 3
+    share = 1 - finite.size / values.size if values.size else 0.0
+    shapes = tuple(tuple(array.shape) for array in arrays)
+    return LayerStatistics(name, kind, shapes, float(smallest), float(largest), float(mean), share)
+
+
+def layer_statistics(network: gluon.Block, inputs: Sequence[nd.NDArray]) -> Tuple[List[LayerStatistics], Outputs]:
+    """Runs a network layer by layer; returns the statistics of each layer's outputs, in the order of computation, and
+    the outputs. A layer that is used several times has a line for each use. Call it in training mode."""
+    found: List[LayerStatistics] = []
+
+    def watch(name: str, block: gluon.Block, outputs: Sequence[nd.NDArray]) -> None:
+        found.append(statistics_of(name, type(block).__name__, outputs))
+
+    return found, tuple(as_list(watch_layers(network, inputs, watch)))
+
+
+def watch_layers(
+    network: gluon.Block, inputs: Sequence[nd.NDArray], watch: Callable[[str, gluon.Block, Sequence[nd.NDArray]], None]
+) -> Returned:
+    """Runs a network and calls `watch` with name, block and outputs of each block without children."""
+
+    def hook_of(name: str) -> Callable[[gluon.Block, Sequence[nd.NDArray], Returned], None]:
+        return lambda block, inputs, outputs: watch(name, block, as_list(outputs))
+
+    hooks = [block.register_forward_hook(hook_of(name)) for name, block in leaves(network)]
     # A hybridized network runs as one cached graph, in which no child is called and no hook runs.
-    hybrid = hasattr(network, "hybridize")
-    if hybrid:
+    if hasattr(network, "hybridize"):
         network.hybridize(False)
     try:
-        with autograd.train_mode():
-            output = network(*inputs)
+        return network(*inputs)
     finally:
         for hook in hooks:
             hook.detach()
-    if found:
-        return f"the first layer with a non-finite output is '{found[0][0]}' ({found[0][1]})"
-    if np.isfinite(output.asnumpy()).all():
-        return "every layer's output is finite: the loss function overflowed"
-    return "the network's own output is non-finite, outside of any layer"
 
 
 def leaves(block: gluon.Block, prefix: str = "") -> List[Tuple[str, gluon.Block]]:
@@ -134,12 +218,3 @@ def leaves(block: gluon.Block, prefix: str = "") -> List[Tuple[str, gluon.Block]
     if not block._children:
         return [(prefix.rstrip(".") or "network", block)]
     return [leaf for name, child in block._children.items() for leaf in leaves(child, f"{prefix}{name}.")]
-
-
-def _watch(name: str, found: List[Tuple[str, str]]) -> Callable[[gluon.Block, Sequence[nd.NDArray], Outputs], None]:
-    def hook(block: gluon.Block, inputs: Sequence[nd.NDArray], outputs: Outputs) -> None:
-        outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-        if not found and not all(np.isfinite(output.asnumpy()).all() for output in outputs):
-            found.append((name, type(block).__name__))
-
-    return hook

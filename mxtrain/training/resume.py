@@ -70,6 +70,7 @@ RUN_FILES = (
     "meta.json",
     "timeline.json",
     "events.out.tfevents.*",
+    "replay",
 )
 LOG_FILE = "train.log"
 STATUS_FILE = "status.json"
@@ -87,8 +88,13 @@ def settings_of(config: Config) -> Dict[str, object]:
 
 def differences(before: Config, after: Config) -> List[str]:
     """Returns one line for each setting that differs and changes the result."""
+    return [f"  {path}: was {was}, now {now}" for path, was, now in settings_that_differ(before, after)]
+
+
+def settings_that_differ(before: Config, after: Config) -> List[Tuple[str, str, str]]:
+    """Returns path, old and new value of each setting that differs and changes the result."""
     old, new = map(settings_of, (before, after))
-    lines = []
+    found = []
     for path in sorted(set(old) | set(new)):
         if old.get(path) == new.get(path):  # an absent setting counts as null
             continue
@@ -96,8 +102,8 @@ def differences(before: Config, after: Config) -> List[str]:
             continue
         was = shown(old[path]) if path in old else "(not set)"
         now = shown(new[path]) if path in new else "(not set)"
-        lines.append(f"  {path}: was {was}, now {now}")
-    return lines
+        found.append((path, was, now))
+    return found
 
 
 def require_same_description(checkpoint: Checkpoint, config: Config) -> None:

@@ -7,11 +7,12 @@ The loop does not know about devices, precision or stores; these belong to the t
 
 from __future__ import annotations
 
+import shlex
 import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Generator, Iterator, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Generator, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from mxtrain.cadence import Cadence
 from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
@@ -24,14 +25,16 @@ from mxtrain.training import elastic, resume, snapshot
 from mxtrain.training.agreement import Agreement
 from mxtrain.training.callback_list import describe_error
 from mxtrain.training.context import Monitors, RunContext
-from mxtrain.training.nonfinite import Diagnosis
+from mxtrain.training.nonfinite import Diagnosis, num_parameter_bytes
 from mxtrain.training.recorder import STEPS_AHEAD, Entry, Recorder, first_nonfinite
+from mxtrain.training.replay import ReplayWriter
 from mxtrain.training.run_finalizer import RunFinalizer
 from mxtrain.training.state import NOT_MEASURED, LoopValues, TrainState
 from mxtrain.training.validation import Validator
 from mxtrain.types import Batch, Progress, Result, RunInfo
 
 if TYPE_CHECKING:
+    import numpy as np
     from mxnet.ndarray import NDArray
 
     from mxtrain.checkpoint import Checkpoint
@@ -100,7 +103,8 @@ class Runner:
         self._clock = Cadence(every_minutes=run.plan.save.every_minutes if self._workers.world.rank == 0 else None)
         self._recorder = self._build_recorder()
         self._validator = Validator(run, meter.direction, early_stopping)
-        self._diagnosis = Diagnosis(run.step, self._repeat, self._train_again, lambda: self.state.step)
+        self._diagnosis = Diagnosis(run.step, self._repeat, self._train_again, lambda: self.state.step, self._keep_step)
+        self._replay: Optional[ReplayWriter] = None
         self._finalizer = RunFinalizer(run)
         self._consumer = Consumer([run.step.strategy], self._workers, run.step.strategy.look_ahead)
         self._remarks: List[str] = []
@@ -154,6 +158,8 @@ class Runner:
             self._workers.close()
             return ended
         started = time.monotonic()
+        world = self._workers.world
+        self._replay = ReplayWriter(run.run_dir, dict(self._plan.identity), world.rank, world.size)
         error: Optional[BaseException] = None
         is_agreed = True
         with self._signals:
@@ -251,6 +257,11 @@ class Runner:
                 except LoopLeft:
                     self._record(everything=True)
                     return Stop("interrupted", EXIT_BUDGET, "the loop was left before its last step")
+                except Exception as problem:
+                    if not isinstance(problem, MxtrainError):
+                        reason = f"step {self.state.step + 1} failed: {describe_error(problem, '')}"
+                        self._keep_step(batch, self.state.step + 1, reason)
+                    raise
                 self._count_step(batch, taken.lr, epoch, taken.sums)
                 save = self._clock.due(self.state.step, self.state.epoch, time.monotonic()) or taken.saves
                 wish = self._agreement.after_step(self._signals.stop or budget.time_is_up(), save)
@@ -444,6 +455,24 @@ class Runner:
         self._rewind(start)
         with closing(self._batches()) as batches:
             yield from batches
+
+    def _keep_step(
+        self, batch: Batch, step: int, reason: str, weights: Optional[Mapping[str, np.ndarray]] = None
+    ) -> None:  # fmt: skip
+        """Writes a step for `mxtrain replay`; a problem with that does not hide the one that ends the run."""
+        strategy = self._step.strategy
+        if self._replay is None or strategy.remote.names or not batch.size:
+            return
+        try:
+            latest = self._saving.latest()
+            folder = self._replay.write(
+                batch, step, self.state.epoch, reason,
+                lambda: snapshot.copy_parameters(strategy) if weights is None else weights,
+                num_parameter_bytes(strategy), None if latest is None else latest.path.name,
+            )  # fmt: skip
+            self._say(f"`python -m mxtrain replay {shlex.quote(str(folder))}` repeats step {step} layer by layer")
+        except Exception as problem:
+            self._say(f"step {step} could not be kept for `replay`: {problem}")
 
     def _rewind(self, checkpoint: Checkpoint) -> None:
         self.state = snapshot.restore(checkpoint, self._step)

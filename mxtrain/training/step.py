@@ -215,8 +215,13 @@ class TrainingStep:
     def seed_random(self, step: int, rank: int = 0) -> None:
         """Seeds MXNet's generators, so that random numbers depend only on the seed, the step and the worker."""
         if self._random_seed is not None:
-            # Knuth's multiplicative hash: consecutive steps and seeds must not share a random stream.
-            mx.random.seed((self._random_seed * 2654435761 + step * 40503 + rank * 69069 + 12345) % (2**31))
+            mx.random.seed(seed_of_step(self._random_seed, step, rank))
+
+
+def seed_of_step(seed: int, step: int, rank: int = 0) -> int:
+    """Returns the seed of MXNet's generators for a step of a worker."""
+    # Knuth's multiplicative hash: consecutive steps and seeds must not share a random stream.
+    return (seed * 2654435761 + step * 40503 + rank * 69069 + 12345) % (2**31)
 
 
 def division_by_weight(weight: nd.NDArray, num_samples: int) -> nd.NDArray:

@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 def lost_paths(dataset: BaseDataset) -> Dict[str, List[str]]:
     """Setting -> its paths that lead nowhere from the current folder; settings without such a path are left out."""
-    fields = {name: getattr(dataset, name) for name in _path_fields(dataset)}
-    lost = {name: [path for path in _each(value) if not leads(path)] for name, value in fields.items()}
+    lost = {name: [path for path in paths if not leads(path)] for name, paths in named_paths(dataset).items()}
     return {name: paths for name, paths in lost.items() if paths}
+
+
+def named_paths(dataset: BaseDataset) -> Dict[str, List[str]]:
+    """Setting -> the paths that it names."""
+    return {name: _each(getattr(dataset, name)) for name in _path_fields(dataset)}
 
 
 def with_paths(dataset: BaseDataset, names: Iterable[str], change: Callable[[str], str]) -> BaseDataset:

@@ -1,0 +1,248 @@
+"""Trains a run twice, undisturbed and with injected faults, and compares the results to the bit (`debug=chaos`).
+
+Both are processes of the same command, in RUN-reference and RUN. Faults come from outside: signals to processes, bytes
+of files, and one environment variable that makes writes fail while a file of that name exists.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Iterator, List, Optional, Sequence
+
+from mxtrain.callback.chaos import Chaos, Fault
+from mxtrain.checkpoint.folder import CHECKPOINTS
+from mxtrain.cli.columns import print_columns
+from mxtrain.config.override_text import quote
+from mxtrain.description.groups import Description
+from mxtrain.description.reproduction import METRICS, compare_results
+from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
+from mxtrain.files.durable import open_file
+from mxtrain.files.json_text import parse_json
+from mxtrain.files.regular_files import open_regular
+
+CHILD = "MXTRAIN_CHAOS_FULL_DISK"
+"""Set for the processes of both runs: the path of a file that stands for a full disk while it exists."""
+MAX_STARTS = 20
+POLL_S = 0.01
+STOP_S = 60.0
+
+
+def find_chaos(description: Description) -> Optional[Chaos]:
+    """Returns the faults that a description asks for; None in the processes in which they are injected."""
+    found = (one for one in description.callback.values() if isinstance(one, Chaos))
+    return None if CHILD in os.environ else next(found, None)
+
+
+def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words: Sequence[str]) -> int:
+    """Trains twice and compares; returns the exit code: 0 for the same bits, 1 for others.
+
+    Args:
+        chaos: the faults.
+        description: description of the run.
+        run_dir: directory of the disturbed run.
+        words: flags and overrides of the run.
+
+    Raises:
+        ConfigError: the run cannot be repeated to the bit, or `run_dir` holds a run.
+    """
+    reference = run_dir.with_name(f"{run_dir.name}-reference")
+    require_repeatable(description, run_dir)
+    log = reference.with_name(f"{run_dir.name}-chaos.log")
+    run_dir.parent.mkdir(parents=True, exist_ok=True)
+    print(f"the output of all processes is in {log}\nundisturbed: {reference}", flush=True)
+    code = Injection(reference, words, log).run([], chaos)
+    if code != EXIT_FINISHED:
+        print(f"the undisturbed run ended with exit code {code}, so there is nothing to compare: see {log}")
+        return code
+    num_steps = last_step(reference)
+    schedule = chaos.schedule(num_steps)
+    print(f"with {len(schedule)} faults in {num_steps} steps (callback.chaos.seed={chaos.seed}): {run_dir}", flush=True)
+    injection = Injection(run_dir, words, log)
+    code = injection.run(schedule, chaos)
+    print_columns(("fault", "after step", "what happened"), injection.done)
+    if code != EXIT_FINISHED:
+        print(f"the disturbed run ended with exit code {code}: see {log}")
+        return code
+    compared = compare_results(reference, run_dir)
+    for line in compared.lines:
+        print(line)
+    if compared.differences:
+        print_columns(("", "undisturbed", "with faults"), compared.differences)
+    said = "the same result as without faults" if compared.same else "NOT the same result as without faults"
+    print(said, flush=True)
+    return EXIT_FINISHED if compared.same else EXIT_CRASHED
+
+
+def require_repeatable(description: Description, run_dir: Path) -> None:
+    """Raises: ConfigError: two runs of the description differ anyway, or the directory is not new."""
+    if description.kvstore.updates and description.cluster.workers > 1:
+        raise ConfigError(
+            "debug=chaos with kvstore=dist_async: gradients are applied in the order in which they come, so no two "
+            "runs are the same. Type kvstore=dist_sync."
+        )
+    if description.cluster.launcher != "local":
+        raise ConfigError(
+            f"cluster.launcher={description.cluster.launcher}: debug=chaos disturbs only processes of this machine. "
+            "Type cluster.launcher=local."
+        )
+    if "jsonl" not in description.logger or not description.checkpoint.saves:
+        raise ConfigError(
+            "debug=chaos compares metrics.jsonl and resumes from checkpoints. Leave out what switches off logger=jsonl "
+            "or checkpoint."
+        )
+    for folder in (run_dir, run_dir.with_name(f"{run_dir.name}-reference")):
+        if folder.exists() and any(folder.iterdir()):
+            raise ConfigError(
+                f"{folder} is not empty, and debug=chaos begins with two new runs. Choose another hydra.run.dir."
+            )
+
+
+def last_step(run_dir: Path) -> int:
+    """Returns the last step in the metrics.jsonl of a run; 0 without any."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        with open_regular(run_dir / METRICS) as (stream, size):
+            stream.seek(max(0, size - (1 << 16)))
+            lines = [line for line in stream.read(1 << 16).split(b"\n")[:-1] if line.endswith(b"}")]
+        return int(parse_json(lines[-1])["step"]) if lines else 0
+    return 0
+
+
+class Injection:
+    """Runs a command until it finishes, with faults on the way, and starts it again after each end.
+
+    Args:
+        run_dir: directory of the run.
+        words: flags and overrides of the run.
+        log: file for the output of the processes.
+    """
+
+    def __init__(self, run_dir: Path, words: Sequence[str], log: Path):
+        self._run_dir, self._words, self._log = run_dir, list(words), log
+        self._full = run_dir.with_name(f".{run_dir.name}-disk-is-full")
+        self._process: Optional[subprocess.Popen] = None
+        self.done: List[Sequence[str]] = []
+        """Rows of a table: kind, step, what happened."""
+
+    def run(self, schedule: Sequence[Fault], chaos: Chaos) -> int:
+        """Returns the exit code of the last process."""
+        pending = list(schedule)
+        draw = random.Random(chaos.seed + 1)
+        code = EXIT_CRASHED
+        try:
+            for _ in range(MAX_STARTS + len(pending)):
+                had_fault = len(self.done)
+                code = self._run_once(pending, chaos, draw)
+                self._full.unlink(missing_ok=True)
+                if code in (EXIT_FINISHED, EXIT_BAD_INPUT) or len(self.done) == had_fault:
+                    break  # without a fault, another start would end in the same way
+        finally:
+            self._stop()
+            self._full.unlink(missing_ok=True)
+        self.done += [(fault.kind, str(fault.step), "never: the run was faster") for fault in pending]
+        return code
+
+    def _run_once(self, pending: List[Fault], chaos: Chaos, draw: random.Random) -> int:
+        """Starts the command and injects the faults that become due; returns its exit code."""
+        command = [sys.executable, "-m", "mxtrain", *self._words, f"hydra.run.dir={quote(str(self._run_dir))}"]
+        with open(open_file(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
+            environment = {**os.environ, CHILD: str(self._full.absolute())}
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+        while self._process.poll() is None:
+            if pending and last_step(self._run_dir) >= pending[0].step:
+                fault = pending.pop(0)
+                self.done.append((fault.kind, str(fault.step), self._inject(fault, chaos, draw)))
+            time.sleep(POLL_S)
+        return self._process.returncode
+
+    def _inject(self, fault: Fault, chaos: Chaos, draw: random.Random) -> str:
+        assert self._process is not None
+        if fault.kind == "corrupt":
+            self._stop()
+            return self._corrupt(draw)
+        if fault.kind == "full":
+            self._full.touch()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(chaos.pause_s)
+            self._full.unlink(missing_ok=True)
+            return f"no write succeeded for {chaos.pause_s:g} s"
+        members = members_of(self._process.pid)
+        pid = draw.choice(members) if members else self._process.pid
+        role = "a process of the group" if members else "the process"
+        with suppress(ProcessLookupError):
+            if fault.kind == "kill":
+                os.kill(pid, signal.SIGKILL)
+                return f"{role} was killed"
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(chaos.pause_s)
+            os.kill(pid, signal.SIGCONT)
+            return f"{role} was stopped for {chaos.pause_s:g} s"
+        return "never: the process had ended"
+
+    def _corrupt(self, draw: random.Random) -> str:
+        """Changes a byte in a file of the newest checkpoint, if there is another one to fall back on."""
+        checkpoints = sorted((self._run_dir / CHECKPOINTS).glob("step-*"))
+        if len(checkpoints) < 2:
+            return "the run was ended; there was no second checkpoint, so none was damaged"
+        files = sorted(path for path in checkpoints[-1].iterdir() if path.stat().st_size)
+        path = draw.choice(files)
+        place = draw.randrange(path.stat().st_size)
+        fd = open_file(path, os.O_RDWR)
+        try:
+            (byte,) = os.pread(fd, 1, place)
+            os.pwrite(fd, bytes([byte ^ 0xFF]), place)
+        finally:
+            os.close(fd)
+        return f"the run was ended, and byte {place} of {checkpoints[-1].name}/{path.name} changed"
+
+    def _stop(self) -> None:
+        """Ends the processes of the run: as by Ctrl-C where there are several, since these end each other."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGINT if members_of(process.pid) else signal.SIGKILL)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def members_of(pid: int) -> List[int]:
+    """Returns the processes of a group that a process supervises: its children with a role."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == pid and b"DMLC_ROLE=" in (path / "environ").read_bytes():
+                found.append(int(path.name))
+    return sorted(found)
+
+
+@contextmanager
+def disk_that_may_be_full() -> Iterator[None]:
+    """Makes writes to regular files fail while the file that `CHILD` names exists. Does nothing without it."""
+    flag = os.environ.get(CHILD)
+    if flag is None:
+        yield
+        return
+    write = os.write
+
+    def write_or_fail(fd: int, data: bytes) -> int:
+        if os.path.exists(flag) and stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data)
+
+    os.write = write_or_fail  # type: ignore[assignment]  # called with two arguments only
+    try:
+        yield
+    finally:
+        os.write = write

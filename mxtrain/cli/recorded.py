@@ -1,0 +1,110 @@
+"""Writes the description of a recorded run as overrides, which compose it again on this version's configuration."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+import yaml
+
+from mxtrain.cli.compose import Composer
+from mxtrain.config.override_text import key_of, quote
+from mxtrain.description.groups import GROUPS, NAMED_GROUPS
+from mxtrain.errors import ConfigError
+from mxtrain.files.regular_files import read_regular_text
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config
+
+KEY = re.compile(r"[A-Za-z_]\w*|\d+")
+
+
+def words_of(config: Config, choices: Mapping[str, str], composer: Composer) -> List[str]:
+    """Returns overrides that compose a recorded configuration.
+
+    Args:
+        config: the configuration of the run, with one entry per group.
+        choices: the chosen option of each group. Unknown options are ignored: their settings are typed instead.
+        composer: the configuration files here.
+
+    Raises:
+        ConfigError: the configuration cannot be composed here; names what is unknown.
+    """
+    unknown = [group for group in config if group not in GROUPS]
+    if unknown:
+        raise ConfigError(f"the run's description has the group '{unknown[0]}', which this version does not know.")
+    words = []
+    for group in GROUPS:
+        options = composer.options(group)
+        if group in NAMED_GROUPS:
+            found = (_option_of(group, str(name), node, composer) for name, node in (config.get(group) or {}).items())
+            words.append(f"{group}=[{','.join(filter(None, found))}]")
+        elif choices.get(group) in options:
+            words.append(f"{group}={choices[group]}")
+    base = composer.compose(words).config
+    return [*words, *_changes(base, config)]
+
+
+def _option_of(group: str, member: str, node: object, composer: Composer) -> str:
+    """Returns the option that makes a member of a group with any number of options: its file names the member, which
+    may be shared by several options, and the class. Empty if there is none."""
+    target = node.get("_target_") if isinstance(node, Mapping) else None
+    for option in sorted(composer.options(group), key=lambda name: name != member):
+        file = composer.find_file(f"{group}/{option}")
+        text = read_regular_text(file) if file else ""
+        content = yaml.safe_load(text) or {}
+        if not re.match(rf"# @package {group}\.{re.escape(member)}\s", text):  # else the file is the member itself
+            content = content.get(member) or {}
+        if isinstance(content, dict) and content.get("_target_") == target:
+            return option
+    return ""
+
+
+def _changes(base: Config, wanted: Config) -> Iterator[str]:
+    """Yields overrides for the settings of `wanted` that differ from `base`."""
+    for path, value in _settings(wanted, ()):
+        node: object = base
+        for key in path:
+            node = node.get(key, _ABSENT) if isinstance(node, Mapping) else _ABSENT
+        if node is not _ABSENT and type(node) is type(value) and node == value:
+            continue
+        for key in path:
+            if not KEY.fullmatch(key):
+                raise ConfigError(f"the run's setting {'.'.join(path)} has a key that cannot be typed: {key!r}.")
+        yield f"{'++' if node is _ABSENT else ''}{'.'.join(path)}={written(value)}"
+
+
+_ABSENT = object()
+
+
+def _settings(node: Mapping[str, object], path: Tuple[str, ...]) -> Iterator[Tuple[Tuple[str, ...], object]]:
+    for name, value in node.items():
+        if isinstance(value, Mapping) and value:
+            yield from _settings(value, (*path, str(name)))
+        elif len(path) > 0 or not isinstance(value, Mapping):  # a group without options is chosen as []
+            yield (*path, str(name)), value
+
+
+def written(value: object) -> str:
+    """Returns a value as Hydra's grammar writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(written, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{written(one)}' for key, one in value.items())}}}"
+    return quote(str(value))
+
+
+def with_overrides(words: Sequence[str], typed: Sequence[str], groups: Sequence[str]) -> List[str]:
+    """Returns overrides in which what was typed replaces what it is about: a chosen option replaces its whole group."""
+    chosen = {key_of(word) for word in typed}
+    replaced: Dict[str, bool] = {
+        word: key_of(word) in chosen or any(key in groups and key_of(word).startswith(f"{key}.") for key in chosen)
+        for word in words
+    }
+    return [*(word for word in words if not replaced[word]), *typed]

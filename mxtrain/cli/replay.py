@@ -1,0 +1,122 @@
+"""`mxtrain replay BUNDLE` repeats the step at which a run failed, on one device and layer by layer.
+
+When a loss or weight becomes non-finite, or a step raises an error, a run writes the step below replay/ in its
+directory and prints this command. It prints smallest, largest and mean value and the share of non-finite values of
+each layer's outputs, names the first layer with a non-finite output, and the parameters with non-finite gradients."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+
+from mxtrain.checkpoint import Checkpoint, open_checkpoint
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.arguments import Arguments
+from mxtrain.cli.columns import print_columns
+from mxtrain.cli.compose import Composer
+from mxtrain.cli.environment import describe_here, set_environment
+from mxtrain.cli.output_file import OutputFile, open_output_file
+from mxtrain.cli.restored import amend, for_one_device
+from mxtrain.cli.settings import split_settings
+from mxtrain.data.signature import signature_of
+from mxtrain.description.groups import Description
+from mxtrain.description.trust import require_trusted
+from mxtrain.errors import EXIT_FINISHED, ConfigError
+from mxtrain.files.durable import encode_json
+from mxtrain.training.replay import BUNDLE, ReplayBundle, read_bundle
+from mxtrain.types import Spec
+
+if TYPE_CHECKING:
+    from mxtrain.training.nonfinite import LayerStatistics
+    from mxtrain.training.repeated_step import RepeatedStep
+
+
+class ReplaySettings(Spec):
+    """Settings of `replay`, besides overrides."""
+
+    output: Optional[OutputFile] = None
+    """File for the statistics as JSON."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Repeats and prints; returns the exit code."""
+    given = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(given, ReplaySettings, "replay")
+    if len(given.positionals) != 1:
+        raise ConfigError(
+            f"replay takes the folder of one bundle, and {len(given.positionals)} were given. A run's bundles are the "
+            "folders in its replay/."
+        )
+    bundle = read_bundle(Path(given.positionals[0]))
+    description = describe_bundle(bundle, overrides, given)
+    stand_in = as_checkpoint(bundle)
+    signature = signature_of(stand_in, description.dataset.signature_class)
+    weights = open_checkpoint(bundle.checkpoint) if bundle.checkpoint is not None else None
+    set_environment(description)
+    # Imports MXNet: only from here on.
+    from mxtrain.training.repeated_step import repeat_step
+
+    found = repeat_step(bundle, description, signature, bundle.weights if weights is None else weights.arrays("model"))
+    show(bundle, found, weights)
+    if settings.output:
+        with open_output_file(settings.output) as stream:
+            stream.write(encode_json(found.to_json(), indent=2).decode() + "\n")
+    return EXIT_FINISHED
+
+
+def describe_bundle(bundle: ReplayBundle, overrides: Sequence[str], given: Arguments) -> Description:
+    """Returns the description of the run for one device. Imports no MXNet.
+
+    Raises:
+        ConfigError: an override is wrong, or the bundle names code that was not declared trusted.
+    """
+    with Composer(given.config_dirs) as composer:
+        config = for_one_device(bundle.facts["run"]["description"], composer)
+        if not given.trusts_code:
+            typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
+            # Before anything in it is looked up in the environment, imported or set.
+            require_trusted(config, str(bundle.path / BUNDLE), "replay", typed, given.config_dirs)
+        config = amend(config, overrides, composer, ReplaySettings.model_fields)
+    return describe_here(config, lambda path: f"the bundle's own {path.split('.')[0]}")
+
+
+def as_checkpoint(bundle: ReplayBundle) -> Checkpoint:
+    """Returns the facts of a bundle in the form in which checkpoints contain them."""
+    facts = bundle.facts
+    return Checkpoint(bundle.path, facts["step"], facts["epoch"], {"run": facts["run"]}, None, "max", "", {}, {})
+
+
+def show(bundle: ReplayBundle, found: RepeatedStep, weights: Optional[Checkpoint]) -> None:
+    """Prints the statistics and the verdict."""
+    facts = bundle.facts
+    print(f"step {facts['step']} of worker {facts['rank']}: {_line(facts['reason'])}")
+    if facts["samples"] < facts["batch_size"]:
+        print(f"the first {facts['samples']} of {facts['batch_size']} samples, since a bundle has a limited size")
+    if weights is not None:
+        print(f"note: the weights are those of {weights.path}, after step {weights.step}: the step may not fail again")
+    for remark in found.remarks:
+        print(f"note: {remark}")
+    print_columns(("layer", "class", "output", "smallest", "largest", "mean", "non-finite"), _rows(found.layers))
+    if found.gradients:
+        print_columns(
+            ("gradient with non-finite values", "", "shape", "smallest", "largest", "mean", "non-finite"),
+            _rows(found.gradients),
+        )  # fmt: skip
+    print(f"loss {found.loss:.6g}; {found.verdict}")
+    sys.stdout.flush()
+
+
+def _rows(layers: Sequence[LayerStatistics]) -> List[Tuple[str, ...]]:
+    return [
+        (
+            one.name, one.kind, " ".join(str(list(shape)).replace(" ", "") for shape in one.shapes),
+            *(f"{value:.4g}" for value in (one.smallest, one.largest, one.mean)),
+            f"{one.nonfinite:.2%}" if one.nonfinite else "0",
+        )
+        for one in layers
+    ]  # fmt: skip
+
+
+def _line(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)[:400]

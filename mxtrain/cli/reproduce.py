@@ -1,0 +1,239 @@
+"""`mxtrain reproduce RUN` trains a run again, in a new directory, and compares the results to the bit.
+
+It composes the description that meta.json of the run contains, with overrides on top, and compares versions, code, data
+and machine with those of the run before it starts. With all of them equal, weights and metrics are the same bits.
+Exit code 0: the same result. 1: another result. 2: with strict=true, something differs, and nothing was started."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.arguments import Arguments
+from mxtrain.cli.columns import print_columns
+from mxtrain.cli.compose import Composed, Composer
+from mxtrain.cli.environment import compose_and_check, set_environment
+from mxtrain.cli.moved_data import find_data
+from mxtrain.cli.recorded import with_overrides, words_of, written
+from mxtrain.cli.restored import one_run
+from mxtrain.cli.settings import split_settings
+from mxtrain.cluster.member import HOST_WORKERS
+from mxtrain.cluster.spec import Cluster
+from mxtrain.config.override_text import key_of, quote
+from mxtrain.data.base import open_splits
+from mxtrain.data.fingerprint import fingerprint
+from mxtrain.data.loading.described_paths import named_paths
+from mxtrain.description.groups import GROUPS, Description
+from mxtrain.description.provenance import collect_meta
+from mxtrain.description.reproduction import (
+    ChangedFact,
+    Comparison,
+    RecordedRun,
+    compare_meta,
+    compare_results,
+    read_run,
+    shown,
+)
+from mxtrain.description.trust import require_trusted
+from mxtrain.errors import EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, ConfigError
+from mxtrain.training.resume import settings_that_differ
+from mxtrain.types import PathText, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+
+STARTS_PROGRAMS = ("launcher", "hostfile", "python", "directory", "launcher_options", "environment", "interface")
+"""Settings of the group `cluster` that name hosts, programs or what these get."""
+TRUST = "distillation.trust_code"
+RUN_DIR = "hydra.run.dir"
+
+
+class ReproduceSettings(Spec):
+    """Settings of `reproduce`, besides overrides."""
+
+    dir: Optional[PathText] = None
+    """The new run directory; by default outputs/DATE/TIME. The same command continues there after an interruption."""
+    strict: bool = False
+    """Refuses to start, with exit code 2, if anything differs that may change the result."""
+    tolerance: Annotated[float, pydantic.Field(ge=0, lt=1)] = 0.0
+    """Largest relative difference of final metrics that passes; 0.0: weights, metrics and rows are the same bits."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Compares, trains and compares again; returns the exit code."""
+    given = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(given, ReproduceSettings, "reproduce")
+    recorded = read_run(Path(one_run(given, "reproduce")))
+    if given.positionals[1:]:
+        raise ConfigError(f"reproduce takes one run directory, not also {shlex.quote(given.positionals[1])}.")
+    if given.multirun:
+        raise ConfigError("reproduce trains one run: leave out -m.")
+    if settings.dir is not None:
+        overrides = [*overrides, f"{RUN_DIR}={quote(settings.dir)}"]
+    with Composer(given.config_dirs) as composer:
+        composed, description = compose_recorded(recorded, overrides, given, composer)
+        refuse_same_directory(recorded, composed.run_dir)
+        found = differences(recorded, description)
+        show_differences(found, recorded)
+        if found and settings.strict:
+            raise ConfigError(f"strict=true, and {count(found)} from {recorded.path}. Nothing was started.")
+        # Takes time to load: only from here on.
+        from mxtrain.cli.run import train_once
+
+        outcome = train_once(composed, description, command_line.config_flags(given.config_dirs))
+    if outcome.exit_code not in (EXIT_FINISHED, EXIT_BUDGET):  # a budget is a part of the description
+        print(f"the run did not finish, so nothing is compared with {recorded.path}")
+        return outcome.exit_code
+    return show_results(compare_results(recorded.path, Path(outcome.run_dir)), settings.tolerance, recorded.path)
+
+
+def compose_recorded(
+    recorded: RecordedRun, overrides: Sequence[str], given: Arguments, composer: Composer
+) -> Tuple[Composed, Description]:  # fmt: skip
+    """Composes the description of a run, with overrides.
+
+    Raises:
+        ConfigError: an override is wrong, the description cannot be composed here, or it names code that was not
+            declared trusted.
+    """
+    if not given.trusts_code:
+        typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
+        # Before anything in it is looked up in the environment, imported or set.
+        require_trusted(recorded.description, str(recorded.path), "reproduce", typed, given.config_dirs)
+        refuse_foreign_hosts(recorded, typed)
+    if any(str(target).endswith(".given") for target in _modules(recorded.description)):
+        raise ConfigError(
+            f"{recorded.path} was started from Python with objects, which meta.json does not contain. Run the program "
+            "again."
+        )
+    words = words_of(recorded.description, recorded.choices, composer)
+    groups = [group for group in composer.groups() if group in GROUPS]
+    words = with_overrides(words, overrides, groups)
+    composed, description = compose_and_check(composer, words)
+    found = find_data(recorded.path, description, {key_of(word) for word in overrides}, needs_data=True)
+    moved = moved_paths(description, found)
+    if moved:
+        composed, description = compose_and_check(composer, with_overrides(words, moved, groups))
+    return composed, description
+
+
+def refuse_foreign_hosts(recorded: RecordedRun, typed: Sequence[str]) -> None:
+    """Refuses settings of a cluster by which a run's description could start programs of its author.
+
+    Raises:
+        ConfigError: the description has some, and they were not typed.
+    """
+    cluster = recorded.description.get("cluster")
+    settings = cluster if isinstance(cluster, dict) else {}
+    default = Cluster()
+    found = [f"cluster.{name}={shown(settings[name])}" for name in STARTS_PROGRAMS
+             if settings.get(name, getattr(default, name)) != getattr(default, name)
+             and f"cluster.{name}" not in typed and "cluster" not in typed]  # fmt: skip
+    distillation = recorded.description.get("distillation")
+    if isinstance(distillation, dict) and distillation.get("trust_code") and TRUST not in typed:
+        found.append(f"{TRUST}=true")
+    if found:
+        raise ConfigError(
+            f"the description of {recorded.path} can start programs that are not mxtrain's own: {' '.join(found)}\n"
+            "Add --trust-code if it is yours, or type these settings."
+        )
+
+
+def _modules(config: object) -> List[str]:
+    if not isinstance(config, dict):
+        return []
+    here = [str(config["_target_"]).rpartition(".")[0]] if "_target_" in config else []
+    return [*here, *(module for value in config.values() for module in _modules(value))]
+
+
+def moved_paths(before: Description, after: Description) -> List[str]:
+    """Returns the overrides for paths of the dataset that `find_data` has changed."""
+    old = named_paths(before.dataset)
+    names = [name for name, paths in named_paths(after.dataset).items() if paths != old[name]]
+    return [f"dataset.{name}={written(getattr(after.dataset, name))}" for name in names]
+
+
+def refuse_same_directory(recorded: RecordedRun, run_dir: Path) -> None:
+    """Raises: ConfigError: the new run would continue the recorded one, and be compared with itself."""
+    if os.path.realpath(run_dir) == os.path.realpath(recorded.path):
+        raise ConfigError(f"dir={run_dir} is the run that is to be reproduced. Choose another folder.")
+
+
+def differences(recorded: RecordedRun, description: Description) -> List[ChangedFact]:
+    """Returns everything that may change the result, and is not as it was."""
+    data = fingerprint(description.dataset, open_splits(description.dataset))
+    now = {**meta_of_worker(description, recorded), "data": data}
+    changed = settings_that_differ(recorded.description, description.config)
+    paths = {f"dataset.{name}" for name in named_paths(description.dataset)}  # their content is compared instead
+    settings = [ChangedFact(path, shown(then), shown(here)) for path, then, here in changed if path not in paths]
+    return [*settings, *compare_meta(recorded.meta, now)]
+
+
+def meta_of_worker(description: Description, recorded: RecordedRun) -> Dict[str, Json]:
+    """Returns what worker 0 of the new run would write of itself. Imports MXNet."""
+    before = dict(os.environ)
+    cluster = description.cluster
+    try:
+        if description.kvstore.distributed:
+            os.environ[HOST_WORKERS] = str(cluster.workers)  # they share this machine, unless hosts are named
+        report = set_environment(description)
+        from mxtrain.engine.backend import own_operators  # imports MXNet, which reads the environment
+
+        now = collect_meta(description, report)
+        if recorded.meta.get("asks_for_operators"):  # the new run asks for them only when its network is built
+            path = own_operators().path
+            now["own_operators"] = path.name if path else ""
+    finally:
+        if description.kvstore.distributed:  # each worker sets its own
+            os.environ.clear()
+            os.environ.update(before)
+    return {**now, "runtime": recorded.meta.get("runtime")} if cluster.launcher != "local" else now
+
+
+def show_differences(found: Sequence[ChangedFact], recorded: RecordedRun) -> None:
+    """Prints what differs from the run, before the new one starts."""
+    step = recorded.meta.get("resumed_step")
+    if step:
+        print(f"note: {recorded.path} was continued at step {shown(step)} by a later command, whose settings are used")
+    if not found:
+        print(f"settings, versions, code, data and machine are those of {recorded.path}", flush=True)
+        return
+    print(f"{count(found)} from {recorded.path}, and the result may, too:")
+    print_columns(("", "then", "now"), found)
+    threads = next((one.then for one in found if one.field == "runtime.OMP_NUM_THREADS"), "")
+    if threads.isdecimal():
+        print(f"runtime.threads={threads} computes with the threads of then.")
+    sys.stdout.flush()
+
+
+def count(found: Sequence[ChangedFact]) -> str:
+    """Returns the number of differences in words."""
+    return f"{len(found)} thing{'s' * (len(found) != 1)} differ{'s' * (len(found) == 1)}"
+
+
+def show_results(compared: Comparison, tolerance: float, before: Path) -> int:
+    """Prints the comparison of the results; returns the exit code."""
+    print()
+    for line in compared.lines:
+        print(line)
+    if compared.same:
+        print(f"the same result as {before}: weights and metrics are equal to the bit")
+        return EXIT_FINISHED
+    if compared.differences:
+        print_columns(("", "then", "now"), compared.differences)
+    if tolerance and compared.largest is not None and compared.largest <= tolerance:
+        print(
+            f"the same result as {before} within the tolerance: final metrics differ by {compared.largest:.1e} at most "
+            f"(tolerance {tolerance:g})"
+        )
+        return EXIT_FINISHED
+    size = "" if compared.largest is None else f"; final metrics differ by {compared.largest:.1e} at most"
+    print(f"NOT the same result as {before}{size} (tolerance {tolerance:g})")
+    return EXIT_CRASHED

@@ -1,0 +1,156 @@
+"""`mxtrain score EXPERIMENT` trains a preset of conf/experiment and compares the result with the score in its YAML.
+
+Without a name it lists the presets with a score. Exit code 0: the score was reached. 1: it was not. 2: the preset needs
+data or weights that were not given; nothing was started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import List, Optional, Sequence, Tuple
+
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.compose import Composer
+from mxtrain.cli.environment import compose_and_check
+from mxtrain.cli.settings import split_settings
+from mxtrain.cli.sweep import direction_of, refuse_missing_data
+from mxtrain.config.override_text import key_of, quote
+from mxtrain.config.specs import flatten
+from mxtrain.description.groups import Description
+from mxtrain.description.reproduction import STATUS
+from mxtrain.description.score import Score, read_score
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, DataError, did_you_mean
+from mxtrain.files.json_text import read_json
+from mxtrain.types import PathText, Spec
+
+EXPERIMENT = "experiment"
+
+
+class ScoreSettings(Spec):
+    """Settings of `score`, besides overrides."""
+
+    dir: Optional[PathText] = None
+    """The run directory; by default outputs/DATE/TIME. The same command continues there after an interruption."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Lists scores, or trains and compares; returns the exit code."""
+    given = command_line.parse(arguments)
+    settings, overrides = split_settings(given, ScoreSettings, "score")
+    if given.multirun:
+        raise ConfigError("score trains one preset: leave out -m.")
+    with Composer(given.config_dirs) as composer:
+        if not given.positionals:
+            return list_scores(composer, overrides)
+        name, score = find_score(given.positionals, composer)
+        refuse_missing_needs(name, score, overrides)
+        words = [f"{EXPERIMENT}={name}", *overrides]
+        if "trainer.seed" not in map(key_of, overrides):
+            words.append(f"trainer.seed={score.seed}")
+        if settings.dir is not None:
+            words.append(f"hydra.run.dir={quote(settings.dir)}")
+        composed, description = compose_and_check(composer, words)
+        refuse_unmeasured(name, score, description)
+        try:
+            refuse_missing_data(description.dataset)
+        except DataError as error:
+            raise DataError(f"{error} {needs_of(name, score)}".rstrip()) from None
+        if overrides:
+            print(f"note: the score is that of experiment={name} alone, not of {' '.join(overrides)}", flush=True)
+        # Takes time to load: only from here on.
+        from mxtrain.cli.run import train_once
+
+        outcome = train_once(composed, description, command_line.config_flags(given.config_dirs))
+    if outcome.exit_code != EXIT_FINISHED:
+        return outcome.exit_code
+    return compare(name, score, Path(outcome.run_dir), direction_of(description, score.metric))
+
+
+def list_scores(composer: Composer, overrides: Sequence[str]) -> int:
+    """Prints the presets with a score; returns the exit code."""
+    if overrides:
+        raise ConfigError("score takes the name of a preset, e.g. score ppo_pendulum; without one it lists them.")
+    for name in composer.options(EXPERIMENT):
+        score = _score_of(name, composer)
+        if score is not None:
+            needs = f"  needs {' '.join(score.needs)}" if score.needs else ""
+            print(f"{name:<34} {score.metric} {score.value:g} +- {score.tolerance:g}{needs}")
+    return EXIT_FINISHED
+
+
+def find_score(names: Sequence[str], composer: Composer) -> Tuple[str, Score]:
+    """Returns the preset that was named, and its score. Raises: ConfigError: there is none, or more than one."""
+    name, *more = [word.partition("=")[2] or word for word in names]
+    options = composer.options(EXPERIMENT)
+    scored = [option for option in options if option == name or _score_of(option, composer) is not None]
+    if more:
+        raise ConfigError(f"score takes one preset, not also '{more[0]}'.")
+    if name not in options:
+        raise ConfigError(
+            f"there is no preset '{name}'.{did_you_mean(name, options)} Presets with a score: {', '.join(scored)}."
+        )
+    score = _score_of(name, composer)
+    if score is None:
+        raise ConfigError(
+            f"experiment={name} has no score: nobody has published or measured one. Presets with a score: "
+            f"{', '.join(one for one in scored if one != name)}."
+        )
+    return name, score
+
+
+def _score_of(name: str, composer: Composer) -> Optional[Score]:
+    file = composer.find_file(f"{EXPERIMENT}/{name}")
+    return None if file is None else read_score(file)
+
+
+def refuse_missing_needs(name: str, score: Score, overrides: Sequence[str]) -> None:
+    """Raises: ConfigError: settings that the preset needs were not typed. Whether they lead anywhere is checked when
+    the data are opened."""
+    missing = [key for key in score.needs if key not in map(key_of, overrides)]
+    if missing:
+        raise ConfigError(f"{', '.join(missing)}: not given. {needs_of(name, score)}")
+
+
+def needs_of(name: str, score: Score) -> str:
+    """Returns a sentence that says what the preset needs; empty if it needs nothing."""
+    if not score.needs:
+        return ""
+    return f"experiment={name} needs {'; '.join(f'{key}: {what}' for key, what in score.needs.items())}."
+
+
+def refuse_unmeasured(name: str, score: Score, description: Description) -> None:
+    """Raises: ConfigError: the run would not measure the metric."""
+    split, metric = score.metric.split("/", 1)
+    if metric != "loss" and metric not in description.metric:
+        raise ConfigError(
+            f"experiment={name} is scored by {score.metric}, which is not measured here. Measured are: "
+            f"{', '.join(description.metric)}."
+        )
+    if split == "test" and not description.trainer.test:
+        raise ConfigError(f"experiment={name} is scored on the test split: leave out trainer.test=false.")
+
+
+def compare(name: str, score: Score, run_dir: Path, direction: str) -> int:
+    """Prints the verdict; returns the exit code."""
+    value = read_value(run_dir, score.metric)
+    if value is None:
+        print(f"NOT reached: {run_dir}/{STATUS} has no {score.metric}")
+        return EXIT_CRASHED
+    worse = score.value - value if direction == "max" else value - score.value
+    passed = worse <= score.tolerance
+    how = "better" if worse < 0 else "worse"
+    verdict = "the score was reached" if passed else "the score was NOT reached"
+    print(
+        f"\n{name}: {score.metric} {value:.6g}, in its YAML file {score.value:g} with tolerance {score.tolerance:g} "
+        f"({score.source}): {verdict} ({abs(worse):.3g} {how})"
+    )
+    return EXIT_FINISHED if passed else EXIT_CRASHED
+
+
+def read_value(run_dir: Path, metric: str) -> Optional[float]:
+    """Returns a final value of a finished run. Values of the best checkpoint's validation are those of `best`."""
+    status = read_json(run_dir / STATUS)
+    best = status.get("best") or {}
+    if best.get("metric") == metric:
+        return float(best["value"])
+    found: List[object] = [flatten(status.get("metrics") or {}).get(metric)]
+    return float(found[0]) if isinstance(found[0], (int, float)) else None

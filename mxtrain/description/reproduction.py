@@ -1,0 +1,203 @@
+"""Compares what made a run, and its result, with another one. Reads only JSON, within limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+from mxtrain.config.specs import flatten
+from mxtrain.description.provenance import DESCRIPTION, META
+from mxtrain.errors import ConfigError
+from mxtrain.files.json_text import parse_json, read_json
+from mxtrain.files.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config, Json, JsonObject
+
+MAX_META_BYTES = 1 << 22
+MAX_ROW_BYTES = 1 << 20
+METRICS, STATUS = "metrics.jsonl", "status.json"
+SPEED = "samples_per_s"
+"""The column of a row that no two runs have in common."""
+COMPARED = (
+    "packages", "python", "mxtrain_git", "git", "code", "own_operators", "host", "devices", "precision", "runtime",
+    "data",
+)  # fmt: skip
+"""Fields of meta.json that may change a result, in the order of the table."""
+LEFT_OUT = (
+    "host.name", "host.system", "git.diff", "git.dirty", "git.diff_bytes", "mxtrain_git.diff", "mxtrain_git.dirty",
+    "mxtrain_git.diff_bytes", "data.sha256",
+)  # fmt: skip
+"""Parts of these that change nothing, or that another part contains."""
+ABSENT = "(none)"
+
+
+class ChangedFact(NamedTuple):
+    """A line of the table."""
+
+    field: str
+    then: str
+    now: str
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run directory with a meta.json that describes the run."""
+
+    path: Path
+    meta: JsonObject
+
+    @property
+    def description(self) -> Config:
+        """The configuration of the run, with all defaults."""
+        found: Config = self.meta[DESCRIPTION]
+        return found
+
+    @property
+    def choices(self) -> Mapping[str, str]:
+        """The chosen option of each group; empty if the run was started in another way."""
+        found = self.meta.get("choices")
+        return {str(group): str(option) for group, option in found.items()} if isinstance(found, dict) else {}
+
+
+def read_run(path: Path) -> RecordedRun:
+    """Reads the meta.json of a run directory.
+
+    Raises:
+        ConfigError: there is none, or it is not what a run writes.
+    """
+    try:
+        meta = read_json(path / META, at_most=MAX_META_BYTES)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no {META}. reproduce takes the directory of a run.") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path / META} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    if not isinstance(meta, dict) or not isinstance(meta.get(DESCRIPTION), dict):
+        raise ConfigError(
+            f"{path / META} does not contain the description of the run. Only runs that a version with `reproduce` has "
+            "started can be reproduced by it; the other runs by their command."
+        )
+    return RecordedRun(path, meta)
+
+
+def compare_meta(then: Mapping[str, Json], now: Mapping[str, Json]) -> List[ChangedFact]:
+    """Returns the fields of meta.json that may change a result and differ. The checkout of the working folder only
+    counts if the run has code of its own."""
+    old, new = (_fields(meta, has_code=bool(then.get("code"))) for meta in (then, now))
+    names = [name for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
+    return [ChangedFact(name, shown(old.get(name)), shown(new.get(name))) for name in names]
+
+
+def _fields(meta: Mapping[str, Json], has_code: bool) -> Dict[str, object]:
+    found: Dict[str, object] = {}
+    for name in COMPARED:
+        value = meta.get(name)
+        if name == "git" and not has_code:
+            continue
+        found.update(flatten(value, f"{name}.") if isinstance(value, dict) and value else {name: value or None})
+    return {name: value for name, value in found.items() if name not in LEFT_OUT and value is not None}
+
+
+def shown(value: object) -> str:
+    """Returns untrusted text on one line, shortened if it is long."""
+    text = ABSENT if value is None else str(value)
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    is_hash = len(text) in (40, 64) and all(letter in "0123456789abcdef" for letter in text)
+    return text[:12] if is_hash else text if len(text) <= 40 else f"{text[:37]}..."
+
+
+# Results.
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Results of two runs.
+
+    Attributes:
+        same: True if weights, final metrics and all rows are equal to the bit.
+        lines: what to print.
+        differences: final values that differ.
+        largest: largest relative difference of a final metric; None if one is missing in one of the runs.
+    """
+
+    same: bool
+    lines: List[str]
+    differences: List[ChangedFact]
+    largest: Optional[float]
+
+
+def compare_results(before: Path, after: Path) -> Comparison:
+    """Compares two run directories: status.json, and the rows of metrics.jsonl without their speeds.
+
+    Raises:
+        OSError, ValueError: a file of `after` cannot be read.
+    """
+    old, new = _status(before), _status(after)
+    lines, found = [], []
+    if old.get("weights_sha256") is None:
+        lines.append(f"{before} has no final weights to compare (its state is {shown(old.get('state'))})")
+    values = [_final(status) for status in (old, new)]
+    for name in dict.fromkeys([*values[0], *values[1]]):
+        one, other = (side.get(name) for side in values)
+        if one != other:
+            found.append(ChangedFact(name, shown(one), shown(other)))
+    count, where = _compare_rows(before / METRICS, after / METRICS)
+    lines.append(where or f"all {count} rows of {METRICS} are equal to the bit")
+    same = not found and not where and old.get("weights_sha256") is not None
+    return Comparison(same, lines, found, _largest(*values))
+
+
+def _status(run_dir: Path) -> JsonObject:
+    try:
+        status = read_json(run_dir / STATUS, at_most=MAX_META_BYTES)
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _final(status: JsonObject) -> Dict[str, object]:
+    best, metrics = status.get("best"), status.get("metrics")
+    return {
+        **{name: status.get(name) for name in ("weights_sha256", "step", "state")},
+        **(flatten({"best": best}) if isinstance(best, dict) else {}),
+        **(flatten(metrics) if isinstance(metrics, dict) else {}),
+    }  # fmt: skip
+
+
+def _largest(before: Mapping[str, object], after: Mapping[str, object]) -> Optional[float]:
+    """Returns the largest relative difference of the numbers that both have."""
+    names = [name for name, value in before.items() if isinstance(value, float)]
+    pairs = [(before[name], after.get(name)) for name in names]
+    if not pairs or not all(isinstance(other, (int, float)) for _, other in pairs):
+        return None
+    return max(_relative(float(one), float(other)) for one, other in pairs)  # type: ignore[arg-type]  # checked above
+
+
+def _relative(one: float, other: float) -> float:
+    return abs(one - other) / max(abs(one), abs(other), 1e-12)
+
+
+def _compare_rows(before: Path, after: Path) -> Tuple[int, str]:
+    """Returns the number of equal rows, and where the files differ first; empty if they do not."""
+    count = 0
+    for one, other in zip_longest(_rows(before), _rows(after)):
+        if one != other:
+            row = one or other or {}
+            at = f"{shown(row.get('split'))} row of step {shown(row.get('step'))}"
+            missing = "" if one and other else f", which only {before if one else after} has"
+            return count, f"the rows differ from the {at} on{missing}; {count} before it are equal to the bit"
+        count += 1
+    return count, ""
+
+
+def _rows(path: Path) -> Iterator[Dict[str, Any]]:
+    """Yields the rows of a metrics.jsonl. A file that is absent or damaged ends early."""
+    try:
+        with open_regular(path) as (stream, _):
+            for line in iter(lambda: stream.readline(MAX_ROW_BYTES), b""):
+                row = parse_json(line)
+                yield {name: value for name, value in row.items() if name != SPEED}
+    except (OSError, ValueError, AttributeError):
+        return

@@ -1,0 +1,68 @@
+"""The score of a preset: the value that its run reaches, as its YAML file states it under `score`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Dict, List, Literal, Optional
+
+import pydantic
+import yaml
+from typing_extensions import Annotated
+
+from mxtrain.config.specs import validate
+from mxtrain.errors import ConfigError
+from mxtrain.files.regular_files import read_regular_text
+from mxtrain.types import NonNegative, NonNegativeFloat, Spec
+
+SCORE = "score"
+"""The key of a preset that describes its score. It is no setting: composing leaves it out."""
+Split = Literal["val", "test"]
+
+
+class Score(Spec):
+    """The score of a preset."""
+
+    metric: Annotated[str, pydantic.StringConstraints(pattern=r"^(val|test)/\w+$")]
+    """The measured value, e.g. test/accuracy."""
+    value: float
+    """The value, in the unit of the metric."""
+    tolerance: NonNegativeFloat
+    """Largest difference in the worse direction that passes."""
+    seed: NonNegative = 0
+    """`trainer.seed` of the run."""
+    source: str
+    """Who measured the value: "measured" for mxtrain itself, otherwise the publication."""
+    needs: Dict[str, str] = {}
+    """Settings that must be given, such as `dataset.root`, and what they name."""
+
+
+def read_score(file: Path) -> Optional[Score]:
+    """Reads the score of a preset; None if it has none. A preset does not inherit the score of another one.
+
+    Raises:
+        ConfigError: the file cannot be read, or its score is invalid.
+    """
+    try:
+        content = yaml.safe_load(read_regular_text(file))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    score = content.get(SCORE) if isinstance(content, dict) else None
+    if score is None:
+        return None
+    if not isinstance(score, dict):
+        raise ConfigError(f"{file}: {SCORE} must name metric, value, tolerance and source.")
+    return validate(Score, {str(name): value for name, value in score.items()}, SCORE, lambda path: str(file))
+
+
+def score_table(folder: Path) -> List[str]:
+    """Returns the rows of the Markdown table of all presets with a score, in the order of their names."""
+    rows = []
+    for file in sorted(folder.glob("*.yaml")):
+        score = read_score(file)
+        if score is not None:
+            needs = ", ".join(f"`{name}`" for name in score.needs) or "nothing"
+            rows.append(
+                f"| `{file.stem}` | `{score.metric}` | {score.value:g} | {score.tolerance:g} | {score.seed} "
+                f"| {needs} | {score.source} |"
+            )
+    return rows

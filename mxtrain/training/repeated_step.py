@@ -1,0 +1,133 @@
+"""Repeats a step of a replay bundle on one device: forward pass, loss and gradients, with statistics per layer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
+
+import numpy as np
+
+from mxtrain.amp import FULL
+from mxtrain.data.signature import Signature
+from mxtrain.description.groups import Description
+from mxtrain.engine.backend import autograd, mx, nd
+from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.model.parameters import distinct_parameters
+from mxtrain.parallel.stage import as_list
+from mxtrain.training.network import build_network
+from mxtrain.training.nonfinite import LayerStatistics, layer_statistics, statistics_of
+from mxtrain.training.objective import build_objective
+from mxtrain.training.replay import ReplayBundle
+from mxtrain.training.step import seed_of_step
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+
+
+@dataclass(frozen=True)
+class RepeatedStep:
+    """The result of a repeated step.
+
+    Attributes:
+        layers: statistics of the outputs of each layer, in the order of computation.
+        gradients: statistics of gradients with non-finite values.
+        loss: sum(loss) / sum(weight) of the batch.
+        verdict: what became non-finite first, in a clause.
+        remarks: how the repeated step differs from that of the run.
+    """
+
+    layers: List[LayerStatistics]
+    gradients: List[LayerStatistics]
+    loss: float
+    verdict: str
+    remarks: List[str]
+
+    def to_json(self) -> Dict[str, Json]:
+        """Returns the result as JSON values."""
+        return asdict(self)
+
+
+def repeat_step(
+    bundle: ReplayBundle, description: Description, signature: Signature, weights: Mapping[str, np.ndarray]
+) -> RepeatedStep:  # fmt: skip
+    """Repeats the step of a bundle.
+
+    Args:
+        bundle: the step.
+        description: description of the run, on one device.
+        signature: signature of the network.
+        weights: structural name -> weight.
+
+    Raises:
+        ConfigError: the batch does not fit the network.
+        CheckpointError: the weights do not fit it.
+    """
+    remarks = []
+    if description.amp.dtype != FULL.dtype:
+        remarks.append(f"the run computed in {description.amp.dtype}, and this step in {FULL.dtype}")
+    model = description.model.model_copy(update={"weights": None})
+    description = replace(description, model=model, amp=FULL)
+    ((device, *_), *_) = description.parallel.place()
+    network = build_network(description, signature, device)
+    objective = build_objective(description, network, signature)
+    set_weights(distinct_parameters(network), weights, str(bundle.path))
+    facts = bundle.facts
+    inputs = [nd.array(array, ctx=device, dtype=array.dtype) for array in bundle.inputs]
+    targets = [nd.array(array, ctx=device, dtype=array.dtype) for array in bundle.targets]
+    # A network that carries state begins with zeros: the state of the run is not kept.
+    states = [nd.zeros((facts["samples"], *shape), ctx=device) for shape in objective.state_shapes]
+    if states:
+        remarks.append("the state that the network carries from batch to batch is 0")
+    mx.random.seed(seed_of_step(description.trainer.seed, facts["step"], facts["rank"]))
+    try:
+        with autograd.record():
+            layers, outputs = layer_statistics(network, [*inputs, *states])
+            outputs = outputs[: len(outputs) - len(states)]
+            losses = as_list(objective.loss(*outputs, *targets))
+            total = losses[0].sum()
+        total.backward()
+        gradients = gradient_statistics(network)
+    except mx.base.MXNetError as error:
+        raise ConfigError(f"{bundle.path}: the batch does not fit the network: {str(error).splitlines()[-1]}") from None
+    weight = losses[1].sum().asscalar() if len(losses) > 1 else facts["samples"]
+    loss = float(total.asscalar()) / max(float(weight), 1e-12)
+    return RepeatedStep(layers, gradients, loss, verdict_of(bundle.inputs, layers, loss, gradients), remarks)
+
+
+def set_weights(parameters: Mapping[str, object], weights: Mapping[str, np.ndarray], source: str) -> None:
+    """Writes the weights of a bundle into a network. Raises: CheckpointError: names or shapes differ."""
+    shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}  # type: ignore[attr-defined]
+    found = {name: tuple(array.shape) for name, array in weights.items()}
+    wrong = [name for name in sorted({*shapes, *found}) if shapes.get(name) != found.get(name)]
+    if wrong:
+        raise CheckpointError(f"{source} is of another network: '{wrong[0]}' is {found.get(wrong[0], 'missing')}.")
+    for name, parameter in parameters.items():
+        parameter.set_data(nd.array(weights[name], dtype=weights[name].dtype))  # type: ignore[attr-defined]
+
+
+def gradient_statistics(network: object) -> List[LayerStatistics]:
+    """Returns the statistics of the gradients that have non-finite values."""
+    found = []
+    for name, parameter in distinct_parameters(network).items():  # type: ignore[arg-type]
+        if parameter.grad_req == "null":
+            continue
+        one = statistics_of(name, "", [parameter.grad().tostype("default")])
+        if one.nonfinite:
+            found.append(one)
+    return found
+
+
+def verdict_of(
+    inputs: Sequence[np.ndarray], layers: Sequence[LayerStatistics], loss: float, gradients: Sequence[LayerStatistics]
+) -> str:  # fmt: skip
+    """Returns what became non-finite first, in a clause."""
+    if not all(np.isfinite(array).all() for array in inputs):
+        return "the input batch itself is non-finite"
+    bad = next((one for one in layers if one.nonfinite), None)
+    if bad is not None:
+        return f"the first layer with a non-finite output is '{bad.name}' ({bad.kind})"
+    if not np.isfinite(loss):
+        return "every layer's output is finite: the loss function overflowed"
+    if gradients:
+        return f"outputs and loss are finite; gradients are not, e.g. that of '{gradients[0].name}'"
+    return "outputs, loss and gradients are finite"

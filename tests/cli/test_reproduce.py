@@ -1,0 +1,222 @@
+"""`reproduce`: the same bits when everything is equal, and what is said before the start when something is not."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+from running import assert_same, here, image, rows, status
+from tiers import rest_in_zoo
+
+from mxtrain.cli import main
+from mxtrain.cli.compose import Composer
+from mxtrain.cli.environment import compose_and_check
+from mxtrain.cli.recorded import words_of
+from mxtrain.cli.reproduce import show_results
+from mxtrain.description import provenance
+from mxtrain.description.provenance import git_state
+from mxtrain.description.reproduction import compare_results
+
+SMALL = ("model=mlp", "model.hidden=[8]", "model.dropout=0.2", "trainer.max_epochs=2")
+TABLE = "".join(f"{n % 7},{(n * n) % 11},{n % 3}\n" for n in range(60))
+
+
+def reproduce(*arguments: object) -> int:
+    return main(["reproduce", *map(str, arguments)])
+
+
+def train_table(folder: Path, run_dir: Path, *overrides: str) -> None:
+    (folder / "table.csv").write_text("a,b,target\n" + TABLE)
+    here(run_dir, "dataset=number_table", f"dataset.train={folder}/table.csv", "trainer.max_epochs=1",
+         "dataset.target=target", *overrides)  # fmt: skip
+
+
+def change_meta(run_dir: Path, change: Any) -> None:
+    meta = json.loads((run_dir / "meta.json").read_text())
+    change(meta)
+    (run_dir / "meta.json").write_text(json.dumps(meta))
+
+
+def test_same_bits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    here(tmp_path / "run", *SMALL)
+    assert reproduce(tmp_path / "run", f"dir={tmp_path}/again", "strict=true") == 0
+    out = capfd.readouterr().out
+    assert_same(tmp_path / "again", tmp_path / "run")
+    assert "settings, versions, code, data and machine are those of" in out
+    assert f"all {len(rows(tmp_path / 'run'))} rows of metrics.jsonl are equal to the bit" in out
+
+
+def test_other_bits_are_another_result(
+    finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    for name in ("metrics.jsonl", "status.json"):
+        (tmp_path / name).write_bytes((finished / name).read_bytes())
+    assert compare_results(finished, tmp_path).same
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    row = json.loads(lines[3])
+    lines[3] = json.dumps({**row, "loss": math.nextafter(row["loss"], 9.0), "samples_per_s": 1.0})
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    compared = compare_results(finished, tmp_path)
+    assert not compared.same
+    where = f"the rows differ from the train row of step {row['step']} on"
+    assert compared.lines == [f"{where}; 3 before it are equal to the bit"]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines[:3]) + "\n")
+    assert compare_results(finished, tmp_path).lines[0].startswith(f"{where}, which only {finished}/metrics.jsonl has")
+    final = status(finished)
+    final["metrics"]["train/loss"] *= 1.01
+    final["weights_sha256"] = "0" * 64
+    (tmp_path / "status.json").write_text(json.dumps(final))
+    compared = compare_results(finished, tmp_path)
+    assert {one.field for one in compared.differences} == {"weights_sha256", "train/loss"}
+    assert compared.largest == pytest.approx(0.01 / 1.01)
+    assert show_results(compared, 0.001, finished) == 1 and show_results(compared, 0.0, finished) == 1
+    assert "NOT the same result" in capfd.readouterr().out
+    assert show_results(compared, 0.02, finished) == 0
+    (tmp_path / "status.json").unlink()
+    (tmp_path / "metrics.jsonl").write_bytes(b"\x00{")
+    assert not compare_results(tmp_path, finished).same and not compare_results(finished, tmp_path).same
+
+
+def test_differences_are_named_before_the_start(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    train_table(tmp_path, tmp_path / "run")
+    content = (tmp_path / "table.csv").read_text()
+    (tmp_path / "table.csv").write_text(content.replace("\n3,9,0\n", "\n3,8,0\n", 1))
+    assert content != (tmp_path / "table.csv").read_text()
+
+    def older(meta: Dict[str, Any]) -> None:
+        meta["packages"]["numpy"], meta["runtime"]["OMP_NUM_THREADS"] = "1.0", "17"
+
+    change_meta(tmp_path / "run", older)
+    assert reproduce(tmp_path / "run", f"dir={tmp_path}/again", "strict=true", "optimizer.lr=0.5") == 2
+    said = capfd.readouterr()
+    lines = [line.split() for line in said.out.splitlines()]
+    assert ["optimizer.lr", "0.001", "0.5"] in lines or any(line[:1] == ["optimizer.lr"] for line in lines)
+    assert any(line[:2] == ["packages.numpy", "1.0"] for line in lines)
+    assert any(line[:1] == ["data.files.train.sha256"] for line in lines), said.out
+    assert "runtime.threads=17" in said.out and "strict=true" in said.err
+    assert not (tmp_path / "again").exists()
+    # Where the data lie does not count, only what is in them.
+    (tmp_path / "table.csv").write_text(content)
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "table.csv").rename(tmp_path / "moved/table.csv")
+    reproduce(tmp_path / "run", f"dir={tmp_path}/again", "strict=true", f"dataset.train={tmp_path}/moved/table.csv")
+    assert "data." not in capfd.readouterr().out
+
+
+def test_relative_data_are_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    train_table(Path(), tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert reproduce("../run", "dir=again") == 0
+    assert_same(tmp_path / "elsewhere/again", tmp_path / "run")
+
+
+DESCRIPTIONS: List[List[str]] = [
+    ["dataset.augment.flip=true", "parallel=hybrid", "+runtime.env.MXNET_X=1", "dataset.class_weights={1: 2.0}",
+     "dataset.sampler=weighted", "metric=[accuracy,class_perplexity]"],
+    ["task=translation", "metric=[bleu,token_perplexity]", "trainer.ema_decay=0.9"],
+    ["task=detection", "callback=accumulation", "callback.accumulation.schedule={0: 1, 3: 2}"],
+    ["experiment=glue_mnli", "dataset.root=\"a b'c\""],
+    *([f"task={file.stem}"] for file in sorted((Path(__file__).parents[2] / "conf/task").glob("*.yaml"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("overrides", rest_in_zoo(DESCRIPTIONS, DESCRIPTIONS[0]), ids=" ".join)
+def test_words_compose_the_description_again(overrides: List[str]) -> None:
+    with Composer() as composer:
+        composed, description = compose_and_check(composer, overrides)
+        choices = {str(group): str(option) for group, option in composed.hydra.runtime.choices.items()}
+        again, same = compose_and_check(composer, words_of(description.config, choices, composer))
+        assert same.config == description.config
+        assert again.config["metric"].keys() == composed.config["metric"].keys()
+
+
+@pytest.mark.parametrize(
+    "group, name, value",
+    [
+        ("model", "_target_", "evil_module.Net"), ("model", "name", "${oc.env:HOME}"),
+        ("cluster", "python", "/tmp/evil"), ("cluster", "launcher_options", ["-x"]),
+        ("distillation", "trust_code", True), ("runtime", "env", {"LD_A": "x"}),
+    ],
+)  # fmt: skip
+def test_descriptions_of_strangers_run_no_code(
+    tmp_path: Path, finished: Path, group: str, name: str, value: object, capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    (tmp_path / "evil_module.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "meta.json").write_bytes((finished / "meta.json").read_bytes())
+    change_meta(run_dir, lambda meta: meta["description"][group].update({name: value}))
+    before = image(run_dir)
+    assert reproduce(run_dir, f"dir={tmp_path}/again") == 2
+    assert "--trust-code" in capfd.readouterr().err
+    assert not (tmp_path / "was_run").exists() and not (tmp_path / "again").exists() and image(run_dir) == before
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("finished") / "run"
+    here(run_dir, *SMALL, "trainer.max_epochs=1")
+    return run_dir
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [(None, "there is no meta.json"), ("{", "is not JSON"), ("[]", "does not contain the description"),
+     ('{"description": {"nothing": {}}}', "has the group 'nothing'"), ("[" * 100000, "nested deeper"),
+     ('{"description": {"model": 3}}', "")],
+)  # fmt: skip
+def test_damaged_meta(
+    tmp_path: Path, content: Any, said: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    if content is not None:
+        (tmp_path / "run/meta.json").write_text(content)
+    assert reproduce("run", "dir=again") == 2
+    error = capfd.readouterr().err
+    assert said in error and "Traceback" not in error and not (tmp_path / "again").exists()
+
+
+def test_it_is_not_compared_with_itself(finished: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert reproduce(finished, f"dir={finished}") == 2
+    assert "is the run that is to be reproduced" in capfd.readouterr().err
+    assert reproduce(finished, "dirr=x") == 2
+    assert "dirr" in capfd.readouterr().err
+
+
+def test_git_diff_is_kept_within_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=b", *words], cwd=tmp_path, check=True, capture_output=True,
+            text=True,
+        ).stdout  # fmt: skip
+
+    assert git_state(str(tmp_path)) is None
+    git("init", "-q")
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    clean = git_state(str(tmp_path))
+    assert clean is not None and clean["dirty"] is False and clean["diff"] == ""
+    (tmp_path / "a.py").write_text("x = 2\n")
+    (tmp_path / "b.py").write_text("x = 3\n" * 1000)
+    small = git_state(str(tmp_path), "a.py")
+    assert small is not None and small["diff"] == git("diff", "HEAD", "--", "a.py")
+    monkeypatch.setattr(provenance, "MAX_DIFF_BYTES", 100)
+    large = git_state(str(tmp_path))
+    whole = git("diff", "HEAD")
+    assert large is not None and large["diff"] == whole[:100] and large["diff_bytes"] == len(whole)
+    (tmp_path / "b.py").write_text("x = 3\n" * 999 + "x = 4\n")  # beyond what is kept
+    assert git_state(str(tmp_path))["diff_sha256"] != large["diff_sha256"]  # type: ignore[index]
