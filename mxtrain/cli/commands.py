@@ -93,6 +93,19 @@ COMMANDS: Dict[str, Command] = {
         ),
         subcommands=("worker", "show"),
     ),
+    "runs": Command(
+        "mxtrain.cli.runs",
+        "[FOLDER...] [setting=value ...]",
+        "RunsSettings",
+        ("runs", "runs studies/lr sort=best columns=optimizer.lr", "runs where='task=classification and best>0.9'",
+         "runs where='state=failed,killed' where='age<2d' format=json"),
+    ),
+    "report": Command(
+        "mxtrain.cli.report",
+        "RUN|FOLDER... [setting=value ...]",
+        "ReportSettings",
+        ("report outputs/a outputs/b out=report.html", "report studies/lr where='best>0.9' sort=best"),
+    ),
     "explain": Command(
         "mxtrain.cli.explain",
         "KEY [group=option ...] [group.field=value ...]",
