@@ -106,6 +106,12 @@ COMMANDS: Dict[str, Command] = {
         "ReportSettings",
         ("report outputs/a outputs/b out=report.html", "report studies/lr where='best>0.9' sort=best"),
     ),
+    "clean": Command(
+        "mxtrain.cli.clean",
+        "[FOLDER...] [setting=value ...]",
+        "CleanSettings",
+        ("clean", "clean studies/lr delete=true", "clean what=runs where='state=failed and age>30d'"),
+    ),
     "explain": Command(
         "mxtrain.cli.explain",
         "KEY [group=option ...] [group.field=value ...]",

@@ -6,18 +6,20 @@ and the last checkpoint stay. Deleting takes the lock of the run directory first
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Collection, Dict, List, Optional, Sequence
 
 from mxtrain.checkpoint.folder import CHECKPOINTS, TEMPORARY, Place, discard, read_named, scan
 from mxtrain.checkpoint.run_directory import is_locked, lock_run_directory, refuse_links
 from mxtrain.checkpoint.store import choose_kept
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, RunDirectoryError
 from mxtrain.files.durable import fsync_directory
-from mxtrain.runs.registry import KILLED, NO_STATUS, STARTING, RunRecord, size_of
+from mxtrain.files.run_files import OWN_FILES
+from mxtrain.runs.registry import KILLED, STARTING, RunRecord, size_of
 from mxtrain.runs.status import DAMAGED, read_status
 
 LEFTOVERS, CHECKPOINT_COPIES, EMPTY, PREVIOUS, WHOLE = "leftovers", "checkpoints", "empty", "previous", "runs"
@@ -31,6 +33,7 @@ KINDS: Dict[str, str] = {
 """What can be deleted."""
 BY_DEFAULT = (LEFTOVERS, CHECKPOINT_COPIES, EMPTY)
 _STUDY, _CLAIMS = "study.json", ".claims"
+_OF_RUNS = (*OWN_FILES, "metrics.jsonl", "metrics.csv", "events.out.tfevents.*", ".tmp-*", "slim", "export", "profile*")
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Plan:
 def is_resumable(run: RunRecord) -> bool:
     """Returns True if the command that started a run would continue it from a checkpoint."""
     if run.status.exit_code == EXIT_FINISHED and run.state not in ("running", KILLED):
-        return False
+        return False  # a killed run has no exit code; a file that says otherwise is not believed
     return bool(_places(run.path)) or run.state in (KILLED, STARTING, DAMAGED)
 
 
@@ -88,6 +91,10 @@ def plan_cleanup(runs: Sequence[RunRecord], kinds: Sequence[str], unfinished: bo
             kept.append(Kept(run.path, reason))
             continue
         whole = _whole(run, kinds, unfinished)
+        foreign = foreign_files(run.path) if whole is not None else []
+        if foreign:
+            kept.append(Kept(run.path, f"it holds files that are not a run's: {', '.join(foreign[:3])}"))
+            continue
         if whole is not None:
             removable.append(whole)
             continue
@@ -133,6 +140,15 @@ def _whole(run: RunRecord, kinds: Sequence[str], unfinished: bool) -> Optional[R
 def _has_content(path: str) -> bool:
     """Returns True if a run directory holds something that its run may have been started for."""
     return bool(_places(path)) or any(os.path.lexists(os.path.join(path, name)) for name in ("previous", "averaged"))
+
+
+def foreign_files(path: str) -> List[str]:
+    """Names in a run directory that no run writes. `hydra.run.dir=.` makes a folder of somebody's work one."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return []
+    return sorted(name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in _OF_RUNS))
 
 
 def _places(path: str) -> List[Place]:
@@ -199,11 +215,23 @@ def delete(plan: Plan) -> List[Kept]:
                 if read_status(run) != before:
                     failed.append(Kept(run, "it has changed"))
                     continue
+                _require_whole(run, {part.path for part in parts if part.kind == CHECKPOINT_COPIES})
                 for part in parts:
                     _delete(part)
-        except (OSError, RunDirectoryError) as error:
+        except (OSError, RunDirectoryError, CheckpointError) as error:
             failed.append(Kept(run, str(error)))
     return failed
+
+
+def _require_whole(run: str, superfluous: Collection[str]) -> None:
+    """Reads every byte of the checkpoints that stay: a damaged one needs those that were to go.
+
+    Raises:
+        CheckpointError: one is damaged.
+    """
+    for place in _places(run) if superfluous else ():
+        if str(place.path) not in superfluous:
+            read_named(place.path)
 
 
 def _delete(part: Removable) -> None:
@@ -228,8 +256,6 @@ def _delete(part: Removable) -> None:
 
 def why_nothing(runs: Sequence[RunRecord]) -> str:
     """A sentence for a plan without anything: what the runs are."""
-    unfinished = sum(is_resumable(run) for run in runs)
-    empty = sum(run.state == NO_STATUS for run in runs)
-    parts = [f"{unfinished:,} can be continued"] if unfinished else []
-    parts += [f"{empty:,} have no status.json"] if empty else []
-    return f"nothing can go of {len(runs):,} runs{f' ({chr(44).join(parts)})' if parts else ''}"
+    resumable = sum(is_resumable(run) for run in runs)
+    said = f"; {resumable:,} of them can be continued" if resumable else ""
+    return f"nothing can go of {len(runs):,} runs{said}"

@@ -57,15 +57,15 @@ def read_meta(run_dir: str) -> Meta:
     return Meta(
         argv=_list(found.get("argv")), working_folder=_text(found.get("working_folder")),
         started=_text(found.get("started")),
-        packages={**_strings(found.get("packages")), **({"python": _text(found["python"])} if "python" in found else {})},
+        packages={**_strings(found.get("packages")), **_named(found, "python")},
         git=_strings(found.get("git")), host=_strings(found.get("host")), devices=_list(found.get("devices")),
-        runtime={**_strings(found.get("runtime")), **precision, **_own_operators(found)}, data=_data(found.get("data")),
+        runtime={**_strings(found.get("runtime")), **precision, **_named(found, "own_operators")}, data=_data(found.get("data")),
     )  # fmt: skip
 
 
-def _own_operators(found: Mapping[str, Json]) -> Dict[str, str]:
-    name = _text(found.get("own_operators"))
-    return {"own_operators": name} if name else {}
+def _named(found: Mapping[str, Json], name: str) -> Dict[str, str]:
+    value = _text(found.get(name))
+    return {name: value} if value else {}
 
 
 def _data(value: Json) -> Dict[str, str]:
