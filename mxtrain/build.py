@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Union
 
 from mxtrain.cluster.stragglers import Stragglers
+from mxtrain.data.fingerprint import fingerprint_splits
 from mxtrain.data.signature import Signature, signature_of
 from mxtrain.description.groups import Description
 from mxtrain.description.sparse_tables import is_lazy
@@ -62,6 +63,8 @@ class BuiltRun:
 
     runner: Runner
     info: RunInfo
+    data: Mapping[str, Mapping[str, Json]]
+    """Number and fingerprint of the samples of each split; only worker 0 reads them."""
 
 
 def build_step(
@@ -186,7 +189,7 @@ def build_run(
         run_dir=run_dir, command=command, resumed_step=runner.state.step, network=network,
         **run_info_fields(description, plan, signature, network), placement_table=placement_table(strategy.layout),
     )  # fmt: skip
-    return BuiltRun(runner, info)
+    return BuiltRun(runner, info, fingerprint_splits(splits) if is_first else {})
 
 
 def open_teachers(

@@ -100,6 +100,12 @@ COMMANDS: Dict[str, Command] = {
         ("runs", "runs studies/lr sort=best columns=optimizer.lr", "runs where='task=classification and best>0.9'",
          "runs where='state=failed,killed' where='age<2d' format=json"),
     ),
+    "diff": Command(
+        "mxtrain.cli.diff",
+        "RUN RUN [--config-dir DIR | --trust-code] [setting=value ...]",
+        "DiffSettings",
+        ("diff outputs/a outputs/b", "diff outputs/a outputs/b replay=false format=json"),
+    ),
     "report": Command(
         "mxtrain.cli.report",
         "RUN|FOLDER... [setting=value ...]",

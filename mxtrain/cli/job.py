@@ -221,7 +221,7 @@ def begin_run(
         raise ConfigError(f"runtime.operators=true: {own_operators().why}. Type runtime.operators=auto, or mend that.")
     built = build_run(description, run_dir, command, world, resume_point, loop)
     if world.rank == 0:
-        write_meta(run_dir, description, report)
+        write_meta(run_dir, description, report, built.data)
     return built
 
 

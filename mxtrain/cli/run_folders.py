@@ -20,13 +20,15 @@ DEFAULT_FOLDER = "outputs"
 FILTER_WORDS = ("and", "or", "not")
 
 
-def parse_words(arguments: Sequence[str], spec: Type[S], command: str) -> Tuple[Arguments, S, List[str]]:
+def parse_words(
+    arguments: Sequence[str], spec: Type[S], command: str, reads_checkpoint: bool = False
+) -> Tuple[Arguments, S, List[str]]:  # fmt: skip
     """Returns the command line, the settings of the command, and the filters of all `where=`.
 
     Raises:
         ConfigError: something is no setting of the command.
     """
-    given = command_line.parse(arguments)
+    given = command_line.parse(arguments, reads_checkpoint)
     wheres = [word.partition("=")[2] for word in given.overrides if word.partition("=")[0] == "where"]
     others = [word for word in given.overrides if word.partition("=")[0] != "where" or "where" not in spec.model_fields]
     settings, rest = split_settings(replace(given, overrides=others), spec, command)
@@ -39,7 +41,7 @@ def parse_words(arguments: Sequence[str], spec: Type[S], command: str) -> Tuple[
                           f"{', '.join(names)}.")  # fmt: skip
     if any(not where.strip() for where in wheres):
         raise ConfigError("where=: the filter is empty. Type for example where='task=classification and best>0.9'.")
-    if given.config_dirs:
+    if given.config_dirs and not reads_checkpoint:
         raise ConfigError(f"--config-dir: {command} only reads run directories. Leave it out.")
     return given, settings, wheres
 

@@ -30,9 +30,19 @@ WORKING_FOLDER = "working_folder"
 can be moved."""
 
 
-def write_meta(run_dir: Path, description: Description, runtime_report: RuntimeReport) -> None:
-    """Writes meta.json into the run directory."""
-    write_json_atomic(run_dir / META, collect_meta(description, runtime_report))
+def write_meta(
+    run_dir: Path, description: Description, runtime_report: RuntimeReport,
+    data: Optional[Mapping[str, Mapping[str, Json]]] = None,
+) -> None:  # fmt: skip
+    """Writes meta.json into the run directory.
+
+    Args:
+        run_dir: the run directory.
+        description: description of the run.
+        runtime_report: the runtime settings in effect.
+        data: number and fingerprint of the samples of each split (`data.fingerprint`).
+    """
+    write_json_atomic(run_dir / META, {**collect_meta(description, runtime_report), "data": dict(data or {})})
 
 
 def collect_meta(description: Description, runtime_report: RuntimeReport) -> Mapping[str, Json]:

@@ -87,7 +87,7 @@ def read_evaluation(folder: str, split: str) -> Optional[Evaluation]:
         figure = _read_png(folder, name) if name.endswith(".png") else None
         if figure is not None and len(figures) < _MAX_FIGURES:
             figures[name[:-4]] = figure
-    tables = []
+    tables: List[ShownTable] = []
     for name in files:
         table = _read_table(folder, name) if name.endswith(".csv") and name[:-4] not in figures else None
         if table is not None and len(tables) < _MAX_TABLES:

@@ -59,7 +59,8 @@ def read_meta(run_dir: str) -> Meta:
         started=_text(found.get("started")),
         packages={**_strings(found.get("packages")), **_named(found, "python")},
         git=_strings(found.get("git")), host=_strings(found.get("host")), devices=_list(found.get("devices")),
-        runtime={**_strings(found.get("runtime")), **precision, **_named(found, "own_operators")}, data=_data(found.get("data")),
+        runtime={**_strings(found.get("runtime")), **precision, **_named(found, "own_operators")},
+        data=_data(found.get("data")),
     )  # fmt: skip
 
 
