@@ -113,7 +113,7 @@ def two_runs(given: Arguments) -> Tuple[str, str]:
     """
     words = given.positionals
     if len(words) != 2:
-        found = f"{len(words)} were given" if words else "none was given"
+        found = f"{len(words)} {'was' if len(words) == 1 else 'were'} given" if words else "none was given"
         raise ConfigError(f"diff takes two run directories, and {found}. `mxtrain runs` lists those that there are.")
     for word in words:
         require_folder(word, "diff")
@@ -172,12 +172,14 @@ def missing_sentence(first: RunRecord, second: RunRecord, parting: Parting) -> s
         steps = sorted(checkpoint_steps(one.path))
         listed = f"those of steps {', '.join(map(str, steps[:5]))}{', ...' if steps[5:] else ''}" if steps else "none"
         kept.append(f"{on_one_line(os.path.normpath(one.path))} has {listed}")
-    return f"both runs need a checkpoint of step {last} or before, and {'; '.join(kept)}. {_keeping(last)}"
+    wanted = f"step {last} or before" if last else "step 0"
+    return f"both runs need a checkpoint of {wanted}, and {'; '.join(kept)}. {_keeping(last)}"
 
 
 def _keeping(step: int) -> str:
-    every = max(step, 1)
-    return f"checkpoint.every_steps={every} checkpoint.keep_last=1000 keep it, in both runs"
+    if step == 0:
+        return "checkpoint.keep_last=1000 keeps that of the start, in both runs"
+    return f"checkpoint.every_steps={step} checkpoint.keep_last=1000 keep it, in both runs"
 
 
 def weights_sentence(weights: WeightsDifference) -> str:

@@ -122,15 +122,15 @@ class _FilterParser:
         return self._comparison()
 
     def _comparison(self) -> Test:
-        kind, name = self._advance("a name such as task")
+        kind, name = self._advance("a name such as task is missing at its end")
         if kind != "word":
             raise self._wrong(f"a name such as task is missing before '{name}'")
         check_field(name, f"where={self.text}")
         self.names.append(name)
-        kind, symbol = self._advance(f"= or another comparison after '{name}'")
+        kind, symbol = self._advance(f"= or another comparison is missing after '{name}'")
         if kind != "operator":
             raise self._wrong(f"= or another comparison is missing after '{name}'")
-        kind, value = self._advance(f"a value after '{name}{symbol}'")
+        kind, value = self._advance(f"a value is missing after '{name}{symbol}'")
         if kind not in ("word", "quoted"):
             raise self._wrong(f"a value is missing after '{name}{symbol}'")
         if symbol in _ORDERS:
@@ -156,9 +156,9 @@ class _FilterParser:
         self._next += is_next
         return is_next
 
-    def _advance(self, expected: str) -> Tuple[str, str]:
+    def _advance(self, missing: str) -> Tuple[str, str]:
         if self._next >= len(self._parts):
-            raise self._wrong(f"it ends where {expected} is expected")
+            raise self._wrong(missing)
         self._next += 1
         return self._parts[self._next - 1]
 
