@@ -117,7 +117,11 @@ def two_runs(given: Arguments) -> Tuple[str, str]:
         raise ConfigError(f"diff takes two run directories, and {found}. `mxtrain runs` lists those that there are.")
     for word in words:
         require_folder(word, "diff")
-        if not is_run_dir(word, os.listdir(word)):
+        try:
+            names = os.listdir(word)
+        except OSError as error:
+            raise ConfigError(f"diff: {word} cannot be read: {error.strerror}.") from error
+        if not is_run_dir(word, names):
             raise ConfigError(f"diff: {word} is no run directory: it has no status.json. `mxtrain runs {word}` lists "
                               "runs below it.")  # fmt: skip
     return words[0], words[1]

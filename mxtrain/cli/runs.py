@@ -105,7 +105,7 @@ def _print_table(kept: Sequence[RunRecord], shown: Sequence[RunRecord], total: i
         cells = [os.path.normpath(one.path), one.state, one.choices.get("task", "-"), one.choices.get("model", "-"),
                  *([] if is_same else [one.status.monitor or "-"]), value, str(one.status.step), _speed(one) or "-",
                  format_size(one.size), format_age(one.age_s), *_extra(one, columns).values()]  # fmt: skip
-        rows.append(Row([on_one_line(cell) for cell in cells], one is best))
+        rows.append(Row(cells, one is best))
     console = open_console(sys.stdout)
     print_rows(console, titles, rows, ("run", "state", "step", "samples/s", "size", "age"))
     console.print(_summary(kept, shown, total), soft_wrap=True)

@@ -29,14 +29,14 @@ def print_rows(console: Console, titles: Sequence[str], rows: Sequence[Row], unb
     Args:
         console: receives the table.
         titles: headers of the columns.
-        rows: a cell for each column.
+        rows: a cell for each column. Names of files may hold what a terminal would obey; it is spelled out.
         unbroken: columns whose cells stay on one line, so that they can be copied.
     """
     table = Table(box=None, pad_edge=False)
     for title in titles:
-        table.add_column(title, no_wrap=title in unbroken)
+        table.add_column(on_one_line(title), no_wrap=title in unbroken)
     for row in rows:
-        table.add_row(*map(Text, row.cells), style="bold green" if row.is_best else None)
+        table.add_row(*(Text(on_one_line(cell)) for cell in row.cells), style="bold green" if row.is_best else None)
     console.print()
     console.print(table)
 

@@ -11,7 +11,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Collection, Dict, List, Optional, Sequence
+from typing import Collection, Dict, List, Mapping, Optional, Sequence
 
 from mxtrain.checkpoint.folder import CHECKPOINTS, TEMPORARY, Place, discard, read_named, scan
 from mxtrain.checkpoint.run_directory import is_locked, lock_run_directory, refuse_links
@@ -19,8 +19,8 @@ from mxtrain.checkpoint.store import choose_kept
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, RunDirectoryError
 from mxtrain.files.durable import fsync_directory
 from mxtrain.files.run_files import OWN_FILES
-from mxtrain.runs.registry import KILLED, STARTING, RunRecord, size_of
-from mxtrain.runs.status import DAMAGED, read_status
+from mxtrain.runs.registry import KILLED, NO_STATUS, STARTING, RunRecord, size_of
+from mxtrain.runs.status import DAMAGED, RunStatus, read_status
 
 LEFTOVERS, CHECKPOINT_COPIES, EMPTY, PREVIOUS, WHOLE = "leftovers", "checkpoints", "empty", "previous", "runs"
 KINDS: Dict[str, str] = {
@@ -61,6 +61,8 @@ class Plan:
 
     removable: Sequence[Removable]
     kept: Sequence[Kept]
+    seen: Mapping[str, Optional[RunStatus]]
+    """status.json of each run when the plan was made; None if there was none."""
 
     @property
     def size(self) -> int:
@@ -101,7 +103,8 @@ def plan_cleanup(runs: Sequence[RunRecord], kinds: Sequence[str], unfinished: bo
         if WHOLE in kinds:
             kept.append(Kept(run.path, "it can be continued: unfinished=true deletes it, too"))
         removable += _parts_of(run, kinds)
-    return Plan(removable, kept)
+    seen = {run.path: None if run.state == NO_STATUS else run.status for run in runs}
+    return Plan(removable, kept, seen)
 
 
 def _reason_to_keep(run: RunRecord) -> str:
@@ -209,10 +212,9 @@ def delete(plan: Plan) -> List[Kept]:
         by_run.setdefault(one.run, []).append(one)
     failed: List[Kept] = []
     for run, parts in by_run.items():
-        before = read_status(run)
         try:
             with lock_run_directory(run):
-                if read_status(run) != before:
+                if read_status(run) != plan.seen[run]:
                     failed.append(Kept(run, "it has changed"))
                     continue
                 _require_whole(run, {part.path for part in parts if part.kind == CHECKPOINT_COPIES})

@@ -12,8 +12,10 @@ from mxtrain.files.regular_files import open_regular
 
 ROWS_FILE = "metrics.jsonl"
 _MAX_ROW_BYTES = 1 << 20
-_MAX_READ_BYTES = 1 << 28
+MAX_READ_BYTES = 1 << 28
 _MAX_CURVES, _MAX_POINTS = 100, 600
+_LARGEST = 1e100
+"""Larger values are of runs that diverged. Differences of two such values overflow, so they count as not finite."""
 _NO_CURVE = ("step", "epoch", "samples_per_s")
 
 Row = Dict[str, object]
@@ -32,7 +34,7 @@ class Curve:
 
     def add(self, step: int, value: float) -> None:
         """Adds a value; steps must rise."""
-        if not math.isfinite(value):
+        if not abs(value) <= _LARGEST:
             self.num_non_finite += 1
             return
         self._sums = [self._sums[0] + 1, self._sums[1] + step, self._sums[2] + value]
@@ -69,12 +71,20 @@ def read_curves(run_dir: str) -> Dict[Tuple[str, str], Curve]:
     return {key: curve for key, curve in curves.items() if curve.points or curve.num_non_finite}
 
 
+def is_cut(run_dir: str) -> bool:
+    """Returns True if metrics.jsonl is too long to be read whole."""
+    try:
+        return os.stat(os.path.join(run_dir, ROWS_FILE)).st_size > MAX_READ_BYTES
+    except OSError:
+        return False
+
+
 def read_rows(run_dir: str) -> Iterator[Row]:
     """Yields the rows of metrics.jsonl whose step rises; damaged lines, and all beyond 256 MB, are left out."""
     try:
         with open_regular(os.path.join(run_dir, ROWS_FILE)) as (file, _):
             read, last = 0, -1
-            while read < _MAX_READ_BYTES:
+            while read < MAX_READ_BYTES:
                 line = file.readline(_MAX_ROW_BYTES)
                 if not line:
                     return

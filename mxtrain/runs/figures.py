@@ -172,7 +172,7 @@ def _records(path: str) -> Iterator[bytes]:
                 if len(header) < 12:
                     return
                 (length,) = struct.unpack("<Q", header[:8])
-                if length > size - file.tell():
+                if not 0 < length <= size - file.tell():
                     return
                 if length > _MAX_EVENT_BYTES:
                     file.seek(length + 4, os.SEEK_CUR)

@@ -6,7 +6,7 @@ STYLE = """
 :root{--ink:#1c2430;--pale:#667085;--rule:#e3e7ee;--back:#f6f7fa;--card:#fff;--link:#1d4ed8}
 *{box-sizing:border-box}
 body{margin:0;font:15px/1.5 system-ui,"Segoe UI","Helvetica Neue",Arial,"Noto Sans","Noto Sans CJK SC",sans-serif;
-color:var(--ink);background:var(--back)}
+color:var(--ink);background:var(--back);overflow-wrap:anywhere}
 header,main{max-width:1360px;margin:0 auto;padding:0 24px}
 header{padding-top:28px}
 h1{font-size:26px;margin:0}
@@ -27,7 +27,7 @@ thead+tbody td{white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
 .card td:first-child{white-space:nowrap;padding-right:24px}
 tbody tr:last-child td{border-bottom:0}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:18px;margin-top:14px}
-figure{margin:0}
+figure{margin:0;min-width:0}
 figcaption{font-size:14px;font-weight:600;margin-bottom:4px;overflow-wrap:anywhere}
 .charts svg{width:100%;height:auto;display:block;max-width:760px}
 .grid{stroke:#e8ebf1;stroke-width:1}

@@ -20,7 +20,7 @@ from mxtrain.config.specs import shown
 from mxtrain.errors import CheckpointError
 from mxtrain.logger.durations import format_seconds
 from mxtrain.runs.chart import Line, color_of, dash_of, draw_chart
-from mxtrain.runs.curves import Curve, read_curves
+from mxtrain.runs.curves import MAX_READ_BYTES, Curve, is_cut, read_curves
 from mxtrain.runs.figures import (
     Evaluation,
     ShownFigure,
@@ -124,11 +124,11 @@ def render_report(reported: Sequence[Reported], title: str, made: str) -> str:
 
 
 def _results(reported: Sequence[Reported]) -> str:
+    monitors = {one.run.status.monitor for one in reported if one.run.status.monitor}
     tags = list(dict.fromkeys(
         tag for one in reported for tag in sorted(one.run.status.metrics, key=_tag_order)
-        if tag.startswith(("test/", "val/"))
+        if tag.startswith(("test/", "val/")) and monitors != {tag}
     ))[:10]  # fmt: skip
-    monitors = {one.run.status.monitor for one in reported if one.run.status.monitor}
     best_title = f"best {next(iter(monitors))}" if len(monitors) == 1 else "best"
     header = ["run", "state", "task", "model", best_title, "at step", "steps", *tags, "samples/s", "time", "size"]
     rows = []
@@ -167,6 +167,8 @@ def _charts(reported: Sequence[Reported]) -> str:
         count = sum(curve.num_non_finite for curve in one.curves.values())
         if count:
             notes.append(f"{one.name}: {count:,} values were not finite and are left out.")
+        if is_cut(one.run.path):
+            notes.append(f"{one.name}: only the first {MAX_READ_BYTES / 1e6:,.0f} MB of metrics.jsonl are shown.")
     if not drawn:
         return "<p>None of the runs has rows in metrics.jsonl.</p>"
     return (f'<div class="legend">{legend}</div><div class="charts">{"".join(drawn)}</div>'
