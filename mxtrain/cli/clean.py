@@ -15,7 +15,7 @@ from mxtrain.cli.run_folders import folders_of, parse_words, print_json, print_l
 from mxtrain.cli.tables import Row, format_size, on_one_line, print_rows
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
 from mxtrain.logger.terminal import open_console
-from mxtrain.runs.cleanup import BY_DEFAULT, KINDS, WHOLE, Kept, Plan, delete, plan_cleanup, why_nothing
+from mxtrain.runs.cleanup import BY_DEFAULT, KINDS, WHOLE, CleanupPlan, Kept, delete, plan_cleanup, why_nothing
 from mxtrain.runs.filter import parse_filter
 from mxtrain.types import Spec
 
@@ -92,7 +92,7 @@ def kinds_of(text: str) -> List[str]:
     return kinds
 
 
-def _print_table(plan: Plan) -> None:
+def _print_table(plan: CleanupPlan) -> None:
     if not plan.removable:
         return
     largest = sorted(plan.removable, key=lambda one: -one.size)
@@ -104,7 +104,7 @@ def _print_table(plan: Plan) -> None:
         console.print(f"and {len(largest) - SHOWN:,} smaller ones: format=lines lists all")
 
 
-def summary(plan: Plan, failed: Sequence[Kept], num_runs: int, is_deleted: bool) -> str:
+def summary(plan: CleanupPlan, failed: Sequence[Kept], num_runs: int, is_deleted: bool) -> str:
     """The last line: how much can go, or has gone, by kind."""
     sizes: Dict[str, List[int]] = {}
     for one in plan.removable:

@@ -19,7 +19,7 @@ from mxtrain.checkpoint.store import choose_kept
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, RunDirectoryError
 from mxtrain.files.durable import fsync_directory
 from mxtrain.files.run_files import OWN_FILES
-from mxtrain.runs.registry import KILLED, NO_STATUS, STARTING, RunRecord, size_of
+from mxtrain.runs.registry import KILLED, NO_STATUS, STARTING, RecordedRun, size_of
 from mxtrain.runs.status import DAMAGED, RunStatus, read_status
 
 LEFTOVERS, CHECKPOINT_COPIES, EMPTY, PREVIOUS, WHOLE = "leftovers", "checkpoints", "empty", "previous", "runs"
@@ -56,7 +56,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CleanupPlan:
     """What can go, and what was left alone."""
 
     removable: Sequence[Removable]
@@ -70,14 +70,14 @@ class Plan:
         return sum(one.size for one in self.removable)
 
 
-def is_resumable(run: RunRecord) -> bool:
+def is_resumable(run: RecordedRun) -> bool:
     """Returns True if the command that started a run would continue it from a checkpoint."""
     if run.status.exit_code == EXIT_FINISHED and run.state not in ("running", KILLED):
         return False  # a killed run has no exit code; a file that says otherwise is not believed
     return bool(_places(run.path)) or run.state in (KILLED, STARTING, DAMAGED)
 
 
-def plan_cleanup(runs: Sequence[RunRecord], kinds: Sequence[str], unfinished: bool = False) -> Plan:
+def plan_cleanup(runs: Sequence[RecordedRun], kinds: Sequence[str], unfinished: bool = False) -> CleanupPlan:
     """Finds what can go. Deletes nothing.
 
     Args:
@@ -104,10 +104,10 @@ def plan_cleanup(runs: Sequence[RunRecord], kinds: Sequence[str], unfinished: bo
             kept.append(Kept(run.path, "it can be continued: unfinished=true deletes it, too"))
         removable += _parts_of(run, kinds)
     seen = {run.path: None if run.state == NO_STATUS else run.status for run in runs}
-    return Plan(removable, kept, seen)
+    return CleanupPlan(removable, kept, seen)
 
 
-def _reason_to_keep(run: RunRecord) -> str:
+def _reason_to_keep(run: RecordedRun) -> str:
     if run.state in ("running", STARTING) or is_locked(run.path):
         return "it is in use"
     if os.path.islink(os.path.join(run.path, CHECKPOINTS)):
@@ -128,7 +128,7 @@ def _study_is_running(folder: str) -> bool:
     return any(is_locked(folder, os.path.join(_CLAIMS, name), may_be_empty=True) for name in claims[:100_000])
 
 
-def _whole(run: RunRecord, kinds: Sequence[str], unfinished: bool) -> Optional[Removable]:
+def _whole(run: RecordedRun, kinds: Sequence[str], unfinished: bool) -> Optional[Removable]:
     """The run directory itself, if it can go."""
     if WHOLE in kinds and (unfinished or not is_resumable(run)):
         return Removable(WHOLE, run.path, run.path, run.size, f"{run.state}, as asked for")
@@ -161,7 +161,7 @@ def _places(path: str) -> List[Place]:
         return []
 
 
-def _parts_of(run: RunRecord, kinds: Sequence[str]) -> List[Removable]:
+def _parts_of(run: RecordedRun, kinds: Sequence[str]) -> List[Removable]:
     folder = os.path.join(run.path, CHECKPOINTS)
     found: List[Removable] = []
     if LEFTOVERS in kinds:
@@ -188,7 +188,7 @@ def _children(folder: str) -> List[str]:
         return []
 
 
-def _superfluous(run: RunRecord) -> List[Place]:
+def _superfluous(run: RecordedRun) -> List[Place]:
     """Checkpoints besides the best and the last usable one. If one cannot be read, all stay: it may hide a damage."""
     places = _places(run.path)
     if len(places) < 2:
@@ -202,7 +202,7 @@ def _superfluous(run: RunRecord) -> List[Place]:
     return [place for place in places if place.path not in kept and not place.path.is_symlink()]
 
 
-def delete(plan: Plan) -> List[Kept]:
+def delete(plan: CleanupPlan) -> List[Kept]:
     """Deletes what a plan lists; returns what could not be deleted, with reasons.
 
     Each run is locked before and looked at again: one that was started since the plan was made is left alone.
@@ -256,7 +256,7 @@ def _delete(part: Removable) -> None:
         fsync_directory(path.parent)
 
 
-def why_nothing(runs: Sequence[RunRecord]) -> str:
+def why_nothing(runs: Sequence[RecordedRun]) -> str:
     """A sentence for a plan without anything: what the runs are."""
     resumable = sum(is_resumable(run) for run in runs)
     said = f"; {resumable:,} of them can be continued" if resumable else ""

@@ -16,9 +16,9 @@ from typing import Callable, Dict, List, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.runs.fields import FIELDS, WORDS, check_field, needed_of, read_number, require_known, value_of
-from mxtrain.runs.registry import RunRecord
+from mxtrain.runs.registry import RecordedRun
 
-Test = Callable[[RunRecord], bool]
+Test = Callable[[RecordedRun], bool]
 _PART = re.compile(
     r"\s*(?:(?P<parenthesis>[()])|(?P<operator>>=|<=|!=|==|=|>|<)|\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|"
     r"(?P<word>[^\s()<>=!\"']+))"
@@ -45,10 +45,10 @@ class Filter:
 
     @property
     def needed(self) -> List[str]:
-        """Properties of `RunRecord` that it needs."""
+        """Properties of `RecordedRun` that it needs."""
         return needed_of(self.names)
 
-    def apply(self, runs: Sequence[RunRecord]) -> List[RunRecord]:
+    def apply(self, runs: Sequence[RecordedRun]) -> List[RecordedRun]:
         """Returns the runs that pass.
 
         Raises:
@@ -145,7 +145,7 @@ class _FilterParser:
             raise self._wrong(f"'{name}{symbol}' {reason}")
         compare, limit = _ORDERS[symbol], number
 
-        def test(run: RunRecord) -> bool:
+        def test(run: RecordedRun) -> bool:
             found = value_of(run, name)
             return isinstance(found, (int, float)) and compare(found, limit)
 
@@ -173,7 +173,7 @@ def _equals(name: str, values: Sequence[str]) -> Test:
     """A test for equality with one of several numbers or patterns."""
     numbers = {number for number in (read_number(value, name) for value in values) if number is not None}
 
-    def test(run: RunRecord) -> bool:
+    def test(run: RecordedRun) -> bool:
         found = value_of(run, name)
         if isinstance(found, (int, float)):
             return found in numbers
