@@ -110,16 +110,17 @@ def read_order(text: str) -> Tuple[str, bool]:
 def sort_runs(runs: Sequence[RecordedRun], name: str, is_reversed: bool = False) -> List[RecordedRun]:
     """Sorts runs by a field; those without a value are last. `best` puts the best first, all others the smallest."""
 
-    def key(run: RecordedRun) -> Tuple[bool, float, str]:
-        value = value_of(run, name)
+    valued = [(value_of(run, name), run) for run in runs]
+
+    def key(pair: Tuple[Value, RecordedRun]) -> Tuple[bool, float, str]:
+        value, run = pair
         if isinstance(value, str):
             return True, 0.0, value
         number = float(value or 0.0)
         return False, -number if name == "best" and run.direction == "max" else number, ""
 
-    has_value = [run for run in runs if not _is_absent(value_of(run, name))]
-    absent = [run for run in runs if _is_absent(value_of(run, name))]
-    return [*sorted(has_value, key=key, reverse=is_reversed), *absent]
+    present = sorted((pair for pair in valued if not _is_absent(pair[0])), key=key, reverse=is_reversed)
+    return [run for _, run in present] + [run for value, run in valued if _is_absent(value)]
 
 
 def _is_absent(value: Value) -> bool:

@@ -179,8 +179,9 @@ def read_runs(folders: Sequence[str], needed: Sequence[str] = ()) -> List[Record
     Raises:
         OSError: one of the folders cannot be read.
     """
-    found = [path for folder in folders for path in find_run_dirs(folder)]
-    paths = found if len(folders) == 1 else list({os.path.realpath(path): path for path in found}.values())
+    paths = [path for folder in folders for path in find_run_dirs(folder)]
+    if len(folders) > 1:
+        paths = list({os.path.realpath(path): path for path in paths}.values())
     num_processes = min(usable_cores(), 8)
     if len(paths) < SHARED or num_processes < 2:
         return [read_run(path, needed) for path in paths]
