@@ -76,7 +76,8 @@ def _data(value: Json) -> Dict[str, str]:
     found = {}
     for split, one in list(value.items())[:10]:
         if isinstance(one, dict):
-            found[str(split)] = f"{_text(one.get('samples'))} samples, {_text(one.get('sha256'))}"
+            digest = _text(one.get("sha256"))
+            found[str(split)] = f"{_text(one.get('samples'))} samples{digest and f', {digest}'}"
     return found
 
 
