@@ -240,6 +240,7 @@ def run_info_fields(description: Description, plan: Plan, signature: Signature, 
     return {
         "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
         "input_shape": signature.shape, "metric_names": list(description.metric), "monitor": plan.monitor,
+        "direction": plan.direction,
         "metric_signatures": description.task.in_training().metric_signatures(description, signature),
         "lr_scaling": description.rates.facts,
         "graph_nodes": lambda: graph_nodes(network, signature.shape),

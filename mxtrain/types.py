@@ -324,6 +324,8 @@ class RunInfo:
     lr_scaling: Mapping[str, Json] = field(default_factory=dict)
     """Scaling of the learning rate for the global batch, if any."""
     monitor: str = "val/accuracy"
+    direction: str = "max"
+    """"max" if larger values of `monitor` are better, otherwise "min"."""
     graph_nodes: Callable[[], Sequence[GraphRow]] = tuple
     """Traces the network when called: (name, op, inputs, attrs, output shape) of each node; empty if unknown."""
     model_table: Optional[RenderableType] = None

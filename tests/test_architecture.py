@@ -46,7 +46,9 @@ OTHER_MEANINGS = {
     "names of options and settings": {"mxtrain.cli.setting_names": "image", "mxtrain.training.resume": "image"},
     "a feature that MXNet was built with": {"mxtrain.cli.diagnosis": "image"},
     "examples of what is typed, and the task of who types none": {
-        "mxtrain.cli.commands": "photo, photos", "mxtrain.cli.compose": "classification",
+        "mxtrain.cli.commands": "classification, photo, photos", "mxtrain.cli.compose": "classification",
+        "mxtrain.cli.run_folders": "classification", "mxtrain.cli.runs": "classification",
+        "mxtrain.runs.filter": "classification",
     },
     "masks of attention, of dropout, of cores and of pruned weights": {
         "mxtrain.callback.action": "mask, masks", "mxtrain.callback.pruning": "mask, masks",
@@ -56,10 +58,13 @@ OTHER_MEANINGS = {
     },
     "the frame of a table on the terminal": {
         "mxtrain.cli.artifacts": "box", "mxtrain.cli.average": "box", "mxtrain.cli.folds": "box",
-        "mxtrain.cli.study_table": "box", "mxtrain.cli.sweep": "box",
-        "mxtrain.cli.verify": "box",
+        "mxtrain.cli.tables": "box", "mxtrain.cli.verify": "box",
         "mxtrain.kvstore.times": "box", "mxtrain.logger.console_logger": "box", "mxtrain.logger.report": "box",
         "mxtrain.logger.terminal": "box",
+    },
+    "names of SVG, CSS and of the kinds of files": {
+        "mxtrain.runs.chart": "box, label", "mxtrain.runs.figures": "image", "mxtrain.runs.page": "box, tabular",
+        "mxtrain.runs.report": "box, image",
     },
     "what a branch of a tree is headed by": {"mxtrain.logger.config_tree": "label"},
     "the kinds of artifacts, an image summary of TensorBoard's, an image of Pillow's": {

@@ -16,14 +16,19 @@ import yaml
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.average import AverageSettings
+from mxtrain.cli.clean import CleanSettings
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.data import DataSettings, refuse_other_words
+from mxtrain.cli.diff import DiffSettings
 from mxtrain.cli.dispatch import find_command
 from mxtrain.cli.evaluate import EvalSettings
 from mxtrain.cli.export import ExportSettings
 from mxtrain.cli.lr_find import LrFindSettings
 from mxtrain.cli.predict import PredictSettings
+from mxtrain.cli.report import ReportSettings
 from mxtrain.cli.restored import refuse_what_only_trains
+from mxtrain.cli.run_folders import parse_words
+from mxtrain.cli.runs import RunsSettings
 from mxtrain.cli.serve import ServeSettings
 from mxtrain.cli.settings import split_settings
 from mxtrain.cli.slim import SlimSettings
@@ -33,6 +38,7 @@ from mxtrain.cli.verify import VerifySettings
 from mxtrain.config.specs import import_target
 from mxtrain.description.groups import describe
 from mxtrain.errors import ConfigError
+from mxtrain.runs.filter import parse_filter
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ("benchmarks/*.md", "reference/damaged-input.md", "internals/mutation.md", "reference/settings.md")
@@ -55,6 +61,7 @@ SETTINGS = {
     "lr_find": LrFindSettings, "predict": PredictSettings, "slim": SlimSettings, "tune": TuneSettings,
     "verify": VerifySettings,
 }  # fmt: skip
+READERS = {"clean": CleanSettings, "diff": DiffSettings, "report": ReportSettings, "runs": RunsSettings}
 STARTED = re.compile(r"(?:\bpython -m mxtrain|\bscripts/train)(?![\w./])(.*)")
 PLACEHOLDERS = re.compile(r"\[\w+\]|ARGS|\.\.\.|--with-uv")
 """Words of a command that stand for what a reader types, or are for the script alone."""
@@ -102,6 +109,10 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         _, folders = split_settings(given, ServeSettings, name)
         assert all(re.match(r"(\w+=)?(exported/|RUN|FOLDER)", word) for word in [*given.positionals, *folders])
         return
+    if name in READERS:
+        _, _, wheres = parse_words(arguments, READERS[name], name)
+        parse_filter(wheres)
+        return
     reads_checkpoint = name in ("eval", "export", "predict", "slim")
     given = command_line.parse(arguments, reads_checkpoint=reads_checkpoint, trains=name == "train")
     overrides = split_settings(given, SETTINGS[name], name)[1] if name in SETTINGS else given.overrides
@@ -119,7 +130,7 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         return
     if name in ("eval", "predict"):
         refuse_what_only_trains(overrides, name)
-        assert given.positionals[0].split("/")[0] in ("RUN", "outputs")
+        assert given.positionals[0].split("/")[0] in ("RUN", "outputs", "studies")
     composer = composer_of(tuple(str(Path(folder).resolve()) for folder in given.config_dirs))
     every = list(jobs(composer, overrides)) if given.multirun else [overrides]
     for job in every[:: max(len(every) - 1, 1)]:  # the first and the last

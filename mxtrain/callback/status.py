@@ -37,6 +37,7 @@ class StatusFile(Callback):
     def on_start(self, run: RunInfo) -> None:
         self._status["step"] = run.resumed_step
         self._status["epoch"] = run.resumed_step // run.steps_per_epoch
+        self._status["direction"] = run.direction  # of `best`, for those who rank runs
         if run.metric_signatures:
             self._status["metric_signatures"] = dict(run.metric_signatures)
         if run.lr_scaling:

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import socket
+import stat
 from pathlib import Path
 from typing import Optional, Sequence
 
@@ -151,6 +152,35 @@ def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDi
         raise RunDirectoryError(
             f"The run directory {path} cannot be used: {reason}. Choose another one with hydra.run.dir=..."
         ) from error
+
+
+def is_locked(path: PathLike, name: str = LOCK_FILE, may_be_empty: bool = False) -> bool:
+    """Returns True if a process, of this machine or another, holds the lock of a run directory. Writes nothing.
+
+    Args:
+        path: the run directory.
+        name: the lock file in it, if it is another.
+        may_be_empty: False if holders write their id into the file, so that an empty file is not locked.
+
+    A run that ended by itself has emptied the file, so the lock is tried only for running and killed runs. Trying takes
+    the lock for a few microseconds; a killed run that is started again in just that moment is told to wait.
+    """
+    try:
+        fd = os.open(Path(path, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or (status.st_size == 0 and not may_be_empty):
+            return False
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:  # no locks on this file system, so no run can have started here
+        return False
+    finally:
+        os.close(fd)
 
 
 def held_lock(path: PathLike) -> Optional[RunDirectoryLock]:

@@ -112,6 +112,31 @@ COMMANDS: Dict[str, Command] = {
         ),
         subcommands=("worker", "show"),
     ),
+    "runs": Command(
+        "mxtrain.cli.runs",
+        "[FOLDER...] [setting=value ...]",
+        "RunsSettings",
+        ("runs", "runs studies/lr sort=best columns=optimizer.lr", "runs where='task=classification and best>0.9'",
+         "runs where='state=failed,killed' where='age<2d' format=json"),
+    ),
+    "diff": Command(
+        "mxtrain.cli.diff",
+        "RUN RUN [--config-dir DIR | --trust-code] [setting=value ...]",
+        "DiffSettings",
+        ("diff outputs/a outputs/b", "diff outputs/a outputs/b replay=false format=json"),
+    ),
+    "report": Command(
+        "mxtrain.cli.report",
+        "RUN|FOLDER... [setting=value ...]",
+        "ReportSettings",
+        ("report outputs/a outputs/b out=report.html", "report studies/lr where='best>0.9' sort=best"),
+    ),
+    "clean": Command(
+        "mxtrain.cli.clean",
+        "[FOLDER...] [setting=value ...]",
+        "CleanSettings",
+        ("clean", "clean studies/lr delete=true", "clean what=runs where='state=failed and age>30d'"),
+    ),
     "explain": Command(
         "mxtrain.cli.explain",
         "KEY [group=option ...] [group.field=value ...]",

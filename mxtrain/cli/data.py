@@ -15,6 +15,7 @@ from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check
 from mxtrain.cli.output_file import OutputFile, open_output_file
 from mxtrain.cli.settings import split_settings
+from mxtrain.cli.tables import on_one_line
 from mxtrain.data.base import BaseDataset
 from mxtrain.data.checking.dataset_check import Census, CollectedFindings, check_dataset
 from mxtrain.data.checking.problems import CANNOT_OPEN, KINDS, PROBLEM_COLUMNS, Problem
@@ -150,11 +151,6 @@ def problem_lines(findings: CollectedFindings, output: Optional[str]) -> List[st
             lines.append(f"  and {count - len(shown):,} more{where}")
         lines += [f"  -> {remedy}" for remedy in dict.fromkeys(problem.remedy for problem in shown) if remedy]
     return lines
-
-
-def on_one_line(text: str) -> str:
-    """A text in which line ends and what a terminal would obey, as names of files may hold, are spelled out."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def summary(name: str, census: Census, findings: CollectedFindings, took_s: float) -> str:

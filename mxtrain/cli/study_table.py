@@ -7,9 +7,8 @@ import shlex
 import sys
 from typing import Any, Dict, List, Sequence, Tuple
 
-from rich.table import Table
-
 from mxtrain.cli.program import program, tensorboard
+from mxtrain.cli.tables import Row, print_rows
 from mxtrain.config.override_text import code_arguments
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
@@ -26,23 +25,20 @@ def print_study(folder: StudyFolder, description: StudyDescription, study: Study
     trials = by_value(study.trials, description.directions)
     best = best_numbers(study, description)
     keys = [one.key for one in description.space.parameters]
-    table = Table(box=None, pad_edge=False)
-    for title in ("trial", *keys, "state", *description.objectives, "step", ""):
-        table.add_column(title)
+    rows: List[Row] = []
     for trial in trials:
         progress = read_progress(folder.run_dir(run_of(trial)))
         given = trial.user_attrs.get("values", trial.params)
         values = values_of(trial, len(description.objectives))
         is_best = trial.number in best
         note = "<- best" if is_best else str(trial.user_attrs.get("cause", ""))[:MAX_CAUSE]
-        table.add_row(
+        cells = [
             run_of(trial), *(shown_value(given.get(key, "")) for key in keys), state_of(folder, trial),
             *(format_value(value) if value is not None else "-" for value in values), str(progress.step or "-"), note,
-            style="bold green" if is_best else None,
-        )  # fmt: skip
+        ]  # fmt: skip
+        rows.append(Row(cells, is_best))
     console = open_console(sys.stdout)
-    console.print()
-    console.print(table)
+    print_rows(console, ["trial", *keys, "state", *description.objectives, "step", ""], rows)
     console.print(summary(trials, description, folder), soft_wrap=True, highlight=False)
     print_commands(console, next_steps(folder, description, trials, best))
     sys.stdout.flush()

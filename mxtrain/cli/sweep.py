@@ -16,14 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Sequence, Tuple
 
-from rich.table import Table
-
 from mxtrain.checkpoint import refuse_links
 from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.config_files import CONFIG_NAME
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
 from mxtrain.cli.program import program, tensorboard
 from mxtrain.cli.sweep_jobs import earlier_outcomes, numbered_jobs, refuse_optuna_sweeper
+from mxtrain.cli.tables import Row, print_rows
 from mxtrain.config.override_text import code_arguments, key_of, quote
 from mxtrain.data.base import BaseDataset, open_splits
 from mxtrain.data.loading.described_paths import lost_paths
@@ -315,9 +314,7 @@ def print_table(
     ]  # fmt: skip
     ranked = by_rank([*earlier, *outcomes], direction_of(description))
     swept = list(dict.fromkeys(key for outcome in ranked for key in outcome.swept))
-    table = Table(box=None, pad_edge=False)
-    for title in ("job", *(swept or ["overrides"]), "state", description.trainer.monitor, "step", ""):
-        table.add_column(title)
+    rows: List[Row] = []
     for place, outcome in enumerate(ranked):
         best: JsonObject = outcome.best or {}
         value = format_value(best["value"]) if best else "-"
@@ -325,12 +322,12 @@ def print_table(
         given = {key_of(text): text.partition("=")[2] for text in outcome.overrides}
         tried = [given.get(key, "") for key in swept] or [" ".join(outcome.overrides)]
         is_best = place == 0 and bool(best)
-        row = [str(outcome.number), *tried, state + (", before" if outcome.before else ""), value,
-               str(best.get("step", "-")), "<- best" if is_best else ""]  # fmt: skip
-        table.add_row(*row, style="bold green" if is_best else None)
+        cells = [str(outcome.number), *tried, state + (", before" if outcome.before else ""), value,
+                 str(best.get("step", "-")), "<- best" if is_best else ""]  # fmt: skip
+        rows.append(Row(cells, is_best))
     console = open_console(sys.stdout)
-    console.print()
-    console.print(table)
+    titles = ["job", *(swept or ["overrides"]), "state", description.trainer.monitor, "step", ""]
+    print_rows(console, titles, rows)
     print_commands(console, _next_steps(ranked[0], folder, description))
     failed = sum(outcome.exit_code != EXIT_FINISHED for outcome in outcomes)
     if failed:

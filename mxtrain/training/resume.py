@@ -86,6 +86,11 @@ def settings_of(config: Config) -> Dict[str, object]:
     return found
 
 
+def changes_result(path: str) -> bool:
+    """Returns True if another value of a setting changes what a run computes."""
+    return path in BOUND or not any(fnmatch.fnmatch(path, pattern) for pattern in FREE)
+
+
 def differences(before: Config, after: Config) -> List[str]:
     """Returns one line for each setting that differs and changes the result."""
     return [f"  {path}: was {was}, now {now}" for path, was, now in settings_that_differ(before, after)]
@@ -98,7 +103,7 @@ def settings_that_differ(before: Config, after: Config) -> List[Tuple[str, str, 
     for path in sorted(set(old) | set(new)):
         if old.get(path) == new.get(path):  # an absent setting counts as null
             continue
-        if path not in BOUND and any(fnmatch.fnmatch(path, pattern) for pattern in FREE):
+        if not changes_result(path):
             continue
         was = shown(old[path]) if path in old else "(not set)"
         now = shown(new[path]) if path in new else "(not set)"

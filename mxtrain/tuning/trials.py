@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequen
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError
 from mxtrain.files.durable import open_file
-from mxtrain.files.json_text import read_json
+from mxtrain.runs.status import DAMAGED, read_status
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import JOURNAL, StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import build_sampler
@@ -20,8 +20,6 @@ from mxtrain.tuning.settings import TuneSettings, first_rung
 
 if TYPE_CHECKING:
     import optuna
-
-    from mxtrain.annotations import JsonObject
 
 MISSING = (
     "`tune` needs Optuna 4 or later, which is not installed here: .venv/bin/python -m pip install 'mxtrain[tune]', or "
@@ -262,18 +260,10 @@ class TrialProgress:
 
 def read_progress(run_dir: Path) -> TrialProgress:
     """Reads status.json. A missing or damaged file means no progress."""
-    try:
-        status: JsonObject = read_json(run_dir / "status.json")
-        best = status.get("best") or {}
-        metrics = {str(key): _number(value) for key, value in (status.get("metrics") or {}).items()}
-        return TrialProgress(
-            exit_code=status["exit_code"], epoch=int(status["epoch"]), step=int(status["step"]), metrics=metrics,
-            best=_number(best.get("value")), speed=_number(status.get("samples_per_s")),
-            cause=str(status.get("cause") or ""),
-        )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    status = read_status(run_dir)
+    if status is None or status.state == DAMAGED:
         return TrialProgress()
-
-
-def _number(value: object) -> Optional[float]:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return TrialProgress(
+        exit_code=status.exit_code, epoch=status.epoch, step=status.step, metrics=status.metrics, best=status.best,
+        speed=status.samples_per_s, cause=status.cause,
+    )  # fmt: skip

@@ -1,0 +1,130 @@
+"""`mxtrain clean [FOLDER...]` lists files of runs that are no longer needed, with their sizes. `delete=true` deletes
+what is listed; without it nothing is deleted.
+
+Runs in use, runs that can be continued, and the best and the last checkpoint stay. `what=runs` with where= is for whole
+run directories, e.g. what=runs where='state=failed and age>30d'."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from typing import Dict, List, Literal, Sequence
+
+from mxtrain.cli.run_folders import folders_of, parse_words, print_json, print_line, runs_below
+from mxtrain.cli.tables import Row, format_size, on_one_line, print_rows
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
+from mxtrain.logger.terminal import open_console
+from mxtrain.runs.cleanup import BY_DEFAULT, KINDS, WHOLE, CleanupPlan, Kept, delete, plan_cleanup, why_nothing
+from mxtrain.runs.filter import parse_filter
+from mxtrain.types import Spec
+
+SHOWN = 50
+
+
+class CleanSettings(Spec):
+    """Settings of `clean`."""
+
+    delete: bool = False
+    """true deletes what is listed; false only lists it."""
+    what: str = ",".join(BY_DEFAULT)
+    """What can go, with commas between: leftovers of killed runs, checkpoints besides the best and the last of finished
+    runs, empty runs that ended without a checkpoint, previous/ (what checkpoint.resume=never set aside), whole runs."""
+    where: str = ""
+    """Runs to look at, e.g. 'state=failed and age>30d', as for `mxtrain runs`; may be given several times."""
+    unfinished: bool = False
+    """With what=runs: true takes runs that could be continued, too."""
+    format: Literal["auto", "table", "lines", "json"] = "auto"
+    """auto: a table on a terminal, else one line for each file or folder; json: all as JSON."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Lists or deletes; returns the exit code."""
+    given, settings, wheres = parse_words(arguments, CleanSettings, "clean")
+    kinds = kinds_of(settings.what)
+    filtered = parse_filter(wheres)
+    if WHOLE in kinds and not wheres:
+        raise ConfigError(
+            "clean: what=runs deletes whole run directories, so it needs a filter that says which: "
+            "where='state=failed and age>30d'."
+        )
+    if settings.unfinished and WHOLE not in kinds:
+        raise ConfigError("clean: unfinished=true belongs to what=runs. Parts of unfinished runs are never deleted.")
+    folders = folders_of(given, "clean")
+    runs = filtered.apply(runs_below(folders, filtered.needed, "clean"))
+    plan = plan_cleanup(runs, kinds, settings.unfinished)
+    failed = delete(plan) if settings.delete else []
+    is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
+    if settings.format == "json":
+        print_json({
+            "deleted": settings.delete, "bytes": plan.size, "removable": [asdict(one) for one in plan.removable],
+            "kept": [asdict(one) for one in plan.kept], "failed": [asdict(one) for one in failed],
+        })  # fmt: skip
+    elif is_table:
+        _print_table(plan)
+    else:
+        for one in plan.removable:
+            print_line(one.kind, {"size": str(one.size), "path": _place(one.path)})
+    if settings.format != "json":
+        # Lines are for programs: what is said to people goes to the other stream.
+        stream = sys.stdout if is_table else sys.stderr
+        print(summary(plan, failed, len(runs), settings.delete) if plan.removable else why_nothing(runs), file=stream)
+        for sentence in (*_said(plan.kept, "left alone"), *_said(failed, "not deleted")):
+            print(sentence, file=stream)
+    sys.stdout.flush()
+    return EXIT_CRASHED if failed else EXIT_FINISHED
+
+
+def kinds_of(text: str) -> List[str]:
+    """The kinds in a setting.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    kinds = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in kinds:
+        if name not in KINDS:
+            listed = "; ".join(f"{kind}: {meaning}" for kind, meaning in KINDS.items())
+            near = did_you_mean(name, KINDS)
+            raise ConfigError(f"clean.what={text}: there is no '{name}'.{near} There are {listed}.")
+    if not kinds:
+        raise ConfigError(f"clean.what={text}: name at least one of {', '.join(KINDS)}.")
+    return kinds
+
+
+def _print_table(plan: CleanupPlan) -> None:
+    if not plan.removable:
+        return
+    largest = sorted(plan.removable, key=lambda one: -one.size)
+    rows = [Row([one.kind, format_size(one.size), _place(one.path), on_one_line(one.reason)[:80]])
+            for one in largest[:SHOWN]]  # fmt: skip
+    console = open_console(sys.stdout)
+    print_rows(console, ["what", "size", "path", "because"], rows, ("what", "size", "path"))
+    if len(largest) > SHOWN:
+        console.print(f"and {len(largest) - SHOWN:,} smaller ones: format=lines lists all")
+
+
+def summary(plan: CleanupPlan, failed: Sequence[Kept], num_runs: int, is_deleted: bool) -> str:
+    """The last line: how much can go, or has gone, by kind."""
+    sizes: Dict[str, List[int]] = {}
+    for one in plan.removable:
+        sizes.setdefault(one.kind, []).append(one.size)
+    kinds = ", ".join(f"{len(found):,} {kind} ({format_size(sum(found))})" for kind, found in sizes.items())
+    if is_deleted:
+        return f"deleted: {kinds}" if not failed else f"deleted, but for {len(failed)} runs: {kinds}"
+    return f"{format_size(plan.size)} can go of {num_runs:,} runs: {kinds}. Nothing was deleted: delete=true deletes it"
+
+
+def _said(kept: Sequence[Kept], what: str) -> List[str]:
+    """One line for each reason, with the first runs."""
+    by_reason: Dict[str, List[str]] = {}
+    for one in kept:
+        by_reason.setdefault(one.reason, []).append(_place(one.run))
+    return [
+        f"{what}: {', '.join(runs[:3])}{f' and {len(runs) - 3:,} more' if runs[3:] else ''}: {on_one_line(reason)}"
+        for reason, runs in by_reason.items()
+    ]
+
+
+def _place(path: str) -> str:
+    return on_one_line(os.path.normpath(path))

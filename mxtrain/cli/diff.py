@@ -1,0 +1,285 @@
+"""`mxtrain diff A B` compares two runs: settings, code, versions, data, machine, results, the first step whose training
+loss differs, and the first layer whose output differs.
+
+For the layer, the next training batch runs through both networks, with the weights of the last checkpoints that both
+have before the curves part. `replay=false` leaves that out, and then MXNet is not needed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, List, Literal, Optional, Sequence, Tuple
+
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.arguments import Arguments
+from mxtrain.cli.restored import restore_description, restore_inputs
+from mxtrain.cli.run_folders import parse_words, print_json, require_folder
+from mxtrain.cli.tables import Row, on_one_line, print_rows
+from mxtrain.errors import EXIT_FINISHED, ConfigError, LoaderError, MxtrainError
+from mxtrain.logger.report import format_value
+from mxtrain.logger.terminal import open_console
+from mxtrain.runs.comparison import (
+    Different,
+    Parting,
+    WeightsDifference,
+    checkpoint_steps,
+    compare_mappings,
+    compare_metrics,
+    compare_origins,
+    compare_weights,
+    find_parting,
+    last_common_checkpoints,
+    unrecorded,
+)
+from mxtrain.runs.registry import RecordedRun, is_run_dir, read_run
+from mxtrain.training.resume import changes_result
+from mxtrain.types import Spec
+
+if TYPE_CHECKING:
+    from mxtrain.checkpoint import Checkpoint
+    from mxtrain.replay import ReplayResult, ReplaySide
+
+MAX_LINES = 40
+MAX_VALUE = 60
+
+
+class DiffSettings(Spec):
+    """Settings of `diff`."""
+
+    replay: bool = True
+    """false does not run a batch through both networks to find the first layer that differs."""
+    all: bool = False
+    """true also lists settings that change no result, such as those of loggers."""
+    format: Literal["auto", "table", "lines", "json"] = "auto"
+    """auto: tables on a terminal, else plain lines; json: all as JSON."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The part of a comparison that reads checkpoints: their weights, the replay, and a sentence for people."""
+
+    weights: Optional[WeightsDifference]
+    result: Optional[ReplayResult]
+    said: str
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Compares and prints; returns the exit code."""
+    given, settings, _ = parse_words(arguments, DiffSettings, "diff", reads_checkpoint=True)
+    first, second = (read_run(path) for path in two_runs(given))
+    names = [path for path in {*first.settings, *second.settings} if settings.all or changes_result(path)]
+    settings_found = compare_mappings(
+        *({name: one.settings[name] for name in names if name in one.settings} for one in (first, second))
+    )
+    sections = {"settings": settings_found, **compare_origins(first, second)}
+    parting = find_parting(first.path, second.path)
+    replayed = replay_before(first, second, parting, settings.replay, given)
+    metrics = compare_metrics(first, second)
+    if settings.format == "json":
+        print_json({
+            "runs": [first.to_json(), second.to_json()],
+            **{name: [asdict(one) for one in found] for name, found in sections.items()},
+            "metrics": [{"name": name, "first": one, "second": two} for name, one, two in metrics],
+            "curves": {**asdict(parting), "said": parting_sentence(parting)},
+            "weights": asdict(replayed.weights) if replayed.weights else None,
+            "replay": asdict(replayed.result) if replayed.result else None, "said": replayed.said,
+        })  # fmt: skip
+        return EXIT_FINISHED
+    is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
+    unknown = unrecorded(first, second)
+    for name, found in sections.items():
+        if name in unknown and not found:
+            reason = "outside of a git repository" if name == "code" else "no or another meta.json"
+            print(f"{name}: not recorded by both runs ({reason})")
+        else:
+            _print_section(name, found, first, second, is_table)
+    _print_metrics(metrics, first, second, is_table)
+    print(f"curves: {parting_sentence(parting)}")
+    if first.status.weights_sha256 and first.status.weights_sha256 == second.status.weights_sha256:
+        print("weights: the last weights of both are equal, bit by bit")
+    if replayed.said:
+        print(f"replay: {replayed.said}")
+    sys.stdout.flush()
+    return EXIT_FINISHED
+
+
+def two_runs(given: Arguments) -> Tuple[str, str]:
+    """The two run directories.
+
+    Raises:
+        ConfigError: there are not two, or one is none.
+    """
+    words = given.positionals
+    if len(words) != 2:
+        found = f"{len(words)} {'was' if len(words) == 1 else 'were'} given" if words else "none was given"
+        raise ConfigError(f"diff takes two run directories, and {found}. `mxtrain runs` lists those that there are.")
+    for word in words:
+        require_folder(word, "diff")
+        try:
+            names = os.listdir(word)
+        except OSError as error:
+            raise ConfigError(f"diff: {word} cannot be read: {error.strerror}.") from error
+        if not is_run_dir(word, names):
+            raise ConfigError(f"diff: {word} is no run directory: it has no status.json. `mxtrain runs {word}` lists "
+                              "runs below it.")  # fmt: skip
+    return words[0], words[1]
+
+
+# Where the runs part.
+
+
+def parting_sentence(parting: Parting) -> str:
+    """Says where the curves part."""
+    if not parting.num_common:
+        return "the runs have logged no common step"
+    if parting.step is None:
+        return f"the training losses of all {parting.num_common:,} common steps are equal"
+    one, two = ("not finite" if loss is None else f"{loss:.9g}" for loss in parting.losses)
+    before = "no earlier step is equal" if parting.last_equal is None else f"equal up to step {parting.last_equal}"
+    visible = f"; they differ by more than 1 % from step {parting.visible_step} on" if parting.visible_step else ""
+    return f"the first training loss that differs is that of step {parting.step}: {one} and {two} ({before}){visible}"
+
+
+def replay_before(
+    first: RecordedRun, second: RecordedRun, parting: Parting, wanted: bool, given: Arguments
+) -> Replayed:  # fmt: skip
+    """Compares the weights of the last common checkpoints before the curves part, and runs a batch through them."""
+    if parting.step is None or not wanted:
+        return Replayed(None, None, "")
+    last = parting.step - 1
+    try:
+        common = last_common_checkpoints(first.path, second.path, last)
+        if common is None:
+            return Replayed(None, None, missing_sentence(first, second, parting))
+        weights = compare_weights(*common)
+    except MxtrainError as error:
+        return Replayed(None, None, str(error))
+    later = "" if weights.step == last else f" (step {last} is the last before, and has none. {_keeping(last)})"
+    said = f"{weights_sentence(weights)}{later}"
+    if weights.only_in_one:
+        return Replayed(weights, None, f"{said}. The networks have other layers, so no batch is run through both")
+    try:
+        result = run_both(common, given)
+    except (MxtrainError, LoaderError) as error:
+        return Replayed(weights, None, f"{said}. No batch could be run through both: {error}")
+    return Replayed(weights, result, f"{said}. {replay_sentence(result, weights)}")
+
+
+def missing_sentence(first: RecordedRun, second: RecordedRun, parting: Parting) -> str:
+    """Says which checkpoints are missing, and which settings keep them."""
+    assert parting.step is not None
+    last = parting.step - 1
+    kept = []
+    for one in (first, second):
+        steps = sorted(checkpoint_steps(one.path))
+        listed = f"those of steps {', '.join(map(str, steps[:5]))}{', ...' if steps[5:] else ''}" if steps else "none"
+        kept.append(f"{on_one_line(os.path.normpath(one.path))} has {listed}")
+    wanted = f"step {last} or before" if last else "step 0"
+    return f"both runs need a checkpoint of {wanted}, and {'; '.join(kept)}. {_keeping(last)}"
+
+
+def _keeping(step: int) -> str:
+    if step == 0:
+        return "checkpoint.keep_last=1000 keeps that of the start, in both runs"
+    return f"checkpoint.every_steps={step} checkpoint.keep_last=1000 keep it, in both runs"
+
+
+def weights_sentence(weights: WeightsDifference) -> str:
+    """Says whether weights are equal."""
+    at = f"after step {weights.step}" if weights.step else "at the start"
+    if weights.only_in_one:
+        return f"{at}, {len(weights.only_in_one)} parameters are only in one network or have another shape, such as " \
+               f"'{on_one_line(weights.only_in_one[0])}'"  # fmt: skip
+    if not weights.different:
+        return f"{at}, all {weights.num_arrays} parameters are equal"
+    count = f"{len(weights.different)} of {weights.num_arrays} parameters"
+    first = on_one_line(weights.different[0])
+    return f"{at}, {count} differ, by up to {weights.largest:.3g}; the first is '{first}'"
+
+
+def replay_sentence(result: ReplayResult, weights: WeightsDifference) -> str:
+    """Says which layer differs first, and what follows from it."""
+    batches = {
+        True: "the next batch is the same in both runs", False: "the next batch is another one in the two runs",
+        None: "",
+    }[result.same_batch]  # fmt: skip
+    if result.layer:
+        is_alone = result.difference is None
+        by = "which only one of the networks has so" if is_alone else f"by up to {result.difference:.3g}"
+        return (
+            f"With one batch, the first layer whose output differs is '{on_one_line(result.layer)}' ({result.kind}), "
+            f"{by}, after {result.num_layers} equal ones; {batches}"
+        )
+    if result.same_batch is False:
+        return f"With one batch, all {result.num_layers} layers compute the same, but {batches}: see data and dataset"
+    cause = "the loss or its target" if not weights.different else "weights that the batch does not reach"
+    return f"With one batch, all {result.num_layers} layers compute the same, and {batches}: what differs is {cause}"
+
+
+def run_both(common: Tuple[Checkpoint, Checkpoint], given: Arguments) -> ReplayResult:
+    """Restores both networks and runs one batch through them. Imports MXNet.
+
+    Raises:
+        MxtrainError: one of them cannot be restored here.
+    """
+    flags = [*command_line.config_flags(given.config_dirs), *(["--trust-code"] if given.trusts_code else [])]
+    restored = []
+    for checkpoint in common:
+        words = command_line.parse([os.path.abspath(checkpoint.path), *flags], reads_checkpoint=True)
+        restored.append(restore_description(words, "diff", "last", []))
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    sides: List[ReplaySide] = []
+    from mxtrain.replay import ReplaySide, replay  # imports MXNet: only from here on
+
+    for checkpoint, description in restored:
+        dataset, signature = restore_inputs(checkpoint, description, [])
+        sides.append(ReplaySide(checkpoint, replace(description, dataset=dataset), signature))
+    return replay(*sides)
+
+
+# What is shown.
+
+
+def _print_section(
+    name: str, found: Sequence[Different], first: RecordedRun, second: RecordedRun, is_table: bool
+) -> None:  # fmt: skip
+    if not found:
+        print(f"{name}: no difference")
+        return
+    if is_table:
+        rows = [Row([_short(one.name), _short(one.first), _short(one.second)]) for one in found[:MAX_LINES]]
+        print_rows(open_console(sys.stdout), [name, *_titles(first, second)], rows)
+    else:
+        for one in found[:MAX_LINES]:
+            print(f"{name}: {_short(one.name)}: {_short(one.first)} -> {_short(one.second)}")
+    if len(found) > MAX_LINES:
+        print(f"and {len(found) - MAX_LINES} more: format=json lists all")
+
+
+def _print_metrics(
+    metrics: Sequence[Tuple[str, Optional[float], Optional[float]]], first: RecordedRun, second: RecordedRun,
+    is_table: bool,
+) -> None:  # fmt: skip
+    rows = []
+    for name, one, two in metrics:
+        change = "" if one is None or two is None else f"{two - one:+.4g}"
+        cells = ["-" if value is None else format_value(value) for value in (one, two)]
+        rows.append(Row([_short(name), *cells, change]))
+    if is_table:
+        print_rows(open_console(sys.stdout), ["results", *_titles(first, second), "change"], rows)
+        print()
+    else:
+        for row in rows:
+            name, before, after, change = row.cells
+            print(f"results: {name}: {before} -> {after}{f' ({change})' if change else ''}")
+
+
+def _titles(first: RecordedRun, second: RecordedRun) -> List[str]:
+    return [on_one_line(os.path.normpath(one.path)) for one in (first, second)]
+
+
+def _short(text: Optional[str]) -> str:
+    plain = "(not set)" if text is None else on_one_line(text)
+    return plain if len(plain) <= MAX_VALUE else f"{plain[: MAX_VALUE - 3]}..."

@@ -1,0 +1,145 @@
+"""`mxtrain runs [FOLDER...]` lists the runs below folders (default: outputs), the newest first.
+
+The run directories are the registry: nothing was registered, and a folder that is copied or removed needs no repair.
+`where=` keeps some of the runs: comparisons of task, model, dataset, state, metric, best, step, speed, size, age, of
+metrics (val/loss) and settings (optimizer.lr), combined by and, or, not and parentheses. Several where= must all hold.
+A run whose state is `killed` has ended without a word; the command that started it continues it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections import Counter
+from typing import Dict, List, Literal, Optional, Sequence, Tuple
+
+from mxtrain.cli.program import program
+from mxtrain.cli.run_folders import folders_of, parse_words, print_json, print_line, runs_below
+from mxtrain.cli.tables import Row, format_age, format_size, on_one_line, print_rows
+from mxtrain.errors import EXIT_FINISHED
+from mxtrain.logger.report import format_rate, format_value, print_commands
+from mxtrain.logger.terminal import open_console
+from mxtrain.runs.fields import check_field, needed_of, read_order, require_known, sort_runs, value_of
+from mxtrain.runs.filter import parse_filter
+from mxtrain.runs.registry import RecordedRun
+from mxtrain.types import Positive, Spec
+
+SHOWN = 50
+
+
+class RunsSettings(Spec):
+    """Settings of `runs`."""
+
+    where: str = ""
+    """Runs to list, e.g. 'task=classification and best>0.9'; may be given several times."""
+    sort: str = "age"
+    """Field to sort by; -FIELD reverses. best: the best first; others: the smallest first."""
+    columns: str = ""
+    """Further columns with commas between them: settings and metrics, e.g. optimizer.lr,test/accuracy."""
+    limit: Optional[Positive] = None
+    """Largest number of runs to list; null: 50 in a table, all otherwise."""
+    format: Literal["auto", "table", "lines", "json"] = "auto"
+    """auto: a table on a terminal, else one line for each run; json: all values of each run."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Lists runs; returns the exit code."""
+    given, settings, wheres = parse_words(arguments, RunsSettings, "runs")
+    filtered = parse_filter(wheres)
+    order, is_reversed = read_order(settings.sort)
+    columns = [check_field(name.strip(), "columns") for name in settings.columns.split(",") if name.strip()]
+    folders = folders_of(given, "runs")
+    is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
+    limit = settings.limit or (SHOWN if is_table else None)
+    # With a limit, the other columns are read only of runs that are shown.
+    shown_fields = [] if limit else ["size", "task"]
+    needed = sorted({*filtered.needed, *needed_of([order, *columns, *shown_fields])})
+    everything = runs_below(folders, needed, "runs")
+    require_known([order], everything, f"sort={settings.sort}")
+    require_known(columns, everything, f"columns={settings.columns}")
+    kept = sort_runs(filtered.apply(everything), order, is_reversed)
+    shown = kept[:limit] if limit else kept
+    if settings.format == "json":
+        print_json([{**one.to_json(), **{name: value_of(one, name) for name in columns}} for one in shown])
+    elif is_table:
+        _print_table(kept, shown, len(everything), columns)
+    else:
+        for one in shown:
+            print_line(shlex.quote(on_one_line(os.path.normpath(one.path))), {**_words(one), **_extra(one, columns)})
+    return EXIT_FINISHED
+
+
+def _words(one: RecordedRun) -> Dict[str, str]:
+    """The cells of a run as words without spaces, by name."""
+    best = f"{one.status.monitor}:{format_value(one.status.best)}" if one.status.best is not None else ""
+    words = {
+        "state": one.state, "task": one.choices.get("task", ""), "model": one.choices.get("model", ""), "best": best,
+        "step": str(one.status.step), "samples_per_s": _speed(one), "size": str(one.size), "age_s": f"{one.age_s:.0f}",
+    }  # fmt: skip
+    return {name: on_one_line(value).replace(" ", "_") for name, value in words.items()}
+
+
+def _extra(one: RecordedRun, columns: Sequence[str]) -> Dict[str, str]:
+    found = {name: value_of(one, name) for name in columns}
+    return {name: "" if value is None else on_one_line(_short(value))[:60] for name, value in found.items()}
+
+
+def _short(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _speed(one: RecordedRun) -> str:
+    return "" if one.status.samples_per_s is None else format_rate(one.status.samples_per_s)
+
+
+def _print_table(kept: Sequence[RecordedRun], shown: Sequence[RecordedRun], total: int, columns: Sequence[str]) -> None:
+    monitors = {one.status.monitor for one in shown if one.status.monitor}
+    is_same = len(monitors) <= 1
+    titles = ["run", "state", "task", "model", *([] if is_same else ["metric"]),
+              next(iter(monitors), "best") if is_same else "best", "step", "samples/s", "size", "age",
+              *columns]  # fmt: skip
+    best = best_of(kept) if is_same else None
+    rows = []
+    for one in shown:
+        value = "-" if one.status.best is None else format_value(one.status.best)
+        cells = [os.path.normpath(one.path), one.state, one.choices.get("task", "-"), one.choices.get("model", "-"),
+                 *([] if is_same else [one.status.monitor or "-"]), value, str(one.status.step), _speed(one) or "-",
+                 format_size(one.size), format_age(one.age_s), *_extra(one, columns).values()]  # fmt: skip
+        rows.append(Row(cells, one is best))
+    console = open_console(sys.stdout)
+    print_rows(console, titles, rows, ("run", "state", "step", "samples/s", "size", "age"))
+    console.print(_summary(kept, shown, total), soft_wrap=True)
+    print_commands(console, _next_steps(kept, best))
+    sys.stdout.flush()
+
+
+def best_of(runs: Sequence[RecordedRun]) -> Optional[RecordedRun]:
+    """The run with the best value, if all monitor the same metric of the same task."""
+    measured = [one for one in runs if one.status.best is not None]
+    if len(measured) < 2 or len({(one.status.monitor, one.direction) for one in measured}) > 1:
+        return None
+    return sort_runs(measured, "best")[0]
+
+
+def _summary(kept: Sequence[RecordedRun], shown: Sequence[RecordedRun], total: int) -> str:
+    states = Counter(one.state for one in kept)
+    counts = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
+    of = f" of {total:,}" if len(kept) < total else ""
+    more = f"; {len(shown):,} are listed, limit={len(kept)} lists all" if len(shown) < len(kept) else ""
+    return on_one_line(f"{len(kept):,}{of} runs{': ' if counts else ''}{counts}{more}")
+
+
+def _next_steps(kept: Sequence[RecordedRun], best: Optional[RecordedRun]) -> List[Tuple[str, str]]:
+    steps: List[Tuple[str, str]] = []
+    if best is not None:
+        steps.append(("evaluate the best", f"{program()} eval {_place(best)}"))
+    if len(kept) > 1:
+        steps.append(("what differs between two", f"{program()} diff {_place(kept[0])} {_place(kept[1])}"))
+        places = " ".join(map(_place, kept[:5]))
+        steps.append(("a page with all curves", f"{program()} report {places} out=report.html"))
+    return steps
+
+
+def _place(one: RecordedRun) -> str:
+    path = os.path.relpath(one.path) if not os.path.isabs(one.path) else one.path
+    return shlex.quote(on_one_line(f"./{path}" if "=" in path or path.startswith(("+", "~", "-")) else path))

@@ -1,0 +1,170 @@
+"""Runs one batch through the networks of two checkpoints, and finds the first layer whose output differs."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.checkpoint import Checkpoint
+from mxtrain.data.base import open_splits
+from mxtrain.data.signature import Signature
+from mxtrain.description.groups import Description
+from mxtrain.engine.backend import autograd, gluon, mx, nd
+from mxtrain.errors import CheckpointError, DataError
+from mxtrain.trained import load_network
+from mxtrain.training.batch_size import with_fixed_batch_size
+from mxtrain.training.loaders import build_data
+from mxtrain.training.nonfinite import leaves
+from mxtrain.training.teacher import teachers_of
+from mxtrain.types import Batch
+
+if TYPE_CHECKING:
+    from mxtrain.training.evaluate import Outputs
+
+NUM_SAMPLES = 16
+"""Samples of a batch that are replayed at most: the outputs of all layers are held in memory."""
+
+
+@dataclass(frozen=True)
+class ReplaySide:
+    """A checkpoint with what is needed to train on from it."""
+
+    checkpoint: Checkpoint
+    description: Description
+    signature: Signature
+
+
+@dataclass(frozen=True)
+class LayerOutput:
+    """What a layer computed."""
+
+    name: str
+    kind: str
+    arrays: Sequence[np.ndarray]
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """Result of a replay.
+
+    Attributes:
+        step: step of the checkpoints; the batch is that of the next step.
+        layer: structural name of the first layer whose output differs; "" if all are equal.
+        kind: class of the layer.
+        difference: largest absolute difference of its outputs; None if it exists in one network only, or its outputs
+            have other shapes.
+        num_layers: number of layers that were compared before it.
+        same_batch: True if both runs train on the same batch next; None if that is unknown.
+    """
+
+    step: int
+    layer: str
+    kind: str
+    difference: Optional[float]
+    num_layers: int
+    same_batch: Optional[bool]
+
+
+def replay(first: ReplaySide, second: ReplaySide) -> ReplayResult:
+    """Runs the next training batch of the first run through both networks, in training mode and float32 on one device.
+
+    Both draw the same random numbers, so that equal networks have equal outputs with dropout, too.
+
+    Raises:
+        ConfigError, DataError, LoaderError, CheckpointError: a network or its data cannot be restored.
+    """
+    batch = next_batch(first)
+    other = next_batch(second)
+    same = is_same(batch, other)
+    part = batch.slice(0, min(batch.size, NUM_SAMPLES))
+    ones, twos = (outputs_of(side, part) for side in (first, second))
+    layer, kind, difference, count = first_difference(ones, twos)
+    return ReplayResult(first.checkpoint.step, layer, kind, difference, count, same)
+
+
+def next_batch(side: ReplaySide) -> Batch:
+    """Returns the training batch of the step after a checkpoint."""
+    ((device, *_), *_) = side.description.parallel.place()
+    # As batch_size=auto was fixed when the run began.
+    description = with_fixed_batch_size(side.description, side.checkpoint.state["run"]["batch_size"])
+    splits = open_splits(description.dataset)
+    teacher = teachers_of(description, side.signature, device).get("distillation")
+    data = build_data(description, splits, side.signature, device, teacher=teacher)
+    train = side.checkpoint.state["train"]
+    with closing(data.train.epoch(train["epoch"], train["epoch_step"])) as batches:
+        for batch in batches:
+            return batch
+    raise DataError(f"there is no batch after step {side.checkpoint.step}.")
+
+
+def is_same(first: Batch, second: Batch) -> bool:
+    """Returns True if two batches have the same inputs and targets."""
+    ones, twos = ([*batch.inputs, *batch.targets] for batch in (first, second))
+    return first.size == second.size and len(ones) == len(twos) and all(
+        one.shape == two.shape and np.array_equal(one.asnumpy(), two.asnumpy(), equal_nan=True)
+        for one, two in zip(ones, twos)
+    )  # fmt: skip
+
+
+def outputs_of(side: ReplaySide, batch: Batch) -> List[LayerOutput]:
+    """Returns the outputs of all layers without children, in the order in which they are called."""
+    network = load_network(side.checkpoint, side.description, side.signature)
+    _set_weights(network, side.checkpoint)
+    found: List[LayerOutput] = []
+    hooks = [block.register_forward_hook(_keep(name, found)) for name, block in leaves(network)]
+    if isinstance(network, gluon.HybridBlock):
+        network.hybridize(False)  # a cached graph calls no child, and no hook
+    mx.random.seed(0)
+    try:
+        with autograd.train_mode():
+            network(*batch.inputs)
+    finally:
+        for hook in hooks:
+            hook.detach()
+    return found
+
+
+def _set_weights(network: gluon.Block, checkpoint: Checkpoint) -> None:
+    """Sets the weights that training has, where validation uses their moving average."""
+    arrays = checkpoint.arrays("model")
+    for name, parameter in network._collect_params_with_prefix().items():
+        if name not in arrays:
+            raise CheckpointError(f"The checkpoint {checkpoint.path} holds no '{name}'.")
+        parameter.set_data(nd.array(arrays[name], dtype=parameter.dtype))
+
+
+def _keep(name: str, found: List[LayerOutput]) -> Callable[[gluon.Block, Sequence[nd.NDArray], Outputs], None]:
+    def hook(block: gluon.Block, inputs: Sequence[nd.NDArray], outputs: Outputs) -> None:
+        listed = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+        arrays = [one.asnumpy() for one in listed if isinstance(one, nd.NDArray)]
+        found.append(LayerOutput(name, type(block).__name__, arrays))
+
+    return hook
+
+
+def first_difference(
+    first: Sequence[LayerOutput], second: Sequence[LayerOutput]
+) -> Tuple[str, str, Optional[float], int]:  # fmt: skip
+    """Returns name, class and largest difference of the first layer that differs, and the number of equal layers
+    before it. The name is empty if all are equal."""
+    for count, one in enumerate(first):
+        two = second[count] if count < len(second) else None
+        if two is None or two.name != one.name or [a.shape for a in one.arrays] != [a.shape for a in two.arrays]:
+            return one.name, one.kind, None, count
+        worst = max((_largest_difference(a, b) for a, b in zip(one.arrays, two.arrays)), default=0.0)
+        if worst > 0.0 or one.kind != two.kind:
+            return one.name, one.kind, worst, count
+    if len(second) > len(first):
+        return second[len(first)].name, second[len(first)].kind, None, len(first)
+    return "", "", 0.0, len(first)
+
+
+def _largest_difference(one: np.ndarray, two: np.ndarray) -> float:
+    is_equal = (one == two) | (np.isnan(one) & np.isnan(two))
+    if is_equal.all():
+        return 0.0
+    worst = float(np.max(np.abs(one.astype(np.float64) - two)[~is_equal]))
+    return worst if np.isfinite(worst) else float("inf")

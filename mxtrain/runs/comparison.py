@@ -1,0 +1,193 @@
+"""Compares two runs by what their directories say. Imports no MXNet."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.checkpoint.contents import Checkpoint
+from mxtrain.checkpoint.folder import CHECKPOINTS, read_named, scan
+from mxtrain.config.specs import shown
+from mxtrain.errors import CheckpointError
+from mxtrain.runs.curves import read_rows
+from mxtrain.runs.meta import Meta, read_meta
+from mxtrain.runs.registry import RecordedRun
+
+_PRECISE = 1e-2
+"""Relative difference of losses from which on curves differ visibly."""
+
+
+@dataclass(frozen=True)
+class Different:
+    """A value that two runs do not share; None where a run has none."""
+
+    name: str
+    first: Optional[str]
+    second: Optional[str]
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where the training losses of two runs part.
+
+    Attributes:
+        step: first step whose loss differs; None if all common steps are equal.
+        losses: the two losses there; None where a loss is not finite.
+        last_equal: last step before it that both have logged; None if there is none.
+        visible_step: first step whose losses differ by more than one percent.
+        num_common: number of steps that both have logged.
+    """
+
+    step: Optional[int]
+    losses: Tuple[Optional[float], Optional[float]]
+    last_equal: Optional[int]
+    visible_step: Optional[int]
+    num_common: int
+
+
+@dataclass(frozen=True)
+class WeightsDifference:
+    """Weights of two checkpoints of one step.
+
+    Attributes:
+        step: the step.
+        num_arrays: number of parameters that both have.
+        different: names of parameters that differ, in the order of the file.
+        only_in_one: names of parameters that only one has, or that have another shape.
+        largest: largest absolute difference.
+    """
+
+    step: int
+    num_arrays: int
+    different: Sequence[str]
+    only_in_one: Sequence[str]
+    largest: float
+
+
+def compare_mappings(first: Mapping[str, object], second: Mapping[str, object]) -> List[Different]:
+    """Returns the entries that differ, sorted by name."""
+    found = []
+    for name in sorted({*first, *second}):
+        one, two = (shown(values[name]) if name in values else None for values in (first, second))
+        if one != two:
+            found.append(Different(name, one, two))
+    return found
+
+
+def compare_origins(first: RecordedRun, second: RecordedRun) -> Dict[str, List[Different]]:
+    """Returns differences of code, versions, data and machine, by section."""
+    metas = read_meta(first.path), read_meta(second.path)
+
+    def differing(name: str) -> List[Different]:
+        return compare_mappings(*(_part_of(meta, name) for meta in metas))
+
+    return {name: differing(name) for name in ("code", "versions", "data", "machine")}
+
+
+def _part_of(meta: Meta, name: str) -> Mapping[str, str]:
+    if name == "code":
+        return meta.git
+    if name == "versions":
+        return meta.packages
+    if name == "data":
+        return meta.data
+    return {**meta.host, **meta.runtime, "devices": ", ".join(meta.devices)}
+
+
+def unrecorded(*runs: RecordedRun) -> List[str]:
+    """Returns the sections of `compare_origins` of which one of the runs has recorded nothing."""
+    metas = [read_meta(run.path) for run in runs]
+    return [name for name in ("code", "versions", "data") if not all(_part_of(meta, name) for meta in metas)]
+
+
+def compare_metrics(first: RecordedRun, second: RecordedRun) -> List[Tuple[str, Optional[float], Optional[float]]]:
+    """Returns (tag, value, value) of all last measured values, and of the best one."""
+    statuses = first.status, second.status
+    tags = sorted({*first.status.metrics, *second.status.metrics})
+    rows = [(tag, statuses[0].metrics.get(tag), statuses[1].metrics.get(tag)) for tag in tags]
+    if statuses[0].monitor and statuses[0].monitor == statuses[1].monitor:
+        rows.insert(0, (f"best {statuses[0].monitor}", statuses[0].best, statuses[1].best))
+    return [*rows, ("samples_per_s", statuses[0].samples_per_s, statuses[1].samples_per_s)]
+
+
+def find_parting(first: str, second: str) -> Parting:
+    """Compares the training losses of two run directories, step by step."""
+    step: Optional[int] = None
+    losses: Tuple[Optional[float], Optional[float]] = (None, None)
+    last_equal: Optional[int] = None
+    visible: Optional[int] = None
+    num_common = 0
+    for current, one, two in _common(_losses(first), _losses(second)):
+        num_common += 1
+        if one != two and step is None:
+            step, losses = current, (one, two)
+        elif step is None:
+            last_equal = current
+        if visible is None and _differ_visibly(one, two):
+            visible = current
+    return Parting(step, losses, last_equal, visible, num_common)
+
+
+def _losses(run_dir: str) -> Iterator[Tuple[int, Optional[float]]]:
+    for row in read_rows(run_dir):
+        step, loss = row["step"], row.get("loss")
+        if row.get("split") == "train" and isinstance(step, int) and "loss" in row:
+            yield step, float(loss) if isinstance(loss, (int, float)) and not isinstance(loss, bool) else None
+
+
+def _common(
+    first: Iterator[Tuple[int, Optional[float]]], second: Iterator[Tuple[int, Optional[float]]]
+) -> Iterator[Tuple[int, Optional[float], Optional[float]]]:
+    """Yields the steps that both have. Neither file is held in memory."""
+    one, two = next(first, None), next(second, None)
+    while one is not None and two is not None:
+        steps = one[0], two[0]
+        if steps[0] == steps[1]:
+            yield steps[0], one[1], two[1]
+        one = next(first, None) if steps[0] <= steps[1] else one
+        two = next(second, None) if steps[1] <= steps[0] else two
+
+
+def _differ_visibly(one: Optional[float], two: Optional[float]) -> bool:
+    if one is None or two is None:
+        return one is not two
+    return abs(one - two) > _PRECISE * max(abs(one), abs(two))
+
+
+def checkpoint_steps(run_dir: str) -> Dict[int, Path]:
+    """Returns the newest copy of the checkpoint of each step."""
+    folder = os.path.join(run_dir, CHECKPOINTS)
+    try:
+        return {} if os.path.islink(folder) else {place.step: place.path for place in scan(Path(folder))}
+    except CheckpointError:
+        return {}
+
+
+def last_common_checkpoints(first: str, second: str, step: int) -> Optional[Tuple[Checkpoint, Checkpoint]]:
+    """Returns the checkpoints of the last step up to `step` that both runs have; None if there is none.
+
+    Raises:
+        CheckpointError: one of them is damaged.
+    """
+    steps = checkpoint_steps(first), checkpoint_steps(second)
+    common = [one for one in steps[0] if one in steps[1] and one <= step]
+    return (read_named(steps[0][max(common)]), read_named(steps[1][max(common)])) if common else None
+
+
+def compare_weights(first: Checkpoint, second: Checkpoint) -> WeightsDifference:
+    """Compares the weights of two checkpoints of one step, which both fit into memory."""
+    one, two = first.arrays("model"), second.arrays("model")
+    common = [name for name in one if name in two and one[name].shape == two[name].shape]
+    different, largest = [], 0.0
+    for name in common:
+        if not np.array_equal(one[name], two[name], equal_nan=one[name].dtype.kind == "f"):
+            different.append(name)
+            largest = max(largest, float(np.max(np.abs(one[name].astype(np.float64) - two[name]))))
+    largest = largest if not math.isnan(largest) else math.inf
+    other = sorted({*one, *two} - set(common))
+    return WeightsDifference(first.step, len(common), different, other, largest)

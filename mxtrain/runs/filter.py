@@ -1,0 +1,182 @@
+"""Filters runs by a small language: `task=classification and (best>0.9 or not state=finished)`.
+
+    filter:      comparison, combined by `and`, `or`, `not` and parentheses; `and` binds tighter than `or`
+    comparison:  NAME OPERATOR VALUE with one of = == != > >= < <=
+    VALUE:       a number (also 2GB and 3d for size and age), or a text; quotes around spaces; = and != also take
+                 patterns (`model=resnet*`) and several values with commas (`state=failed,killed`)
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import operator
+import re
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Sequence, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.runs.fields import FIELDS, WORDS, check_field, needed_of, read_number, require_known, value_of
+from mxtrain.runs.registry import RecordedRun
+
+Test = Callable[[RecordedRun], bool]
+_PART = re.compile(
+    r"\s*(?:(?P<parenthesis>[()])|(?P<operator>>=|<=|!=|==|=|>|<)|\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|"
+    r"(?P<word>[^\s()<>=!\"']+))"
+)
+_ORDERS: Dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
+_MAX_LENGTH, _MAX_DEPTH = 10_000, 50
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A parsed filter.
+
+    Attributes:
+        test: returns True for a run that is kept.
+        names: fields, metrics and settings that it reads.
+        text: as it was typed.
+    """
+
+    test: Test
+    names: Sequence[str]
+    text: str
+
+    @property
+    def needed(self) -> List[str]:
+        """Properties of `RecordedRun` that it needs."""
+        return needed_of(self.names)
+
+    def apply(self, runs: Sequence[RecordedRun]) -> List[RecordedRun]:
+        """Returns the runs that pass.
+
+        Raises:
+            ConfigError: no run has one of the metrics or settings.
+        """
+        require_known(self.names, runs, f"where={self.text}")
+        return [run for run in runs if self.test(run)]
+
+
+def parse_filter(filters: Sequence[str]) -> Filter:
+    """Parses filters, all of which a run must pass.
+
+    Raises:
+        ConfigError: one of them is no filter; says where and what is expected.
+    """
+    parsers = [_FilterParser(text) for text in filters]
+    tests = [parser.parse() for parser in parsers]
+    names = list(dict.fromkeys(name for parser in parsers for name in parser.names))
+    return Filter(lambda run: all(test(run) for test in tests), names, " and ".join(filters))
+
+
+class _FilterParser:
+    """Recursive descent over the parts of one filter."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.names: List[str] = []
+        self._parts: List[Tuple[str, str]] = []
+        self._next = 0
+        if len(text) > _MAX_LENGTH:
+            raise ConfigError(f"where={text[:40]}...: at most {_MAX_LENGTH:,} characters are read.")
+        position = 0
+        while text[position:].strip():
+            match = _PART.match(text, position)
+            if match is None:
+                raise self._wrong(f"'{text[position:].strip()[:20]}' cannot be read")
+            kind = str(match.lastgroup)
+            self._parts.append(("quoted" if kind in ("double", "single") else kind, match[kind]))
+            position = match.end()
+
+    def parse(self) -> Test:
+        """Parses the whole text."""
+        test = self._or(0)
+        if self._next < len(self._parts):
+            raise self._wrong(f"'and' or 'or' is missing before '{self._parts[self._next][1]}'")
+        return test
+
+    def _or(self, depth: int) -> Test:
+        tests = [self._and(depth)]
+        while self._take("word", "or"):
+            tests.append(self._and(depth))
+        return tests[0] if len(tests) == 1 else lambda run: any(test(run) for test in tests)
+
+    def _and(self, depth: int) -> Test:
+        tests = [self._not(depth)]
+        while self._take("word", "and"):
+            tests.append(self._not(depth))
+        return tests[0] if len(tests) == 1 else lambda run: all(test(run) for test in tests)
+
+    def _not(self, depth: int) -> Test:
+        if depth > _MAX_DEPTH:
+            raise self._wrong(f"it is nested deeper than {_MAX_DEPTH} levels")
+        if self._take("word", "not"):
+            denied = self._not(depth + 1)
+            return lambda run: not denied(run)
+        if self._take("parenthesis", "("):
+            test = self._or(depth + 1)
+            if not self._take("parenthesis", ")"):
+                raise self._wrong("a closing parenthesis is missing")
+            return test
+        return self._comparison()
+
+    def _comparison(self) -> Test:
+        kind, name = self._advance("a name such as task is missing at its end")
+        if kind != "word":
+            raise self._wrong(f"a name such as task is missing before '{name}'")
+        check_field(name, f"where={self.text}")
+        self.names.append(name)
+        kind, symbol = self._advance(f"= or another comparison is missing after '{name}'")
+        if kind != "operator":
+            raise self._wrong(f"= or another comparison is missing after '{name}'")
+        kind, value = self._advance(f"a value is missing after '{name}{symbol}'")
+        if kind not in ("word", "quoted"):
+            raise self._wrong(f"a value is missing after '{name}{symbol}'")
+        if symbol in _ORDERS:
+            return self._order(name, symbol, value)
+        found = _equals(name, [value] if kind == "quoted" else value.split(","))
+        return found if symbol in ("=", "==") else lambda run: not found(run)
+
+    def _order(self, name: str, symbol: str, value: str) -> Test:
+        number = read_number(value, name)
+        if number is None or name in WORDS:
+            reason = "is a text: compare it with = or !=" if name in WORDS else f"needs a number, not '{value}'"
+            raise self._wrong(f"'{name}{symbol}' {reason}")
+        compare, limit = _ORDERS[symbol], number
+
+        def test(run: RecordedRun) -> bool:
+            found = value_of(run, name)
+            return isinstance(found, (int, float)) and compare(found, limit)
+
+        return test
+
+    def _take(self, kind: str, text: str) -> bool:
+        is_next = self._next < len(self._parts) and self._parts[self._next] == (kind, text)
+        self._next += is_next
+        return is_next
+
+    def _advance(self, missing: str) -> Tuple[str, str]:
+        if self._next >= len(self._parts):
+            raise self._wrong(missing)
+        self._next += 1
+        return self._parts[self._next - 1]
+
+    def _wrong(self, reason: str) -> ConfigError:
+        return ConfigError(
+            f"where={self.text}: {reason}. Type for example where='task=classification and best>0.9'. Names are "
+            f"{', '.join(FIELDS)}, metrics such as val/loss, and settings such as optimizer.lr."
+        )
+
+
+def _equals(name: str, values: Sequence[str]) -> Test:
+    """A test for equality with one of several numbers or patterns."""
+    numbers = {number for number in (read_number(value, name) for value in values) if number is not None}
+
+    def test(run: RecordedRun) -> bool:
+        found = value_of(run, name)
+        if isinstance(found, (int, float)):
+            return found in numbers
+        return found is not None and any(fnmatch.fnmatchcase(found, value) for value in values)
+
+    return test

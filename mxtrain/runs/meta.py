@@ -1,0 +1,100 @@
+"""Reads meta.json: how a run was started, and with what."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
+
+from mxtrain.files.json_text import read_json
+from mxtrain.runs.registry import META_FILE
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+
+_MAX_META_BYTES = 1 << 20
+_PLACE = ("hydra.run.dir=", "hydra.sweep.dir=")
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Content of meta.json; a value of another type than the run writes counts as absent."""
+
+    argv: Sequence[str] = ()
+    working_folder: str = ""
+    started: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions by package, and of Python."""
+    git: Mapping[str, str] = field(default_factory=dict)
+    """commit, dirty ("true" or "false") and diff_sha256; empty outside of a repository. The difference itself is left
+    out."""
+    host: Mapping[str, str] = field(default_factory=dict)
+    devices: Sequence[str] = ()
+    runtime: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that mxtrain has set."""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """Number of samples and fingerprint of each split, e.g. {"train": "1257 samples, 0a1b..."}."""
+
+    def command(self) -> str:
+        """The command that trains the run again, in a new run directory; empty if unknown."""
+        if not self.argv:
+            return ""
+        first, words = self.argv[0], [word for word in self.argv[1:] if not word.startswith(_PLACE)]
+        is_own = os.path.basename(first) in ("mxtrain", "__main__.py", "train")
+        program = ["python", "-m", "mxtrain"] if is_own else ["python", first]
+        return " ".join(map(shlex.quote, [*program, *words]))
+
+
+def read_meta(run_dir: str) -> Meta:
+    """Reads meta.json of a run directory; a missing or damaged one is empty."""
+    try:
+        found = read_json(os.path.join(run_dir, META_FILE), _MAX_META_BYTES)
+    except (OSError, ValueError):
+        return Meta()
+    if not isinstance(found, dict):
+        return Meta()
+    precision = _strings(found.get("precision"))
+    return Meta(
+        argv=_list(found.get("argv")), working_folder=_text(found.get("working_folder")),
+        started=_text(found.get("started")),
+        packages={**_strings(found.get("packages")), **_named(found, "python")},
+        git=_git(found.get("git")), host=_strings(found.get("host")), devices=_list(found.get("devices")),
+        runtime={**_strings(found.get("runtime")), **precision, **_named(found, "own_operators")},
+        data=_data(found.get("data")),
+    )  # fmt: skip
+
+
+def _named(found: Mapping[str, Json], name: str) -> Dict[str, str]:
+    value = _text(found.get(name))
+    return {name: value} if value else {}
+
+
+def _git(value: Json) -> Dict[str, str]:
+    return {name: text for name, text in _strings(value).items() if name in ("commit", "dirty", "diff_sha256")}
+
+
+def _data(value: Json) -> Dict[str, str]:
+    """One text for the files of each setting and for each split, see `mxtrain.data.fingerprint`."""
+    found = {}
+    for part, unit in (("files", "files"), ("splits", "samples")):
+        named = value.get(part) if isinstance(value, dict) else None
+        for name, one in list(named.items())[:20] if isinstance(named, dict) else ():
+            if isinstance(one, dict):
+                digest = _text(one.get("sha256"))
+                found[str(name)] = f"{_text(one.get(unit))} {unit}{digest and f', {digest}'}"
+    return found
+
+
+def _strings(value: Json) -> Dict[str, str]:
+    return {name: _text(item) for name, item in list(value.items())[:200]} if isinstance(value, dict) else {}
+
+
+def _list(value: Json) -> List[str]:
+    return [_text(item) for item in value[:1000]] if isinstance(value, list) else []
+
+
+def _text(value: Json) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)[:2000] if isinstance(value, (str, int, float)) else ""

@@ -1,0 +1,385 @@
+"""Makes one HTML page of several runs, which needs no other file, no network and no script.
+
+Names and values come from run directories that may be untrusted: all text is escaped, and the page's own policy
+forbids scripts and requests.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from mxtrain.checkpoint.contents import Checkpoint
+from mxtrain.checkpoint.folder import CHECKPOINTS, read_named, scan
+from mxtrain.config.specs import shown
+from mxtrain.errors import CheckpointError
+from mxtrain.logger.durations import format_seconds
+from mxtrain.runs.chart import Line, color_of, dash_of, draw_chart
+from mxtrain.runs.curves import MAX_READ_BYTES, Curve, is_cut, read_curves
+from mxtrain.runs.figures import (
+    Evaluation,
+    ShownFigure,
+    ShownTable,
+    read_evaluations,
+    read_validation_figures,
+)
+from mxtrain.runs.meta import Meta, read_meta
+from mxtrain.runs.page import STYLE
+from mxtrain.runs.registry import RecordedRun
+
+if TYPE_CHECKING:
+    pass
+
+MAX_RUNS = 30
+MAX_FIGURE_BYTES = 40 << 20
+"""Of all figures of a page together."""
+_MAX_DIFFERENT, _MAX_CHARTS, _MAX_NAMES = 60, 12, 30
+_QUIET = ("logger.", "runtime.", "callback.", "cluster.")
+"""Settings that change no result, which a comparison of results leaves out."""
+
+
+@dataclass(frozen=True)
+class Reported:
+    """All that a page shows of one run."""
+
+    number: int
+    run: RecordedRun
+    name: str
+    meta: Meta
+    curves: Mapping[Tuple[str, str], Curve]
+    evaluations: Sequence[Evaluation]
+    validation: Sequence[Tuple[int, ShownFigure]]
+    checkpoint: Optional[Checkpoint]
+    """The best checkpoint, or the last one; its arrays are not read."""
+
+
+def collect(runs: Sequence[RecordedRun]) -> List[Reported]:
+    """Reads what the page shows of each run."""
+    names = short_names([run.path for run in runs])
+    return [
+        Reported(
+            number, run, name, read_meta(run.path), read_curves(run.path), read_evaluations(run.path),
+            read_validation_figures(run.path), _shown_checkpoint(run),
+        )
+        for number, (run, name) in enumerate(zip(runs, names))
+    ]  # fmt: skip
+
+
+def short_names(paths: Sequence[str]) -> List[str]:
+    """Returns the paths without the folders that all have in common."""
+    whole = [os.path.normpath(path) for path in paths]
+    if len(whole) < 2:
+        return [os.path.join(*whole[0].split(os.sep)[-2:]) or whole[0]] if whole else []
+    try:
+        common = os.path.commonpath(whole)
+    except ValueError:  # absolute and relative ones
+        return whole
+    return [os.path.relpath(path, common) if common else path for path in whole]
+
+
+def _shown_checkpoint(run: RecordedRun) -> Optional[Checkpoint]:
+    folder = os.path.join(run.path, CHECKPOINTS)
+    try:
+        places = [] if os.path.islink(folder) else scan(Path(folder))
+        wanted = [one for one in places if one.step == run.status.best_step] or places
+        return read_named(wanted[-1].path, verify_arrays=False) if wanted else None
+    except CheckpointError:
+        return None
+
+
+def render_report(reported: Sequence[Reported], title: str, made: str) -> str:
+    """Returns the page.
+
+    Args:
+        reported: the runs, in the order of the page.
+        title: heading.
+        made: when and with what it was made.
+    """
+    budget = _FigureBudget()
+    sections = [
+        _section("results", "Results", _results(reported)),
+        _section("curves", "Curves", _charts(reported)),
+        _section("settings", "Settings that differ", _different_settings(reported)) if len(reported) > 1 else "",
+        *(_section(f"run{one.number}", f"{_swatch(one.number)} {_e(one.name)}", _run_section(one, budget))
+          for one in reported),
+    ]  # fmt: skip
+    links = "".join(f'<a href="#run{one.number}">{_swatch(one.number)} {_e(one.name)}</a>' for one in reported)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_e(title)}</title><style>{STYLE}</style></head><body>"
+        f"<header><h1>{_e(title)}</h1><p>{_e(made)}</p><nav>{links}</nav></header>"
+        f"<main>{''.join(sections)}</main></body></html>\n"
+    )
+
+
+# Parts of the page.
+
+
+def _results(reported: Sequence[Reported]) -> str:
+    monitors = {one.run.status.monitor for one in reported if one.run.status.monitor}
+    tags = list(dict.fromkeys(
+        tag for one in reported for tag in sorted(one.run.status.metrics, key=_tag_order)
+        if tag.startswith(("test/", "val/")) and monitors != {tag}
+    ))[:10]  # fmt: skip
+    best_title = f"best {next(iter(monitors))}" if len(monitors) == 1 else "best"
+    header = ["run", "state", "task", "model", best_title, "at step", "steps", *tags, "samples/s", "time", "size"]
+    rows = []
+    for one in reported:
+        status = one.run.status
+        best = f"{_value(status.best)} {status.monitor if len(monitors) > 1 else ''}" if status.best is not None else ""
+        cells = [one.run.state, one.run.choices.get("task", ""), one.run.choices.get("model", ""), best,
+                 _value(status.best_step), _value(status.step), *(_value(status.metrics.get(tag)) for tag in tags),
+                 _value(status.samples_per_s and round(status.samples_per_s)), _duration(status.wall_s),
+                 f"{one.run.size / 1e6:,.1f} MB"]  # fmt: skip
+        rows.append(_row([f"{_swatch(one.number)} {_e(one.name)}", *map(_e, cells)]))
+    causes = [f"<li>{_e(one.name)}: {_e(one.run.status.cause)}</li>" for one in reported if one.run.status.cause]
+    return _html_table(header, rows) + (f'<ul class="notes">{"".join(causes)}</ul>' if causes else "")
+
+
+def _tag_order(tag: str) -> Tuple[int, str]:
+    return ("test", "val").index(tag.split("/")[0]) if tag.startswith(("test/", "val/")) else 2, tag
+
+
+def _charts(reported: Sequence[Reported]) -> str:
+    names = list(dict.fromkeys(name for one in reported for split, name in sorted(one.curves, key=_curve_order)))
+    drawn = []
+    for name in names[:_MAX_CHARTS]:
+        lines = [
+            Line(f"{one.name} {split}/{name}", curve.points, one.number, split == "train" and _is_validated(one, name))
+            for one in reported for (split, found), curve in one.curves.items() if found == name
+        ]  # fmt: skip
+        chart = draw_chart(lines, name)
+        if chart:
+            drawn.append(f"<figure><figcaption>{_e(name)}</figcaption>{chart}</figure>")
+    legend = "".join(f"<span>{_swatch(one.number)} {_e(one.name)}</span>" for one in reported)
+    notes = ["Thin lines are training, thick lines with dots validation."]
+    if any(curve.is_averaged for one in reported for curve in one.curves.values()):
+        notes.append("Of long curves, means of neighbouring steps are shown.")
+    for one in reported:
+        count = sum(curve.num_non_finite for curve in one.curves.values())
+        if count:
+            notes.append(f"{one.name}: {count:,} values were not finite and are left out.")
+        if is_cut(one.run.path):
+            notes.append(f"{one.name}: only the first {MAX_READ_BYTES / 1e6:,.0f} MB of metrics.jsonl are shown.")
+    if not drawn:
+        return "<p>None of the runs has rows in metrics.jsonl.</p>"
+    return (f'<div class="legend">{legend}</div><div class="charts">{"".join(drawn)}</div>'
+            f'<p class="notes">{_e(" ".join(notes))}</p>')  # fmt: skip
+
+
+def _curve_order(key: Tuple[str, str]) -> Tuple[bool, bool, str]:
+    return key[1] != "loss", key[1] == "lr", key[1]
+
+
+def _is_validated(one: Reported, name: str) -> bool:
+    return any(split != "train" and found == name for split, found in one.curves)
+
+
+def differing_settings(runs: Sequence[RecordedRun]) -> Dict[str, List[Optional[str]]]:
+    """Returns the settings that are not the same in all runs, as they are typed; None where a run has none."""
+    found = {}
+    for path in sorted({path for run in runs for path in run.settings if not path.startswith(_QUIET)}):
+        values = [shown(run.settings[path]) if path in run.settings else None for run in runs]
+        if len(set(values)) > 1:
+            found[path] = values
+    return found
+
+
+def _different_settings(reported: Sequence[Reported]) -> str:
+    found = differing_settings([one.run for one in reported])
+    if not found:
+        return "<p>All settings that can change a result are the same.</p>"
+    header = ["setting", *(one.name for one in reported)]
+    rows = [_row([_e(path), *(_e("-" if value is None else value) for value in values)])
+            for path, values in list(found.items())[:_MAX_DIFFERENT]]  # fmt: skip
+    more = len(found) - _MAX_DIFFERENT
+    return _html_table(header, rows) + (f'<p class="notes">and {more} more</p>' if more > 0 else "")
+
+
+def _run_section(one: Reported, budget: _FigureBudget) -> str:
+    parts = [_model_card(one), f"<h3>Reproduce</h3>{_commands(one)}"]
+    for evaluation in one.evaluations:
+        values = ", ".join(f"{name} {_value(value)}" for name, value in evaluation.values.items()
+                           if name not in ("split", "part") and value not in (None, ""))  # fmt: skip
+        parts.append(f"<h3>Evaluation on {_e(evaluation.split)}</h3><p>{_e(values)}</p>")
+        parts.append(_figures([(figure.title, figure) for figure in evaluation.figures], budget))
+        parts += [_shown_table(table) for table in evaluation.tables]
+    if one.validation:
+        parts.append("<h3>Samples of the last validation</h3>")
+        parts.append(_figures([(f"{figure.title}, step {step}", figure) for step, figure in one.validation], budget))
+    if not one.evaluations:
+        parts.append(f'<p class="notes">No evaluation is shown: <code>mxtrain eval {_e(shlex.quote(one.run.path))}'
+                     "</code> adds its tables and figures to the next report.</p>")  # fmt: skip
+    return "".join(parts)
+
+
+class _FigureBudget:
+    """Counts the bytes of figures on a page."""
+
+    def __init__(self) -> None:
+        self._left = MAX_FIGURE_BYTES
+
+    def allows(self, figure: ShownFigure) -> bool:
+        """Returns True if there is room, and takes it."""
+        self._left -= len(figure.content)
+        return self._left >= 0
+
+
+def _figures(titled: Iterable[Tuple[str, ShownFigure]], budget: _FigureBudget) -> str:
+    parts = []
+    for title, figure in titled:
+        if not budget.allows(figure):
+            parts.append(f'<p class="notes">{_e(title)} is left out: the page is large already.</p>')
+            continue
+        data = base64.b64encode(figure.content).decode("ascii")
+        parts.append(f'<figure><figcaption>{_e(title)}</figcaption><img alt="{_e(title)}" width="{figure.width}" '
+                     f'src="data:image/png;base64,{data}"></figure>')  # fmt: skip
+    return f'<div class="figures">{"".join(parts)}</div>' if parts else ""
+
+
+def _shown_table(table: ShownTable) -> str:
+    rows = [_row(map(_e, map(_rounded, row))) for row in table.rows]
+    more = table.num_rows - len(table.rows)
+    said = f"{table.title}{f', the first {len(table.rows)} of {table.num_rows:,} rows' if more > 0 else ''}"
+    return f"<h4>{_e(said)}</h4>{_html_table(table.header, rows)}"
+
+
+def _commands(one: Reported) -> str:
+    meta, lines = one.meta, []
+    commit = meta.git.get("commit", "")
+    if meta.working_folder:
+        lines.append(f"cd {shlex.quote(meta.working_folder)}")
+    if commit:
+        changed = "   # and uncommitted changes, which were not kept" if meta.git.get("dirty") == "true" else ""
+        lines.append(f"git checkout {shlex.quote(commit)}{changed}")
+    versions = [f"{name}=={version}" for name, version in meta.packages.items() if name == "mxnet" and version]
+    lines += [f"pip install {shlex.quote(version)}" for version in versions]
+    lines.append(meta.command() or "# meta.json is missing, so the command is not known")
+    if one.checkpoint is not None:
+        lines.append(f"python -m mxtrain eval {shlex.quote(one.run.path)}")
+    sha256 = one.run.status.weights_sha256
+    said = f'<p class="notes">The same machine and versions give weights with SHA-256 {_e(sha256)}.</p>'
+    said = said if sha256 else ""
+    return f"<pre>{_e(chr(10).join(lines))}</pre>{said}"
+
+
+def _model_card(one: Reported) -> str:
+    """A table of what is known of the network, and of what its author has to add."""
+    settings, status, meta = one.run.settings, one.run.status, one.meta
+
+    def setting(*names: str) -> str:
+        return ", ".join(f"{name.split('.')[-1]} {shown(settings[name])}" for name in names if name in settings)
+
+    results = ", ".join(f"{tag} {_value(status.metrics[tag])}" for tag in sorted(status.metrics, key=_tag_order)
+                        if status.metrics[tag] is not None and tag.startswith(("test/", "val/")))  # fmt: skip
+    reads, gives = _inputs_and_outputs(one.checkpoint)
+    facts = {
+        "Task": one.run.choices.get("task", ""),
+        "Network": f"{one.run.choices.get('model', '')} ({shown(settings.get('model._target_', ''))})",
+        "Input": reads,
+        "Output": gives,
+        "Training data": ", ".join(filter(None, [
+            one.run.choices.get("dataset", ""), setting("dataset.root", "dataset.train"),
+            *(f"{split}: {said}" for split, said in meta.data.items()),
+        ])),
+        "Training": ", ".join(filter(None, [
+            f"{status.step:,} steps, {status.epoch:,} epochs", setting("dataset.batch_size"),
+            str(settings.get("optimizer._target_", "")).rpartition(".")[2],
+            setting("optimizer.lr", "optimizer.wd", "trainer.seed", "trainer.ema_decay", "model.weights"),
+        ])),
+        "Results": results or "not measured",
+        "Weights": _weights(one.checkpoint, status.weights_sha256),
+        "Environment": ", ".join(filter(None, [
+            *(f"{name} {version}" for name, version in meta.packages.items() if version), meta.host.get("system", ""),
+            meta.host.get("processor", ""), " ".join(meta.devices), meta.runtime.get("dtype", ""),
+        ])),
+        "Started": meta.started,
+        "Time": f"{_duration(status.wall_s)} at {_value(status.samples_per_s and round(status.samples_per_s))} "
+                "samples/s" if status.wall_s else "",
+        "To be added by the author": "intended use and users; uses it is not fit for; who is affected by its errors; "
+                                     "licence and origin of the data; contact",
+    }  # fmt: skip
+    rows = [_row([f"<b>{_e(name)}</b>", _e(value)]) for name, value in facts.items() if value]
+    return f'<h3>Model card</h3><div class="scroll"><table class="card">{"".join(rows)}</table></div>'
+
+
+def _inputs_and_outputs(checkpoint: Optional[Checkpoint]) -> Tuple[str, str]:
+    run = checkpoint.state.get("run") if checkpoint is not None else None
+    found = run.get("input") if isinstance(run, dict) else None
+    if not isinstance(found, dict):
+        return "", ""
+    shape, names = found.get("shape"), next((value for key, value in found.items() if key.endswith("_names")), None)
+    gives = ""
+    if isinstance(names, list) and names:
+        listed = ", ".join(str(name) for name in names[:_MAX_NAMES])
+        gives = f"{len(names):,}: {listed}{', ...' if len(names) > _MAX_NAMES else ''}"
+    return (f"shape {shown(shape)}" if shape else ""), gives
+
+
+def _weights(checkpoint: Optional[Checkpoint], sha256: str) -> str:
+    if checkpoint is None:
+        return "no checkpoint"
+    size = checkpoint.files["model.params"].size if "model.params" in checkpoint.files else 0
+    kept = f"{checkpoint.path.name}, {size / 1e6:,.2f} MB"
+    return f"{kept}; SHA-256 of the last weights {sha256}" if sha256 else kept
+
+
+# HTML.
+
+
+def _section(identifier: str, title: str, content: str) -> str:
+    return f'<section id="{identifier}"><h2>{title}</h2>{content}</section>'
+
+
+def _html_table(header: Sequence[str], rows: Sequence[str]) -> str:
+    head = "".join(f"<th>{_e(title)}</th>" for title in header)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _row(cells: Iterable[str]) -> str:
+    """A row of cells that are HTML already."""
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _swatch(number: int) -> str:
+    dashes = f' stroke-dasharray="{dash_of(number)}"' if dash_of(number) else ""
+    return (f'<svg class="swatch" viewBox="0 0 24 8"><line x1="1" x2="23" y1="4" y2="4" stroke="{color_of(number)}" '
+            f'stroke-width="4"{dashes}/></svg>')  # fmt: skip
+
+
+def _e(text: object) -> str:
+    """Escapes a text for HTML; what cannot be printed, such as marks that reverse the direction, is spelled out."""
+    plain = "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in str(text))
+    return html.escape(plain, quote=True)
+
+
+def _rounded(text: str) -> str:
+    """A number of a file with few digits; anything else unchanged, but not longer than 200 characters."""
+    if "." in text:
+        try:
+            return f"{float(text):.5g}"
+        except ValueError:
+            pass
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:.4f}" if 1e-3 <= abs(value) < 1e5 else f"{value:.4g}"
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.4g}"
+    return str(value)[:200]
+
+
+def _duration(seconds: Optional[float]) -> str:
+    return "" if seconds is None or not 0 <= seconds < 1e9 else format_seconds(seconds)

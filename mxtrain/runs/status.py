@@ -1,0 +1,92 @@
+"""Reads status.json, the progress and the result of a run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Union
+
+from mxtrain.files.json_text import parse_json
+from mxtrain.files.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+
+STATUS_FILE = "status.json"
+_MAX_STATUS_BYTES = 1 << 20
+_MAX_METRICS = 1000
+DAMAGED = "damaged"
+"""State of a run whose status.json cannot be read."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """Content of status.json; a value of another type than the run writes counts as absent."""
+
+    state: str
+    """running, finished, stopped_early, interrupted or failed; `DAMAGED` if the file cannot be read."""
+    exit_code: Optional[int] = None
+    """Exit code of the last process; None while it runs, or if it was killed."""
+    cause: str = ""
+    epoch: int = 0
+    step: int = 0
+    monitor: str = ""
+    """Name of the monitored value, e.g. val/accuracy; "" if it was not measured."""
+    best: Optional[float] = None
+    best_step: Optional[int] = None
+    direction: str = ""
+    """"max" or "min": which values of `best` are better; "" in files of earlier versions."""
+    samples_per_s: Optional[float] = None
+    wall_s: Optional[float] = None
+    metrics: Mapping[str, Optional[float]] = field(default_factory=dict)
+    """Last measured values by tag, e.g. test/accuracy."""
+    weights_sha256: str = ""
+    written_at: float = 0.0
+    """Time of the last change of the file, in seconds since the epoch."""
+
+
+def read_status(run_dir: Union[str, Path]) -> Optional[RunStatus]:
+    """Reads status.json of a run directory; returns None if there is none."""
+    try:
+        with open_regular(os.path.join(run_dir, STATUS_FILE), _MAX_STATUS_BYTES) as (file, size):
+            written_at = os.fstat(file.fileno()).st_mtime
+            content = file.read(size)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return RunStatus(DAMAGED)
+    try:
+        found = parse_json(content)
+    except ValueError:
+        found = None
+    return _status_of(found, written_at) if isinstance(found, dict) else RunStatus(DAMAGED, written_at=written_at)
+
+
+def _status_of(found: Dict[str, Json], written_at: float) -> RunStatus:
+    best = found.get("best")
+    best = best if isinstance(best, dict) else {}
+    metrics = found.get("metrics")
+    metrics = metrics if isinstance(metrics, dict) and len(metrics) <= _MAX_METRICS else {}
+    direction = _text(found.get("direction"))
+    return RunStatus(
+        state=_text(found.get("state")) or DAMAGED, exit_code=_integer(found.get("exit_code")),
+        cause=_text(found.get("cause")), epoch=_integer(found.get("epoch")) or 0,
+        step=_integer(found.get("step")) or 0, monitor=_text(best.get("metric")), best=_number(best.get("value")),
+        best_step=_integer(best.get("step")), direction=direction if direction in ("max", "min") else "",
+        samples_per_s=_number(found.get("samples_per_s")), wall_s=_number(found.get("wall_s")),
+        metrics={name: _number(value) for name, value in metrics.items()} if metrics else {},
+        weights_sha256=_text(found.get("weights_sha256")), written_at=written_at,
+    )  # fmt: skip
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _integer(value: Json) -> Optional[int]:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _number(value: Json) -> Optional[float]:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -1,0 +1,152 @@
+"""`mxtrain clean`: deletes what it lists, only when told, and never what a run still needs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+from run_directories import size_of, tree, write_checkpoint, write_run
+
+from mxtrain.checkpoint.run_directory import lock_run_directory
+from mxtrain.cli.dispatch import run as main
+from mxtrain.runs.cleanup import BY_DEFAULT, KINDS, delete, plan_cleanup
+from mxtrain.runs.registry import read_run, read_runs
+
+CHECKPOINTS = {10: 0.5, 20: 0.9, 30: 0.7, 40: 0.6}
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A finished run: step 20 is the best, step 40 the last; a killed save has left a part."""
+    path = write_run(tmp_path / "runs" / "a", best=0.9, step=40, checkpoints=CHECKPOINTS)
+    (path / "checkpoints" / ".tmp-step-00000050-1").mkdir()
+    (path / "checkpoints" / ".tmp-step-00000050-1" / "model.params").write_bytes(b"x" * 1000)
+    return path
+
+
+def cleaned(capsys: pytest.CaptureFixture, *arguments: str, code: int = 0) -> Dict[str, Any]:
+    assert main(["clean", *arguments, "format=json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_it_lists_sizes_and_deletes_only_when_told(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    before = tree(run_dir)
+    found = cleaned(capsys, str(run_dir.parent))
+    names = {os.path.basename(one["path"]): one["size"] for one in found["removable"]}
+    assert sorted(names) == [".tmp-step-00000050-1", "step-00000010", "step-00000030"]
+    assert names["step-00000010"] == size_of(run_dir / "checkpoints" / "step-00000010")
+    assert found["bytes"] == sum(names.values()) and found["deleted"] is False
+    for word in ("delete=false", "format=table", "format=lines"):
+        assert main(["clean", str(run_dir.parent), word]) == 0
+    assert "delete=true deletes it" in capsys.readouterr().err
+    assert tree(run_dir) == before
+
+    cleaned(capsys, str(run_dir.parent), "delete=true")
+    left = tree(run_dir)
+    assert sorted(os.listdir(run_dir / "checkpoints")) == ["step-00000020", "step-00000040"]
+    left.pop(".lock")
+    assert {name: before[name] for name in left} == left and len(before) == len(left) + 7
+    assert cleaned(capsys, str(run_dir.parent))["removable"] == []
+
+
+def test_the_only_checkpoint_and_those_of_unfinished_runs_stay(tmp_path: Path) -> None:
+    write_run(tmp_path / "single", checkpoints={10: 0.5}, step=10)
+    for state, code in (("interrupted", 130), ("interrupted", 75), ("failed", 1), ("running", None), ("damaged", 0)):
+        write_run(tmp_path / f"{state}{code}", state=state, exit_code=code, checkpoints=CHECKPOINTS)
+    plan = plan_cleanup(read_runs([str(tmp_path)]), BY_DEFAULT)
+    assert {os.path.basename(one.run) for one in plan.removable} == {"damaged0"}  # a state of somebody's, exit code 0
+    whole = plan_cleanup(read_runs([str(tmp_path)]), ["runs"])
+    assert {os.path.basename(one.path) for one in whole.removable} == {"single", "damaged0"}
+    every = plan_cleanup(read_runs([str(tmp_path)]), ["runs"], unfinished=True)
+    assert len(every.removable) == 6
+
+
+def test_a_locked_run_is_left_alone(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    with lock_run_directory(run_dir):
+        before = tree(run_dir)
+        found = cleaned(capsys, str(run_dir.parent), "what=runs,checkpoints", "where=best>0", "delete=true")
+        assert found["removable"] == [] and found["kept"][0]["reason"] == "it is in use"
+        assert tree(run_dir) == before
+
+
+def test_a_run_that_begins_after_it_was_listed_is_left_alone(run_dir: Path) -> None:
+    plan = plan_cleanup([read_run(str(run_dir))], BY_DEFAULT)
+    before = sorted(os.listdir(run_dir / "checkpoints"))
+    with lock_run_directory(run_dir):
+        assert "in use" in delete(plan)[0].reason
+    (run_dir / "status.json").write_text((run_dir / "status.json").read_text().replace("finished", "running"))
+    assert [one.reason for one in delete(plan)] == ["it has changed"]
+    assert sorted(os.listdir(run_dir / "checkpoints")) == before
+
+
+def test_a_damaged_checkpoint_keeps_the_others(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    """Its size is right, so only reading it shows the damage."""
+    file = run_dir / "checkpoints" / "step-00000020" / "model.params"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    found = cleaned(capsys, str(run_dir.parent), "delete=true", code=1)
+    assert "step-00000020 cannot be used" in found["failed"][0]["reason"]
+    assert len(os.listdir(run_dir / "checkpoints")) == 5
+
+
+def test_empty_runs_go_but_not_with_files_of_others(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """hydra.run.dir=. makes a folder with somebody's work a run directory."""
+    write_run(tmp_path / "empty", state="failed", exit_code=1, best=None, step=0)
+    write_run(tmp_path / "work", state="failed", exit_code=1, best=None, step=0)
+    (tmp_path / "work" / "thesis.tex").write_text("years")
+    write_run(tmp_path / "tried", state="failed", exit_code=1, best=None, step=9, checkpoints={9: 0.1})
+    found = cleaned(capsys, str(tmp_path), "delete=true")
+    assert [os.path.basename(one["path"]) for one in found["removable"]] == ["empty"]
+    assert "thesis.tex" in found["kept"][0]["reason"]
+    assert sorted(os.listdir(tmp_path)) == ["tried", "work"]
+
+
+def test_links_are_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    other = write_run(tmp_path / "other" / "run", checkpoints=CHECKPOINTS)
+    planted = write_run(tmp_path / "runs" / "a", checkpoints=None)
+    os.symlink(other / "checkpoints", planted / "checkpoints")
+    os.symlink(other, planted / "previous")
+    os.symlink(other, tmp_path / "runs" / "b")
+    linked = write_run(tmp_path / "runs" / "c", checkpoints={40: 0.9})
+    os.rename(other / "checkpoints" / "step-00000010", tmp_path / "step")
+    os.symlink(tmp_path / "step", linked / "checkpoints" / "step-00000010")
+    before = tree(other), tree(tmp_path / "step")
+    for kinds in (",".join(KINDS), "runs"):
+        cleaned(capsys, str(tmp_path / "runs"), f"what={kinds}", "where=step>=0", "unfinished=true", "delete=true")
+    assert (tree(other), tree(tmp_path / "step")) == before
+
+
+def test_trials_of_a_study_in_training_stay(run_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    from mxtrain.tuning.file_lock import FileLock
+
+    (run_dir.parent / "study.json").write_text("{}")
+    (run_dir.parent / ".claims").mkdir()
+    with FileLock(run_dir.parent / ".claims" / "7"):
+        assert cleaned(capsys, str(run_dir.parent))["kept"][0]["reason"] == "its study is being trained"
+    assert len(cleaned(capsys, str(run_dir.parent))["removable"]) == 3
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["what=runs"], "needs a filter"),
+    (["what=checkpoint"], "Did you mean 'checkpoints'?"),
+    (["what="], "name at least one"),
+    (["unfinished=true"], "belongs to what=runs"),
+    (["delete=yes"], "delete=yes"),
+    (["deleted=true"], "Did you mean 'delete'?"),
+])  # fmt: skip
+def test_mistakes_delete_nothing(arguments: Any, said: str, run_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    before = tree(run_dir)
+    assert main(["clean", str(run_dir.parent), *arguments]) == 2
+    assert said in capsys.readouterr().err and tree(run_dir) == before
+
+
+def test_the_best_of_two_equal_checkpoints_is_that_of_the_run(tmp_path: Path) -> None:
+    """What status.json calls the best stays, too, where the checkpoints rank otherwise."""
+    path = write_run(tmp_path / "a", best=0.9, step=20, checkpoints={20: 0.9, 30: 0.9, 40: 0.2})
+    write_checkpoint(path / "checkpoints" / "step-00000050", 50, 0.1)
+    plan = plan_cleanup([read_run(str(path))], BY_DEFAULT)
+    assert {os.path.basename(one.path) for one in plan.removable} == {"step-00000040"}
