@@ -73,7 +73,8 @@ COMMANDS: Dict[str, Command] = {
         "mxtrain.cli.push",
         "RUN tracker=NAME [--config-dir DIR] [logger.NAME.field=value ...]",
         "PushSettings",
-        ("push RUN tracker=mlflow", "push RUN tracker=mlflow logger.mlflow.uri=http://host:5000", "push RUN tracker=wandb"),
+        ("push RUN tracker=mlflow", "push RUN tracker=mlflow logger.mlflow.uri=http://host:5000",
+         "push RUN tracker=wandb"),
     ),
     "verify": Command(
         "mxtrain.cli.verify",

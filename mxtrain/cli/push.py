@@ -23,6 +23,7 @@ from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, CheckpointError, ConfigE
 from mxtrain.files.json_text import read_json
 from mxtrain.logger.base import Logger
 from mxtrain.logger.delivery import Delivery
+from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.logger.tracker import Tracker
 from mxtrain.logger.tracker_logger import ROWS_FILE, tracked_run
 from mxtrain.logger.tracker_points import Position, read_rows
@@ -31,6 +32,8 @@ from mxtrain.types import Spec
 if TYPE_CHECKING:
     from mxtrain.annotations import Config, JsonObject
 
+FILES = ("default", "console", "csv", "jsonl", "tensorboard")
+"""Options of the group `logger` that are no trackers."""
 STATES = ("finished", "stopped_early", "interrupted", "failed")
 _LOGGER = "logger."
 
@@ -54,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     if not path.is_dir():
         raise DataError(f"{path}: there is no such run directory.")
     if not (path / ROWS_FILE).is_file():
-        raise DataError(f"{path / ROWS_FILE}: there is no such file. It is written by logger=jsonl, which is on by default.")
+        raise DataError(NO_ROWS.format(path / ROWS_FILE))
     refuse_links(path, (ROWS_FILE,))
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     with lock_run_directory(path):
@@ -64,19 +67,19 @@ def run(arguments: Sequence[str]) -> int:
 def _tracker_of(name: Optional[str], overrides: Sequence[str], composer: Composer) -> Tracker:
     """Builds the tracker from the command line alone: a run directory may be a stranger's, and its settings would send
     your keys to a server of theirs."""
-    known = [option for option in composer.options("logger") if option not in ("default", "console", "csv", "jsonl",
-                                                                               "tensorboard")]  # fmt: skip
+    known = [option for option in composer.options("logger") if option not in FILES]
     if not name:
         raise ConfigError(f"push needs tracker=NAME, one of {', '.join(known)}.")
     if name not in known:
-        raise ConfigError(f"tracker={name}: there is no such tracker.{did_you_mean(name, known)} It may be {', '.join(known)}.")
+        near = did_you_mean(name, known)
+        raise ConfigError(f"tracker={name}: there is no such tracker.{near} It may be {', '.join(known)}.")
     for word in overrides:
         if not word.startswith(f"{_LOGGER}{name}."):
             key = word.partition("=")[0]
-            raise ConfigError(f"push takes tracker=NAME and settings of that tracker, {_LOGGER}{name}.FIELD=VALUE, not {key}.")
+            own = f"{_LOGGER}{name}.FIELD=VALUE"
+            raise ConfigError(f"push takes tracker=NAME and settings of that tracker, {own}, not {key}.")
     composed = composer.compose([f"logger=[{name}]", *overrides])
-    where = composed.where
-    spec = build_spec(composed.config["logger"][name], f"{_LOGGER}{name}", Logger, where)
+    spec = build_spec(composed.config["logger"][name], f"{_LOGGER}{name}", Logger, composed.where)
     if not isinstance(spec, Tracker):
         raise ConfigError(f"tracker={name}: it writes files and sends nothing.")
     spec.require_usable(f"{_LOGGER}{name}")
@@ -94,7 +97,8 @@ def _push(path: Path, tracker: Tracker) -> int:
     catch_up: JsonObject = {
         "file": str(path.absolute() / ROWS_FILE), "last_step": None,
         "log_interval": _count((config.get("trainer") or {}).get("log_interval"), 50),
-        "steps_per_epoch": steps_per_epoch, "total_steps": step or None, "start_ms": start_ms, "ms_per_step": ms_per_step,
+        "steps_per_epoch": steps_per_epoch, "total_steps": step or None,
+        "start_ms": start_ms, "ms_per_step": ms_per_step,
     }  # fmt: skip
     again = f"The same command sends the rest: {program()} push {shlex.quote(str(path))} tracker={tracker.service}"
     delivery = Delivery(tracker, tracked_run(path, config), catch_up, again)

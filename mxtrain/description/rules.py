@@ -337,7 +337,8 @@ def check_loggers(description: Description) -> None:
         if isinstance(spec, Tracker):
             spec.require_usable(f"logger.{logger}")
             if file_name in names:
-                raise ConfigError(f"logger.{logger}: logger.{names[file_name]} sends this run to {spec.service} already.")
+                other = f"logger.{names[file_name]}"
+                raise ConfigError(f"logger.{logger}: {other} sends this run to {spec.service} already. Leave one out.")
         if file_name in names:
             raise ConfigError(
                 f"logger.{logger}.file_name={file_name}: logger.{names[file_name]} writes this file. Choose another."

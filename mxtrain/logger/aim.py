@@ -13,7 +13,7 @@ class Aim(Tracker):
 
     service: ClassVar[str] = "aim"
     package: ClassVar[str] = "aim"
-    install: ClassVar[str] = "aim>=3.20,<4"
+    install: ClassVar[str] = "aim>=3.29,<4"
 
     repo: PathText = "."
     """Folder that contains the repository .aim, which is created if it does not exist; or a server, aim://HOST:PORT."""

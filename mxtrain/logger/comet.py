@@ -13,7 +13,7 @@ class Comet(Tracker):
 
     service: ClassVar[str] = "comet"
     package: ClassVar[str] = "comet_ml"
-    install: ClassVar[str] = "comet-ml>=3.47,<4"
+    install: ClassVar[str] = "comet-ml>=3.58,<4"
 
     project: str = "mxtrain"
     """Name of the project."""

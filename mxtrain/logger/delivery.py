@@ -1,4 +1,5 @@
-"""Delivers the points of a run to a tracker's process: a bounded queue, a thread, and an end that does not wait long."""
+"""Delivers the points of a run to a tracker's process: a bounded queue, a thread, and an end that waits a limited time.
+"""
 
 from __future__ import annotations
 

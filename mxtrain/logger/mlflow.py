@@ -19,12 +19,12 @@ _STATES = {"finished": "FINISHED", "stopped_early": "FINISHED", "interrupted": "
 
 
 class Mlflow(Tracker):
-    """Sends a run to MLflow. A server's user, password or token are in MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD
-    and MLFLOW_TRACKING_TOKEN."""
+    """Sends a run to MLflow. A server's credentials are in MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or in
+    MLFLOW_TRACKING_TOKEN."""
 
     service: ClassVar[str] = "mlflow"
     package: ClassVar[str] = "mlflow"
-    install: ClassVar[str] = "mlflow>=3.1,<4"
+    install: ClassVar[str] = "mlflow>=3.1,<4 sqlalchemy>=2,<3"
     drops_repeated_points: ClassVar[bool] = True
 
     uri: Optional[PathText] = None

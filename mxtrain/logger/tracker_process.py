@@ -8,6 +8,7 @@ output.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
 import json
@@ -15,6 +16,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
@@ -25,9 +27,11 @@ from mxtrain.logger.tracker_points import Position, curves_of, points_of, read_r
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
 
+_ABANDONED_S = 5.0
+"""After the run was killed: for what was on its way, and what the library holds back."""
 MOST_POINTS = 1000
 """Points of one request; MLflow takes no more."""
-_LONGEST_ERROR = 500
+_LONGEST_ERROR = 300
 
 
 def main() -> None:
@@ -40,16 +44,23 @@ def main() -> None:
     # A thread, so that the end of the run is seen while a request hangs.
     threading.Thread(target=_read, args=(sys.stdin, requests), daemon=True).start()
     session = Session()
-    while True:
-        answer = session.answer(json.loads(requests.get()))
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+    while request := requests.get():
+        answer = session.answer(json.loads(request))
+        try:
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+        except OSError:
+            break
+    session.abandon()
+    os._exit(0)  # at exit, libraries would wait for their services
 
 
 def _read(stream: IO[str], requests: queue.SimpleQueue[str]) -> None:
     for line in stream:
         requests.put(line)
-    os._exit(0)  # the run is gone: killed, or done with this process
+    requests.put("")  # the run was killed
+    time.sleep(_ABANDONED_S)
+    os._exit(0)
 
 
 class Session:
@@ -64,9 +75,15 @@ class Session:
             answer = {"answer": getattr(self, f"_{request['do']}")(request), "warning": self._warning}
         except BaseException as error:  # also SystemExit, which some libraries raise when they are not configured
             text = " ".join(f"{type(error).__name__}: {error}".split(None))
-            return {"error": hide_secrets(text)[:_LONGEST_ERROR]}
+            return {"error": _shortened(hide_secrets(text))}
         self._warning = ""
         return answer
+
+    def abandon(self) -> None:
+        """Ends the run of the service after the process that trains was killed. It may be continued later, so nothing
+        is written into its directory, which another process may be using by now."""
+        with contextlib.suppress(BaseException):
+            self._connection.close("interrupted", {})
 
     def _load(self, request: JsonObject) -> None:
         """Builds the tracker and imports its library: a request of its own, since this is no time of the service's."""
@@ -140,6 +157,12 @@ class Session:
             gone = isinstance(error, FileNotFoundError)
             reason = "the run directory was deleted" if gone else error.strerror
             self._warning = f"Cannot write {self._position.path}: {reason}."
+
+
+def _shortened(text: str) -> str:
+    """Both ends of a long message: the last of nested causes is the one that helps."""
+    half = _LONGEST_ERROR // 2
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:half]} ... {text[-half:]}"
 
 
 if __name__ == "__main__":

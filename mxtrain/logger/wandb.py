@@ -17,7 +17,7 @@ class Wandb(Tracker):
 
     service: ClassVar[str] = "wandb"
     package: ClassVar[str] = "wandb"
-    install: ClassVar[str] = "wandb>=0.18,<1"
+    install: ClassVar[str] = "wandb>=0.26,<1"
 
     project: str = "mxtrain"
     """Name of the project."""
