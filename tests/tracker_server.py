@@ -1,4 +1,4 @@
-"""An HTTP server for examples/own_code/http_tracker.py that notes what it gets, and hangs or fails when it is told to."""
+"""An HTTP server for examples/own_code/http_tracker.py that notes what it gets, and can hang or fail."""
 
 from __future__ import annotations
 

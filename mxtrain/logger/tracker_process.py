@@ -68,6 +68,7 @@ class Session:
 
     def __init__(self) -> None:
         self._warning = ""
+        self._has_warned = False
 
     def answer(self, request: JsonObject) -> Dict[str, Any]:
         """Carries out one request. An exception becomes an answer without the keys that its text may hold."""
@@ -154,9 +155,11 @@ class Session:
         try:
             self._position.write()
         except OSError as error:
-            gone = isinstance(error, FileNotFoundError)
-            reason = "the run directory was deleted" if gone else error.strerror
-            self._warning = f"Cannot write {self._position.path}: {reason}."
+            if not self._has_warned:
+                reason = "its folder was deleted" if isinstance(error, FileNotFoundError) else error.strerror
+                twice = "After a resume, points may be there twice."
+                self._warning = f"Cannot write {self._position.path}: {reason}. {twice}"
+            self._has_warned = True
 
 
 def _shortened(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from running import ROOT, here, rows, status
 from tracker_server import EXAMPLE, HttpTracker, tracking
 
 from mxtrain.cli import main
-from mxtrain.config.specs import validate
+from mxtrain.config.specs import import_target, validate
 from mxtrain.errors import ConfigError, RunDirectoryError
 from mxtrain.logger import delivery
 from mxtrain.logger.jsonl import JsonlLogger
@@ -57,6 +58,10 @@ def expected(fake_run, last):
     return found
 
 
+def warnings_in(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 def wait_for(condition):
     deadline = time.monotonic() + 60
     while not condition():
@@ -73,7 +78,7 @@ def test_a_run_is_sent_with_its_settings_and_its_end(fake_run, tracker, server, 
     ]
     assert server.opened[0]["settings"]["optimizer.lr"] == 0.1
     assert server.opened[0]["name"] == "/".join(fake_run.run_dir.parts[-2:])
-    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+    assert warnings_in(caplog) == []
     assert threading.active_count() == 2  # with the server's
 
 
@@ -155,7 +160,7 @@ def test_a_server_that_hangs_is_given_up_at_the_end(fake_run, server, caplog, pa
     server.hangs_at = path
     fake_run.drive(HttpTracker(uri=server.uri, timeout_s=0.3).build(), 1, 30)
     assert server.hanging.is_set() and not server.released.is_set(), "it still hangs"
-    (warning,) = [record.getMessage() for record in caplog.records]
+    (warning,) = warnings_in(caplog)
     assert "http has not received everything of this run: no answer for 0.3 s" in warning
     assert f"push {fake_run.run_dir} tracker=http` sends the rest" in warning
     wait_for(lambda: not tracker_processes())
@@ -177,7 +182,7 @@ def test_a_server_that_fails_for_a_while_gets_everything_and_no_key_is_shown(
         wait_for(lambda: ("val/loss", 10) in {point[:2] for point in server.runs["run1"]})
         logger.on_end(fake_run.result(10))
     assert server.points() == expected(fake_run, 10)
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    warnings = warnings_in(caplog)
     assert len(warnings) == 2 and "HTTP Error 500: cannot take Bearer ***" in warnings[0], "said once each time"
     assert sum("http answers again" in record.getMessage() for record in caplog.records) == 2
     everything = caplog.text + "".join(path.read_text() for path in fake_run.run_dir.iterdir())
@@ -186,7 +191,7 @@ def test_a_server_that_fails_for_a_while_gets_everything_and_no_key_is_shown(
 
 def test_a_server_that_is_gone_is_given_up_at_once(fake_run, caplog):
     fake_run.drive(HttpTracker(uri="http://127.0.0.1:9").build(), 1, 30)
-    warnings = [record.getMessage() for record in caplog.records]
+    warnings = warnings_in(caplog)
     assert len(warnings) == 2 and "Connection refused" in warnings[0] and "push" in warnings[1], warnings
 
 
@@ -210,7 +215,7 @@ def test_a_full_queue_is_said_once_and_push_sends_the_rest(fake_run, server, cap
     files = JsonlLogger("metrics.jsonl")
     fake_run.drive(files, 1, 30)
     fake_run.drive(HttpTracker(uri=server.uri, timeout_s=0.3, queue_size=11).build(), 1, 30)
-    warnings = [record.getMessage() for record in caplog.records]
+    warnings = warnings_in(caplog)
     assert len(warnings) == 2 and "http does not keep up: 11 points wait" in warnings[0], warnings
     server.hangs_at = None
     assert push(fake_run, server) == 0
@@ -305,8 +310,10 @@ def test_a_tracker_that_another_process_cannot_import_is_refused():
 
 
 @pytest.mark.skipif(has_mlflow(), reason="mlflow is installed")
-def test_a_missing_package_is_named_before_the_run(mxtrain_words=("logger=mlflow",)):
-    assert main(["train", *mxtrain_words]) == 2
+def test_a_missing_package_is_named_before_the_run(tmp_path, capsys):
+    assert main(["train", "logger=mlflow", f"hydra.run.dir={tmp_path / 'run'}"]) == 2
+    assert "logger.mlflow: the package mlflow is not installed here: " in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_training_goes_on_while_the_server_hangs_and_push_sends_the_same_points(server, tmp_path, monkeypatch, capsys):
@@ -331,6 +338,44 @@ def test_training_goes_on_while_the_server_hangs_and_push_sends_the_same_points(
     assert later == {point: pytest.approx(value, rel=0.1) for point, value in live.items()}, "the last batch is smaller"
     for name in ("meta.json", "train.log", "status.json", "tracker-http.json"):
         assert KEY not in (tmp_path / "hung" / name).read_text()
+
+
+@pytest.mark.parametrize("kind", ["aim", "clearml", "comet", "mlflow", "wandb"])
+def test_every_option_names_its_service_and_what_to_install(kind):
+    target = (ROOT / f"conf/logger/{kind}.yaml").read_text().rpartition("_target_: ")[2].strip()
+    spec = import_target(target, kind)()
+    assert spec.service == kind and kind in spec.shown_destination + spec.install
+    extra = [json.dumps(one) for one in spec.install.split()]  # Python 3.9 reads no TOML
+    assert f"{kind} = [{', '.join(extra)}]" in (ROOT / "pyproject.toml").read_text()
+
+
+def test_a_run_may_end_before_it_starts_and_before_the_service_is_reached(fake_run, tracker, server):
+    logger = tracker.build()
+    logger.on_end(fake_run.result(0))
+    fake_run.five_steps(logger, 5)
+    assert not list(fake_run.run_dir.iterdir()) and not server.runs
+    logger.on_start(fake_run.info())
+    before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    logger.on_end(fake_run.result(0, "interrupted", exit_code=130))
+    logger.on_end(fake_run.result(0))
+    assert [one["state"] for one in server.closed["run1"]] == ["interrupted"]
+    assert threading.active_count() == 2 and before[0] == 3 and not tracker_processes()
+
+
+def test_a_run_directory_that_cannot_be_written_is_refused_and_one_that_goes_is_said(fake_run, tracker, server, caplog):
+    fake_run.run_dir = run_dir = fake_run.run_dir / "run"
+    with pytest.raises(RunDirectoryError, match="run/tracker-http.json"):
+        tracker.build().on_start(fake_run.info())
+    run_dir.mkdir()
+    logger = tracker.build()
+    logger.on_start(fake_run.info())
+    shutil.rmtree(run_dir)
+    for step in range(5, 21, 5):
+        fake_run.five_steps(logger, step)
+    logger.on_end(fake_run.result(20))
+    assert server.points() == expected(fake_run, 20)
+    (warning,) = warnings_in(caplog)
+    assert "tracker-http.json: its folder was deleted" in warning
 
 
 def test_starting_over_begins_a_new_run_of_the_service(fake_run, tracker, server):
