@@ -7,7 +7,7 @@ import os
 import urllib.request
 from typing import Any, ClassVar, Mapping, Sequence
 
-from mxtrain.logger.tracker import Connection, Point, TrackedRun, Tracker
+from mxtrain.logger.tracker import Point, TrackedRun, Tracker, TrackerConnection
 
 
 class HttpTracker(Tracker):
@@ -22,12 +22,12 @@ class HttpTracker(Tracker):
     def destination(self) -> str:
         return self.uri
 
-    def connect(self, run: TrackedRun) -> Connection:
+    def connect(self, run: TrackedRun) -> TrackerConnection:
         opened = post(self.uri, "open", {"id": run.remote_id, "name": run.name, "settings": dict(run.settings)})
         return HttpConnection(self.uri, opened["id"])
 
 
-class HttpConnection(Connection):
+class HttpConnection(TrackerConnection):
     """A run on the server."""
 
     def __init__(self, uri: str, remote_id: str) -> None:

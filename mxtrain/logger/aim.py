@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Mapping, Sequence
 
-from mxtrain.logger.tracker import Connection, Point, TrackedRun, Tracker
+from mxtrain.logger.tracker import Point, TrackedRun, Tracker, TrackerConnection
 from mxtrain.types import PathText
 
 
@@ -28,7 +28,7 @@ class Aim(Tracker):
     def is_local(self) -> bool:
         return "://" not in self.repo
 
-    def connect(self, run: TrackedRun) -> Connection:
+    def connect(self, run: TrackedRun) -> TrackerConnection:
         import aim
 
         opened = aim.Run(
@@ -40,7 +40,7 @@ class Aim(Tracker):
         return AimConnection(opened)
 
 
-class AimConnection(Connection):
+class AimConnection(TrackerConnection):
     """A run of Aim."""
 
     def __init__(self, run: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Mapping, Sequence
 
-from mxtrain.logger.tracker import Connection, Point, TrackedRun, Tracker
+from mxtrain.logger.tracker import Point, TrackedRun, Tracker, TrackerConnection
 
 
 class ClearMl(Tracker):
@@ -22,7 +22,7 @@ class ClearMl(Tracker):
     def destination(self) -> str:
         return f"clearml {self.project}"
 
-    def connect(self, run: TrackedRun) -> Connection:
+    def connect(self, run: TrackedRun) -> TrackerConnection:
         from clearml import Task
 
         task = Task.init(
@@ -36,7 +36,7 @@ class ClearMl(Tracker):
         return ClearMlConnection(task)
 
 
-class ClearMlConnection(Connection):
+class ClearMlConnection(TrackerConnection):
     """A task of ClearML."""
 
     def __init__(self, task: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, ClassVar, Mapping, Optional, Sequence
 
-from mxtrain.logger.tracker import Connection, Point, TrackedRun, Tracker
+from mxtrain.logger.tracker import Point, TrackedRun, Tracker, TrackerConnection
 
 
 class Comet(Tracker):
@@ -30,7 +30,7 @@ class Comet(Tracker):
     def is_local(self) -> bool:
         return not self.online
 
-    def connect(self, run: TrackedRun) -> Connection:
+    def connect(self, run: TrackedRun) -> TrackerConnection:
         import comet_ml
 
         config = comet_ml.ExperimentConfig(
@@ -45,7 +45,7 @@ class Comet(Tracker):
         return CometConnection(experiment)
 
 
-class CometConnection(Connection):
+class CometConnection(TrackerConnection):
     """An experiment of Comet."""
 
     def __init__(self, experiment: Any) -> None:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Deque, List, Mapping, Optional, Sequence
 
 from mxtrain.files.durable import to_strict_json
 from mxtrain.logger.secret_values import hide_secrets
-from mxtrain.logger.tracker import Point, TrackedRun, Tracker
+from mxtrain.logger.tracked_run import Point, TrackedRun
 from mxtrain.logger.tracker_points import points_of
 from mxtrain.logger.tracker_process import MOST_POINTS
 from mxtrain.search_path import module_command
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
+    from mxtrain.logger.tracker import Tracker
 
 _LOG = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class Delivery:
     Args:
         tracker: the description of the service.
         run: of which the points are.
-        catch_up: which points to read from metrics.jsonl first; see `tracker_process.Session`. None: none.
+        catch_up: which points to read from metrics.jsonl first; see `tracker_process.TrackerSession`. None: none.
         advice: what to type for points that could not be sent.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, ClassVar, Mapping, Optional, Sequence
 
-from mxtrain.logger.tracker import Connection, Point, TrackedRun, Tracker, text_of_settings
+from mxtrain.logger.tracker import Point, TrackedRun, Tracker, TrackerConnection, text_of_settings
 from mxtrain.types import PathText
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Mlflow(Tracker):
             address = SQLITE + os.path.abspath(address[len(SQLITE) :])
         return address
 
-    def connect(self, run: TrackedRun) -> Connection:
+    def connect(self, run: TrackedRun) -> TrackerConnection:
         # The run repeats requests itself. Without these, a server that hangs would hold one up for an hour.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -69,7 +69,7 @@ class Mlflow(Tracker):
         return MlflowConnection(client, remote_id)
 
 
-class MlflowConnection(Connection):
+class MlflowConnection(TrackerConnection):
     """A run of MLflow."""
 
     def __init__(self, client: MlflowClient, remote_id: str) -> None:

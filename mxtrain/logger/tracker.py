@@ -1,7 +1,7 @@
 """Base class of trackers: loggers that send the points of a run to a service such as MLflow.
 
-A new tracker is a subclass of `Tracker` with one method, `connect`, and a `Connection` that it returns. The base sends
-from a process of its own (`mxtrain.logger.delivery`), so neither can slow, hang or end a run.
+A new tracker is a subclass of `Tracker` with one method, `connect`, and a `TrackerConnection` that it returns. The base
+sends from a process of its own (`mxtrain.logger.delivery`), so neither can slow, hang or end a run.
 """
 
 from __future__ import annotations
@@ -9,71 +9,21 @@ from __future__ import annotations
 import importlib.util
 import shlex
 import sys
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, ClassVar, Dict, Mapping
 
 import pydantic
 
 from mxtrain.errors import ConfigError
 from mxtrain.logger.base import Logger
 from mxtrain.logger.secret_values import URL_WITH_CREDENTIALS, hide_secrets
+from mxtrain.logger.tracked_run import Point as Point
+from mxtrain.logger.tracked_run import TrackedRun as TrackedRun
+from mxtrain.logger.tracked_run import TrackerConnection as TrackerConnection
+from mxtrain.logger.tracked_run import position_file
 from mxtrain.types import Callback, Positive, PositiveFloat
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
-
-
-class Point(NamedTuple):
-    """One value of a curve.
-
-    Attributes:
-        tag: name of the curve, as in TensorBoard, e.g. "val/accuracy".
-        value: a finite number.
-        step: step of the run.
-        time_ms: milliseconds since the epoch at which the value was recorded. A point that is sent again keeps it.
-    """
-
-    tag: str
-    value: float
-    step: int
-    time_ms: int
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """The description of a run for `Tracker.connect`.
-
-    Attributes:
-        name: the last two parts of the run directory, e.g. "2030-01-31/12-00-00-abcd".
-        run_dir: the run directory, as an absolute path.
-        settings: all settings of the run by dotted name, e.g. {"optimizer.lr": 0.1}.
-        remote_id: id of the service's run that goes on; None if the service has none yet.
-    """
-
-    name: str
-    run_dir: Path
-    settings: Mapping[str, Json] = field(default_factory=dict)
-    remote_id: Optional[str] = None
-
-
-class Connection:
-    """A run of a service that is open for points. Any exception means that the call is repeated later."""
-
-    remote_id: str
-    """The service's id of the run, with which `Tracker.connect` opens it again."""
-
-    def log(self, points: Sequence[Point]) -> None:
-        """Sends points; returns when the service, or its client library's own file, has them."""
-        raise NotImplementedError
-
-    def close(self, state: str, metrics: Mapping[str, float]) -> None:
-        """Ends the run of the service.
-
-        Args:
-            state: finished, stopped_early, interrupted or failed, as in status.json. The last two may be continued.
-            metrics: the final values by tag, e.g. {"test/accuracy": 0.98}.
-        """
 
 
 class Tracker(Logger):
@@ -113,7 +63,7 @@ class Tracker(Logger):
     def writes_to(self) -> str:
         return position_file(self.service)
 
-    def connect(self, run: TrackedRun) -> Connection:
+    def connect(self, run: TrackedRun) -> TrackerConnection:
         """Begins a run of the service, or continues `run.remote_id`. Called in another process.
 
         Raises:
@@ -159,11 +109,6 @@ class Tracker(Logger):
             raise ConfigError(f"{path}: the package {self.package} is not installed here: {command}")
 
 
-def position_file(service: str) -> str:
-    """Returns the name of the file in the run directory that stores what a service has."""
-    return f"tracker-{service}.json"
-
-
 def text_of_settings(settings: Mapping[str, Json], longest: int) -> Dict[str, str]:
-    """Returns settings as texts of limited length, for services that take nothing else."""
+    """Returns settings as strings of limited length, for services that take nothing else."""
     return {name: str(value)[:longest] for name, value in settings.items()}

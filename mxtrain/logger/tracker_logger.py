@@ -11,12 +11,13 @@ from mxtrain.config.specs import flatten
 from mxtrain.errors import RunDirectoryError
 from mxtrain.logger.delivery import Delivery
 from mxtrain.logger.rows import mean_of_rows
-from mxtrain.logger.tracker import TrackedRun, Tracker
+from mxtrain.logger.tracked_run import TrackedRun
 from mxtrain.logger.tracker_points import Position, points_of
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config, JsonObject
+    from mxtrain.logger.tracker import Tracker
 
 ROWS_FILE = "metrics.jsonl"
 

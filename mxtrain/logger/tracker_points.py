@@ -16,7 +16,7 @@ from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import open_regular
 from mxtrain.logger.rows import mean_of_rows
-from mxtrain.logger.tracker import Point, position_file
+from mxtrain.logger.tracked_run import Point, position_file
 from mxtrain.types import OF_EPOCH
 
 if TYPE_CHECKING:

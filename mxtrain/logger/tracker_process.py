@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
 from mxtrain.logger.secret_values import hide_secrets
-from mxtrain.logger.tracker import Point, TrackedRun, Tracker
+from mxtrain.logger.tracked_run import Point, TrackedRun
 from mxtrain.logger.tracker_points import Position, curves_of, points_of, read_rows
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
+    from mxtrain.logger.tracker import Tracker
 
 _ABANDONED_S = 5.0
 """After the run was killed: for what was on its way, and what the library holds back."""
@@ -43,7 +44,7 @@ def main() -> None:
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
     # A thread, so that the end of the run is seen while a request hangs.
     threading.Thread(target=_read, args=(sys.stdin, requests), daemon=True).start()
-    session = Session()
+    session = TrackerSession()
     while request := requests.get():
         answer = session.answer(json.loads(request))
         try:
@@ -63,7 +64,7 @@ def _read(stream: IO[str], requests: queue.SimpleQueue[str]) -> None:
     os._exit(0)
 
 
-class Session:
+class TrackerSession:
     """One tracker, its connection, and the position of the service in the run."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Mapping, Optional, Sequence
 
-from mxtrain.logger.tracker import Connection, Point, TrackedRun, Tracker
+from mxtrain.logger.tracker import Point, TrackedRun, Tracker, TrackerConnection
 
 if TYPE_CHECKING:
     import wandb
@@ -35,7 +35,7 @@ class Wandb(Tracker):
     def is_local(self) -> bool:
         return (self.mode or os.environ.get("WANDB_MODE")) == "offline"
 
-    def connect(self, run: TrackedRun) -> Connection:
+    def connect(self, run: TrackedRun) -> TrackerConnection:
         import wandb
 
         mode = self.mode or os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline")
@@ -49,7 +49,7 @@ class Wandb(Tracker):
         return WandbConnection(opened)
 
 
-class WandbConnection(Connection):
+class WandbConnection(TrackerConnection):
     """A run of Weights & Biases."""
 
     def __init__(self, run: wandb.Run) -> None:

@@ -28,7 +28,7 @@ from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import open_file
 from mxtrain.files.json_text import read_json
 from mxtrain.kvstore.store import Store
-from mxtrain.logger.tracker import position_file
+from mxtrain.logger.tracked_run import position_file
 from mxtrain.parallel.strategies import Parallel, Staged
 from mxtrain.training.saving import NoStore
 from mxtrain.types import Result, expand_path
