@@ -34,6 +34,7 @@ from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
 from mxtrain.given import Given, giving
 from mxtrain.in_memory import TEXTS, refuse_wrong_kind, write_inputs
+from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.task.fit import require_known_names, require_same_names
 from mxtrain.training.fold_results import read_folds
 from mxtrain.types import expand_path
@@ -387,7 +388,7 @@ class Run:
         """Returns the rows of metrics.jsonl as dicts: step, epoch, split, loss, metrics and rates."""
         file = self.path / "metrics.jsonl"
         if not file.is_file():
-            raise DataError(f"{file}: there is no such file. It is written by logger=jsonl, which is on by default.")
+            raise DataError(NO_ROWS.format(file))
         rows = []
         with open_regular(file) as (stream, _):
             while line := stream.readline(MAX_TEXT_BYTES):

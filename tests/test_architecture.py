@@ -78,6 +78,7 @@ OTHER_MEANINGS = {
     },
     "sentences of messages": {"mxtrain.training.remarks": "sentences"},
     "secrets.token_hex, and what such a secret is called": {
+        "mxtrain.logger.mlflow": "token", "mxtrain.logger.secret_values": "token",
         "mxtrain.cli.serve": "token", "mxtrain.cluster.ranked": "token", "mxtrain.kvstore.table_link": "token",
         "mxtrain.kvstore.table_wire": "token", "mxtrain.private_sockets.folder": "token",
     },

@@ -14,7 +14,7 @@ from mxtrain.errors import did_you_mean
 
 ALSO_CALLED = re.compile(r"^# Also called: (.+)\.$", re.MULTILINE)
 WAS_CALLED = re.compile(r"^# Was called: (.+)\.$", re.MULTILINE)
-TRACKERS = ("wandb", "weights_and_biases", "mlflow", "comet", "neptune", "clearml", "aim")
+TRACKERS = ("neptune", "dvclive", "swanlab", "trackio")
 """Services that other programs log to."""
 NO = ("none", "null", "false", "no", "disabled", "disable", "off")
 """Words by which a group is meant to be switched off."""
@@ -107,7 +107,7 @@ def hint_for(group: str, option: object, options: Sequence[str], files: ConfigFi
     if group == "logger" and word in TRACKERS:
         return (
             " It has no logger here: logger=tensorboard writes event files, which it may import, and "
-            "docs/extending/your-own-parts.md tells how to write a logger."
+            "docs/training/trackers.md tells how to write a tracker."
         )
     other = next((name for name in files.groups() if name != group and is_start_of(word, name)), None)
     return f" '{other}' is a group by itself: type {other}=OPTION." if other else did_you_mean(word, options)

@@ -69,6 +69,13 @@ COMMANDS: Dict[str, Command] = {
         "SlimSettings",
         ("slim RUN", "slim RUN out=FOLDER which=last", "eval RUN/slim"),
     ),
+    "push": Command(
+        "mxtrain.cli.push",
+        "RUN tracker=NAME [--config-dir DIR] [logger.NAME.field=value ...]",
+        "PushSettings",
+        ("push RUN tracker=mlflow", "push RUN tracker=mlflow logger.mlflow.uri=http://host:5000",
+         "push RUN tracker=wandb"),
+    ),
     "verify": Command(
         "mxtrain.cli.verify",
         "[setting=value ...] [group=option ...] [group.field=value ...]",

@@ -14,6 +14,7 @@ from mxtrain.description.sparse_tables import (
 )
 from mxtrain.errors import ConfigError, did_you_mean, nearest
 from mxtrain.kvstore.world import WORKER
+from mxtrain.logger.tracker import Tracker
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.task.needs import CARRIED_ROWS, CARRIED_STATE, FULL_PRECISION, GLOBAL_WEIGHT, NEEDS, WHOLE_BATCH
 from mxtrain.types import LARGEST_COUNT
@@ -327,11 +328,17 @@ def check_metric_names(description: Description) -> None:
         raise ConfigError(f"metric.{sorted(taken)[0]}: this name is taken in metrics.jsonl; choose another.")
 
 
-def check_logger_files(description: Description) -> None:
-    """Rejects two loggers with the same file: on resume each truncates its file to the checkpoint in its own format."""
+def check_loggers(description: Description) -> None:
+    """Rejects trackers without their packages, and two loggers with the same file: on resume each brings its file back
+    to the checkpoint in its own format."""
     names: Dict[str, str] = {}
     for logger, spec in description.logger.items():
         file_name = spec.writes_to
+        if isinstance(spec, Tracker):
+            spec.require_usable(f"logger.{logger}")
+            if file_name in names:
+                other = f"logger.{names[file_name]}"
+                raise ConfigError(f"logger.{logger}: {other} sends this run to {spec.service} already. Leave one out.")
         if file_name in names:
             raise ConfigError(
                 f"logger.{logger}.file_name={file_name}: logger.{names[file_name]} writes this file. Choose another."
@@ -393,7 +400,7 @@ RULES = (
     check_teacher,
     check_folds,
     check_metric_names,
-    check_logger_files,
+    check_loggers,
     check_sparse_tables,
     check_served_tables,
     check_task_fits,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+NO_ROWS = "{}: there is no such file. It is written by logger=jsonl, which is on by default."
 _MAX_ROW_BYTES = 1 << 20
 
 

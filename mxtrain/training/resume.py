@@ -28,6 +28,7 @@ from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import open_file
 from mxtrain.files.json_text import read_json
 from mxtrain.kvstore.store import Store
+from mxtrain.logger.tracked_run import position_file
 from mxtrain.parallel.strategies import Parallel, Staged
 from mxtrain.training.saving import NoStore
 from mxtrain.types import Result, expand_path
@@ -71,6 +72,7 @@ RUN_FILES = (
     "timeline.json",
     "events.out.tfevents.*",
     "replay",
+    position_file("*"),
 )
 LOG_FILE = "train.log"
 STATUS_FILE = "status.json"

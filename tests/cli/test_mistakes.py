@@ -17,7 +17,7 @@ MISTAKES = [
     ("trian", ["no command 'trian'", "'train'", "doctor"]),
     ("resume outputs/x", ["no command 'resume'", "The command that started a run continues it"]),
     ("test outputs/x", ["no command 'test'", "eval RUN split=test"]),
-    ("logger=wandb", ["logger=wandb: there is no such option", "logger=tensorboard", "your-own-parts.md"]),
+    ("logger=neptune", ["logger=neptune: there is no such option", "logger=tensorboard", "trackers.md"]),
     ("callback=early", ["callback=early: there is no such option", "type early_stopping=OPTION"]),
     ("callback=checkpoint", ["type checkpoint=OPTION"]),
     ("debug=quick", ["debug=quick: there is no such option", "Did you mean 'fast'?"]),

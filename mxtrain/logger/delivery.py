@@ -1,0 +1,281 @@
+"""Delivers the points of a run to a tracker's process: a bounded queue, a thread, and an end that waits a limited time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Deque, List, Mapping, Optional, Sequence
+
+from mxtrain.files.durable import to_strict_json
+from mxtrain.logger.secret_values import hide_secrets
+from mxtrain.logger.tracked_run import Point, TrackedRun
+from mxtrain.logger.tracker_points import points_of
+from mxtrain.logger.tracker_process import MOST_POINTS
+from mxtrain.search_path import module_command
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
+    from mxtrain.logger.tracker import Tracker
+
+_LOG = logging.getLogger(__name__)
+
+SEND_INTERVAL_S = 2.0
+"""Between two requests with points: fewer and larger ones cost this machine and the service less."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+_LOCAL_PATIENCE_S = 60.0
+"""For an answer that needs no network. Importing MLflow and creating its database takes 10 s on a slow machine."""
+_GRACE_S = 2.0
+"""The end waits at least so long, for one more attempt to reach a service that has failed before."""
+_KILL_S = 5.0
+
+
+class ServiceError(Exception):
+    """The service, its client library or their process has failed. The message holds no keys."""
+
+
+class TrackerProcess:
+    """The process of `mxtrain.logger.tracker_process`, seen from the run. Started by the first request."""
+
+    def __init__(self) -> None:
+        self._process: Optional[subprocess.Popen[str]] = None
+        self._lock = threading.Lock()
+        self.is_closed = False
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def ask(self, request: JsonObject) -> Any:
+        """Sends a request and waits for the answer, for ever if need be; `kill` ends it.
+
+        Raises:
+            ServiceError: the request failed, or the process is gone.
+        """
+        process = self._start()
+        assert process.stdin and process.stdout
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except (OSError, ValueError):
+            line = ""
+        if not line:
+            raise ServiceError(f"its process ended with exit code {process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise ServiceError(answer["error"])
+        if answer["warning"]:
+            _LOG.warning("%s", answer["warning"])
+        return answer["answer"]
+
+    def _start(self) -> subprocess.Popen[str]:
+        with self._lock:
+            if self.is_closed:
+                raise ServiceError("it was given up")
+            if self._process is None:
+                # A session of its own: Ctrl-C in a terminal is for the run, which ends this process in order.
+                self._process = subprocess.Popen(
+                    module_command("mxtrain.logger.tracker_process"), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL, text=True, encoding="utf-8", start_new_session=True,
+                )  # fmt: skip
+            return self._process
+
+    def restart(self) -> None:
+        """Ends the process; the next request starts another one."""
+        with self._lock:
+            process, self._process = self._process, None
+        _end(process)
+
+    def kill(self) -> None:
+        """Ends the process, whatever it waits for. Further requests fail."""
+        with self._lock:
+            self.is_closed = True
+            process = self._process
+        if process is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """Ends the process and closes its pipes. Call from the thread that asks."""
+        self.kill()
+        _end(self._process)
+        self._process = None
+
+
+def _end(process: Optional[subprocess.Popen[str]]) -> None:
+    if process is not None:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            try:
+                if stream:
+                    stream.close()
+            except OSError:
+                pass  # what was not sent to a process that is gone
+
+
+class Delivery:
+    """Sends points of one run to one service. No method raises because of the service, and none but `close` waits.
+
+    Args:
+        tracker: the description of the service.
+        run: of which the points are.
+        catch_up: which points to read from metrics.jsonl first; see `tracker_process.TrackerSession`. None: none.
+        advice: what to type for points that could not be sent.
+    """
+
+    def __init__(self, tracker: Tracker, run: TrackedRun, catch_up: Optional[JsonObject], advice: str) -> None:
+        self.name = tracker.service
+        self._tracker, self._advice = tracker, advice
+        kind = type(tracker)
+        self._load: JsonObject = {
+            "do": "load", "sys_path": list(sys.path), "module": kind.__module__, "class": kind.__qualname__,
+            "fields": tracker.model_dump(mode="json"),
+        }  # fmt: skip
+        self._open: JsonObject = {
+            "do": "connect", "name": run.name, "run_dir": str(run.run_dir), "settings": to_strict_json(run.settings),
+            "catch_up": catch_up,
+        }  # fmt: skip
+        self._patience_s = _LOCAL_PATIENCE_S
+        self._process = TrackerProcess()
+        self._is_connected = self._has_caught_up = False
+        self._points: Deque[Point] = deque()
+        self._changed = threading.Condition()
+        self._end: Optional[JsonObject] = None
+        self._dropped = 0
+        self._unanswered_since: Optional[float] = time.monotonic()
+        self.error = ""
+        """The last problem; empty while all is well."""
+        self.sent = 0
+        """Points that the service has received from this process."""
+        self._thread = threading.Thread(target=self._run, name=f"tracker-{self.name}", daemon=True)
+        self._thread.start()
+
+    def add(self, points: Sequence[Point]) -> None:
+        """Puts points into the queue. If it is full, these and all later ones are left to `push`."""
+        with self._changed:
+            if self._end is not None:
+                return
+            if self._dropped or len(self._points) + len(points) > self._tracker.queue_size:
+                is_first = not self._dropped
+                self._dropped += len(points)
+            else:
+                is_first = False
+                self._points.extend(points)
+                self._changed.notify()
+        if is_first:
+            _LOG.warning(
+                "%s does not keep up: %d points wait, and no more are kept. Training goes on. %s",
+                self.name, self._tracker.queue_size, self._advice,
+            )  # fmt: skip
+
+    def close(self, state: str, step: int, metrics: Mapping[str, float]) -> bool:
+        """Sends what waits and ends the service's run; gives up if the service does not answer for long.
+
+        Returns:
+            True if the service has all points.
+        """
+        with self._changed:
+            self._end = self._end or {
+                "do": "close", "state": state, "step": step, "is_complete": not self._dropped,
+                "metrics": {point.tag: point.value for point in points_of(metrics, step, 0)},
+            }  # fmt: skip
+            self._changed.notify()
+        earliest = time.monotonic() + _GRACE_S
+        while self._thread.is_alive():
+            now, since = time.monotonic(), self._unanswered_since
+            if since is not None and now > max(since + self._patience_s, earliest):
+                break
+            self._thread.join(0.1)
+        if self._thread.is_alive():
+            self.error = self.error or f"no answer for {self._patience_s:g} s"
+            self._process.kill()
+            self._thread.join(_KILL_S)
+        if not self.error and not self._dropped:
+            return True
+        # The thread has ended, or was given up: nothing changes the error any more.
+        reason = self.error or f"{self._dropped} points were left out"
+        _LOG.warning("%s has not received everything of this run: %s. %s", self.name, reason, self._advice)
+        return False
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            if not self._deliver({"do": "catch_up"}):
+                return
+            while points := self._take():
+                if not self._deliver({"do": "log", "points": points}):
+                    return
+                self.sent += len(points)
+            assert self._end is not None
+            self._deliver(self._end)
+        except Exception as error:  # a defect here must not end the run either
+            self.error = hide_secrets(f"{type(error).__name__}: {error}")
+        finally:
+            self._process.close()
+
+    def _take(self) -> List[Point]:
+        """Waits for points, and some time for more of them; returns none at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._points or self._end)
+            self._changed.wait_for(lambda: self._end or len(self._points) >= MOST_POINTS, SEND_INTERVAL_S)
+            self._unanswered_since = time.monotonic()
+            return [self._points.popleft() for _ in range(min(len(self._points), MOST_POINTS))]
+
+    def _deliver(self, request: JsonObject) -> bool:
+        """Repeats a request until it succeeds. Returns False if it cannot be carried out before the end."""
+        pause, failures = _FIRST_PAUSE_S, 0
+        while True:
+            try:
+                self._connect()
+                self._ask(request)
+            except ServiceError as error:
+                failures += 1
+                self._note_failure(error)
+                with self._changed:
+                    if self._end is not None and failures > 1:
+                        return False
+                    self._changed.wait_for(lambda: self._end, pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                continue
+            if self.error:
+                self.error = ""
+                _LOG.info("%s answers again.", self.name)
+            self._unanswered_since = None
+            return True
+
+    def _connect(self) -> None:
+        """Opens the connection and sends what is missing, unless this process has done both."""
+        if not self._process.is_alive:
+            self._process.restart()
+            self._is_connected = self._has_caught_up = False
+        if not self._is_connected:
+            self._patience_s = _LOCAL_PATIENCE_S
+            self._ask(self._load)
+            self._patience_s = _LOCAL_PATIENCE_S if self._tracker.is_local else self._tracker.timeout_s
+            remote_id = self._ask(self._open)
+            self._is_connected = True
+            _LOG.info("%s: run %s at %s", self.name, remote_id, self._tracker.shown_destination)
+        while not self._has_caught_up:
+            count = self._ask({"do": "catch_up"})
+            self._has_caught_up = not count
+            self.sent += count
+
+    def _ask(self, request: JsonObject) -> Any:
+        answer = self._process.ask(request)
+        self._unanswered_since = time.monotonic()
+        return answer
+
+    def _note_failure(self, error: ServiceError) -> None:
+        if self._process.is_closed:
+            return
+        is_first, self.error = not self.error, str(error)
+        if is_first:
+            _LOG.warning("Nothing can be sent to %s (%s). Training goes on; it is tried again.", self.name, error)
+

@@ -1,0 +1,114 @@
+"""Base class of trackers: loggers that send the points of a run to a service such as MLflow.
+
+A new tracker is a subclass of `Tracker` with one method, `connect`, and a `TrackerConnection` that it returns. The base
+sends from a process of its own (`mxtrain.logger.delivery`), so neither can slow, hang or end a run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import sys
+from typing import TYPE_CHECKING, ClassVar, Dict, Mapping
+
+import pydantic
+
+from mxtrain.errors import ConfigError
+from mxtrain.logger.base import Logger
+from mxtrain.logger.secret_values import URL_WITH_CREDENTIALS, hide_secrets
+from mxtrain.logger.tracked_run import Point as Point
+from mxtrain.logger.tracked_run import TrackedRun as TrackedRun
+from mxtrain.logger.tracked_run import TrackerConnection as TrackerConnection
+from mxtrain.logger.tracked_run import position_file
+from mxtrain.types import Callback, Positive, PositiveFloat
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+
+
+class Tracker(Logger):
+    """Sends curves, settings and results to a service. Its keys come from the environment, never from settings."""
+
+    service: ClassVar[str] = ""
+    """Name of the service in messages, and of the file in the run directory that stores the position."""
+    package: ClassVar[str] = ""
+    """Module of the client library, which is imported in another process only; empty if none is needed."""
+    install: ClassVar[str] = ""
+    """Arguments of pip that install it."""
+    drops_repeated_points: ClassVar[bool] = False
+    """True if the service keeps a point once that is sent twice with the same time. Then points on their way while
+    the process was killed are sent again; otherwise they are left out, so that none is there twice."""
+
+    queue_size: Positive = 20_000
+    """Points that wait in memory while the service does not answer; later ones are left to `push`."""
+    timeout_s: PositiveFloat = 10.0
+    """Seconds without an answer after which the end of a run waits no longer. For a file on this machine a minute."""
+
+    @property
+    def destination(self) -> str:
+        """Server and project, as text: a run directory whose points went elsewhere begins a new run there."""
+        return self.service
+
+    @property
+    def is_local(self) -> bool:
+        """True if no network is involved: then work that takes long, such as creating a database, is waited for."""
+        return False
+
+    @property
+    def shown_destination(self) -> str:
+        """The destination without credentials that the environment may have put into it."""
+        return hide_secrets(self.destination)
+
+    @property
+    def writes_to(self) -> str:
+        return position_file(self.service)
+
+    def connect(self, run: TrackedRun) -> TrackerConnection:
+        """Begins a run of the service, or continues `run.remote_id`. Called in another process.
+
+        Raises:
+            Exception: the service cannot be reached; it is tried again later.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how to connect.")
+
+    def build(self) -> Callback:
+        """Builds the callback, which is the same for all trackers."""
+        from mxtrain.logger.tracker_logger import TrackerLogger
+
+        return TrackerLogger(self)
+
+    @pydantic.model_validator(mode="after")
+    def _hold_no_credentials(self) -> Tracker:
+        for name, value in self:
+            if isinstance(value, str) and URL_WITH_CREDENTIALS.search(value):
+                raise ValueError(  # the value is not repeated: messages end up in logs
+                    f"{name} holds a user name or a password, and settings are stored in every checkpoint. Leave it "
+                    "out of the address; docs/training/trackers.md names the variable of the environment for it"
+                )
+        return self
+
+    def require_usable(self, path: str) -> None:
+        """Checks that another process can import the class and its client library.
+
+        Args:
+            path: of the logger in the configuration, e.g. "logger.mlflow".
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        kind = type(self)
+        if not self.service:
+            raise ConfigError(f"{path}: {kind.__name__} needs a name: service: ClassVar[str] = \"NAME\".")
+        if kind.__module__ == "__main__" or "<" in kind.__qualname__:
+            raise ConfigError(
+                f"{path}: a tracker runs in a process of its own, which cannot import {kind.__name__}. Define the "
+                "class at the top level of a module."
+            )
+        if self.package and importlib.util.find_spec(self.package.partition(".")[0]) is None:
+            command = shlex.join([sys.executable, "-m", "pip", "install", *self.install.split()])
+            raise ConfigError(f"{path}: the package {self.package} is not installed here: {command}")
+
+
+def text_of_settings(settings: Mapping[str, Json], longest: int) -> Dict[str, str]:
+    """Returns settings as strings of limited length, for services that take nothing else."""
+    return {name: str(value)[:longest] for name, value in settings.items()}

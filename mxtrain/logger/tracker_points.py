@@ -1,0 +1,199 @@
+"""Points of the curves of a run that are read from its metrics.jsonl, and the position up to which a service has them.
+
+A run computes its points while it trains (`mxtrain.training.recorder`). The ones that a tracker could not send, or of
+a run that had no tracker, are computed again from the rows: at the same steps, with the same tags.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from mxtrain.errors import RunDirectoryError
+from mxtrain.files.durable import write_json_atomic
+from mxtrain.files.json_text import parse_json, read_json
+from mxtrain.files.regular_files import open_regular
+from mxtrain.logger.rows import mean_of_rows
+from mxtrain.logger.tracked_run import Point, position_file
+from mxtrain.types import OF_EPOCH
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import MetricRow
+
+_MAX_ROW_BYTES = 1 << 20
+_MAX_POSITION_BYTES = 1 << 22
+_LONGEST_TAG = 250
+_MAX_VALUES = 1000
+"""A row of a real run has tens of values."""
+
+
+def read_rows(path: Path, last_step: Optional[int] = None) -> Iterator[MetricRow]:
+    """Yields the rows of a metrics.jsonl that may be a stranger's; lines that are no rows are left out.
+
+    Args:
+        path: of the file.
+        last_step: rows of later steps are left out.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_regular(path) as (stream, _):
+        while line := stream.readline(_MAX_ROW_BYTES):
+            row = _row_of(line)
+            if row is not None and (last_step is None or row["step"] <= last_step):
+                yield row
+
+
+def _row_of(line: bytes) -> Optional[MetricRow]:
+    try:
+        row = parse_json(line) if line.endswith(b"\n") else None
+    except ValueError:
+        return None
+    if not isinstance(row, dict) or len(row) > _MAX_VALUES or row.get("split") not in ("train", "val"):
+        return None
+    counts = [row.get("step"), row.get("epoch")]
+    is_row = all(type(count) is int and count >= 0 for count in counts)
+    return row if is_row and all(len(name) <= _LONGEST_TAG for name in row) else None
+
+
+def curves_of(
+    rows: Iterable[MetricRow], log_interval: int, steps_per_epoch: int, total_steps: Optional[int]
+) -> Iterator[Tuple[int, Dict[str, float]]]:
+    """Yields (step, values by tag) of the points of rows, as a run gives them to `Callback.on_scalars`.
+
+    A value of several steps is the mean of their rows, while a run weights each step by its samples; both differ only
+    where batches differ in size.
+
+    Args:
+        rows: of metrics.jsonl, in order.
+        log_interval: `trainer.log_interval`.
+        steps_per_epoch: of the run.
+        total_steps: of the run; its last step is the end of a window, too.
+    """
+    interval = min(log_interval, steps_per_epoch)
+    window: List[MetricRow] = []
+    epoch: List[MetricRow] = []
+    for row in rows:
+        step = row["step"]
+        if row["split"] == "val":
+            yield step, {f"val/{name}": value for name, value in mean_of_rows([row]).items()}
+            continue
+        window.append(row)
+        epoch.append(row)
+        ends_epoch = step % steps_per_epoch == 0
+        is_whole_epoch = ends_epoch and len(window) == len(epoch)
+        values: Dict[str, float] = {}
+        if is_whole_epoch or step % interval == 0 or step == total_steps:
+            values = {f"train/{name}": value for name, value in mean_of_rows(window).items()}
+            values.update({f"train/{name}": row[name] for name in ("lr",) if name in row})
+            if "samples_per_s" in row:
+                values["perf/samples_per_s"] = row["samples_per_s"]
+            window = []
+        if ends_epoch and not is_whole_epoch:
+            means = mean_of_rows(epoch)
+            values.update({f"train/{name}{OF_EPOCH}": value for name, value in means.items() if name != "lr"})
+        if ends_epoch:
+            epoch = []
+        if values:
+            yield step, values
+
+
+def points_of(values: Mapping[str, Any], step: int, time_ms: int) -> List[Point]:
+    """Returns the finite values as points. Most services refuse NaN and infinity."""
+    found = []
+    for tag, value in values.items():
+        if isinstance(value, (int, float)) or hasattr(value, "item"):
+            number = float(value)
+            if math.isfinite(number):
+                found.append(Point(str(tag), number, int(step), time_ms))
+    return found
+
+
+@dataclass
+class Position:
+    """What a service has of a run. It is stored in the run directory before each attempt to send.
+
+    Attributes:
+        path: of the file.
+        destination: server and project; see `Tracker.destination`.
+        remote_id: the service's id of the run; None before the first connection.
+        sent: the last step of each tag that was sent, or was on its way.
+        pending: points on their way; the service may have them or not.
+        complete_step: the service has all points up to this step; -1 if unknown.
+    """
+
+    path: Path
+    destination: str
+    remote_id: Optional[str] = None
+    sent: Dict[str, int] = field(default_factory=dict)
+    pending: List[Point] = field(default_factory=list)
+    complete_step: int = -1
+
+    @classmethod
+    def read(cls, run_dir: Path, service: str, destination: str) -> Position:
+        """Reads the position of a service; an empty one if there is none for this destination.
+
+        Raises:
+            RunDirectoryError: the file cannot be read or is damaged.
+        """
+        path = run_dir / position_file(service)
+        position = cls(path, destination)
+        try:
+            found = read_json(path, _MAX_POSITION_BYTES)
+            if found["destination"] == destination:
+                position.remote_id = _text_or_none(found["remote_id"])
+                position.sent = {str(tag): int(step) for tag, step in found["sent"].items()}
+                position.pending = [
+                    Point(str(tag), float(value), int(step), int(time_ms))
+                    for tag, value, step, time_ms in found["pending"]
+                ]
+                position.complete_step = int(found["complete_step"])
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise RunDirectoryError(
+                f"Cannot read {path}: {error.strerror}. Remove it; a new run is then begun at {service}."
+            ) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunDirectoryError(
+                f"{path} is damaged, so nothing says what {service} has. Remove it; a new run is then begun there."
+            ) from error
+        return position
+
+    def has(self, point: Point) -> bool:
+        """Returns True if the service has the point, or may have it."""
+        return point.step <= self.sent.get(point.tag, -1)
+
+    @property
+    def newest_step(self) -> int:
+        """The last step of which anything was sent; -1 if nothing was."""
+        return max(self.sent.values(), default=-1)
+
+    def begin(self, points: Sequence[Point]) -> None:
+        """Notes that points are on their way."""
+        self.pending = list(points)
+        for point in points:
+            self.sent[point.tag] = max(point.step, self.sent.get(point.tag, -1))
+
+    def write(self) -> None:
+        """Replaces the file.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        write_json_atomic(
+            self.path,
+            {
+                "destination": self.destination, "remote_id": self.remote_id, "complete_step": self.complete_step,
+                "sent": self.sent, "pending": self.pending,
+            },
+            durable=False,
+        )  # fmt: skip
+
+
+def _text_or_none(value: object) -> Optional[str]:
+    if value is not None and not (isinstance(value, str) and value.isprintable() and 0 < len(value) <= 200):
+        raise ValueError("an id of a run is a short text")
+    return value
