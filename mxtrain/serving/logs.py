@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from typing import Any
+from typing import Any, Union
 
 SERVED = logging.getLogger("mxtrain.serving")
 
@@ -32,6 +32,8 @@ def log_as_json() -> None:
         logger.setLevel(level)
 
 
-def log_event(event: str, level: int = logging.INFO, exc_info: bool = False, **fields: Any) -> None:
+def log_event(
+    event: str, level: int = logging.INFO, exc_info: Union[bool, BaseException] = False, **fields: Any
+) -> None:  # fmt: skip
     """Logs an event with its fields."""
     SERVED.log(level, event, extra={"fields": fields}, exc_info=exc_info)
