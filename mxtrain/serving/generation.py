@@ -13,7 +13,7 @@ import numpy as np
 
 from mxtrain.serving.batching import refusal
 from mxtrain.serving.errors import RequestError
-from mxtrain.serving.generators import Piece
+from mxtrain.serving.generators import TextPiece
 from mxtrain.serving.logs import log_event
 from mxtrain.serving.metrics import ServerMetrics
 from mxtrain.serving.models import Arrays, ServedModel
@@ -58,7 +58,7 @@ class Generation:
         self._reason: Optional[RequestError] = None
         self._begin = time.perf_counter()
         self._loop = asyncio.get_running_loop()
-        self._written: asyncio.Queue[Union[Piece, Exception]] = asyncio.Queue()
+        self._written: asyncio.Queue[Union[TextPiece, Exception]] = asyncio.Queue()
         late = RequestError(504, f"the text took longer than {timeout_s:g} s.")
         self._timer = self._loop.call_later(timeout_s, self.stop, late)
         self._work = self._loop.run_in_executor(threads, self._write)
@@ -90,7 +90,7 @@ class Generation:
         self._reason = self._reason or reason
         self._options.terminate = True
 
-    async def pieces(self) -> AsyncIterator[Piece]:
+    async def pieces(self) -> AsyncIterator[TextPiece]:
         """Yields the pieces of text.
 
         Raises:
@@ -129,7 +129,7 @@ class Generation:
         except Exception as error:
             self._put(error)
 
-    def _put(self, written: Union[Piece, Exception]) -> None:
+    def _put(self, written: Union[TextPiece, Exception]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed: the server ends
             self._loop.call_soon_threadsafe(self._written.put_nowait, written)
 

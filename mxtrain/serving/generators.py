@@ -20,7 +20,7 @@ MAX_STATE = 1 << 26
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextPiece:
     """A piece of the text that a network writes.
 
     Attributes:
@@ -53,7 +53,7 @@ class TextGenerator(Protocol):
     def most_tokens(self) -> Optional[int]:
         """Largest `max_tokens` that the network allows; None = unlimited."""
 
-    def generate(self, folder: ExportedFolder, text: str, parameters: Any) -> Iterator[Piece]:
+    def generate(self, folder: ExportedFolder, text: str, parameters: Any) -> Iterator[TextPiece]:
         """Yields pieces as soon as they are certain; only the last one has a `finish_reason`.
 
         Args:

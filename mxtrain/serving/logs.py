@@ -24,10 +24,11 @@ class JsonLines(logging.Formatter):
 
 
 def log_as_json() -> None:
-    """Sends what is logged by this package and by uvicorn to standard error."""
+    """Sends what is logged by this package, uvicorn and asyncio to standard error."""
     to_stderr = logging.StreamHandler(sys.stderr)
     to_stderr.setFormatter(JsonLines())
-    for logger, level in ((SERVED, logging.INFO), (logging.getLogger("uvicorn"), logging.ERROR)):
+    others = [(logging.getLogger(name), logging.ERROR) for name in ("uvicorn", "asyncio")]
+    for logger, level in ((SERVED, logging.INFO), *others):
         logger.handlers, logger.propagate = [to_stderr], False
         logger.setLevel(level)
 

@@ -73,6 +73,8 @@ class EventStream(Response):
                 if piece.text or is_last:
                     event = written_event(model, call, piece.text, generation.tokens, piece.finish_reason)
                     await send_event(event, is_last)
+                    # Pieces may wait: without a turn of the loop, a lost connection would be noticed after all of them.
+                    await asyncio.sleep(0)
 
 
 def error_answer(request: Request, error: RequestError) -> Response:

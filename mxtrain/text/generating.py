@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Generator, Iterator, List, Optional
 import pydantic
 
 from mxtrain.files.json_form import NUMBER, problems_of
-from mxtrain.serving.generators import GenerateParameters, Piece, ServedParts
+from mxtrain.serving.generators import GenerateParameters, ServedParts, TextPiece
 from mxtrain.text.exported_texts import (
     TOKENIZERS,
     Vocabulary,
@@ -85,7 +85,7 @@ class ContinuationGenerator:
             top_p=facts["top_p"], seed=facts["sampling_seed"],
         )  # fmt: skip
 
-    def generate(self, folder: ExportedFolder, text: str, parameters: ContinuationParameters) -> Iterator[Piece]:
+    def generate(self, folder: ExportedFolder, text: str, parameters: ContinuationParameters) -> Iterator[TextPiece]:
         """See `TextGenerator.generate`."""
         given, count = parameters, parameters.max_tokens
         room = self._max_prompt if self._longest is None else min(self._max_prompt, self._longest - count)
@@ -119,16 +119,16 @@ class TranslationGenerator:
         self.most_tokens: Optional[int] = facts["max_tokens"]
         self.defaults = TranslationParameters(max_tokens=facts["max_tokens"], beam_size=facts["beam_size"])
 
-    def generate(self, folder: ExportedFolder, text: str, parameters: TranslationParameters) -> Iterator[Piece]:
+    def generate(self, folder: ExportedFolder, text: str, parameters: TranslationParameters) -> Iterator[TextPiece]:
         """See `TextGenerator.generate`."""
         if not text.strip():
-            return iter([Piece("", 0, "stop")])
+            return iter([TextPiece("", 0, "stop")])
         given, (tokens, _) = parameters, source_tokens(self._source, text)
         search = translate_tokens(folder, tokens, self._target.facts, given.beam_size, given.max_tokens)
         return pieces_of(self._target, search, given.max_tokens)
 
 
-def pieces_of(words: Vocabulary, written: Iterator[List[int]], most: int) -> Generator[Piece, None, None]:
+def pieces_of(words: Vocabulary, written: Iterator[List[int]], most: int) -> Generator[TextPiece, None, None]:
     """Yields the pieces of text that tokens add. Together they are the text of all tokens.
 
     Args:
@@ -145,11 +145,11 @@ def pieces_of(words: Vocabulary, written: Iterator[List[int]], most: int) -> Gen
             text = words.decode_certain(tokens)
             new = text[len(sent) :] if text.startswith(sent) else ""
             sent += new
-            yield Piece(new, len(some))
+            yield TextPiece(new, len(some))
     text = words.decode(tokens)
     if not text.startswith(sent):
         raise ValueError("the tokenizer has changed text that was sent already")
-    yield Piece(text[len(sent) :], 0, "length" if len(tokens) >= most else "stop")
+    yield TextPiece(text[len(sent) :], 0, "length" if len(tokens) >= most else "stop")
 
 
 def _checked_facts(parts: ServedParts, form: Dict[str, Wanted]) -> Dict[str, Any]:
