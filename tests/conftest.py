@@ -140,12 +140,12 @@ def own_cache(tmp_path_factory, monkeypatch, compiled_operators):
     """Trained vocabularies and other data of other tests don't count, nor does anything of the user."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     own = own_folder()
-    _copy_operators(compiled_operators, own)
+    copy_operators(compiled_operators, own)
     yield
-    _copy_operators(own, compiled_operators)
+    copy_operators(own, compiled_operators)
 
 
-def _copy_operators(source, target):
+def copy_operators(source, target):
     """A file with two names would not be trusted, so links don't do."""
     for path in source.glob("operators-*.so"):
         if not (target / path.name).exists():

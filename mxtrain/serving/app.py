@@ -18,8 +18,17 @@ from starlette.exceptions import HTTPException
 from mxtrain import __version__
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.logs import log_event
-from mxtrain.serving.schema import INFER_BODY, ErrorBody, InferAnswer, ModelBody, ServerBody
+from mxtrain.serving.schema import (
+    GENERATE_BODY,
+    INFER_BODY,
+    ErrorBody,
+    GenerateAnswer,
+    InferAnswer,
+    ModelBody,
+    ServerBody,
+)
 from mxtrain.serving.service import Service
+from mxtrain.serving.streams import EVENTS, EventStream, error_answer
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -30,7 +39,7 @@ OPEN_PATHS = ("/", "/v2/health/live", "/v2/health/ready", "/openapi.json")
 """Paths that need no token; none tells anything of a model."""
 HEALTH = "/v2/health/"
 PAGE = "page.html"
-_MODEL_CALL = re.compile(r"/v2/models/([^/]+)/(infer|predict)")
+_MODEL_CALL = re.compile(r"/v2/models/([^/]+)/(infer|predict|generate|generate_stream)")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,100}")
 _ERRORS: Dict[int, str] = {
     400: "The request is wrong.", 401: "The token is missing or wrong.", 404: "There is no such model or version.",
@@ -78,11 +87,7 @@ async def _refuse_http(request: Request, error: Any) -> Response:
 
 
 async def _refuse(request: Request, error: Any) -> Response:
-    headers = {"connection": "close"} if error.closes else {}
-    if error.status in (429, 503):
-        headers["retry-after"] = "1"
-    request.scope["mxtrain.fields"]["error"] = error.message
-    return JSONResponse({"error": error.message}, error.status, headers)
+    return error_answer(request, error)
 
 
 def _said(*statuses: int, **more: Any) -> Dict[Any, Dict[str, Any]]:
@@ -99,7 +104,7 @@ def _add_server_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/v2", response_model=ServerBody, responses=_said(401), summary="Metadata of the server")
     async def server() -> Any:
-        return {"name": "mxtrain", "version": __version__, "extensions": ["binary_tensor_data"]}
+        return {"name": "mxtrain", "version": __version__, "extensions": ["binary_tensor_data", "generate"]}
 
     @app.get("/v2/health/live", summary="Whether the process answers")
     async def live() -> Dict[str, bool]:
@@ -130,6 +135,13 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     refused = _said(400, 401, 404, 408, 413, 415, 422, 429, 503, 504)
     answered: Dict[str, Any] = {"200": {"model": InferAnswer}}
 
+    generate_body = {"requestBody": {"required": True, "content": {"application/json": {"schema": GENERATE_BODY}}}}
+    written: Dict[str, Any] = {"200": {"model": GenerateAnswer}}
+    streamed: Dict[str, Any] = {"200": {
+        "description": "Server-sent events, each with the JSON of an answer of generate.",
+        "content": {EVENTS: {"schema": {"type": "string"}}},
+    }}  # fmt: skip
+
     def of_version(prefix: str) -> None:
         @app.get(prefix, response_model=ModelBody, responses=_said(401, 404), summary="Metadata of a model")
         async def metadata(name: str, version: str = "1") -> Any:
@@ -145,6 +157,16 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
         async def infer(name: str, request: Request, version: str = "1") -> Response:
             return await call_model(service, "infer", name, version, request)
 
+        @app.post(f"{prefix}/generate", response_class=Response, openapi_extra=generate_body,
+                  responses={**refused, **written}, summary="Text that a network writes")  # fmt: skip
+        async def generate(name: str, request: Request, version: str = "1") -> Response:
+            return await call_model(service, "generate", name, version, request)
+
+        @app.post(f"{prefix}/generate_stream", response_class=Response, openapi_extra=generate_body,
+                  responses={**refused, **streamed}, summary="Text that a network writes, piece by piece")  # fmt: skip
+        async def generate_stream(name: str, request: Request, version: str = "1") -> Response:
+            return await call_model(service, "generate_stream", name, version, request)
+
     of_version("/v2/models/{name}")
     of_version("/v2/models/{name}/versions/{version}")
 
@@ -155,11 +177,15 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
 
 
 async def call_model(service: Service, action: str, name: str, version: str, request: Request) -> Response:
-    """Answers a call of `infer` or `predict`; errors of the request become an error response."""
+    """Answers a call of `infer`, `predict`, `generate` or `generate_stream`; errors become an error response."""
     try:
         batcher = service.batcher_of(name, version)
         if action == "predict":
             return JSONResponse(await service.predict(batcher, request))
+        if action == "generate":
+            return JSONResponse(await service.generate(batcher, request))
+        if action == "generate_stream":
+            return EventStream(service, batcher, request)
         content, headers = await service.infer(batcher, request)
         return Response(content, headers=headers)
     except RequestError as error:

@@ -216,7 +216,7 @@ class Batcher:
         except RequestError:
             raise
         except Exception as error:  # of onnxruntime, which has no common class for them
-            raise _refusal(error, is_stopped.is_set(), self._settings.timeout_s) from error
+            raise refusal(error, is_stopped.is_set(), self._settings.timeout_s) from error
         finally:
             timer.cancel()
             self._computed.observe(time.perf_counter() - begin)
@@ -241,7 +241,14 @@ class Batcher:
         return answers
 
 
-def _refusal(error: Exception, is_stopped: bool, timeout_s: float) -> RequestError:
+def refusal(error: Exception, is_stopped: bool, timeout_s: float) -> RequestError:
+    """Returns the error for a client whose inputs made onnxruntime fail.
+
+    Args:
+        error: of onnxruntime.
+        is_stopped: True if the network was stopped after `timeout_s`.
+        timeout_s: seconds for an answer.
+    """
     if is_stopped:
         return RequestError(504, f"the network took longer than {timeout_s:g} s.")
     said = str(error).splitlines()[0] if str(error) else type(error).__name__

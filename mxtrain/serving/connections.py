@@ -85,6 +85,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_wait()
+        self.scope["mxtrain.abort"] = self.transport.abort
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from typing import Any
+from typing import Any, Union
 
 SERVED = logging.getLogger("mxtrain.serving")
 
@@ -24,14 +24,17 @@ class JsonLines(logging.Formatter):
 
 
 def log_as_json() -> None:
-    """Sends what is logged by this package and by uvicorn to standard error."""
+    """Sends what is logged by this package, uvicorn and asyncio to standard error."""
     to_stderr = logging.StreamHandler(sys.stderr)
     to_stderr.setFormatter(JsonLines())
-    for logger, level in ((SERVED, logging.INFO), (logging.getLogger("uvicorn"), logging.ERROR)):
+    others = [(logging.getLogger(name), logging.ERROR) for name in ("uvicorn", "asyncio")]
+    for logger, level in ((SERVED, logging.INFO), *others):
         logger.handlers, logger.propagate = [to_stderr], False
         logger.setLevel(level)
 
 
-def log_event(event: str, level: int = logging.INFO, exc_info: bool = False, **fields: Any) -> None:
+def log_event(
+    event: str, level: int = logging.INFO, exc_info: Union[bool, BaseException] = False, **fields: Any
+) -> None:  # fmt: skip
     """Logs an event with its fields."""
     SERVED.log(level, event, extra={"fields": fields}, exc_info=exc_info)

@@ -51,6 +51,12 @@ class ServerMetrics:
         self.predicted = prometheus.Counter(
             "mxtrain_predicted", "Answers of predict by class", ["model", "class_name"], registry=self.registry
         )
+        self.tokens = prometheus.Counter("mxtrain_generated_tokens", "Tokens that generate has written", **of_model)
+        self.first_token = prometheus.Histogram(
+            "mxtrain_first_token_seconds", "Time from the complete body of generate to the first token",
+            buckets=SECONDS, **of_model,
+        )  # fmt: skip
+        self.generations = prometheus.Gauge("mxtrain_generations", "Texts that are being written", **of_model)
         self.connections = prometheus.Gauge("mxtrain_connections", "Open connections", registry=self.registry)
         self.pending = prometheus.Gauge("mxtrain_pending_bytes", "Bodies in memory", registry=self.registry)
         self.ready = prometheus.Gauge("mxtrain_ready", "1 while requests are wanted", registry=self.registry)
@@ -58,6 +64,9 @@ class ServerMetrics:
         for model in models:
             for metric in (self.queue, self.rows, self.waited, self.computed):
                 metric.labels(model.name)  # so that each is there before the first request
+            if model.generator is not None:
+                for metric in (self.tokens, self.first_token, self.generations):
+                    metric.labels(model.name)
 
     def text(self) -> Tuple[bytes, str]:
         """The body and the media type of `/metrics`."""

@@ -11,6 +11,7 @@ from mxtrain.errors import did_you_mean
 from mxtrain.export import standalone
 from mxtrain.export.standalone import UnusableFolder
 from mxtrain.serving.errors import RequestError
+from mxtrain.serving.generators import ServedParts, TextGenerator, make_generator
 from mxtrain.serving.readers import BodyReader, find_reader
 
 Arrays = Dict[str, np.ndarray]
@@ -75,6 +76,8 @@ class ServedModel:
         statistics: by input, the mean and deviation of the proof's samples.
         class_names: of what is predicted; empty if it has none.
         own_signature: that of the checkpoint.
+        parts: further networks of the folder.
+        generator: writes texts with the parts; None if the network writes none.
         reader: of bodies that are an image, a text or a sound; None if only arrays are read.
 
     Raises:
@@ -88,9 +91,16 @@ class ServedModel:
         self.session = standalone.load_session(folder, threads)
         self.inputs = [TensorSpec.from_node(one) for one in self.session.get_inputs()]
         self.outputs = [TensorSpec.from_node(one) for one in self.session.get_outputs()]
-        cases = standalone.cases_of(standalone.read_arrays(folder))
+        self.parts = ServedParts(folder, self.signature, threads)
+        self.generator: Optional[TextGenerator] = make_generator(self.parts)
+        arrays = standalone.read_arrays(folder)
+        cases = standalone.cases_of(arrays)
         if check:
-            self._check(cases)
+            unordered = self.signature.get("order_dependent", ())
+            self._check(standalone.errors_of(self.session, cases, unordered))
+            for part, session in self.parts.sessions.items():
+                errors = standalone.errors_of(session, standalone.cases_of(arrays, part))
+                self._check({f"{part}.{output}": error for output, error in errors.items()})
         first = {one.dims[0] if one.dims else None for one in self.inputs}
         self.is_batched = len(first) == 1 and isinstance(next(iter(first)), str) and self._keeps_rows(cases)
         self.max_rows = max_batch if all(isinstance(size, str) for size in first) else 1
@@ -103,9 +113,7 @@ class ServedModel:
         )
         self.own_signature: Dict[str, Any] = own if isinstance(own, dict) else {}
 
-    def _check(self, cases: Sequence[Tuple[Arrays, Arrays]]) -> None:
-        unordered = self.signature.get("order_dependent", ())
-        errors = standalone.errors_of(self.session, cases, unordered)
+    def _check(self, errors: Mapping[str, float]) -> None:
         tolerance = standalone.tolerance_of(self.report)
         wrong = {name: error for name, error in errors.items() if not error <= tolerance}
         if wrong or not errors:
@@ -181,6 +189,7 @@ class ServedModel:
             "parameters": {
                 "task": str(self.signature.get("task", "")), "is_batched": self.is_batched,
                 "max_rows": self.max_rows, "accepts": self.accepts, "kind": self.reader.kind if self.reader else "json",
+                "generate": self.generator.defaults.model_dump() if self.generator else None,
             },
         }  # fmt: skip
 

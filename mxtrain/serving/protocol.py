@@ -1,6 +1,8 @@
-"""Parses requests and encodes answers of the Open Inference Protocol v2, as JSON and with the binary extension.
+"""Parses requests and encodes answers of the Open Inference Protocol v2, as JSON and with the binary extension, and
+parses requests for text.
 
-Source: https://github.com/kserve/open-inference-protocol, and Triton's "Binary tensor data extension".
+Source: https://github.com/kserve/open-inference-protocol, and Triton's "Binary tensor data extension" and "Generate
+extension".
 """
 
 from __future__ import annotations
@@ -12,14 +14,19 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
 
 import numpy as np
+import pydantic
 
+from mxtrain.errors import did_you_mean
 from mxtrain.serving.errors import RequestError
+from mxtrain.serving.generators import GenerateParameters, TextGenerator
 from mxtrain.serving.models import Arrays, ServedModel, TensorSpec
 
 HEADER_LENGTH = "inference-header-content-length"
 BINARY_TYPE = "application/octet-stream"
 MAX_ID = 200
 MAX_DIMENSIONS = 16
+MAX_CHARACTERS = 1_000_000
+"""Of a text."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,21 @@ class InferCall:
     id: Optional[str]
     inputs: Arrays
     outputs: Sequence[Tuple[str, bool]]
+
+
+@dataclass(frozen=True)
+class GenerateCall:
+    """A parsed request for text.
+
+    Attributes:
+        id: id that the answer repeats; None = none.
+        text: prompt or source.
+        parameters: all parameters of the generator.
+    """
+
+    id: Optional[str]
+    text: str
+    parameters: GenerateParameters
 
 
 def parse_json(body: bytes) -> Dict[str, Any]:
@@ -78,9 +100,7 @@ def parse_infer(body: bytes, header_length: Optional[str], model: ServedModel) -
                                     "of the JSON at the beginning of the body.")  # fmt: skip
         size = int(header_length)
     given = parse_json(body[:size])
-    call_id = given.get("id")
-    if call_id is not None and (not isinstance(call_id, str) or len(call_id) > MAX_ID):
-        raise RequestError(400, f"id must be a string of at most {MAX_ID} characters.")
+    call_id = _id_of(given)
     tensors = given.get("inputs")
     if not isinstance(tensors, list) or not all(isinstance(one, dict) for one in tensors):
         raise RequestError(400, "inputs must be a list of objects with name, shape, datatype and data.")
@@ -94,6 +114,60 @@ def parse_infer(body: bytes, header_length: Optional[str], model: ServedModel) -
     if len(rest):
         raise RequestError(400, f"{len(rest)} bytes at the end of the body belong to no input.")
     return InferCall(call_id, arrays, _wanted(given, model))
+
+
+def _id_of(given: Mapping[str, Any]) -> Optional[str]:
+    found = given.get("id")
+    if found is not None and (not isinstance(found, str) or len(found) > MAX_ID):
+        raise RequestError(400, f"id must be a string of at most {MAX_ID} characters.")
+    return found
+
+
+def parse_generate(body: bytes, generator: TextGenerator, is_stream: bool, limit: int) -> GenerateCall:
+    """Parses the body of `generate` or `generate_stream`.
+
+    Args:
+        body: JSON.
+        generator: writes the text.
+        is_stream: True for `generate_stream`.
+        limit: largest `max_tokens` of the server.
+
+    Raises:
+        RequestError: the body is invalid; the message names the field.
+    """
+    given = parse_json(body)
+    _refuse_unknown("field", given, ("text_input", "parameters", "id"))
+    text = given.get("text_input")
+    if not isinstance(text, str):
+        raise RequestError(400, "text_input must be a string.")
+    if len(text) > MAX_CHARACTERS:
+        raise RequestError(413, f"text_input has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise RequestError(400, "text_input holds halves of surrogate pairs, which are no characters.")
+    values = dict(_parameters(given, "the request"))
+    defaults = generator.defaults
+    names = [*type(defaults).model_fields, "stream"]
+    _refuse_unknown("parameter", values, names)
+    if "stream" in values and values.pop("stream") is not is_stream:  # clients of Triton's vLLM backend send it
+        said = f"parameters.stream must be {json.dumps(is_stream)} here: only generate_stream streams."
+        raise RequestError(400, said)
+    most = min(limit, generator.most_tokens or limit)
+    try:
+        found = type(defaults)(**{**defaults.model_dump(), "max_tokens": min(defaults.max_tokens, most), **values})
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"]))
+        raise RequestError(400, f"parameters.{name} is {str(values.get(name))[:50]}: {problem['msg']}.") from error
+    if found.max_tokens > most:
+        raise RequestError(400, f"parameters.max_tokens is {found.max_tokens}; at most {most} are written here.")
+    return GenerateCall(_id_of(given), text, found)
+
+
+def _refuse_unknown(kind: str, given: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    for name in given:
+        if name not in allowed:
+            raise RequestError(400, f"there is no {kind} '{name[:100]}'.{did_you_mean(name[:100], allowed)} It takes "
+                                    f"{', '.join(allowed)}.")  # fmt: skip
 
 
 def _read_tensor(

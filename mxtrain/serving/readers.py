@@ -18,7 +18,8 @@ from mxtrain.serving.errors import RequestError
 
 Answer = Dict[str, Any]
 FIELD_MODULE = "served"
-"""Module of a field's package that reads its samples; it holds READERS, from the name of a signature's class."""
+"""Module of a field's package that reads its samples and writes texts. It holds READERS, from the name of a signature's
+class, and may hold GENERATORS, from the name of a task."""
 
 
 class BodyReader(Protocol):
@@ -64,20 +65,20 @@ def find_reader(signature: Dict[str, Any], inputs: Sequence[Any]) -> Optional[Bo
     try:
         if signature.get("samples") == "images" and len(inputs) == 1:
             return make_image_reader(signature, inputs[0])
-        make = field_readers().get(str(signature.get("signature_class")))
+        make: Optional[MakeReader] = field_tables("READERS").get(str(signature.get("signature_class")))
         return make(signature, inputs) if make is not None else None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UnusableFolder(f"{standalone.SIGNATURE} is damaged: {type(error).__name__}: {error}") from error
 
 
-def field_readers() -> Dict[str, MakeReader]:
-    """Readers of all fields that are installed, by the name of the signature's class."""
-    found: Dict[str, MakeReader] = {}
+def field_tables(name: str) -> Dict[str, Any]:
+    """Returns the tables of this name in the modules of all fields that are installed, joined."""
+    found: Dict[str, Any] = {}
     for root in mxtrain.__path__:
         for package in pkgutil.iter_modules([root]):
             folder = str(Path(root) / package.name)
             if package.ispkg and FIELD_MODULE in {one.name for one in pkgutil.iter_modules([folder])}:
-                found.update(importlib.import_module(f"mxtrain.{package.name}.{FIELD_MODULE}").READERS)
+                found.update(vars(importlib.import_module(f"mxtrain.{package.name}.{FIELD_MODULE}")).get(name, {}))
     return found
 
 

@@ -31,6 +31,25 @@ INFER_BODY: Dict[str, Any] = {
 }  # fmt: skip
 
 
+GENERATE_BODY: Dict[str, Any] = {
+    "type": "object", "required": ["text_input"], "additionalProperties": False,
+    "properties": {
+        "text_input": {"type": "string"}, "id": {"type": "string", "maxLength": MAX_ID},
+        "parameters": {
+            "type": "object", "description": "The model's metadata lists its parameters with their defaults.",
+            "additionalProperties": False,
+            "properties": {
+                "max_tokens": {"type": "integer", "minimum": 1}, "temperature": {"type": "number", "minimum": 0},
+                "top_k": {"type": "integer", "minimum": 0},
+                "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+                "seed": {"type": "integer", "minimum": 0}, "beam_size": {"type": "integer", "minimum": 1},
+                "stream": {"type": "boolean"},
+            },
+        },
+    },
+}  # fmt: skip
+
+
 class ErrorBody(pydantic.BaseModel):
     """Why a request is not answered."""
 
@@ -78,3 +97,15 @@ class InferAnswer(pydantic.BaseModel):
     model_version: str
     id: Optional[str] = None
     outputs: List[OutputBody]
+
+
+class GenerateAnswer(pydantic.BaseModel):
+    """The answer of `generate`. An event of `generate_stream` has the next piece of text; only the last one has
+    `finish_reason` and `tokens`."""
+
+    model_name: str
+    model_version: str
+    text_output: str
+    id: Optional[str] = None
+    finish_reason: Optional[str] = None
+    tokens: Optional[int] = None

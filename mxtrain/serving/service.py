@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
 
 import numpy as np
 from starlette.requests import ClientDisconnect, Request
@@ -15,9 +15,18 @@ from mxtrain.errors import did_you_mean
 from mxtrain.serving.answers import describe_sample
 from mxtrain.serving.batching import Batcher
 from mxtrain.serving.errors import RequestError
+from mxtrain.serving.generation import Generation, Generations
 from mxtrain.serving.metrics import MOST_CLASSES, ServerMetrics
 from mxtrain.serving.models import Arrays, ServedModel, row_of
-from mxtrain.serving.protocol import HEADER_LENGTH, encode_answer, from_json, parse_infer, parse_json
+from mxtrain.serving.protocol import (
+    HEADER_LENGTH,
+    GenerateCall,
+    encode_answer,
+    from_json,
+    parse_generate,
+    parse_infer,
+    parse_json,
+)
 
 if TYPE_CHECKING:
     from mxtrain.serving.settings import ServeSettings
@@ -47,6 +56,7 @@ class Service:
         self.settings = settings
         self.metrics = ServerMetrics(models)
         self.batchers = {model.name: Batcher(model, settings, self.metrics) for model in models}
+        self.generations = Generations(settings, self.metrics)
         self.is_draining = False
         self._pending = 0
         self._threads = ThreadPoolExecutor(DECODING_THREADS, thread_name_prefix="decode")
@@ -61,6 +71,7 @@ class Service:
         """Ends the threads."""
         for batcher in self.batchers.values():
             await batcher.close()
+        self.generations.close()
         self._threads.shutdown(wait=False)
 
     def drain(self) -> None:
@@ -120,6 +131,47 @@ class Service:
                     self.metrics.predicted.labels(model.name, one["class"]).inc()
         return found[0] if rows == 1 else {"predictions": found}
 
+    async def generate(self, batcher: Batcher, request: Request) -> Dict[str, Any]:
+        """Answers `generate`. Returns the whole text."""
+        pieces = []
+        async with self.generation(batcher, request, is_stream=False) as (call, generation):
+            async for piece in generation.pieces():
+                pieces.append(piece)
+        text = "".join(piece.text for piece in pieces)
+        return written_event(batcher.model, call, text, generation.tokens, pieces[-1].finish_reason)
+
+    @contextlib.asynccontextmanager
+    async def generation(
+        self, batcher: Batcher, request: Request, is_stream: bool
+    ) -> AsyncIterator[Tuple[GenerateCall, Generation]]:  # fmt: skip
+        """Reads a request for text, and ends its generation when the context ends or the client disconnects.
+
+        Raises:
+            RequestError: the request is invalid, the model writes no text, or too many texts are being written.
+        """
+        model = batcher.model
+        if model.generator is None:
+            raise RequestError(400, f"the model '{model.name}' writes no text: its folder has no step.onnx of a "
+                                    "language model or a translation. Use predict or infer.", closes=True)  # fmt: skip
+        fields = request.scope["mxtrain.fields"]
+        async with contextlib.AsyncExitStack() as stack:
+            body = await self._read_body(request, stack)
+            call: GenerateCall = await self._in_thread(
+                len(body), parse_generate, body, model.generator, is_stream, self.settings.max_tokens
+            )
+            generation = stack.enter_context(self.generations.begin(model, call))
+            # After the body, the next message says that the client has disconnected.
+            watch = asyncio.ensure_future(request.receive())
+            watch.add_done_callback(lambda _: generation.stop(RequestError(499, "the client has disconnected.")))
+            try:
+                yield call, generation
+            finally:
+                watch.cancel()
+                await generation.close()
+                fields.update(tokens=generation.tokens)
+                if generation.first_token_s is not None:
+                    fields.update(first_token_ms=round(generation.first_token_s * 1000, 2))
+
     async def _compute(self, batcher: Batcher, inputs: Arrays, request: Request) -> Arrays:
         rows = batcher.model.validate(inputs)
         outputs, queue_s = await batcher.compute(inputs, rows)
@@ -146,7 +198,7 @@ class Service:
         # The number of bytes of all bodies in memory is limited, so that many clients together cannot exhaust it.
         held = stack.enter_context(self._held())
         try:
-            async with _time_limit(self.settings.timeout_s):
+            async with time_limit(self.settings.timeout_s):
                 async for part in request.stream():
                     size += len(part)
                     if size > limit or int(length) > limit:
@@ -181,8 +233,18 @@ class Service:
             self.metrics.pending.set(self._pending)
 
 
+def written_event(
+    model: ServedModel, call: GenerateCall, text: str, num_tokens: int = 0, finish_reason: str = ""
+) -> Dict[str, Any]:  # fmt: skip
+    """Returns an answer with text, or an event of a stream; the last one has the number of tokens and the reason."""
+    found: Dict[str, Any] = {"model_name": model.name, "model_version": "1", "text_output": text}
+    if call.id is not None:
+        found["id"] = call.id
+    return {**found, "finish_reason": finish_reason, "tokens": num_tokens} if finish_reason else found
+
+
 @contextlib.asynccontextmanager
-async def _time_limit(seconds: float) -> Any:
+async def time_limit(seconds: float) -> Any:
     """Equivalent of `asyncio.timeout`, which Python 3.9 and 3.10 do not have."""
     task = asyncio.current_task()
     assert task is not None

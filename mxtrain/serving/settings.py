@@ -41,6 +41,10 @@ class ServeSettings(Spec):
     """Pixels of an image, by its header, before it is decoded."""
     max_scale: PositiveFloat = 4.0
     """Largest size of an open dimension (length, height, width), relative to the largest sample of the proof."""
+    max_tokens: Positive = 1024
+    """Tokens that `generate` writes for a request at most."""
+    generations: Positive = 4
+    """Texts that are written at the same time, of all models together; further requests get 429."""
     threads: NonNegative = 0
     """Threads of each model; 0 = one for each core."""
     check: bool = True

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+import re
+from typing import Any, Dict, Generator, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from mxtrain.text.token_classification.tags import TagCodes, find_entities, is_p
 from mxtrain.text.translation.networks.decoding import Beam, BeamSteps, LengthLimits
 
 TOKENIZERS = ("tokenizer", "target_tokenizer")
+_SINGLE_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 
 
 class Vocabulary:
@@ -56,6 +58,18 @@ class Vocabulary:
         if self.facts["file"].endswith(".model"):
             return str(self._library.decode(kept))
         return str(self._library.decode(kept, skip_special_tokens=False))
+
+    def decode_certain(self, tokens: Sequence[int]) -> str:
+        """Returns the beginning of the text of token ids that no further token changes.
+
+        A token may end within the bytes of a character, which are decoded as U+FFFD until they are complete.
+        """
+        kept = [int(token) for token in tokens if int(token) not in self.facts["special"]]
+        if not self.facts["file"].endswith(".model"):
+            # The library decodes a run of tokens for single bytes as a whole: one wrong byte changes all of them.
+            while kept and _SINGLE_BYTE.fullmatch(self._library.id_to_token(kept[-1]) or ""):
+                kept.pop()
+        return self.decode(kept).rstrip("\ufffd")
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
@@ -197,31 +211,35 @@ def continued(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Ite
     words, facts = Vocabulary(folder), folder.signature["facts"]
     sampling = Sampling(*(facts[name] for name in ("temperature", "top_k", "top_p", "sampling_seed")))
     for number, (text,) in enumerate(samples):
-        token_N = continue_tokens(folder, words.encode(text), sampling, number)
-        end = token_N.index(words.facts["eos"]) if words.facts["eos"] in token_N else len(token_N)
-        yield {"continuation": words.decode(token_N[:end])}
+        token_N = list(continue_tokens(folder, words.encode(text), sampling, number, facts["new_tokens"]))
+        yield {"continuation": words.decode(token_N)}
 
 
-def continue_tokens(folder: ExportedFolder, prompt: Sequence[int], sampling: Sampling, number: int) -> List[int]:
-    """Generates the tokens that follow a prompt.
+def continue_tokens(
+    folder: ExportedFolder, prompt: Sequence[int], sampling: Sampling, number: int, count: int
+) -> Iterator[int]:  # fmt: skip
+    """Yields the tokens that follow a prompt, each as soon as it is drawn, up to and without `<eos>`.
 
     Args:
         folder: exported folder with the part `step`.
         prompt: tokens of the prompt; only the last `max_prompt` ones are used.
         sampling: settings of sampling.
         number: index of the text, which seeds the random numbers.
+        count: largest number of tokens.
     """
     facts = folder.signature["facts"]
     known = list(prompt[-facts["max_prompt"] :]) or [0]
     moving = first_memory(folder, 1)
     length = len(known)
-    for place in range(length + facts["new_tokens"] - 1):
+    for place in range(length + count - 1):
         inputs = {"token": np.array([known[place]], np.int32), "place": np.array([place], np.float32), **moving}
         score_BV, moving = step(folder, inputs)
         if place + 1 >= length:
-            chosen = sampling.choose(score_BV, np.array([number]), np.array([place + 1 - length]))
-            known.append(int(chosen[0]))
-    return known[length:]
+            token = int(sampling.choose(score_BV, np.array([number]), np.array([place + 1 - length]))[0])
+            if token == facts["tokenizer"]["eos"]:
+                return
+            known.append(token)
+            yield token
 
 
 def first_memory(folder: ExportedFolder, rows: int) -> Dict[str, np.ndarray]:
@@ -243,53 +261,86 @@ def step(folder: ExportedFolder, inputs: Dict[str, np.ndarray]) -> Tuple[np.ndar
 
 def translated(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterator[Dict[str, Any]]:
     """Yields translations by beam search."""
-    source, facts = Vocabulary(folder), folder.signature["facts"]
-    target = Vocabulary(folder, "target_tokenizer") if "target_tokenizer" in facts else source
+    source, target = Vocabulary(folder), target_vocabulary(folder)
+    beam_size, most = (folder.signature["facts"][name] for name in ("beam_size", "max_tokens"))
     for (text,) in samples:
         if not text.strip():
             yield {"source": text, "translation": "", "score": 0.0}
             continue
-        room = source.facts["max_length"] - 1
-        tokens = source.encode(text)
-        (best, score), *others = translate_tokens(folder, [*tokens[:room], source.facts["eos"]], target.facts)
+        tokens, is_cut = source_tokens(source, text)
+        (best, score), *others = last_found(translate_tokens(folder, tokens, target.facts, beam_size, most))
         row: Dict[str, Any] = {"source": text, "translation": target.decode(best), "score": round(score, 4)}
         if others:
             row["others"] = [{"translation": target.decode(one), "score": round(own, 4)} for one, own in others]
-        yield {**row, "is_cut": True} if len(tokens) > room else row
+        yield {**row, "is_cut": True} if is_cut else row
+
+
+def target_vocabulary(folder: ExportedFolder) -> Vocabulary:
+    """Returns the vocabulary of translations, which may be that of the sources."""
+    return Vocabulary(folder, "target_tokenizer" if "target_tokenizer" in folder.signature["facts"] else "tokenizer")
+
+
+def source_tokens(source: Vocabulary, text: str) -> Tuple[List[int], bool]:
+    """Returns the tokens of a source sentence with `<eos>`, and True if it was too long and was cut."""
+    tokens, room = source.encode(text), source.facts["max_length"] - 1
+    return [*tokens[:room], source.facts["eos"]], len(tokens) > room
+
+
+Found = List[Tuple[List[int], float]]
+"""(tokens, log p over the length penalty) of translations, best first."""
+
+
+def last_found(search: Generator[List[int], None, Found]) -> Found:
+    """Runs `translate_tokens` to its end and returns the translations."""
+    while True:
+        try:
+            next(search)
+        except StopIteration as end:
+            return list(end.value)
 
 
 def translate_tokens(
-    folder: ExportedFolder, source: Sequence[int], target: Dict[str, Any]
-) -> List[Tuple[List[int], float]]:  # fmt: skip
+    folder: ExportedFolder, source: Sequence[int], target: Dict[str, Any], beam_size: int, max_tokens: int
+) -> Generator[List[int], None, Found]:  # fmt: skip
     """Translates a source sentence by beam search.
 
     Args:
         folder: exported folder with the parts `encoder` and `step`.
         source: tokens, including `<eos>`.
         target: facts of the target vocabulary.
+        beam_size: number of beams.
+        max_tokens: largest number of tokens; the length of the source may allow fewer.
+
+    Yields:
+        The next tokens of the best translation as soon as they are certain: with one beam mostly one after each step,
+        with several beams all of them at the end. Empty lists are steps that settle nothing.
 
     Returns:
-        (tokens, log p over the length penalty) of the best translations, best first.
+        The best translations.
     """
     facts = folder.signature["facts"]
     types = {one["name"]: one["dtype"] for one in folder.signature["parts"]["encoder"]["inputs"]}
     given = {"source": np.array([source], types["source"]), "lengths": np.array([len(source)], types.get("lengths"))}
     fixed = folder.run({name: given[name] for name in types}, "encoder")
     never = [token for token in target["special"] if token != target["eos"]]
-    beam = Beam(target["bos"], target["eos"], facts["beam_size"], facts["length_penalty"], never)
-    limits = LengthLimits(facts["max_length_ratio"], facts["max_length_offset"], facts["max_tokens"], facts["longest"])
-    search = BeamSteps(limits.max_lengths(np.array([len(source)])), beam, facts["num_best"])
-    token, moving, place = np.array([beam.bos], np.int32), first_memory(folder, 1), 0
+    beam = Beam(target["bos"], target["eos"], beam_size, facts["length_penalty"], never)
+    limits = LengthLimits(facts["max_length_ratio"], facts["max_length_offset"], max_tokens, facts["longest"])
+    search = BeamSteps(limits.max_lengths(np.array([len(source)])), beam, min(facts["num_best"], beam_size))
+    token, moving, place, sent = np.array([beam.bos], np.int32), first_memory(folder, 1), 0, 0
     while True:
         rows = {name: np.repeat(array, len(token) // len(array), axis=0) for name, array in fixed.items()}
         log_p, moving = step(folder, {"token": token, "place": np.array([place], np.float32), **rows, **moving})
         row = search.advance(log_p)
         if not len(row):
             break
+        certain = search.certain_tokens()
+        yield certain[sent:]
+        sent = max(sent, len(certain))
         token, place = search.last_tokens().astype(np.int32), place + 1
         moving = {name: array[row] for name, array in moving.items()}
     found = search.found()
     kept = [([int(one) for one in token[:length]], float(score)) for token, length, score in
             zip(found.token_SNT[0], found.length_SN[0], found.score_SN[0])]  # fmt: skip
+    yield kept[0][0][sent:]
     # Results of score -inf are fillers. The first one is kept, so that there always is a translation.
     return [one for number, one in enumerate(kept) if not number or one[1] > -np.inf]

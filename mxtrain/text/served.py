@@ -8,12 +8,13 @@ import numpy as np
 
 from mxtrain.files.json_form import problems_of
 from mxtrain.serving.errors import RequestError
+from mxtrain.serving.protocol import MAX_CHARACTERS
+from mxtrain.text import generating
 from mxtrain.text.encoded import EncodedPairs, encode_texts
 from mxtrain.text.loader import LENGTH_STEP
 from mxtrain.text.signature import TextSignature
 
 PAIR_TYPE = "text/tab-separated-values"
-MAX_CHARACTERS = 1_000_000
 
 
 class TextReader:
@@ -75,3 +76,4 @@ def make_text_reader(values: Dict[str, Any], inputs: Sequence[Any]) -> Optional[
 
 READERS = {"TextSignature": make_text_reader}
 """Of `mxtrain.serving.readers`: by the name of a signature's class."""
+GENERATORS = generating.GENERATORS

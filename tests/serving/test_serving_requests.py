@@ -44,7 +44,7 @@ def tensor(**changed: Any) -> Dict[str, Any]:
 
 
 def test_metadata_and_health(served: Served) -> None:
-    assert served.ask("/v2")[1]["extensions"] == ["binary_tensor_data"]
+    assert served.ask("/v2")[1]["extensions"] == ["binary_tensor_data", "generate"]
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/pixels/ready", "/v2/models/ids/versions/1/ready"):
         assert served.ask(path)[0] == 200
     _, found, _ = served.ask("/v2/models/pixels")

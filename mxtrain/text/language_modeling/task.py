@@ -92,7 +92,7 @@ class LanguageModeling(Task):
         count = usual_count(longest) if self.new_tokens == "auto" else self.new_tokens
         length = shapes_of(signature.shape)[0][0]
         most = length if longest is None else min(length, longest - count)
-        return {**self.model_dump(mode="json"), "new_tokens": count, "max_prompt": most}
+        return {**self.model_dump(mode="json"), "new_tokens": count, "max_prompt": most, "longest": longest}
 
     def export_parts(
         self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]

@@ -261,6 +261,19 @@ class BeamSteps:
         """Returns the last token of each row."""
         return self._token_AKT[:, :, self._length - 1].ravel()
 
+    def certain_tokens(self) -> List[int]:
+        """Returns the tokens with which the best sequence of a single sentence begins, whatever follows.
+
+        With one beam there is one open sequence, and finished ones are beginnings of it: once one is finished, the best
+        one is that or a longer one. With several beams nothing is certain before the end.
+        """
+        if self._beam.size > 1 or not len(self._sentence_A):
+            return []
+        sentence = self._sentence_A[0]
+        is_open = not self._done_count_S[sentence]
+        length = self._length if is_open else int(self._done_length[sentence, 0])
+        return [int(token) for token in self._token_AKT[0, 0, :length]]
+
     def found(self) -> Hypotheses:
         """Returns the best finished sequences."""
         order_SN = np.argsort(-self._done_score, axis=1, kind="stable")[:, : self._num_best]

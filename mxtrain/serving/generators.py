@@ -1,0 +1,138 @@
+"""Networks that write text token by token: the parts of their exported folders, and what writes with them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Callable, ClassVar, Dict, Iterator, Optional, Protocol
+
+import numpy as np
+import pydantic
+
+from mxtrain.data.exported_folder import ExportedFolder
+from mxtrain.errors import DataError
+from mxtrain.export import standalone
+from mxtrain.export.standalone import UnusableFolder
+from mxtrain.serving.readers import field_tables
+
+MAX_STATE = 1 << 26
+"""Numbers of a cache or state before the first token."""
+
+
+@dataclass(frozen=True)
+class TextPiece:
+    """A piece of the text that a network writes.
+
+    Attributes:
+        text: complete characters; may be empty.
+        num_tokens: tokens that were written since the last piece.
+        finish_reason: of the last piece: "stop" if the network ended the text, "length" if `max_tokens` did.
+    """
+
+    text: str
+    num_tokens: int
+    finish_reason: str = ""
+
+
+class GenerateParameters(pydantic.BaseModel):
+    """Parameters of a request for text; fields of samples add their own."""
+
+    model_config: ClassVar[pydantic.ConfigDict] = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    max_tokens: int = pydantic.Field(ge=1, le=1 << 20, description="Largest number of tokens that are written.")
+
+
+class TextGenerator(Protocol):
+    """Writes texts with the parts of an exported folder."""
+
+    @property
+    def defaults(self) -> GenerateParameters:
+        """Values of the parameters that a request does not give."""
+
+    @property
+    def most_tokens(self) -> Optional[int]:
+        """Largest `max_tokens` that the network allows; None = unlimited."""
+
+    def generate(self, folder: ExportedFolder, text: str, parameters: Any) -> Iterator[TextPiece]:
+        """Yields pieces as soon as they are certain; only the last one has a `finish_reason`.
+
+        Args:
+            folder: runs the parts.
+            text: prompt or source.
+            parameters: of the class of `defaults`.
+        """
+
+
+class ServedParts:
+    """The parts of an exported folder, such as `step`, as an `ExportedFolder`.
+
+    Args:
+        folder: from anybody; nothing in it is executed.
+        signature: content of its signature.json.
+        threads: of each part; 0 = as many as cores.
+
+    Attributes:
+        sessions: by the names of the parts.
+
+    Raises:
+        UnusableFolder: a part is missing or damaged, or takes something else than the signature says.
+    """
+
+    def __init__(self, folder: str, signature: Dict[str, Any], threads: int) -> None:
+        self._folder, self.signature = folder, signature
+        names = standalone.parts_of(signature)
+        self.sessions = {name: standalone.load_session(folder, threads, f"{name}.onnx") for name in names}
+        for name, session in self.sessions.items():
+            _require_described(name, signature["parts"][name], session)
+
+    def run(self, inputs: Dict[str, np.ndarray], part: str = "") -> Dict[str, np.ndarray]:
+        """See `ExportedFolder.run`."""
+        return standalone.run(self.sessions[part], inputs)
+
+    def read(self, name: str) -> bytes:
+        """See `ExportedFolder.read`."""
+        if os.path.basename(name) != name:
+            raise UnusableFolder(f"{name} is no file of the folder")
+        return standalone.read_file(self._folder, name, standalone.MAX_JSON_BYTES)
+
+
+def _require_described(part: str, described: Any, session: Any) -> None:
+    """Raises an `UnusableFolder` if the inputs in the signature are not those of the network, or are huge."""
+    said = f"{standalone.SIGNATURE}: the inputs of {part} are not those of {part}.onnx"
+    try:
+        shapes = {str(one["name"]): one["shape"] for one in described["inputs"]}
+        for one in described["inputs"]:
+            np.dtype(one["dtype"])
+    except (KeyError, TypeError) as error:
+        raise UnusableFolder(said) from error
+    if set(shapes) != {one.name for one in session.get_inputs()}:
+        raise UnusableFolder(said)
+    for shape in shapes.values():
+        if not isinstance(shape, list) or not all(
+            isinstance(size, str) or type(size) is int and 0 < size <= MAX_STATE for size in shape
+        ) or np.prod([size for size in shape if type(size) is int], dtype=object) > MAX_STATE:  # fmt: skip
+            raise UnusableFolder(f"{standalone.SIGNATURE}: the inputs of {part} have the shape {str(shape)[:100]}")
+
+
+MakeGenerator = Callable[[ServedParts], TextGenerator]
+
+
+def make_generator(parts: ServedParts) -> Optional[TextGenerator]:
+    """Returns what writes with the parts of a folder; None if its network writes no text.
+
+    Raises:
+        UnusableFolder: the signature or a tokenizer is damaged, or a library is missing.
+    """
+    make = field_tables("GENERATORS").get(str(parts.signature.get("task")))
+    if make is None or "step" not in parts.sessions:
+        return None
+    try:
+        generator: TextGenerator = make(parts)
+        return generator
+    except DataError as error:
+        raise UnusableFolder(f"a tokenizer of the folder cannot be used: {str(error).rstrip('.')}") from error
+    except ImportError as error:
+        raise UnusableFolder(f"networks that write text need {error.name}: pip install {error.name}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        said = f"{type(error).__name__}: {error}".splitlines()
+        raise UnusableFolder(f"{standalone.SIGNATURE} is damaged: {' '.join(said)[:300]}") from error

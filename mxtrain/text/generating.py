@@ -1,0 +1,183 @@
+"""Writes texts for clients of `mxtrain serve`: continuations and translations. Imports no MXNet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, Generator, Iterator, List, Optional
+
+import pydantic
+
+from mxtrain.files.json_form import NUMBER, problems_of
+from mxtrain.serving.generators import GenerateParameters, ServedParts, TextPiece
+from mxtrain.text.exported_texts import (
+    TOKENIZERS,
+    Vocabulary,
+    continue_tokens,
+    source_tokens,
+    target_vocabulary,
+    translate_tokens,
+)
+from mxtrain.text.language_modeling.sampling import Sampling
+from mxtrain.text.tokenizing.library import TokenizerFile
+from mxtrain.text.tokenizing.sentence_piece import SentencePiece
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Wanted
+    from mxtrain.data.exported_folder import ExportedFolder
+    from mxtrain.text.tokenizing.base import BaseTokenizer
+
+MAX_BEAMS = 64
+MAX_LENGTH = 1 << 20
+VOCABULARY: Dict[str, Wanted] = {
+    "file": str, "max_length": int, "special": [int], "bos?": int, "eos?": int, "lowercase": bool, "*": object,
+}  # fmt: skip
+CONTINUATION: Dict[str, Wanted] = {
+    "new_tokens": int, "temperature": NUMBER, "top_k": int, "top_p": NUMBER, "sampling_seed": int, "max_prompt": int,
+    "longest?": int, "tokenizer": VOCABULARY, "*": object,
+}  # fmt: skip
+TRANSLATION: Dict[str, Wanted] = {
+    "beam_size": int, "length_penalty": NUMBER, "max_length_ratio": NUMBER, "max_length_offset": int,
+    "max_tokens": int, "num_best": int, "longest?": int, "tokenizer": VOCABULARY, "target_tokenizer?": VOCABULARY,
+    "*": object,
+}  # fmt: skip
+"""Facts of a signature.json."""
+
+
+class ContinuationParameters(GenerateParameters):
+    """Parameters of continuations."""
+
+    temperature: float = pydantic.Field(
+        ge=0, le=1e6, allow_inf_nan=False, description="Scores are divided by it; 0 = always the likeliest token."
+    )
+    top_k: int = pydantic.Field(ge=0, lt=1 << 31, description="Draw from so many of the likeliest tokens; 0 = all.")
+    top_p: float = pydantic.Field(
+        gt=0, le=1, description="Draw from the likeliest tokens that together have this probability."
+    )
+    seed: int = pydantic.Field(ge=0, lt=1 << 63, description="Seed of the draws.")
+
+
+class TranslationParameters(GenerateParameters):
+    """Parameters of translations."""
+
+    beam_size: int = pydantic.Field(ge=1, le=MAX_BEAMS, description="Beams of the search; 1 streams word by word.")
+
+
+class ContinuationGenerator:
+    """Continues texts with a language model, as `predict` does.
+
+    Args:
+        parts: of the exported folder.
+
+    Raises:
+        ValueError: the signature is damaged.
+        DataError: the tokenizer cannot be used.
+    """
+
+    def __init__(self, parts: ServedParts) -> None:
+        facts = _checked_facts(parts, CONTINUATION)
+        self._words = Vocabulary(parts)
+        self._max_prompt = _require_between("max_prompt", facts["max_prompt"], 1, MAX_LENGTH)
+        self._longest: Optional[int] = facts.get("longest")
+        # Earlier exports do not tell how many positions the network has: never more than they write themselves.
+        known = self._longest - 1 if self._longest else None
+        self.most_tokens: Optional[int] = known if "longest" in facts else facts["new_tokens"]
+        self.defaults = ContinuationParameters(
+            max_tokens=facts["new_tokens"], temperature=facts["temperature"], top_k=facts["top_k"],
+            top_p=facts["top_p"], seed=facts["sampling_seed"],
+        )  # fmt: skip
+
+    def generate(self, folder: ExportedFolder, text: str, parameters: ContinuationParameters) -> Iterator[TextPiece]:
+        """See `TextGenerator.generate`."""
+        given, count = parameters, parameters.max_tokens
+        room = self._max_prompt if self._longest is None else min(self._max_prompt, self._longest - count)
+        prompt = self._words.encode(text)[-room:]
+        sampling = Sampling(given.temperature, given.top_k, given.top_p, given.seed)
+        written = ([token] for token in continue_tokens(folder, prompt, sampling, 0, count))
+        return pieces_of(self._words, written, count)
+
+
+class TranslationGenerator:
+    """Translates sentences, as `predict` does.
+
+    Args:
+        parts: of the exported folder.
+
+    Raises:
+        ValueError: the signature is damaged.
+        DataError: a tokenizer cannot be used.
+    """
+
+    def __init__(self, parts: ServedParts) -> None:
+        facts = _checked_facts(parts, TRANSLATION)
+        if "encoder" not in parts.sessions:
+            raise ValueError("there is no part encoder")
+        self._source, self._target = Vocabulary(parts), target_vocabulary(parts)
+        _require_between("max_length", self._source.facts["max_length"], 2, MAX_LENGTH)
+        for name, least in (("num_best", 1), ("max_length_ratio", 0), ("max_length_offset", 0)):
+            _require_between(name, facts[name], least, MAX_LENGTH)
+        for name in ("bos", "eos"):
+            _require_between(name, self._target.facts[name], 0, 1 << 31)
+        self.most_tokens: Optional[int] = facts["max_tokens"]
+        self.defaults = TranslationParameters(max_tokens=facts["max_tokens"], beam_size=facts["beam_size"])
+
+    def generate(self, folder: ExportedFolder, text: str, parameters: TranslationParameters) -> Iterator[TextPiece]:
+        """See `TextGenerator.generate`."""
+        if not text.strip():
+            return iter([TextPiece("", 0, "stop")])
+        given, (tokens, _) = parameters, source_tokens(self._source, text)
+        search = translate_tokens(folder, tokens, self._target.facts, given.beam_size, given.max_tokens)
+        return pieces_of(self._target, search, given.max_tokens)
+
+
+def pieces_of(words: Vocabulary, written: Iterator[List[int]], most: int) -> Generator[TextPiece, None, None]:
+    """Yields the pieces of text that tokens add. Together they are the text of all tokens.
+
+    Args:
+        words: decodes tokens.
+        written: tokens, as they are written.
+        most: number of tokens at which writing ends.
+    """
+    tokens: List[int] = []
+    sent = ""
+    for some in written:
+        if some:
+            tokens += some
+            # All tokens are decoded each time: the text of a token depends on those before it.
+            text = words.decode_certain(tokens)
+            new = text[len(sent) :] if text.startswith(sent) else ""
+            sent += new
+            yield TextPiece(new, len(some))
+    text = words.decode(tokens)
+    if not text.startswith(sent):
+        raise ValueError("the tokenizer has changed text that was sent already")
+    yield TextPiece(text[len(sent) :], 0, "length" if len(tokens) >= most else "stop")
+
+
+def _checked_facts(parts: ServedParts, form: Dict[str, Wanted]) -> Dict[str, Any]:
+    """Returns the facts of the signature, which has the form, after its tokenizers were tried.
+
+    Raises:
+        ValueError: the facts are damaged.
+        DataError: a tokenizer cannot be used.
+    """
+    facts = parts.signature.get("facts")
+    for problem in problems_of(facts, form, "facts"):
+        raise ValueError(problem)
+    assert isinstance(facts, dict)
+    for name in TOKENIZERS:
+        if name in facts:
+            file = facts[name]["file"]
+            content = parts.read(file)
+            is_model = file.endswith(".model")
+            tokenizer: BaseTokenizer = SentencePiece(content) if is_model else TokenizerFile(content.decode())
+            tokenizer.require_usable()
+    return facts
+
+
+def _require_between(name: str, value: Any, least: int, most: int) -> Any:
+    if not least <= value <= most:
+        raise ValueError(f"'{name}' is {value}; it must be from {least} to {most}")
+    return value
+
+
+GENERATORS = {"language_modeling": ContinuationGenerator, "translation": TranslationGenerator}
+"""Of `mxtrain.serving.generators`: by the name of a task."""
