@@ -33,7 +33,7 @@ from mxtrain.runs.comparison import (
     last_common_checkpoints,
     unrecorded,
 )
-from mxtrain.runs.registry import RecordedRun, is_run_dir, read_run
+from mxtrain.runs.registry import ListedRun, is_run_dir, read_run
 from mxtrain.training.resume import changes_result
 from mxtrain.types import Spec
 
@@ -143,7 +143,7 @@ def parting_sentence(parting: Parting) -> str:
 
 
 def replay_before(
-    first: RecordedRun, second: RecordedRun, parting: Parting, wanted: bool, given: Arguments
+    first: ListedRun, second: ListedRun, parting: Parting, wanted: bool, given: Arguments
 ) -> Replayed:  # fmt: skip
     """Compares the weights of the last common checkpoints before the curves part, and runs a batch through them."""
     if parting.step is None or not wanted:
@@ -167,7 +167,7 @@ def replay_before(
     return Replayed(weights, result, f"{said}. {replay_sentence(result, weights)}")
 
 
-def missing_sentence(first: RecordedRun, second: RecordedRun, parting: Parting) -> str:
+def missing_sentence(first: ListedRun, second: ListedRun, parting: Parting) -> str:
     """Says which checkpoints are missing, and which settings keep them."""
     assert parting.step is not None
     last = parting.step - 1
@@ -243,7 +243,7 @@ def run_both(common: Tuple[Checkpoint, Checkpoint], given: Arguments) -> ReplayR
 
 
 def _print_section(
-    name: str, found: Sequence[Different], first: RecordedRun, second: RecordedRun, is_table: bool
+    name: str, found: Sequence[Different], first: ListedRun, second: ListedRun, is_table: bool
 ) -> None:  # fmt: skip
     if not found:
         print(f"{name}: no difference")
@@ -259,7 +259,7 @@ def _print_section(
 
 
 def _print_metrics(
-    metrics: Sequence[Tuple[str, Optional[float], Optional[float]]], first: RecordedRun, second: RecordedRun,
+    metrics: Sequence[Tuple[str, Optional[float], Optional[float]]], first: ListedRun, second: ListedRun,
     is_table: bool,
 ) -> None:  # fmt: skip
     rows = []
@@ -276,7 +276,7 @@ def _print_metrics(
             print(f"results: {name}: {before} -> {after}{f' ({change})' if change else ''}")
 
 
-def _titles(first: RecordedRun, second: RecordedRun) -> List[str]:
+def _titles(first: ListedRun, second: ListedRun) -> List[str]:
     return [on_one_line(os.path.normpath(one.path)) for one in (first, second)]
 
 

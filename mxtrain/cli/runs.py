@@ -21,7 +21,7 @@ from mxtrain.logger.report import format_rate, format_value, print_commands
 from mxtrain.logger.terminal import open_console
 from mxtrain.runs.fields import check_field, needed_of, read_order, require_known, sort_runs, value_of
 from mxtrain.runs.filter import parse_filter
-from mxtrain.runs.registry import RecordedRun
+from mxtrain.runs.registry import ListedRun
 from mxtrain.types import Positive, Spec
 
 SHOWN = 50
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
     return EXIT_FINISHED
 
 
-def _words(one: RecordedRun) -> Dict[str, str]:
+def _words(one: ListedRun) -> Dict[str, str]:
     """The cells of a run as words without spaces, by name."""
     best = f"{one.status.monitor}:{format_value(one.status.best)}" if one.status.best is not None else ""
     words = {
@@ -79,7 +79,7 @@ def _words(one: RecordedRun) -> Dict[str, str]:
     return {name: on_one_line(value).replace(" ", "_") for name, value in words.items()}
 
 
-def _extra(one: RecordedRun, columns: Sequence[str]) -> Dict[str, str]:
+def _extra(one: ListedRun, columns: Sequence[str]) -> Dict[str, str]:
     found = {name: value_of(one, name) for name in columns}
     return {name: "" if value is None else on_one_line(_short(value))[:60] for name, value in found.items()}
 
@@ -88,11 +88,11 @@ def _short(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _speed(one: RecordedRun) -> str:
+def _speed(one: ListedRun) -> str:
     return "" if one.status.samples_per_s is None else format_rate(one.status.samples_per_s)
 
 
-def _print_table(kept: Sequence[RecordedRun], shown: Sequence[RecordedRun], total: int, columns: Sequence[str]) -> None:
+def _print_table(kept: Sequence[ListedRun], shown: Sequence[ListedRun], total: int, columns: Sequence[str]) -> None:
     monitors = {one.status.monitor for one in shown if one.status.monitor}
     is_same = len(monitors) <= 1
     titles = ["run", "state", "task", "model", *([] if is_same else ["metric"]),
@@ -113,7 +113,7 @@ def _print_table(kept: Sequence[RecordedRun], shown: Sequence[RecordedRun], tota
     sys.stdout.flush()
 
 
-def best_of(runs: Sequence[RecordedRun]) -> Optional[RecordedRun]:
+def best_of(runs: Sequence[ListedRun]) -> Optional[ListedRun]:
     """The run with the best value, if all monitor the same metric of the same task."""
     measured = [one for one in runs if one.status.best is not None]
     if len(measured) < 2 or len({(one.status.monitor, one.direction) for one in measured}) > 1:
@@ -121,7 +121,7 @@ def best_of(runs: Sequence[RecordedRun]) -> Optional[RecordedRun]:
     return sort_runs(measured, "best")[0]
 
 
-def _summary(kept: Sequence[RecordedRun], shown: Sequence[RecordedRun], total: int) -> str:
+def _summary(kept: Sequence[ListedRun], shown: Sequence[ListedRun], total: int) -> str:
     states = Counter(one.state for one in kept)
     counts = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
     of = f" of {total:,}" if len(kept) < total else ""
@@ -129,7 +129,7 @@ def _summary(kept: Sequence[RecordedRun], shown: Sequence[RecordedRun], total: i
     return on_one_line(f"{len(kept):,}{of} runs{': ' if counts else ''}{counts}{more}")
 
 
-def _next_steps(kept: Sequence[RecordedRun], best: Optional[RecordedRun]) -> List[Tuple[str, str]]:
+def _next_steps(kept: Sequence[ListedRun], best: Optional[ListedRun]) -> List[Tuple[str, str]]:
     steps: List[Tuple[str, str]] = []
     if best is not None:
         steps.append(("evaluate the best", f"{program()} eval {_place(best)}"))
@@ -140,6 +140,6 @@ def _next_steps(kept: Sequence[RecordedRun], best: Optional[RecordedRun]) -> Lis
     return steps
 
 
-def _place(one: RecordedRun) -> str:
+def _place(one: ListedRun) -> str:
     path = os.path.relpath(one.path) if not os.path.isabs(one.path) else one.path
     return shlex.quote(on_one_line(f"./{path}" if "=" in path or path.startswith(("+", "~", "-")) else path))

@@ -19,7 +19,7 @@ from mxtrain.checkpoint.store import choose_kept
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, RunDirectoryError
 from mxtrain.files.durable import fsync_directory
 from mxtrain.files.run_files import OWN_FILES
-from mxtrain.runs.registry import KILLED, NO_STATUS, STARTING, RecordedRun, size_of
+from mxtrain.runs.registry import KILLED, NO_STATUS, STARTING, ListedRun, size_of
 from mxtrain.runs.status import DAMAGED, RunStatus, read_status
 
 LEFTOVERS, CHECKPOINT_COPIES, EMPTY, PREVIOUS, WHOLE = "leftovers", "checkpoints", "empty", "previous", "runs"
@@ -70,14 +70,14 @@ class CleanupPlan:
         return sum(one.size for one in self.removable)
 
 
-def is_resumable(run: RecordedRun) -> bool:
+def is_resumable(run: ListedRun) -> bool:
     """Returns True if the command that started a run would continue it from a checkpoint."""
     if run.status.exit_code == EXIT_FINISHED and run.state not in ("running", KILLED):
         return False  # a killed run has no exit code; a file that says otherwise is not believed
     return bool(_places(run.path)) or run.state in (KILLED, STARTING, DAMAGED)
 
 
-def plan_cleanup(runs: Sequence[RecordedRun], kinds: Sequence[str], unfinished: bool = False) -> CleanupPlan:
+def plan_cleanup(runs: Sequence[ListedRun], kinds: Sequence[str], unfinished: bool = False) -> CleanupPlan:
     """Finds what can go. Deletes nothing.
 
     Args:
@@ -107,7 +107,7 @@ def plan_cleanup(runs: Sequence[RecordedRun], kinds: Sequence[str], unfinished: 
     return CleanupPlan(removable, kept, seen)
 
 
-def _reason_to_keep(run: RecordedRun) -> str:
+def _reason_to_keep(run: ListedRun) -> str:
     if run.state in ("running", STARTING) or is_locked(run.path):
         return "it is in use"
     if os.path.islink(os.path.join(run.path, CHECKPOINTS)):
@@ -128,7 +128,7 @@ def _study_is_running(folder: str) -> bool:
     return any(is_locked(folder, os.path.join(_CLAIMS, name), may_be_empty=True) for name in claims[:100_000])
 
 
-def _whole(run: RecordedRun, kinds: Sequence[str], unfinished: bool) -> Optional[Removable]:
+def _whole(run: ListedRun, kinds: Sequence[str], unfinished: bool) -> Optional[Removable]:
     """The run directory itself, if it can go."""
     if WHOLE in kinds and (unfinished or not is_resumable(run)):
         return Removable(WHOLE, run.path, run.path, run.size, f"{run.state}, as asked for")
@@ -161,7 +161,7 @@ def _places(path: str) -> List[Place]:
         return []
 
 
-def _parts_of(run: RecordedRun, kinds: Sequence[str]) -> List[Removable]:
+def _parts_of(run: ListedRun, kinds: Sequence[str]) -> List[Removable]:
     folder = os.path.join(run.path, CHECKPOINTS)
     found: List[Removable] = []
     if LEFTOVERS in kinds:
@@ -188,7 +188,7 @@ def _children(folder: str) -> List[str]:
         return []
 
 
-def _superfluous(run: RecordedRun) -> List[Place]:
+def _superfluous(run: ListedRun) -> List[Place]:
     """Checkpoints besides the best and the last usable one. If one cannot be read, all stay: it may hide a damage."""
     places = _places(run.path)
     if len(places) < 2:
@@ -256,7 +256,7 @@ def _delete(part: Removable) -> None:
         fsync_directory(path.parent)
 
 
-def why_nothing(runs: Sequence[RecordedRun]) -> str:
+def why_nothing(runs: Sequence[ListedRun]) -> str:
     """A sentence for a plan without anything: what the runs are."""
     resumable = sum(is_resumable(run) for run in runs)
     said = f"; {resumable:,} of them can be continued" if resumable else ""

@@ -16,7 +16,7 @@ from mxtrain.config.specs import shown
 from mxtrain.errors import CheckpointError
 from mxtrain.runs.curves import read_rows
 from mxtrain.runs.meta import Meta, read_meta
-from mxtrain.runs.registry import RecordedRun
+from mxtrain.runs.registry import ListedRun
 
 _PRECISE = 1e-2
 """Relative difference of losses from which on curves differ visibly."""
@@ -79,7 +79,7 @@ def compare_mappings(first: Mapping[str, object], second: Mapping[str, object]) 
     return found
 
 
-def compare_origins(first: RecordedRun, second: RecordedRun) -> Dict[str, List[Different]]:
+def compare_origins(first: ListedRun, second: ListedRun) -> Dict[str, List[Different]]:
     """Returns differences of code, versions, data and machine, by section."""
     metas = read_meta(first.path), read_meta(second.path)
 
@@ -99,13 +99,13 @@ def _part_of(meta: Meta, name: str) -> Mapping[str, str]:
     return {**meta.host, **meta.runtime, "devices": ", ".join(meta.devices)}
 
 
-def unrecorded(*runs: RecordedRun) -> List[str]:
+def unrecorded(*runs: ListedRun) -> List[str]:
     """Returns the sections of `compare_origins` of which one of the runs has recorded nothing."""
     metas = [read_meta(run.path) for run in runs]
     return [name for name in ("code", "versions", "data") if not all(_part_of(meta, name) for meta in metas)]
 
 
-def compare_metrics(first: RecordedRun, second: RecordedRun) -> List[Tuple[str, Optional[float], Optional[float]]]:
+def compare_metrics(first: ListedRun, second: ListedRun) -> List[Tuple[str, Optional[float], Optional[float]]]:
     """Returns (tag, value, value) of all last measured values, and of the best one."""
     statuses = first.status, second.status
     tags = sorted({*first.status.metrics, *second.status.metrics})

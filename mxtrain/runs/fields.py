@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tupl
 
 from mxtrain.config.specs import shown
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.runs.registry import CHOSEN, RecordedRun
+from mxtrain.runs.registry import CHOSEN, ListedRun
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
 Value = Union[str, float, None]
 
-FIELDS: Dict[str, Callable[[RecordedRun], Value]] = {
+FIELDS: Dict[str, Callable[[ListedRun], Value]] = {
     "run": lambda run: run.path,
     "state": lambda run: run.state,
     "task": lambda run: run.choices.get("task"),
@@ -60,7 +60,7 @@ def check_field(name: str, where: str) -> str:
     )
 
 
-def value_of(run: RecordedRun, name: str) -> Value:
+def value_of(run: ListedRun, name: str) -> Value:
     """Returns the value of a field, metric or setting; None if the run has none."""
     if name in FIELDS:
         return FIELDS[name](run)
@@ -76,13 +76,13 @@ def plain_value(value: Json) -> Value:
 
 
 def needed_of(names: Sequence[str]) -> List[str]:
-    """Returns the properties of `RecordedRun` that reading these fields needs."""
+    """Returns the properties of `ListedRun` that reading these fields needs."""
     needed = {"choices" if name in CHOSEN else name for name in names if name in (*CHOSEN, "size")}
     needed |= {"settings" for name in names if name not in FIELDS and "/" not in name}
     return sorted(needed)
 
 
-def require_known(names: Sequence[str], runs: Sequence[RecordedRun], where: str) -> None:
+def require_known(names: Sequence[str], runs: Sequence[ListedRun], where: str) -> None:
     """Rejects metrics and settings that no run has, which would match nothing.
 
     Raises:
@@ -107,12 +107,12 @@ def read_order(text: str) -> Tuple[str, bool]:
     return check_field(name, f"sort={text}"), text.startswith("-")
 
 
-def sort_runs(runs: Sequence[RecordedRun], name: str, is_reversed: bool = False) -> List[RecordedRun]:
+def sort_runs(runs: Sequence[ListedRun], name: str, is_reversed: bool = False) -> List[ListedRun]:
     """Sorts runs by a field; those without a value are last. `best` puts the best first, all others the smallest."""
 
     valued = [(value_of(run, name), run) for run in runs]
 
-    def key(pair: Tuple[Value, RecordedRun]) -> Tuple[bool, float, str]:
+    def key(pair: Tuple[Value, ListedRun]) -> Tuple[bool, float, str]:
         value, run = pair
         if isinstance(value, str):
             return True, 0.0, value

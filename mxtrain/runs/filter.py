@@ -16,9 +16,9 @@ from typing import Callable, Dict, List, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.runs.fields import FIELDS, WORDS, check_field, needed_of, read_number, require_known, value_of
-from mxtrain.runs.registry import RecordedRun
+from mxtrain.runs.registry import ListedRun
 
-Test = Callable[[RecordedRun], bool]
+Test = Callable[[ListedRun], bool]
 _PART = re.compile(
     r"\s*(?:(?P<parenthesis>[()])|(?P<operator>>=|<=|!=|==|=|>|<)|\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|"
     r"(?P<word>[^\s()<>=!\"']+))"
@@ -45,10 +45,10 @@ class Filter:
 
     @property
     def needed(self) -> List[str]:
-        """Properties of `RecordedRun` that it needs."""
+        """Properties of `ListedRun` that it needs."""
         return needed_of(self.names)
 
-    def apply(self, runs: Sequence[RecordedRun]) -> List[RecordedRun]:
+    def apply(self, runs: Sequence[ListedRun]) -> List[ListedRun]:
         """Returns the runs that pass.
 
         Raises:
@@ -145,7 +145,7 @@ class _FilterParser:
             raise self._wrong(f"'{name}{symbol}' {reason}")
         compare, limit = _ORDERS[symbol], number
 
-        def test(run: RecordedRun) -> bool:
+        def test(run: ListedRun) -> bool:
             found = value_of(run, name)
             return isinstance(found, (int, float)) and compare(found, limit)
 
@@ -173,7 +173,7 @@ def _equals(name: str, values: Sequence[str]) -> Test:
     """A test for equality with one of several numbers or patterns."""
     numbers = {number for number in (read_number(value, name) for value in values) if number is not None}
 
-    def test(run: RecordedRun) -> bool:
+    def test(run: ListedRun) -> bool:
         found = value_of(run, name)
         if isinstance(found, (int, float)):
             return found in numbers

@@ -38,7 +38,7 @@ SHARED = 2000
 
 
 @dataclass(frozen=True)
-class RecordedRun:
+class ListedRun:
     """A run as its directory describes it. `choices`, `settings` and `size` are read when they are first
     asked for.
 
@@ -153,7 +153,7 @@ def size_of(path: str) -> int:
     return total
 
 
-def read_run(path: str, needed: Sequence[str] = ()) -> RecordedRun:
+def read_run(path: str, needed: Sequence[str] = ()) -> ListedRun:
     """Describes the run in a directory, however damaged its files are.
 
     Args:
@@ -167,13 +167,13 @@ def read_run(path: str, needed: Sequence[str] = ()) -> RecordedRun:
     elif state == NO_STATUS and is_locked(path):
         state = STARTING
     status = status or RunStatus(state, written_at=_changed_at(path))
-    run = RecordedRun(path, state, status, max(time.time() - status.written_at, 0.0))
+    run = ListedRun(path, state, status, max(time.time() - status.written_at, 0.0))
     for name in needed:
         getattr(run, name)
     return run
 
 
-def read_runs(folders: Sequence[str], needed: Sequence[str] = ()) -> List[RecordedRun]:
+def read_runs(folders: Sequence[str], needed: Sequence[str] = ()) -> List[ListedRun]:
     """Describes all runs below folders, each once; see `read_run`.
 
     Raises:

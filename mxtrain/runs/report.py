@@ -30,7 +30,7 @@ from mxtrain.runs.figures import (
 )
 from mxtrain.runs.meta import Meta, read_meta
 from mxtrain.runs.page import STYLE
-from mxtrain.runs.registry import RecordedRun
+from mxtrain.runs.registry import ListedRun
 
 if TYPE_CHECKING:
     pass
@@ -48,7 +48,7 @@ class Reported:
     """All that a page shows of one run."""
 
     number: int
-    run: RecordedRun
+    run: ListedRun
     name: str
     meta: Meta
     curves: Mapping[Tuple[str, str], Curve]
@@ -58,7 +58,7 @@ class Reported:
     """The best checkpoint, or the last one; its arrays are not read."""
 
 
-def collect(runs: Sequence[RecordedRun]) -> List[Reported]:
+def collect(runs: Sequence[ListedRun]) -> List[Reported]:
     """Reads what the page shows of each run."""
     names = short_names([run.path for run in runs])
     return [
@@ -82,7 +82,7 @@ def short_names(paths: Sequence[str]) -> List[str]:
     return [os.path.relpath(path, common) if common else path for path in whole]
 
 
-def _shown_checkpoint(run: RecordedRun) -> Optional[Checkpoint]:
+def _shown_checkpoint(run: ListedRun) -> Optional[Checkpoint]:
     folder = os.path.join(run.path, CHECKPOINTS)
     try:
         places = [] if os.path.islink(folder) else scan(Path(folder))
@@ -183,7 +183,7 @@ def _is_validated(one: Reported, name: str) -> bool:
     return any(split != "train" and found == name for split, found in one.curves)
 
 
-def differing_settings(runs: Sequence[RecordedRun]) -> Dict[str, List[Optional[str]]]:
+def differing_settings(runs: Sequence[ListedRun]) -> Dict[str, List[Optional[str]]]:
     """Returns the settings that are not the same in all runs, as they are typed; None where a run has none."""
     found = {}
     for path in sorted({path for run in runs for path in run.settings if not path.startswith(_QUIET)}):

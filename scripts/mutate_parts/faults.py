@@ -41,8 +41,8 @@ FAULTS = [
         "        if True:\n            try:\n",
     ),
     Fault(
-        "the test split and eval take live weights", "mxtrain/training/snapshot.py",
-        'checkpoint.arrays("ema" if "ema" in checkpoint.stems else "model")', 'checkpoint.arrays("model")',
+        "the test split and eval take live weights", "mxtrain/checkpoint/average.py",
+        "checkpoint.arrays(EMA if EMA in checkpoint.stems else MODEL)", "checkpoint.arrays(MODEL)",
     ),
     Fault(
         "the test split takes live weights where none were kept", "mxtrain/training/run_finalizer.py",
@@ -50,7 +50,7 @@ FAULTS = [
     ),
     Fault(
         "eval takes live weights", "mxtrain/trained.py",
-        "snapshot.weights_to_use(checkpoint)", 'checkpoint.arrays("model")',
+        "weights_to_use(checkpoint), str(checkpoint.path)", 'checkpoint.arrays("model"), str(checkpoint.path)',
     ),
     Fault(
         "training goes on from the average", "mxtrain/optimizer/ema.py",

@@ -119,7 +119,7 @@ def test_missing_checkpoints_are_explained(trained: Path, tmp_path: Path, capsys
 def test_origins_and_settings_come_from_the_files(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     metas = [
         {"git": {"commit": commit, "dirty": False}, "packages": {"mxnet": "1.9.1", "numpy": version}, "python": "3.9",
-         "data": {"train": {"samples": 10, "sha256": digest}}, "host": {"name": "x"}}
+         "data": {"splits": {"train": {"samples": 10, "sha256": digest}}}, "host": {"name": "x"}}
         for commit, version, digest in (("aaa", "1.0", "00"), ("bbb", "2.0", "11"))
     ]  # fmt: skip
     for name, meta, lr in (("a", metas[0], 0.1), ("b", metas[1], 0.2)):

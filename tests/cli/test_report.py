@@ -56,7 +56,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The page of two runs, one of them a stranger's."""
     meta = {"argv": ["mxtrain", "model=mlp", "hydra.run.dir=x", "note=it's"], "working_folder": "/home/me/project",
             "git": {"commit": "abc123", "dirty": True}, "packages": {"mxnet": "1.9.1"},
-            "data": {"train": {"samples": 100, "sha256": "f" * 64}}}  # fmt: skip
+            "data": {"splits": {"train": {"samples": 100, "sha256": "f" * 64}}}}  # fmt: skip
     write_run(tmp_path / "good", rows=rows_of(40, 0.05), checkpoints={40: 0.9}, meta=meta, metrics={"test/loss": 0.25})
     write_evaluation(tmp_path / "good")
     evil = write_run(tmp_path / EVIL.replace("/", "_"), rows=rows_of(40, 0.01), state=EVIL, monitor=EVIL, lr=0.5,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -70,11 +71,14 @@ NEEDS = {
     "metric/masked_accuracy": ["model=bert", "dataset=masked_text"],
     "metric/masked_perplexity": ["model=bert", "dataset=masked_text"],
 }
+TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb", "clearml": "clearml", "comet": "comet_ml", "aim": "aim"}
 # What is not here, though an option stands for it; "" where it is.
 MISSING = {
     "kvstore/horovod": "" if has_horovod() else "Horovod is not installed",
     "amp/bfloat16": "" if computes_bfloat16(cpu_flags()) else "this processor has no bfloat16",
-}
+    **{f"logger/{name}": "" if importlib.util.find_spec(package) else f"{package} is not installed"
+       for name, package in TRACKER_PACKAGES.items()},
+}  # fmt: skip
 
 
 def test_every_folder_is_a_group() -> None:
@@ -125,8 +129,10 @@ def test_every_preset_composes_and_only_overrides(describe_run, preset: Path) ->
     assert set(content) <= {*GROUPS, "defaults", "hydra"}
     assert (CONF / preset.with_suffix(".yaml")).read_text().startswith("# @package _global_\n")
     for entry in content.pop("defaults", []):
-        assert entry in [path.name for path in PRESETS] or all(key.startswith("override /") for key in entry)
-    assert "_target_" not in str({key: value for key, value in content.items() if key != "callback"})  # adds one
+        assert entry in [path.name for path in PRESETS] or all(
+            key.startswith(("override /", "/callback@")) for key in entry  # adds a callback
+        )
+    assert "_target_" not in str(content)
     description = describe_run(f"{group}={name}")
     for name, settings in content.items():
         for field, value in settings.items() if isinstance(settings, dict) else ():
