@@ -14,7 +14,7 @@ ALLOWED = {
     },
     "the kernel's own files and /dev/null": {
         "runtime/cores.py", "runtime/spinning.py", "runtime/memory.py", "runtime/huge_pages.py",
-        "cli/diagnosis.py", "logger/patient_stream.py", "logger/tracker_process.py",
+        "cli/diagnosis.py", "cli/chaos.py", "logger/patient_stream.py", "logger/tracker_process.py",
         "cluster/process.py", "cluster/ring.py", "private_sockets/calls.py",
     },
     "checkpoints: opens with O_NONBLOCK, and verifies kind, size and hash by the manifest": {
@@ -27,9 +27,12 @@ ALLOWED = {
         "engine/trace.py", "cluster/launcher.py", "cluster/remote.py", "vision/images/make_record.py",
     },
     "output, through `files.durable`": {"cli/output_file.py", "logger/files.py", "training/lr_range.py"},
-    "an archive that `regular_files` opened, and new files in a folder made for them": {"download/archives.py"},
+    "an archive that `regular_files` opened, and new files in a folder made for them": {
+        "download/archives.py", "training/replay.py",
+    },
     "output, in a new folder": {"export/folder.py"},
-    "files of installed packages": {
+    "files of installed packages and imported modules": {
+        "description/provenance.py",
         "cli/choices.py", "cli/compose.py", "cli/config_files.py", "description/trust.py",
         "tables/breast_cancer.py", "data/digits.py", "tables/number_table.py",
         "vision/detection/digit_scenes.py",

@@ -12,7 +12,7 @@ from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.settings import split_settings
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.files.durable import encode_json
-from mxtrain.runs.registry import RecordedRun, read_runs
+from mxtrain.runs.registry import ListedRun, read_runs
 from mxtrain.types import Spec, expand_path
 
 S = TypeVar("S", bound=Spec)
@@ -81,7 +81,7 @@ def require_folder(folder: str, command: str) -> None:
     raise ConfigError(f"{command}: there is no folder '{folder}'.{near}")
 
 
-def runs_below(folders: Sequence[str], needed: Sequence[str], command: str) -> List[RecordedRun]:
+def runs_below(folders: Sequence[str], needed: Sequence[str], command: str) -> List[ListedRun]:
     """All runs below folders.
 
     Raises:
