@@ -26,6 +26,7 @@ from mxtrain.cli.evaluate import EvalSettings
 from mxtrain.cli.export import ExportSettings
 from mxtrain.cli.lr_find import LrFindSettings
 from mxtrain.cli.predict import PredictSettings
+from mxtrain.cli.push import PushSettings, tracker_of
 from mxtrain.cli.report import ReportSettings
 from mxtrain.cli.restored import refuse_what_only_trains
 from mxtrain.cli.run_folders import parse_words
@@ -109,6 +110,10 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         given = command_line.parse(arguments)
         _, folders = split_settings(given, ServeSettings, name)
         assert all(re.match(r"(\w+=)?(exported/|RUN|FOLDER)", word) for word in [*given.positionals, *folders])
+        return
+    if name == "push":
+        settings, words = split_settings(command_line.parse(arguments), PushSettings, name)
+        tracker_of(settings.tracker, words, composer_of(()))
         return
     if name in READERS:
         _, _, wheres = parse_words(arguments, READERS[name], name)

@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     if given.positionals[1:]:
         raise ConfigError(f"push takes one run directory, not also '{given.positionals[1]}'.")
     with Composer(given.config_dirs) as composer:
-        tracker = _tracker_of(settings.tracker, overrides, composer)
+        tracker = tracker_of(settings.tracker, overrides, composer)
     if not path.is_dir():
         raise DataError(f"{path}: there is no such run directory.")
     if not (path / ROWS_FILE).is_file():
@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
         return _push(path, tracker)
 
 
-def _tracker_of(name: Optional[str], overrides: Sequence[str], composer: Composer) -> Tracker:
+def tracker_of(name: Optional[str], overrides: Sequence[str], composer: Composer) -> Tracker:
     """Builds the tracker from the command line alone: a run directory may be a stranger's, and its settings would send
     your keys to a server of theirs."""
     known = [option for option in composer.options("logger") if option not in FILES]
