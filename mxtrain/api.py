@@ -336,8 +336,8 @@ class Run:
 
         Of a cross validation, `metrics` are the means over its folds, and ``status["std"]`` their standard deviations.
 
-        >>> run = mxtrain.train("model=mlp", "trainer.folds=5", dir="outputs/cv")
-        >>> run.metrics["val/accuracy"], run.status["std"]["val/accuracy"], run.folds[0].metrics
+        >>> group = mxtrain.train("debug=fast", "model=mlp", "trainer.folds=3", dir="outputs/cv")
+        >>> group.metrics["val/accuracy"], group.status["std"]["val/accuracy"], group.folds[0].metrics
         """
         content = read_folds(self.path) or {"runs": []}
         return [Run(self.path / one["run"], self._which, self._trusts_code, self._config_dir, self._objects)
@@ -388,6 +388,9 @@ class Run:
         """Returns the rows of metrics.jsonl as dicts: step, epoch, split, loss, metrics and rates."""
         file = self.path / "metrics.jsonl"
         if not file.is_file():
+            if self.folds:
+                raise DataError(f"{self.path} is a cross validation, and each fold has rows of its own: those of "
+                                "run.folds[0], run.folds[1], ...")  # fmt: skip
             raise DataError(NO_ROWS.format(file))
         rows = []
         with open_regular(file) as (stream, _):

@@ -12,7 +12,7 @@ import pytest
 
 import mxtrain
 from mxtrain.cli.dispatch import run
-from mxtrain.errors import ConfigError, MxtrainError
+from mxtrain.errors import ConfigError, DataError, MxtrainError
 from mxtrain.training.fold_results import read_folds, summarize
 from tests.running import SMALL, Process, assert_same, here, image, status
 
@@ -114,6 +114,8 @@ def test_python(tmp_path: Path) -> None:
     assert sum(map(len, held)) == 90
     loaded = mxtrain.load(tmp_path / "cv")
     assert [one.path.name for one in loaded.folds] == ["fold-1", "fold-2", "fold-3"] and not made.folds[0].folds
+    with pytest.raises(DataError, match="is a cross validation"):
+        loaded.history()
     with pytest.raises(ConfigError, match="cannot be divided into folds"):
         mxtrain.train("trainer.folds=3", "task=language_modeling", dir=tmp_path / "other")
     assert not (tmp_path / "other").exists()
