@@ -5,7 +5,6 @@ import enum
 import functools
 import gc
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -19,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
+from operator_files import copy_operators
 
 from mxtrain.files.cache import own_folder
 from mxtrain.runtime.amx import cpu_flags
@@ -143,14 +143,6 @@ def own_cache(tmp_path_factory, monkeypatch, compiled_operators):
     copy_operators(compiled_operators, own)
     yield
     copy_operators(own, compiled_operators)
-
-
-def copy_operators(source, target):
-    """A file with two names would not be trusted, so links don't do."""
-    for path in source.glob("operators-*.so"):
-        if not (target / path.name).exists():
-            partial = shutil.copy2(path, target / f"{path.name}.{os.getpid()}")
-            os.replace(partial, target / path.name)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any, Dict, List, Tuple, Union
@@ -17,10 +18,8 @@ from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular
 MAX_DEPTH = 100
 """Levels of nested arrays and objects."""
 
-_ALIKE = bytes.maketrans(b"0123456789E", b"0000000000e")
-_LARGE_NUMBERS = (b"0" * 19, b"0e000", b"0e+000")
-"""One of them occurs, after `_ALIKE`, in every text that holds a number which may be out of range. Checking numbers one
-by one is slow, and an expression takes longer than the parsing."""
+_LARGE_NUMBER = re.compile(r"[0-9]{19}|[eE]\+?[0-9]{3}")
+"""Occurs in every text that holds a number which may be out of range; checking numbers one by one is slow."""
 
 
 class JsonTextError(ValueError):
@@ -65,8 +64,7 @@ def decoder_options(text: str, allow_nan: bool = False) -> Dict[str, Any]:
     options: Dict[str, Any] = {"object_pairs_hook": _object}
     if not allow_nan:
         options["parse_constant"] = _refuse_constant
-    alike = text.encode("utf-8", "surrogatepass").translate(_ALIKE)
-    if any(pattern in alike for pattern in _LARGE_NUMBERS):
+    if _LARGE_NUMBER.search(text):
         options.update(parse_float=_float, parse_int=_int)
     return options
 

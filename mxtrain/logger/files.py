@@ -124,12 +124,23 @@ def cut_file(path: Path, size: int) -> None:
 
 
 class LogFile(logging.FileHandler):
-    """Writes a log into a run directory (conf/hydra/job_logging)."""
+    """Writes a log into a run directory (conf/hydra/job_logging).
+
+    After `close` lines are dropped: a `FileHandler` would open the file again, although its run is over.
+    """
+
+    _is_closed = False
 
     def _open(self) -> Any:
         return append_to(self.baseFilename, "a", encoding=self.encoding)
 
+    def close(self) -> None:
+        self._is_closed = True
+        super().close()
+
     def emit(self, record: logging.LogRecord) -> None:
+        if self._is_closed:
+            return
         try:
             super().emit(record)
         except OSError:  # from opening the file, which logging does not handle itself

@@ -181,6 +181,7 @@ class Misspelt(Action):
 def test_users_action(tmp_path, monkeypatch) -> None:
     (tmp_path / "own_actions.py").write_text(OWN, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_actions", raising=False)
     common = (*PLAIN, "dataset.batch_size=100", "trainer.max_epochs=9")
     own = ("+callback.mine._target_=own_actions.Halve", "+callback.mine.after=20")
     here(tmp_path / "run", *common, *own)

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import re
-import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
@@ -121,10 +120,10 @@ def test_curves_have_the_values_of_the_rows(page: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed")
-    with tempfile.TemporaryDirectory() as folder, Browser(Path(folder)) as opened:
+    with Browser(tmp_path_factory.mktemp("browser")) as opened:
         yield opened
 
 

@@ -34,3 +34,15 @@ def test_a_log_on_a_full_disk_stops_nothing_and_prints_nothing(capsys: pytest.Ca
     assert capsys.readouterr().err == ""
     with suppress(OSError):  # what waits in the stream can't be written either
         log.close()
+
+
+def test_a_closed_log_is_not_opened_again(tmp_path):
+    handler, log = LogFile(tmp_path / "train.log"), logging.getLogger("test_a_closed_log")
+    log.addHandler(handler)
+    try:
+        log.warning("first")
+        handler.close()
+        log.warning("second")
+    finally:
+        log.removeHandler(handler)
+    assert handler.stream is None and (tmp_path / "train.log").read_text() == "first\n"

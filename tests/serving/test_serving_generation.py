@@ -21,7 +21,7 @@ import pytest
 import running
 import served_folders
 from browser import CHROMIUM, Browser
-from conftest import copy_operators
+from operator_files import copy_operators
 from served_folders import Served
 
 import mxtrain

@@ -7,6 +7,7 @@ import json
 import re
 import struct
 import threading
+import time
 import zlib
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
@@ -268,7 +269,9 @@ def test_metrics_count_and_show_drift(served: Served) -> None:
 
 def test_logs_are_json_lines_whatever_clients_send(served: Served) -> None:
     served.ask("/v2/models/x%0a%7b%22event%22:%22fake%22%7d", headers={"X-Request-ID": "my-id"})
-    rows = [row for row in served.log if row.get("request_id") == "my-id"]
+    end = time.monotonic() + 10  # the answer may arrive before the line
+    while not (rows := [row for row in served.log if row.get("request_id") == "my-id"]) and time.monotonic() < end:
+        time.sleep(0.05)
     assert len(rows) == 1 and rows[0]["status"] == 404 and rows[0]["event"] == "request"
     assert not [row for row in served.log if row["event"] == "fake"]
 
