@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -13,16 +13,15 @@ from mxtrain.data.base import open_splits
 from mxtrain.data.signature import Signature
 from mxtrain.description.groups import Description
 from mxtrain.engine.backend import autograd, gluon, mx, nd
-from mxtrain.errors import CheckpointError, DataError
+from mxtrain.errors import DataError
+from mxtrain.model.parameters import distinct_parameters
 from mxtrain.trained import load_network
 from mxtrain.training.batch_size import with_fixed_batch_size
 from mxtrain.training.loaders import build_data
-from mxtrain.training.nonfinite import leaves
+from mxtrain.training.nonfinite import watch_layers
+from mxtrain.training.repeated_step import set_weights
 from mxtrain.training.teacher import teachers_of
 from mxtrain.types import Batch
-
-if TYPE_CHECKING:
-    from mxtrain.training.evaluate import Outputs
 
 NUM_SAMPLES = 16
 """Samples of a batch that are replayed at most: the outputs of all layers are held in memory."""
@@ -39,7 +38,7 @@ class ReplaySide:
 
 @dataclass(frozen=True)
 class LayerOutput:
-    """What a layer computed."""
+    """The outputs of a layer."""
 
     name: str
     kind: str
@@ -112,37 +111,18 @@ def is_same(first: Batch, second: Batch) -> bool:
 def outputs_of(side: ReplaySide, batch: Batch) -> List[LayerOutput]:
     """Returns the outputs of all layers without children, in the order in which they are called."""
     network = load_network(side.checkpoint, side.description, side.signature)
-    _set_weights(network, side.checkpoint)
+    # The weights of training: `load_network` takes their moving average, where validation uses it.
+    set_weights(distinct_parameters(network), side.checkpoint.arrays("model"), str(side.checkpoint.path))
     found: List[LayerOutput] = []
-    hooks = [block.register_forward_hook(_keep(name, found)) for name, block in leaves(network)]
-    if isinstance(network, gluon.HybridBlock):
-        network.hybridize(False)  # a cached graph calls no child, and no hook
-    mx.random.seed(0)
-    try:
-        with autograd.train_mode():
-            network(*batch.inputs)
-    finally:
-        for hook in hooks:
-            hook.detach()
-    return found
 
-
-def _set_weights(network: gluon.Block, checkpoint: Checkpoint) -> None:
-    """Sets the weights that training has, where validation uses their moving average."""
-    arrays = checkpoint.arrays("model")
-    for name, parameter in network._collect_params_with_prefix().items():
-        if name not in arrays:
-            raise CheckpointError(f"The checkpoint {checkpoint.path} holds no '{name}'.")
-        parameter.set_data(nd.array(arrays[name], dtype=parameter.dtype))
-
-
-def _keep(name: str, found: List[LayerOutput]) -> Callable[[gluon.Block, Sequence[nd.NDArray], Outputs], None]:
-    def hook(block: gluon.Block, inputs: Sequence[nd.NDArray], outputs: Outputs) -> None:
-        listed = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-        arrays = [one.asnumpy() for one in listed if isinstance(one, nd.NDArray)]
+    def keep(name: str, block: gluon.Block, outputs: Sequence[nd.NDArray]) -> None:
+        arrays = [one.asnumpy() for one in outputs if isinstance(one, nd.NDArray)]
         found.append(LayerOutput(name, type(block).__name__, arrays))
 
-    return hook
+    mx.random.seed(0)
+    with autograd.train_mode():
+        watch_layers(network, batch.inputs, keep)
+    return found
 
 
 def first_difference(

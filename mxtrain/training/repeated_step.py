@@ -95,7 +95,7 @@ def repeat_step(
 
 
 def set_weights(parameters: Mapping[str, object], weights: Mapping[str, np.ndarray], source: str) -> None:
-    """Writes the weights of a bundle into a network. Raises: CheckpointError: names or shapes differ."""
+    """Writes weights into a network. Raises: CheckpointError: names or shapes differ."""
     shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}  # type: ignore[attr-defined]
     found = {name: tuple(array.shape) for name, array in weights.items()}
     wrong = [name for name in sorted({*shapes, *found}) if shapes.get(name) != found.get(name)]
