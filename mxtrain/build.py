@@ -64,7 +64,7 @@ class BuiltRun:
     runner: Runner
     info: RunInfo
     facts: Mapping[str, Json]
-    """Facts for meta.json that the description does not contain."""
+    """Facts for meta.json that the description does not contain; worker 0 writes them."""
 
 
 def build_step(
@@ -191,8 +191,10 @@ def build_run(
         run_dir=run_dir, command=command, resumed_step=runner.state.step, network=network,
         **run_info_fields(description, plan, signature, network), placement_table=placement_table(strategy.layout),
     )  # fmt: skip
-    facts: Dict[str, Json] = {"steps_per_epoch": plan.steps_per_epoch, "resumed_step": info.resumed_step}
-    return BuiltRun(runner, info, {**facts, **({"data": data_fingerprint} if is_first else {})})
+    facts: Dict[str, Json] = {
+        "steps_per_epoch": plan.steps_per_epoch, "resumed_step": info.resumed_step, "data": data_fingerprint
+    }  # fmt: skip
+    return BuiltRun(runner, info, facts)
 
 
 def open_teachers(
