@@ -15,7 +15,7 @@ from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.model.graph.trace import fresh_variables
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.engine_dependency import can_add_dependencies
-from mxtrain.parallel.stage import bring
+from mxtrain.parallel.stage import argument_flags, bring
 from mxtrain.types import Batch
 
 if TYPE_CHECKING:
@@ -83,11 +83,7 @@ class _Call:
         flags: Sequence[Tuple[str, object]],
     ):  # fmt: skip
         given, own = symbol.list_inputs(), set(names)
-        indices = [
-            ("data_indices", [i for i, name in enumerate(given) if name in own]),
-            ("param_indices", [i for i, name in enumerate(given) if name not in own]),
-        ]
-        self._operator = mx.nd.CachedOp(symbol, [*indices, *flags])
+        self._operator = mx.nd.CachedOp(symbol, [*argument_flags(given, own), *flags])
         self._places = [(i, names.index(name)) for i, name in enumerate(given) if name in own]
         arrays = [copies.get(name, ()) for name in given]
         num_replicas = max(map(len, arrays), default=0)

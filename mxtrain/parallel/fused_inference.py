@@ -14,7 +14,7 @@ import numpy as np
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.model.graph.trace import NotTraceable, input_names, symbol_of
-from mxtrain.parallel.stage import WholeNetwork, parameters_by_full_name
+from mxtrain.parallel.stage import WholeNetwork, argument_flags, as_list, parameters_by_full_name
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -46,11 +46,7 @@ class FusedInference(WholeNetwork):
         parameters = parameters_by_full_name(network)
         names = joined.list_inputs()
         self._arguments = [position[name] if name in position else parameters[name] for name in names]
-        self._operator = mx.nd.CachedOp(joined, [
-            ("data_indices", [i for i, name in enumerate(names) if name in position]),
-            ("param_indices", [i for i, name in enumerate(names) if name not in position]),
-            ("static_alloc", True),
-        ])  # fmt: skip
+        self._operator = mx.nd.CachedOp(joined, [*argument_flags(names, position), ("static_alloc", True)])
 
     def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
         shapes = tuple(array.shape for array in inputs)
@@ -72,10 +68,9 @@ class FusedInference(WholeNetwork):
     def _joined(self, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
         assert self._operator is not None
         device = inputs[0].context
-        outputs = self._operator(*(
+        return as_list(self._operator(*(
             inputs[argument] if isinstance(argument, int) else argument.data(device) for argument in self._arguments
-        ))  # fmt: skip
-        return [outputs] if isinstance(outputs, nd.NDArray) else list(outputs)
+        )))  # fmt: skip
 
 
 def _relative_error(found: nd.NDArray, wanted: nd.NDArray) -> float:

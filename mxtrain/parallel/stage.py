@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Protocol, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Container, Dict, List, Protocol, Sequence, Tuple, Union
 
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.parallel.chain import BlockRow
@@ -44,6 +44,19 @@ def parameters_by_full_name(network: gluon.Block) -> Dict[str, gluon.Parameter]:
     return {parameter.name: parameter for parameter in network.collect_params().values()}
 
 
+def argument_flags(names: Sequence[str], data: Container[str]) -> List[Tuple[str, Union[bool, List[int]]]]:
+    """Returns the flags that tell a `CachedOp` which of its inputs are data; the others are parameters.
+
+    Args:
+        names: of all inputs, in the order of the graph.
+        data: names of those that differ from call to call.
+    """
+    return [
+        ("data_indices", [i for i, name in enumerate(names) if name in data]),
+        ("param_indices", [i for i, name in enumerate(names) if name not in data]),
+    ]
+
+
 class WholeNetwork:
     """The network as its author wrote it: nothing is cut, so it need not be traceable."""
 
@@ -73,11 +86,7 @@ class PieceOnDevices:
         parameters = parameters_by_full_name(network)
         names = piece.symbol.list_inputs()
         tensor_of = {variable(tensor): index for index, tensor in enumerate(piece.inputs)}
-        is_data = [name in tensor_of for name in names]
-        flags: List[Tuple[str, Union[bool, List[int]]]] = [
-            ("data_indices", [i for i, data in enumerate(is_data) if data]),
-            ("param_indices", [i for i, data in enumerate(is_data) if not data]),
-        ]
+        flags = argument_flags(names, tensor_of)
         # The backward of additions alone fails under static memory: MXNet leaves its storage type unknown.
         if not piece.kinds <= {"elemwise_add"}:
             flags += [("static_alloc", True)]
