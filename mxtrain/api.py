@@ -32,6 +32,7 @@ from mxtrain.data.given import GivenDataset, inputs_of
 from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, DataError, LoaderError, MxtrainError
 from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
+from mxtrain.files.run_files import ROWS_FILE, STATUS_FILE
 from mxtrain.given import Given, giving
 from mxtrain.in_memory import TEXTS, refuse_wrong_kind, write_inputs
 from mxtrain.logger.jsonl import NO_ROWS
@@ -326,7 +327,7 @@ class Run:
     @property
     def status(self) -> JsonObject:
         """Content of status.json, or of folds.json; empty if there is none, as for a checkpoint outside of its run."""
-        file = self.path / "status.json"
+        file = self.path / STATUS_FILE
         found = read_json(file) if file.is_file() else read_folds(self.path)
         return found if isinstance(found, dict) else {}
 
@@ -386,7 +387,7 @@ class Run:
 
     def history_rows(self) -> List[Dict[str, Any]]:
         """Returns the rows of metrics.jsonl as dicts: step, epoch, split, loss, metrics and rates."""
-        file = self.path / "metrics.jsonl"
+        file = self.path / ROWS_FILE
         if not file.is_file():
             if self.folds:
                 raise DataError(f"{self.path} is a cross validation, and each fold has rows of its own: those of "

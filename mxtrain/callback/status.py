@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, Optional, Sequence
 
 from mxtrain.files.durable import write_json_atomic
+from mxtrain.files.run_files import STATUS_FILE
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class StatusFile(Callback):
     """
 
     def __init__(self, run_dir: Path, in_place: Callable[[], bool] = lambda: True):
-        self._path, self._in_place = run_dir / "status.json", in_place
+        self._path, self._in_place = run_dir / STATUS_FILE, in_place
         self._status: Dict[str, object] = {
             "state": "running", "exit_code": None, "cause": "", "epoch": 0, "step": 0, "best": None,
             "checkpoint": None, "weights_sha256": None, "samples_per_s": None,

@@ -27,6 +27,7 @@ from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_BAD_INPUT
 from mxtrain.files.durable import append_to
 from mxtrain.files.regular_files import read_regular_text
+from mxtrain.files.run_files import STATUS_FILE
 from mxtrain.kvstore.world import RING
 from mxtrain.types import Result
 
@@ -183,7 +184,7 @@ def _has_ended(status: Path) -> bool:
 
 def note_failure(run_dir: Path, failure: ProcessFailure, exit_code: int, started: float) -> None:
     """Writes status.json where no worker lived long enough to write it."""
-    path = run_dir / "status.json"
+    path = run_dir / STATUS_FILE
     if path.exists() and path.stat().st_mtime > started and _has_ended(path):
         return
     checkpoints: Optional[List[str]] = steps_of(run_dir / CHECKPOINTS)

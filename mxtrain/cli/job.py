@@ -39,6 +39,7 @@ from mxtrain.errors import (
     unforeseen,
 )
 from mxtrain.files.json_text import read_json
+from mxtrain.files.run_files import STATUS_FILE
 from mxtrain.process.stopping import keep_termination
 from mxtrain.runtime import RuntimeReport, huge_pages
 from mxtrain.runtime.amx import ISA
@@ -113,7 +114,7 @@ def train_as_group(description: Description, run_dir: Path, arguments: Sequence[
     """Trains with several processes; returns the result that they left in status.json."""
     code = supervise(description, run_dir, arguments)
     try:
-        status: JsonObject = read_json(run_dir / "status.json")
+        status: JsonObject = read_json(run_dir / STATUS_FILE)
     except (OSError, ValueError):
         status = {"state": "failed", "cause": "see above", "step": 0, "epoch": 0}
     known = {name: status[name] for name in ("cause", "step", "epoch", "best", "checkpoint") if name in status}
@@ -156,7 +157,7 @@ def train_safely(
         cause = out_of_memory(error, less_memory(description)) or unforeseen(error)
         synchronize()
         result = Result("failed", EXIT_CRASHED, cause, step=0, epoch=0)
-        if not (run_dir / "status.json").exists():
+        if not (run_dir / STATUS_FILE).exists():
             from mxtrain.callback.status import StatusFile
 
             StatusFile(run_dir).on_end(result)

@@ -26,6 +26,7 @@ from mxtrain.config.specs import validate
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, MxtrainError
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
+from mxtrain.files.run_files import ROWS_FILE
 from mxtrain.training.lr_range import LearningRateCurve, read_curve
 from mxtrain.types import PositiveFloat, Spec
 
@@ -133,7 +134,7 @@ def _test(settings: LrFindSettings, overrides: Sequence[str], config_dirs: Seque
             code = _train(run_dir, words, said)
             said.seek(0)
             text = said.read().decode("utf-8", "replace").strip()
-        rates, losses = _read_rows(run_dir / "metrics.jsonl")
+        rates, losses = _read_rows(run_dir / ROWS_FILE)
     if code == EXIT_BAD_INPUT and not losses:
         raise ConfigError(text.split("error: ", 1)[-1])
     if len(losses) < 2 and code not in (EXIT_FINISHED, EXIT_NON_FINITE):
@@ -154,7 +155,7 @@ def _train(run_dir: Path, words: Sequence[str], output: IO[bytes]) -> int:
         size = 0
         while process.poll() is None:
             time.sleep(POLL_S)
-            file = run_dir / "metrics.jsonl"
+            file = run_dir / ROWS_FILE
             if file.exists() and file.stat().st_size > size:
                 size = file.stat().st_size
                 if read_curve(*_read_rows(file)).diverged:

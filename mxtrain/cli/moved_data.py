@@ -11,8 +11,9 @@ from typing import Collection, Dict, List
 
 from mxtrain.data.loading.described_paths import leads, lost_paths, with_paths
 from mxtrain.description.groups import Description
-from mxtrain.description.provenance import META, WORKING_FOLDER
+from mxtrain.description.provenance import WORKING_FOLDER
 from mxtrain.files.json_text import read_json
+from mxtrain.files.run_files import META_FILE
 
 
 def find_data(
@@ -51,7 +52,7 @@ def find_data(
 def _started_in(run_dir: Path) -> str:
     """The folder in which a run was started; empty where its meta.json does not say it."""
     try:
-        folder = read_json(run_dir / META)[WORKING_FOLDER]
+        folder = read_json(run_dir / META_FILE)[WORKING_FOLDER]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return folder if isinstance(folder, str) and os.path.isabs(folder) else ""

@@ -12,6 +12,7 @@ from typing import IO, List, Sequence, TextIO, Tuple
 from mxtrain.cluster.process import start_child
 from mxtrain.config.override_text import quote
 from mxtrain.files.json_text import read_json
+from mxtrain.files.run_files import STATUS_FILE
 
 PREFIX = "error: "
 
@@ -76,6 +77,6 @@ def _copy(source: IO[bytes], target: TextIO, kept: List[bytes]) -> None:
 
 def _steps(run_dir: Path) -> int:
     try:
-        return int(read_json(run_dir / "status.json")["step"])
+        return int(read_json(run_dir / STATUS_FILE)["step"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0

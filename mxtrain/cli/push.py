@@ -21,11 +21,12 @@ from mxtrain.cli.settings import split_settings
 from mxtrain.config.specs import build_spec
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, CheckpointError, ConfigError, DataError, did_you_mean
 from mxtrain.files.json_text import read_json
+from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 from mxtrain.logger.base import Logger
 from mxtrain.logger.delivery import Delivery
 from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.logger.tracker import Tracker
-from mxtrain.logger.tracker_logger import ROWS_FILE, tracked_run
+from mxtrain.logger.tracker_logger import tracked_run
 from mxtrain.logger.tracker_points import Position, read_rows
 from mxtrain.types import Spec
 
@@ -88,7 +89,7 @@ def tracker_of(name: Optional[str], overrides: Sequence[str], composer: Composer
 
 def _push(path: Path, tracker: Tracker) -> int:
     config, steps_per_epoch = _description_of(path)
-    status = _object_in(path / "status.json")
+    status = _object_in(path / STATUS_FILE)
     metrics = status.get("metrics")
     step = status["step"] if type(status.get("step")) is int else 0
     state = status.get("state") if status.get("state") in STATES else "interrupted"
@@ -130,7 +131,7 @@ def _description_of(path: Path) -> Tuple[Config, int]:
 
 def _times_of(path: Path, status: Mapping[str, Any], step: int) -> Tuple[float, float]:
     """Returns when the run began and the time of a step, in milliseconds; rows hold no times."""
-    started = _object_in(path / "meta.json").get("started")
+    started = _object_in(path / META_FILE).get("started")
     try:
         begin = datetime.datetime.strptime(str(started), "%Y-%m-%dT%H:%M:%S%z").timestamp()
     except ValueError:

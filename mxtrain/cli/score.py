@@ -16,10 +16,10 @@ from mxtrain.cli.sweep import direction_of, refuse_missing_data
 from mxtrain.config.override_text import key_of, quote
 from mxtrain.config.specs import flatten
 from mxtrain.description.groups import Description
-from mxtrain.description.reproduction import STATUS
 from mxtrain.description.score import Score, read_score
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.files.json_text import read_json
+from mxtrain.files.run_files import STATUS_FILE
 from mxtrain.types import PathText, Spec
 
 EXPERIMENT = "experiment"
@@ -133,7 +133,7 @@ def compare(name: str, score: Score, run_dir: Path, direction: str) -> int:
     """Prints the verdict; returns the exit code."""
     value = read_value(run_dir, score.metric)
     if value is None:
-        print(f"NOT reached: {run_dir}/{STATUS} has no {score.metric}")
+        print(f"NOT reached: {run_dir}/{STATUS_FILE} has no {score.metric}")
         return EXIT_CRASHED
     worse = score.value - value if direction == "max" else value - score.value
     passed = worse <= score.tolerance
@@ -148,7 +148,7 @@ def compare(name: str, score: Score, run_dir: Path, direction: str) -> int:
 
 def read_value(run_dir: Path, metric: str) -> Optional[float]:
     """Returns a final value of a finished run. Values of the best checkpoint's validation are those of `best`."""
-    status = read_json(run_dir / STATUS)
+    status = read_json(run_dir / STATUS_FILE)
     best = status.get("best") or {}
     if best.get("metric") == metric:
         return float(best["value"])

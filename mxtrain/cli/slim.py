@@ -20,6 +20,7 @@ from mxtrain.cli.settings import split_settings
 from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, ConfigError, DataError, LoaderError
 from mxtrain.files.json_text import read_json
+from mxtrain.files.run_files import META_FILE
 from mxtrain.parallel.strategies import Single
 from mxtrain.types import Spec
 
@@ -113,7 +114,7 @@ def print_report(report: SlimReport, checkpoint: Checkpoint, run_dir: Path) -> N
 
 def _typed(run_dir: Path) -> List[str]:
     """The overrides that the run was started with; empty where they are not known."""
-    file = run_dir / "meta.json"
+    file = run_dir / META_FILE
     try:
         found = read_json(file) if file.is_file() else {}
     except (OSError, ValueError):

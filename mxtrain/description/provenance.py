@@ -18,6 +18,7 @@ import mxtrain
 from mxtrain import __version__
 from mxtrain.description.groups import Description
 from mxtrain.files.durable import write_json_atomic
+from mxtrain.files.run_files import META_FILE
 from mxtrain.runtime.cores import processor_name
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("mxnet", "gluoncv", "hydra-core", "omegaconf", "numpy", "tensorboardX", "pydantic", "scikit-learn")
 
-META = "meta.json"
 DESCRIPTION = "description"
 PACKAGE_FOLDER = Path(mxtrain.__file__).resolve().parent
 OWN_FOLDERS = (PACKAGE_FOLDER.name, "conf")
@@ -50,7 +50,7 @@ def write_meta(
         runtime_report: environment of the process.
         facts: facts that are known only once the run is built, such as the fingerprint of its data.
     """
-    write_json_atomic(run_dir / META, {**collect_meta(description, runtime_report), **(facts or {})})
+    write_json_atomic(run_dir / META_FILE, {**collect_meta(description, runtime_report), **(facts or {})})
 
 
 def collect_meta(description: Description, runtime_report: RuntimeReport) -> Dict[str, Json]:

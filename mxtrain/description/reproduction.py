@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from mxtrain.config.specs import flatten
-from mxtrain.description.provenance import DESCRIPTION, META
+from mxtrain.description.provenance import DESCRIPTION
 from mxtrain.errors import ConfigError
 from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import open_regular
+from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config, Json, JsonObject
 
 MAX_META_BYTES = 1 << 22
 MAX_ROW_BYTES = 1 << 20
-METRICS, STATUS = "metrics.jsonl", "status.json"
 SPEED = "samples_per_s"
 """The column of a row that no two runs have in common."""
 COMPARED = (
@@ -69,15 +69,15 @@ def read_run(path: Path) -> RecordedRun:
         ConfigError: there is none, or it is not what a run writes.
     """
     try:
-        meta = read_json(path / META, at_most=MAX_META_BYTES)
+        meta = read_json(path / META_FILE, at_most=MAX_META_BYTES)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no {META}. reproduce takes the directory of a run.") from None
+        raise ConfigError(f"{path}: there is no {META_FILE}. reproduce takes the directory of a run.") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path / META} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise ConfigError(f"{path / META_FILE} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if not isinstance(meta, dict) or not isinstance(meta.get(DESCRIPTION), dict):
         raise ConfigError(
-            f"{path / META} does not contain the description of the run. Only runs that a version with `reproduce` has "
-            "started can be reproduced by it; the other runs by their command."
+            f"{path / META_FILE} does not contain the description of the run. Only runs that a version with "
+            "`reproduce` has started can be reproduced by it; the other runs by their command."
         )
     return RecordedRun(path, meta)
 
@@ -143,15 +143,15 @@ def compare_results(before: Path, after: Path) -> Comparison:
         one, other = (side.get(name) for side in values)
         if one != other:
             found.append(ChangedFact(name, shown(one), shown(other)))
-    count, where = _compare_rows(before / METRICS, after / METRICS)
-    lines.append(where or f"all {count} rows of {METRICS} are equal to the bit")
+    count, where = _compare_rows(before / ROWS_FILE, after / ROWS_FILE)
+    lines.append(where or f"all {count} rows of {ROWS_FILE} are equal to the bit")
     same = not found and not where and old.get("weights_sha256") is not None
     return Comparison(same, lines, found, _largest(*values))
 
 
 def _status(run_dir: Path) -> JsonObject:
     try:
-        status = read_json(run_dir / STATUS, at_most=MAX_META_BYTES)
+        status = read_json(run_dir / STATUS_FILE, at_most=MAX_META_BYTES)
     except (OSError, ValueError):
         return {}
     return status if isinstance(status, dict) else {}

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pydantic
 from typing_extensions import Annotated
 
-OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", "status.json", "meta.json", "train.log",
+STATUS_FILE = "status.json"
+"""Progress and result."""
+META_FILE = "meta.json"
+"""How the run was started, and with what."""
+ROWS_FILE = "metrics.jsonl"
+"""Rows of losses and metrics, as `logger=jsonl` names the file unless another name is chosen."""
+OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", STATUS_FILE, META_FILE, "train.log",
              "timeline.json", "eval", "averaged", "replay")  # fmt: skip
 """Names of the files and folders that every run directory has."""
 

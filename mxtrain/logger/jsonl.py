@@ -12,7 +12,7 @@ from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file, to_strict_json
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import open_regular
-from mxtrain.files.run_files import FileName
+from mxtrain.files.run_files import ROWS_FILE, FileName
 from mxtrain.logger.base import Logger
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
@@ -30,7 +30,7 @@ _MAX_ROW_BYTES = 1 << 20
 class Jsonl(Logger):
     """Writes each row as a line with one JSON object. NaN and infinity, which JSON lacks, become null."""
 
-    file_name: FileName = "metrics.jsonl"
+    file_name: FileName = ROWS_FILE
     """A name inside the run directory."""
 
     @property

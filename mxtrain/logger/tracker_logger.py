@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Mapping, Optional
 
 from mxtrain.config.specs import flatten
 from mxtrain.errors import RunDirectoryError
+from mxtrain.files.run_files import ROWS_FILE
 from mxtrain.logger.delivery import Delivery
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.logger.tracked_run import TrackedRun
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Config, JsonObject
     from mxtrain.logger.tracker import Tracker
 
-ROWS_FILE = "metrics.jsonl"
 
 
 class TrackerLogger(Callback):

@@ -18,7 +18,7 @@ from mxtrain.checkpoint.run_directory import is_locked, lock_run_directory, refu
 from mxtrain.checkpoint.store import choose_kept
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, RunDirectoryError
 from mxtrain.files.durable import fsync_directory
-from mxtrain.files.run_files import OWN_FILES
+from mxtrain.files.run_files import OWN_FILES, ROWS_FILE
 from mxtrain.runs.registry import KILLED, NO_STATUS, STARTING, ListedRun, size_of
 from mxtrain.runs.status import DAMAGED, RunStatus, read_status
 
@@ -33,7 +33,7 @@ KINDS: Dict[str, str] = {
 """What can be deleted."""
 BY_DEFAULT = (LEFTOVERS, CHECKPOINT_COPIES, EMPTY)
 _STUDY, _CLAIMS = "study.json", ".claims"
-_OF_RUNS = (*OWN_FILES, "metrics.jsonl", "metrics.csv", "events.out.tfevents.*", ".tmp-*", "slim", "export", "profile*")
+_OF_RUNS = (*OWN_FILES, ROWS_FILE, "metrics.csv", "events.out.tfevents.*", ".tmp-*", "slim", "export", "profile*")
 
 
 @dataclass(frozen=True)

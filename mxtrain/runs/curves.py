@@ -9,8 +9,8 @@ from typing import Dict, Iterator, List, Tuple
 
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import open_regular
+from mxtrain.files.run_files import ROWS_FILE
 
-ROWS_FILE = "metrics.jsonl"
 _MAX_ROW_BYTES = 1 << 20
 MAX_READ_BYTES = 1 << 28
 _MAX_CURVES, _MAX_POINTS = 100, 600

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 
 from mxtrain.files.json_text import read_json
-from mxtrain.runs.registry import META_FILE
+from mxtrain.files.run_files import META_FILE
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json

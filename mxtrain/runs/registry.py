@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Seq
 from mxtrain.checkpoint.folder import CHECKPOINTS, NAME
 from mxtrain.checkpoint.run_directory import is_locked
 from mxtrain.files.regular_files import read_regular
+from mxtrain.files.run_files import META_FILE, STATUS_FILE
 from mxtrain.ranking import VAL_LOSS
 from mxtrain.runs.settings_file import read_settings
-from mxtrain.runs.status import STATUS_FILE, RunStatus, read_status
+from mxtrain.runs.status import RunStatus, read_status
 from mxtrain.runtime.cores import usable_cores
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
-META_FILE = "meta.json"
 CHOSEN = ("task", "model", "dataset")
 _HYDRA_FILE = ".hydra/hydra.yaml"
 _MAX_HYDRA_BYTES = 1 << 18

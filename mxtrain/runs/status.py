@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Dict, Mapping, Optional, Union
 
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import open_regular
+from mxtrain.files.run_files import STATUS_FILE
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
-STATUS_FILE = "status.json"
 _MAX_STATUS_BYTES = 1 << 20
 _MAX_METRICS = 1000
 DAMAGED = "damaged"

@@ -14,7 +14,7 @@ from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.json_form import NUMBER, problems_of
 from mxtrain.files.json_text import read_json
-from mxtrain.training.resume import STATUS_FILE
+from mxtrain.files.run_files import STATUS_FILE
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject, Wanted

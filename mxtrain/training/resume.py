@@ -27,6 +27,7 @@ from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import open_file
 from mxtrain.files.json_text import read_json
+from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
 from mxtrain.kvstore.store import Store
 from mxtrain.logger.tracked_run import position_file
 from mxtrain.parallel.strategies import Parallel, Staged
@@ -65,17 +66,16 @@ LEFT_TO_THE_DATA = ("batch_size", "image_size")
 RUN_FILES = (
     "checkpoints",
     AVERAGED,
-    "metrics.jsonl",
+    ROWS_FILE,
     "metrics.csv",
-    "status.json",
-    "meta.json",
+    STATUS_FILE,
+    META_FILE,
     "timeline.json",
     "events.out.tfevents.*",
     "replay",
     position_file("*"),
 )
 LOG_FILE = "train.log"
-STATUS_FILE = "status.json"
 
 
 def settings_of(config: Config) -> Dict[str, object]:

@@ -14,7 +14,8 @@ from mxtrain.cli import arguments
 from mxtrain.cli.restored import restore_description
 from mxtrain.cli.run_dir_rollback import RunDirRollback
 from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError, RunDirectoryError
-from mxtrain.training.resume import STATUS_FILE, find_checkpoint, find_finished, read_end
+from mxtrain.files.run_files import STATUS_FILE
+from mxtrain.training.resume import find_checkpoint, find_finished, read_end
 
 
 def nested(levels: int) -> Any:
