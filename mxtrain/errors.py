@@ -176,3 +176,8 @@ def typed_list(setting: str, names: Iterable[str]) -> str:
     if all(_PLAIN_NAME.fullmatch(name) for name in names):
         return f"{setting}=[{','.join(names)}]"
     return shlex.quote(f"{setting}={json.dumps(names, ensure_ascii=False, separators=(',', ':'))}")
+
+
+def reason_of(error: Exception) -> str:
+    """Returns why a file could not be read, without its path: the system's text of an `OSError`, else the message."""
+    return str(getattr(error, "strerror", None) or error)

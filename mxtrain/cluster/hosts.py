@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
 
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, reason_of
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.files.text_lines import split_lines
 from mxtrain.runtime.network import address_of
@@ -44,7 +44,7 @@ def read_hosts(file: str) -> List[Host]:
         lines = split_lines(read_regular_text(file))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"cluster.hostfile={file}: cannot be read ({getattr(error, 'strerror', None) or error}). It must be a text "
+            f"cluster.hostfile={file}: cannot be read ({reason_of(error)}). It must be a text "
             "file with a line 'HOST [slots=N]' for each host."
         ) from None
     hosts: Dict[str, Host] = {}

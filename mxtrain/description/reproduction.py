@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple
 
 from mxtrain.config.specs import flatten
 from mxtrain.description.provenance import DESCRIPTION
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, reason_of
 from mxtrain.files.json_text import parse_json, read_json
 from mxtrain.files.regular_files import open_regular
 from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
@@ -73,7 +73,7 @@ def read_run(path: Path) -> RecordedRun:
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no {META_FILE}. reproduce takes the directory of a run.") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path / META_FILE} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise ConfigError(f"{path / META_FILE} cannot be read: {reason_of(error)}.") from None
     if not isinstance(meta, dict) or not isinstance(meta.get(DESCRIPTION), dict):
         raise ConfigError(
             f"{path / META_FILE} does not contain the description of the run. Only runs that a version with "

@@ -16,7 +16,7 @@ import numpy as np
 from mxtrain.data.base import Splits
 from mxtrain.data.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, NothingLeft, Problem
 from mxtrain.data.loading.splitting import refuse_empty
-from mxtrain.errors import DataError
+from mxtrain.errors import DataError, reason_of
 from mxtrain.speech.features import Features
 from mxtrain.speech.loader import padded_frames
 from mxtrain.speech.recording import CUT_AUDIO
@@ -85,7 +85,7 @@ def is_there(one: Utterance, findings: Findings) -> bool:
         status = os.stat(one.path)
         said = "" if stat.S_ISREG(status.st_mode) else "which is no regular file"
     except (OSError, ValueError) as error:
-        said = f"which cannot be read: {getattr(error, 'strerror', None) or error}"
+        said = f"which cannot be read: {reason_of(error)}"
     if said:
         findings.refuse(Problem(UNREADABLE_AUDIO, one.place, f"{one.place} names '{one.path}', {said}.", REMEDY))
     return not said
