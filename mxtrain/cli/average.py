@@ -56,7 +56,8 @@ class AverageSettings(Spec):
     last: Annotated[int, pydantic.Field(ge=2)] = 5
     """Number of the newest checkpoints of one run to average; they must have been kept (`checkpoint.keep_last`)."""
     soup: Optional[Literal["greedy", "uniform"]] = None
-    """Average several runs: greedy = only those that improve the validation split; uniform = all; null = one run."""
+    """How to average several runs: greedy = only the runs that improve the validation metric; uniform = all runs;
+    null = the last checkpoints of one run."""
     which: Literal["best", "last"] = "best"
     """Of a soup: the checkpoint of each run to use, its best or its last one."""
     out: Optional[OutputFolder] = None

@@ -28,8 +28,9 @@ class CleanSettings(Spec):
     delete: bool = False
     """true deletes what is listed; false only lists it."""
     what: str = ",".join(BY_DEFAULT)
-    """What can go, with commas between: leftovers of killed runs, checkpoints besides the best and the last of finished
-    runs, empty runs that ended without a checkpoint, previous/ (what checkpoint.resume=never set aside), whole runs."""
+    """Kinds of files to list or delete, separated by commas: leftovers of killed runs, checkpoints besides the best and
+    the last of finished runs, empty runs that ended without a checkpoint, previous/ (what checkpoint.resume=never
+    set aside), whole runs."""
     where: str = ""
     """Runs to look at, e.g. 'state=failed and age>30d', as for `mxtrain runs`; may be given several times."""
     unfinished: bool = False

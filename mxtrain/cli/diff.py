@@ -127,7 +127,7 @@ def two_runs(given: Arguments) -> Tuple[str, str]:
     return words[0], words[1]
 
 
-# Where the runs part.
+# The first step at which the losses differ.
 
 
 def parting_sentence(parting: Parting) -> str:
@@ -239,7 +239,7 @@ def run_both(common: Tuple[Checkpoint, Checkpoint], given: Arguments) -> ReplayR
     return replay(*sides)
 
 
-# What is shown.
+# Output.
 
 
 def _print_section(

@@ -10,7 +10,7 @@ import yaml
 from typing_extensions import Annotated
 
 from mxtrain.config.specs import validate
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, reason_of
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.types import NonNegative, NonNegativeFloat, Spec
 
@@ -31,7 +31,7 @@ class Score(Spec):
     seed: NonNegative = 0
     """`trainer.seed` of the run."""
     source: str
-    """Who measured the value: "measured" for mxtrain itself, otherwise the publication."""
+    """Source of the value: "measured" if mxtrain measured it, otherwise the publication."""
     needs: Dict[str, str] = {}
     """Settings that must be given, such as `dataset.root`, and what they name."""
 
@@ -45,7 +45,7 @@ def read_score(file: Path) -> Optional[Score]:
     try:
         content = yaml.safe_load(read_regular_text(file))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise ConfigError(f"{file} cannot be read: {reason_of(error)}.") from None
     score = content.get(SCORE) if isinstance(content, dict) else None
     if score is None:
         return None

@@ -113,7 +113,7 @@ def points_of(values: Mapping[str, Any], step: int, time_ms: int) -> List[Point]
 
 @dataclass
 class Position:
-    """What a service has of a run. It is stored in the run directory before each attempt to send.
+    """The points of a run that a service has received. The position is stored in the run directory before each request.
 
     Attributes:
         path: of the file.

@@ -114,7 +114,7 @@ class TrackerSession:
         """Yields the points of metrics.jsonl that the service lacks."""
         position = self._position
         last_step = wanted["last_step"] if wanted else None
-        # What is sent is in order, so nothing before the newest step is missing.
+        # Points are sent in order of their steps, so the service lacks none before the newest step.
         is_known = last_step is not None and max(position.complete_step, position.newest_step - 1) >= last_step
         if wanted is None or is_known or not os.path.isfile(wanted["file"]):
             return

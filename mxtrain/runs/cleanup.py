@@ -30,7 +30,7 @@ KINDS: Dict[str, str] = {
     PREVIOUS: "files that checkpoint.resume=never has set aside in previous/",
     WHOLE: "whole run directories",
 }
-"""What can be deleted."""
+"""Kinds of files that `clean` deletes."""
 BY_DEFAULT = (LEFTOVERS, CHECKPOINT_COPIES, EMPTY)
 _STUDY, _CLAIMS = "study.json", ".claims"
 _OF_RUNS = (*OWN_FILES, ROWS_FILE, "metrics.csv", "events.out.tfevents.*", ".tmp-*", "slim", "export", "profile*")
@@ -38,7 +38,7 @@ _OF_RUNS = (*OWN_FILES, ROWS_FILE, "metrics.csv", "events.out.tfevents.*", ".tmp
 
 @dataclass(frozen=True)
 class Removable:
-    """A file or folder that can go."""
+    """A file or folder that can be deleted."""
 
     kind: str
     run: str
@@ -57,7 +57,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class CleanupPlan:
-    """What can go, and what was left alone."""
+    """Files to delete, and runs that are left alone."""
 
     removable: Sequence[Removable]
     kept: Sequence[Kept]
@@ -226,7 +226,7 @@ def delete(plan: CleanupPlan) -> List[Kept]:
 
 
 def _require_whole(run: str, superfluous: Collection[str]) -> None:
-    """Reads every byte of the checkpoints that stay: a damaged one needs those that were to go.
+    """Verifies every byte of the checkpoints that stay. If one is damaged, the others are still needed.
 
     Raises:
         CheckpointError: one is damaged.

@@ -33,7 +33,7 @@ class Different:
 
 @dataclass(frozen=True)
 class Parting:
-    """Where the training losses of two runs part.
+    """The first step at which the training losses of two runs differ.
 
     Attributes:
         step: first step whose loss differs; None if all common steps are equal.

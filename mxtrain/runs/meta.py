@@ -34,7 +34,8 @@ class Meta:
     runtime: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that mxtrain has set."""
     data: Mapping[str, str] = field(default_factory=dict)
-    """Number of samples and fingerprint of each split, e.g. {"train": "1257 samples, 0a1b..."}."""
+    """Number and hash of the files of each setting and of the samples of each split, e.g. {"train": "1257 samples,
+    0a1b..."}."""
 
     def command(self) -> str:
         """The command that trains the run again, in a new run directory; empty if unknown."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 import numpy as np
 
 from mxtrain.checkpoint import refuse_links
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, reason_of
 from mxtrain.files.durable import replace_file, write_json_atomic
 from mxtrain.files.json_form import problems_of
 from mxtrain.files.json_text import read_json
@@ -142,7 +142,7 @@ def read_bundle(path: Path) -> ReplayBundle:
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no {BUNDLE}. replay takes a folder below a run's {FOLDER}/.") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path / BUNDLE} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise ConfigError(f"{path / BUNDLE} cannot be read: {reason_of(error)}.") from None
     for problem in problems_of(facts, _FORM):
         raise ConfigError(f"{path / BUNDLE} is no replay bundle: {problem}.")
     if (facts["format"], facts["version"]) != (FORMAT, VERSION):
@@ -168,7 +168,7 @@ def _numbers(named: Mapping[str, object]) -> List[str]:
 
 
 def _read_arrays(path: Path, wanted: Mapping[str, JsonObject]) -> Dict[str, np.ndarray]:
-    """Reads an npz file whose arrays are exactly those that are wanted, stored without compression."""
+    """Reads an npz file, which must hold exactly the arrays in `wanted`, without compression."""
     found: Dict[str, np.ndarray] = {}
     try:
         if len(wanted) > MAX_NUM_ARRAYS:
@@ -187,7 +187,7 @@ def _read_arrays(path: Path, wanted: Mapping[str, JsonObject]) -> Dict[str, np.n
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file.") from None
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise ConfigError(f"{path} cannot be read: {reason_of(error)}.") from None
     return found
 
 

@@ -145,7 +145,7 @@ def test_mistakes_delete_nothing(arguments: Any, said: str, run_dir: Path, capsy
 
 
 def test_the_best_of_two_equal_checkpoints_is_that_of_the_run(tmp_path: Path) -> None:
-    """What status.json calls the best stays, too, where the checkpoints rank otherwise."""
+    """The best checkpoint by status.json is kept, even if the ranking of the checkpoints differs."""
     path = write_run(tmp_path / "a", best=0.9, step=20, checkpoints={20: 0.9, 30: 0.9, 40: 0.2})
     write_checkpoint(path / "checkpoints" / "step-00000050", 50, 0.1)
     plan = plan_cleanup([read_run(str(path))], BY_DEFAULT)

@@ -101,7 +101,7 @@ def test_differences_are_named_before_the_start(
     assert any(line[:1] == ["data.files.train.sha256"] for line in lines), said.out
     assert "runtime.threads=17" in said.out and "strict=true" in said.err
     assert not (tmp_path / "again").exists()
-    # Where the data lie does not count, only what is in them.
+    # The content of the data is compared, not its path.
     (tmp_path / "table.csv").write_text(content)
     (tmp_path / "moved").mkdir()
     (tmp_path / "table.csv").rename(tmp_path / "moved/table.csv")
