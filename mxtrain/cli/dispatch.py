@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import os
 import sys
@@ -22,6 +23,7 @@ from mxtrain.errors import (
     unforeseen,
 )
 from mxtrain.logger.patient_stream import patient_streams, unwritten
+from mxtrain.process.collection import collection_paused
 from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.process.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_disconnects
 
@@ -43,7 +45,9 @@ def run(argv: Optional[List[str]] = None) -> int:
         is_disconnected = False  # whether the command came to its end together with the other processes
         try:
             with startup_signals():
-                code = command_of(arguments)()
+                with collection_paused(freeze=not gc.get_freeze_count()):  # once in a process
+                    command = command_of(arguments)
+                code = command()
                 is_disconnected = code in AGREED
         except MxtrainError as error:
             code = fail(str(error), error.exit_code)

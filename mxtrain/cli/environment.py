@@ -14,11 +14,13 @@ from mxtrain.config.specs import Where
 from mxtrain.description.groups import Description, describe
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.strategies import Parallel
+from mxtrain.process.collection import collection_paused
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config
 
 
+@collection_paused()
 def compose_and_check(
     composer: Composer, overrides: Sequence[str], together: bool = True
 ) -> Tuple[Composed, Description]:  # fmt: skip

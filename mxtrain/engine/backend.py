@@ -17,13 +17,14 @@ from mxtrain import native
 from mxtrain.engine.cached_op import repeatable
 from mxtrain.engine.late_functions import compiled_late
 from mxtrain.engine.late_modules import distutils_of_python, imported_late
+from mxtrain.process.collection import collection_paused
 from mxtrain.runtime import cuda_libraries, spinning
 from mxtrain.runtime.apply import lets_threads_spin
 
 if TYPE_CHECKING:
     import mxnet as mx
 
-with warnings.catch_warnings():
+with warnings.catch_warnings(), collection_paused(freeze=True):
     # MXNet 1.9.1 uses numpy aliases that numpy deprecated (notes: Installing).
     warnings.simplefilter("ignore", DeprecationWarning)
     import numpy
