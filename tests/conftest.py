@@ -205,3 +205,11 @@ def pytest_collection_modifyitems(items):
             if seconds > least or item.get_closest_marker("zoo"):
                 item.add_marker(mark)
     items.sort(key=lambda item: -took[item.path])
+
+
+def pytest_collection_finish():
+    """Leaves what exists now, 500,000 objects of tests and packages, out of every search for garbage, and searches less
+    often: it took a sixth of the time of tests that compose."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Dict, Iterator, List
 
 import pytest
 from hydra.utils import get_class as locate
@@ -90,33 +90,53 @@ def test_every_yaml_is_an_option_or_a_preset() -> None:
     assert set(FILES) == {*OPTIONS, *PRESETS, *(path for path in FILES if path.parts[0] == "hydra")}
 
 
-def composed(option: Path) -> Any:
-    """An option as a parameter of a test that composes it, which needs what it stands for."""
-    missing = MISSING.get(str(option), "")
-    return pytest.param(option, marks=[pytest.mark.skip(missing)] if missing else [])
+def task_of_metric(name: str) -> str:
+    content = OmegaConf.load(CONF / "metric" / f"{name}.yaml")
+    return str(locate(str(next(iter(content.values()))._target_)).tasks[0])
 
 
-@pytest.mark.parametrize("option", [composed(option) for option in OPTIONS], ids=str)
-def test_every_option_composes_and_validates(describe_run, option: Path) -> None:
-    group, name = option.parts
-    choice = [f"{group}={name}"]
+def composed_together() -> Dict[str, List[Path]]:
+    """Name of a case -> options of a group that one description holds: a composition takes a third of a second."""
+    cases: Dict[str, List[Path]] = {}
+    for option in OPTIONS:
+        group, name = option.parts
+        alone = group not in NAMED_GROUPS or option.name == "default" or str(option) in NEEDS or str(option) in MISSING
+        task = f"/{task_of_metric(name)}" if group == "metric" else ""
+        cases.setdefault(str(option) if alone and group != "metric" else group + task, []).append(option)
+    return cases
+
+
+CASES = [
+    pytest.param(options, marks=[pytest.mark.skip(MISSING[name])] if MISSING.get(name) else [], id=name)
+    for name, options in composed_together().items()
+]
+MONITORED = {
+    "classification": "accuracy", "masked_language_modeling": "masked_accuracy", "segmentation": "mean_iou",
+    "detection": "voc_ap", "language_modeling": "bits_per_byte", "pose_estimation": "pck",
+    "instance_segmentation": "mask_ap50", "token_classification": "entity_f1", "question_answering": "exact_match",
+    "translation": "bleu", "speech_recognition": "cer", "speech_synthesis": "mel_error",
+    "reinforcement_learning": "return", "tabular": "log_loss", "recommendation": "ndcg_at_k_sampled",
+    "regression": "root_mean_squared_error",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", CASES)
+def test_every_option_composes_and_validates(describe_run, options: List[Path]) -> None:
+    group = options[0].parts[0]
+    names = [option.name for option in options]
+    choice = [f"{group}=[{','.join(names)}]" if group in NAMED_GROUPS else f"{group}={names[0]}"]
     if group == "metric":  # beside what is monitored
-        content = OmegaConf.load(CONF / "metric" / f"{name}.yaml")
-        task = locate(str(next(iter(content.values()))._target_)).tasks[0]
-        monitored = {
-            "classification": "accuracy", "masked_language_modeling": "masked_accuracy", "segmentation": "mean_iou",
-            "detection": "voc_ap", "language_modeling": "bits_per_byte", "pose_estimation": "pck",
-            "instance_segmentation": "mask_ap50",
-            "token_classification": "entity_f1", "question_answering": "exact_match", "translation": "bleu",
-            "speech_recognition": "cer", "speech_synthesis": "mel_error", "reinforcement_learning": "return",
-            "tabular": "log_loss", "recommendation": "ndcg_at_k_sampled",
-        }.get(task, "root_mean_squared_error")  # fmt: skip
-        choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]
-    description = describe_run(*choice, *NEEDS.get(str(option), []))
+        task = task_of_metric(names[0])
+        monitored = MONITORED.get(task, "root_mean_squared_error")
+        choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, *names]))}]"]
+    needs = dict.fromkeys(word for option in options for word in NEEDS.get(str(option), []))
+    description = describe_run(*choice, *(word for word in needs if word not in choice))
     made = getattr(description, group)
     specs = made if group in NAMED_GROUPS else {"": made}
     nodes = description.config[group] if group in NAMED_GROUPS else {"": description.config[group]}
     assert all(isinstance(spec, GROUPS[group]) for spec in specs.values())
+    files = [OmegaConf.to_container(OmegaConf.load(CONF / option.with_suffix(".yaml"))) for option in options]
+    assert set(targets_in(files)) <= set(targets_in(nodes))
     for key, spec in specs.items():  # in the order of the class, whatever the file lists
         assert list(nodes[key]) == ["_target_", *type(spec).model_fields]
 
@@ -140,10 +160,17 @@ def test_every_preset_composes_and_only_overrides(describe_run, preset: Path) ->
             assert given == value or isinstance(value, dict) and value.items() <= given.items()
 
 
+def targets_in(content: Any) -> List[str]:
+    return [str(node["_target_"]) for node in nodes_with_target(content)]
+
+
 def nodes_with_target(content: Any) -> Iterator[Any]:
     if isinstance(content, dict):
         yield from [content] if "_target_" in content else []
         for value in content.values():
+            yield from nodes_with_target(value)
+    elif isinstance(content, list):
+        for value in content:
             yield from nodes_with_target(value)
 
 
