@@ -415,15 +415,21 @@ def inputs_of(path: str, signature: Dict[str, Any]) -> Dict[str, np.ndarray]:
     """Reads the inputs of the network from a .npz or .json file with arrays by the names of the inputs.
 
     Raises:
-        UnusableFolder: the file cannot be read.
-        ValueError: it holds something else.
+        UnusableFolder: a .npz file cannot be read.
+        ValueError: the file cannot be read, or holds something else.
     """
     types = {one["name"]: one["dtype"] for one in signature["inputs"]}
     folder, name = os.path.split(os.path.abspath(path))
     if path.endswith(".npz"):
         return read_arrays(folder, name)
-    found = {}
-    for key, value in read_json(folder, name).items():
+    content, found = read_given(path), {}
+    try:
+        given = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} holds no JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise ValueError(f"{path} holds no JSON object with {', '.join(types)}")
+    for key, value in given.items():
         try:
             found[key] = np.asarray(value, types.get(key))
         except (ValueError, TypeError, OverflowError) as error:
@@ -560,43 +566,57 @@ def with_files(row: Dict[str, Any], out: str, signature: Dict[str, Any], taken: 
     return found
 
 
+def predict(words: Sequence[str], folder: str) -> int:
+    """Prints the predictions for files; returns the exit code.
+
+    Args:
+        words: names of files, and possibly `OUT` and a folder.
+        folder: the exported folder.
+
+    Raises:
+        ValueError: a word is wrong, or a file cannot be read.
+        UnusableFolder: the folder is not an export, or its network cannot compute for a file.
+    """
+    files, out = list(words), WRITTEN
+    if OUT in files:
+        place = files.index(OUT)
+        if place + 1 == len(files):
+            raise ValueError(f"{OUT} needs a folder: {OUT} FOLDER FILE...")
+        out = files[place + 1]
+        del files[place : place + 2]
+    unknown = [word for word in files if word.startswith("--") and not os.path.exists(word)]
+    if unknown:
+        raise ValueError(f"{unknown[0]} is neither an option (--check, {OUT} FOLDER, --help) nor a file")
+    if not files or files[0] == "-h":
+        print(f"{(__doc__ or '').strip()}\n\n{describe_input(read_json(folder, SIGNATURE))}")
+        return 0 if files else 2
+    opened = OpenedExport(folder)
+    taken = {os.path.realpath(path): "one of the files to predict for" for path in files}
+    for path in files:
+        for row in rows_of(opened, path):
+            print(json.dumps(with_files(row, out, opened.signature, taken), ensure_ascii=False), flush=True)
+    return 0
+
+
 def main(arguments: Sequence[str], folder: str) -> int:
     """Predicts or checks; returns the exit code."""
-    words, out = list(arguments), WRITTEN
     try:
-        if words == ["--check"]:
+        if list(arguments) == ["--check"]:
             errors = check(folder)
             print("\n".join(f"{name}: relative error {error:.1e}" for name, error in errors.items()))
             return 0
-        if not words or words[0] in ("-h", "--help"):
-            print(f"{(__doc__ or '').strip()}\n\n{describe_input(read_json(folder, SIGNATURE))}")
-            return 0 if words else 2
-        if OUT in words[:-1]:
-            place = words.index(OUT)
-            out = words[place + 1]
-            del words[place : place + 2]
-        unknown = [word for word in words if word.startswith("--") and not os.path.exists(word)]
-        if unknown:
-            raise ValueError(f"{unknown[0]} is neither an option (--check, {OUT} FOLDER, --help) nor a file")
-        opened = OpenedExport(folder)
-        taken = {os.path.realpath(path): "one of the files to predict for" for path in words}
-        for path in words:
-            for row in rows_of(opened, path):
-                print(json.dumps(with_files(row, out, opened.signature, taken), ensure_ascii=False), flush=True)
+        return predict(["-h" if word == "--help" else word for word in arguments], folder)
     except BrokenPipeError:  # for example `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python fails once more when it ends
         return 1
     except ImportError as error:
         package = {"PIL": "pillow"}.get(str(error.name), error.name)
         print(f"error: {error}. pip install {package}", file=sys.stderr)
-        return 2
     except KeyError as error:
         print(f"error: {SIGNATURE} or an input lacks {error}", file=sys.stderr)
-        return 2
     except (UnusableFolder, OSError, ValueError, RecursionError, MemoryError) as error:
-        print(f"error: {error or type(error).__name__}", file=sys.stderr)
-        return 2
-    return 0
+        print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

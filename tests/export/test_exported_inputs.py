@@ -12,13 +12,15 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 import pytest
+import served_folders
 from test_export_contract import BOUGHT, CASES, FOUR, export, folder  # noqa: F401  # fixtures
 from test_exported_readers import predicted, require_equal
 
 import mxtrain
 from mxtrain.cli.dispatch import run
+from mxtrain.export import standalone
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
+pytestmark = pytest.mark.usefixtures("own_cache")
 Export = Callable[..., Path]
 BLOCKED = "import sys; sys.modules.update(mxnet=None, mxtrain=None, scipy=None, pydantic=None, soundfile=None); "
 
@@ -38,6 +40,7 @@ def in_folder(exported: Path, *arguments: Any) -> subprocess.CompletedProcess[st
 PASSAGE = "one w3 two three\nİstanbul W7 seven eight nine ten one w5 w6 five four " * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bilstm, questions", pytest.param("bert, questions", marks=pytest.mark.zoo)])
 def test_questions_are_answered_as_by_the_run(export: Export, name: str, tmp_path: Path) -> None:  # noqa: F811
     exported = export(*CASES[name])
@@ -52,6 +55,7 @@ def test_questions_are_answered_as_by_the_run(export: Export, name: str, tmp_pat
     require_equal(predicted(exported, lines, squad), expected)
 
 
+@pytest.mark.slow
 def test_texts_are_spoken_as_by_the_run(export: Export, tmp_path: Path) -> None:  # noqa: F811
     exported = export(*CASES["fastspeech"], "dataset.features.preemphasis=0.5", "task.iterations=8")
     symbols = json.loads((exported / "signature.json").read_text())["signature"]["symbols"]
@@ -94,6 +98,7 @@ for seed in map(int, sys.argv[3:]):
 CONTINUOUS = pytest.param("Pendulum-v1", marks=pytest.mark.zoo)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CartPole-v1", CONTINUOUS])
 def test_policies_act_as_the_run_does(export: Export, name: str, tmp_path: Path) -> None:  # noqa: F811
     from mxtrain.reinforcement.draws import ReinforcementDraw
@@ -128,6 +133,7 @@ RECOMMENDERS: Dict[str, Tuple[str, ...]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "fism" else pytest.mark.zoo) for name in RECOMMENDERS]
 )
@@ -150,6 +156,7 @@ def test_users_with_histories_are_recommended_the_items_of_the_run(
         assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_sparse_rows_are_predicted_as_by_the_run(export: Export, tmp_path: Path) -> None:  # noqa: F811
     draw = np.random.default_rng(0)
     rows = [" ".join([str(number % 2), *(f"{k}:{draw.normal():.3f}" for k in sorted(draw.choice(30, 5, False)))])
@@ -164,6 +171,7 @@ def test_sparse_rows_are_predicted_as_by_the_run(export: Export, tmp_path: Path)
     assert done.returncode == 2 and "given.svm:2: '7=2' is no index:value" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_task_that_predicts_nothing_says_so(export: Export, tmp_path: Path) -> None:  # noqa: F811
     exported = export(*CASES["bert, masked"])
     said = "Runs of masked_language_modeling predict nothing for files. FILE is a .npz or .json file"
@@ -171,3 +179,33 @@ def test_a_task_that_predicts_nothing_says_so(export: Export, tmp_path: Path) ->
     (tmp_path / "x.txt").write_text("one\n")
     done = in_folder(exported, tmp_path / "x.txt")
     assert (done.returncode, done.stdout) == (2, "") and said in done.stderr
+
+
+WRONG: Dict[str, Tuple[Tuple[str, ...], str]] = {
+    "missing": (("none.txt",), "none.txt cannot be read: No such file or directory"),
+    "folder": (("m",), "m is a folder. Name the files in it"),
+    "option": (("--chek",), "--chek is neither an option (--check, --out FOLDER, --help) nor a file"),
+    "out": (("x.txt", "--out"), "--out needs a folder"),
+    "text": (("x.txt",), "x.txt is no file that this folder reads"),
+    "no JSON": (("x.json",), "x.json holds no JSON"), "list": (("list.json",), "list.json holds no JSON object with x"),
+    "uneven": (("uneven.json",), "uneven.json: x is no array of numbers"),
+    "name": (("name.json",), "onnxruntime cannot run the network"), "no arrays": (("x.npz",), "x.npz is damaged"),
+    "pipe": (("/dev/zero",), "it is no regular file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments_end_with_a_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    served_folders.write_mixing(tmp_path / "m")
+    files = {"x.txt": "one", "x.json": "{", "list.json": "[1]", "uneven.json": '{"x": [[1], [2, 3]]}',
+             "name.json": '{"y": [[1, 2]]}', "x.npz": "PK"}  # fmt: skip
+    for file, text in files.items():
+        Path(file).write_text(text)
+    words, said = WRONG[name]
+    assert standalone.main(words, "m") == 2
+    found = capsys.readouterr()
+    assert (found.out, found.err.count("\n")) == ("", 1) and said in found.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["m", *files])
