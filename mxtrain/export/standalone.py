@@ -47,18 +47,38 @@ class UnusableFolder(Exception):
     """The folder is not an export, or its network computes something else than MXNet did."""
 
 
+def read_regular(path: str, at_most: int, flags: int = 0) -> bytes:
+    """Reads a regular file of at most so many bytes.
+
+    Args:
+        path: path of the file.
+        at_most: largest number of bytes.
+        flags: further flags of `os.open`.
+
+    Raises:
+        ValueError: the file cannot be read; a sentence.
+    """
+    try:
+        # A pipe without a writer would block without O_NONBLOCK.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > at_most:
+        os.close(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise ValueError(f"{path} is a folder and not a file")
+        raise ValueError(f"{path} cannot be read: it is no regular file of at most {at_most:,} bytes")
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(status.st_size)
+
+
 def read_file(folder: str, name: str, at_most: int) -> bytes:
     """Reads a regular file of the folder; links are rejected."""
-    path = os.path.join(folder, name)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise UnusableFolder(f"{path} cannot be read: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > at_most:
-            raise UnusableFolder(f"{path} cannot be read: it is no regular file of at most {at_most:,} bytes")
-        return file.read(status.st_size)
+        return read_regular(os.path.join(folder, name), at_most, os.O_NOFOLLOW)
+    except ValueError as error:
+        raise UnusableFolder(str(error)) from error
 
 
 def read_json(folder: str, name: str) -> Dict[str, Any]:
@@ -392,25 +412,6 @@ def tolerance_of(report: Dict[str, Any]) -> float:
     return float(found)
 
 
-def read_given(path: str) -> bytes:
-    """Reads a file to predict for.
-
-    Raises:
-        ValueError: there is no such file, or it is not a regular file of at most `MAX_GIVEN_BYTES`.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise ValueError(f"{path} is a folder. Name the files in it")
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_GIVEN_BYTES:
-            raise ValueError(f"{path} cannot be read: it is no regular file of at most {MAX_GIVEN_BYTES:,} bytes")
-        return file.read(status.st_size)
-
-
 def inputs_of(path: str, signature: Dict[str, Any]) -> Dict[str, np.ndarray]:
     """Reads the inputs of the network from a .npz or .json file with arrays by the names of the inputs.
 
@@ -422,7 +423,7 @@ def inputs_of(path: str, signature: Dict[str, Any]) -> Dict[str, np.ndarray]:
     folder, name = os.path.split(os.path.abspath(path))
     if path.endswith(".npz"):
         return read_arrays(folder, name)
-    content, found = read_given(path), {}
+    content, found = read_regular(path, MAX_GIVEN_BYTES), {}
     try:
         given = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -516,7 +517,7 @@ def rows_of(opened: OpenedExport, path: str) -> Iterator[Dict[str, Any]]:
     reader = reader_of(signature)
     has_arrays = path.endswith(".npz") or (path.endswith(".json") and not signature.get("reads_json"))
     if not has_arrays:
-        content = read_given(path)
+        content = read_regular(path, MAX_GIVEN_BYTES)
         if reader is None:
             raise ValueError(f"{path} is no file that this folder reads. {describe_input(signature)}")
         is_empty = True

@@ -183,7 +183,7 @@ def test_a_task_that_predicts_nothing_says_so(export: Export, tmp_path: Path) ->
 
 WRONG: Dict[str, Tuple[Tuple[str, ...], str]] = {
     "missing": (("none.txt",), "none.txt cannot be read: No such file or directory"),
-    "folder": (("m",), "m is a folder. Name the files in it"),
+    "folder": (("m",), "m is a folder and not a file"),
     "option": (("--chek",), "--chek is neither an option (--check, --out FOLDER, --help) nor a file"),
     "out": (("x.txt", "--out"), "--out needs a folder"),
     "text": (("x.txt",), "x.txt is no file that this folder reads"),
