@@ -14,9 +14,12 @@ from mxtrain.reinforcement.policy import Actions
 
 def describe_input(signature: Dict[str, Any]) -> str:
     """Returns the content of files that `predict` reads, as a sentence."""
-    shape = native_shape(signature)
-    nested = f"nested lists of {' x '.join(map(str, shape))} numbers" if len(shape) > 1 else f"{shape[0]} numbers"
-    return f"lines of JSON, of which each is an observation: a list of {nested}".replace("a list of nested", "nested")
+    return f"lines of JSON, of which each is an observation: {_described(native_shape(signature))}"
+
+
+def _described(shape: Sequence[int]) -> str:
+    sizes = " x ".join(map(str, shape))
+    return f"nested lists of {sizes} numbers" if len(shape) > 1 else f"a list of {sizes} numbers"
 
 
 def native_shape(signature: Dict[str, Any]) -> Sequence[int]:
@@ -42,7 +45,8 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         try:
             observation = np.asarray(row, np.float32)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{place} is no observation; a line is {describe_input(folder.signature)}") from error
+            said = _described(native_shape(folder.signature))
+            raise ValueError(f"{place} is no observation, which is {said}") from error
         yield {"file": place, **act(folder, observation, place)}
 
 
@@ -59,8 +63,10 @@ def act(folder: ExportedFolder, observation: np.ndarray, place: str = "the obser
     """
     signature, facts = folder.signature, folder.signature["facts"]
     wanted = tuple(native_shape(signature))
-    if observation.shape != wanted or not np.isfinite(observation).all():
-        raise ValueError(f"{place} has the shape {observation.shape}; an observation has {wanted}, all finite numbers")
+    if observation.shape != wanted:
+        raise ValueError(f"{place} has the shape {observation.shape}; an observation has {wanted}")
+    if not np.isfinite(observation).all():
+        raise ValueError(f"{place} holds a number that is not finite")
     if facts.get("images"):
         image = np.transpose(observation, facts["images"]["order"]).reshape(signature["signature"]["shape"])
         observation = image * np.float32(facts["images"]["scale"])

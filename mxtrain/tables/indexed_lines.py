@@ -61,7 +61,9 @@ def parse_row(cells: Sequence[str], with_target: bool) -> IndexedRow:
     begins = with_target or ":" not in cells[0]
     label = label_of(cells[0]) if begins else None
     if label is None and with_target:
-        raise WrongLine(f"the target is '{cells[0]}'; allowed are 0 or -1, and 1.", is_target=True)
+        raise WrongLine(f"the target is '{cells[0]:.100}'; allowed are 0 or -1, and 1.", is_target=True)
+    if begins and label is None and parse_number(cells[0], allow_special=True) is None:
+        raise WrongLine(f"'{cells[0]:.100}' is neither a target nor index:value.")
     pairs = [cell.split(":") for cell in cells[begins:]]
     try:
         if not _PLAIN_PAIRS.fullmatch(" ".join(cells[begins:])):

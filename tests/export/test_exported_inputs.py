@@ -166,9 +166,11 @@ def test_sparse_rows_are_predicted_as_by_the_run(export: Export, tmp_path: Path)
     given = tmp_path / "given.svm"
     given.write_text("1 0:0.5 7:-2.5e-1 # comment\n\n3:1 99:4\n0\n2:7:0.25 1:1:1 4:1:2 5:1:1 6:1:1 8:1:1 9:1:1\n")
     require_equal(predicted(exported, given), rows_of_run(exported, given))
-    given.write_text("1 0:0.5\n0 7=2\n")
-    done = in_folder(exported, given)
-    assert done.returncode == 2 and "given.svm:2: '7=2' is no index:value" in done.stderr
+    for text, said in (("1 0:0.5\n0 7=2\n", "given.svm:2: '7=2' is no index:value"),
+                       ("user,item\n", "given.svm:1: 'user,item' is neither a target nor index:value")):  # fmt: skip
+        given.write_text(text)
+        done = in_folder(exported, given)
+        assert done.returncode == 2 and said in done.stderr
 
 
 @pytest.mark.slow
