@@ -8,7 +8,6 @@ from typing import (
     ClassVar,
     Collection,
     Dict,
-    List,
     Mapping,
     Optional,
     Sequence,
@@ -34,6 +33,7 @@ from mxtrain.types import BatchSize, NonNegative, OpenFraction, Positive, Positi
 if TYPE_CHECKING:
     import numpy as np
 
+    from mxtrain.annotations import Json
     from mxtrain.data.checking.checks import Checks
     from mxtrain.data.checking.problems import Findings
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
@@ -297,9 +297,9 @@ class BaseDataset(Spec):
     exported_reader: ClassVar[str] = ""
     """See `Signature.exported_reader`, where the signature alone does not say what samples are read from."""
 
-    def exported_columns(self) -> List[str]:
-        """Returns the columns of a table that samples are read from in an exported folder; none: no table is read."""
-        return []
+    def exported_facts(self) -> Dict[str, Json]:
+        """Returns what the reader of an exported folder needs to know of the dataset."""
+        return {}
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

@@ -1,11 +1,14 @@
-"""Interface of an exported folder for the modules that read samples for it. Exported folders have a copy of this
-module."""
+"""Interface of an exported folder for the modules that read samples for it, and what several of these share. Exported
+folders have a copy of this module."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Protocol
+from typing import Any, Dict, Iterator, Protocol, Tuple
 
 import numpy as np
+
+from mxtrain.files.json_text import JsonTextError, parse_json
+from mxtrain.files.text_lines import split_lines
 
 
 class ExportedFolder(Protocol):
@@ -22,3 +25,43 @@ class ExportedFolder(Protocol):
 
     def read(self, name: str) -> bytes:
         """Returns the content of a file of the folder."""
+
+
+def decoded_text(content: bytes, name: str) -> str:
+    """Decodes a text file in UTF-8. A byte order mark is ignored.
+
+    Args:
+        content: content of the file.
+        name: name of the file, for messages.
+
+    Raises:
+        ValueError: the file is not UTF-8.
+    """
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is no UTF-8: {error}") from error
+
+
+def lines_of(content: bytes, name: str) -> Iterator[Tuple[int, str]]:
+    """Yields number and text of each line that is not empty.
+
+    Raises:
+        ValueError: the file is not UTF-8.
+    """
+    for number, line in enumerate(split_lines(decoded_text(content, name)), start=1):
+        if line.strip():
+            yield number, line
+
+
+def json_lines_of(content: bytes, name: str) -> Iterator[Tuple[int, Any]]:
+    """Yields number and JSON value of each line that is not empty.
+
+    Raises:
+        ValueError: the file is not UTF-8, or a line is not JSON.
+    """
+    for number, line in lines_of(content, name):
+        try:
+            yield number, parse_json(line, allow_nan=True)
+        except JsonTextError as error:
+            raise ValueError(f"{name}:{number} {error}") from error

@@ -21,10 +21,12 @@ def bundled(entry: str) -> Dict[str, bytes]:
         entry: name of the module.
     """
     found: Dict[str, bytes] = {}
+    origins: Dict[str, str] = {}
     waiting = [entry]
     while waiting:
         name = waiting.pop()
         file = f"{name.rpartition('.')[2]}.py"
+        assert origins.setdefault(file, name) == name, f"{entry}: {name} and {origins[file]} are both {file}"
         if file in found:
             continue
         text, imported = _rewritten(_source(name))

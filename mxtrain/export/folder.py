@@ -149,7 +149,7 @@ def model_card(signature: Dict[str, Any], report: Dict[str, Any]) -> str:
         *(f"| {name} | {both['mxnet']:.6g} | {both['onnxruntime']:.6g} |" for name, both in report["metrics"].items()),
         "", "```", f"pip install onnxruntime numpy {_reader_packages(signature)}".rstrip(),
         "python predict.py --check    # repeats the proof",
-        "python predict.py FILE...", "```", "",
+        "python predict.py FILE...", "```", "", standalone.describe_input(signature), "",
         "`signature.json` says how samples become inputs. The largest error is of the samples in `proof.npz`, relative "
         "to the largest number of the output.", "",
     ]  # fmt: skip

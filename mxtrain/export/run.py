@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
@@ -161,9 +162,15 @@ def export_network(
         }  # fmt: skip
         report.update({} if smaller is None else {"compression": compressed, "tolerance": TOLERANCES[smaller.form]})
         written["facts"], files = _facts(trained)
-        reader = description.dataset.exported_reader or signature.exported_reader
+        task = description.task
+        reader = (description.dataset.exported_reader or signature.exported_reader) if task.predicts else ""
         modules = bundled(reader) if reader else {}
         written["reader"] = reader.rpartition(".")[2]
+        written["predicts"], written["writes"] = task.predicts, {task.writes: task.writes_ending} if task.writes else {}
+        if reader:
+            module = importlib.import_module(reader)
+            written["input"] = module.describe_input(written)
+            written["reads_json"] = getattr(module, "READS_JSON", False)
         write_texts(draft, written, report, files, modules)
         deployment.write(whole, session, signature.class_names)
     return ExportReport(folder, errors, metrics, fixed, compressed)
@@ -191,7 +198,7 @@ def _facts(trained: Trained) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
     description, signature = trained.description, trained.signature
     facts, files = signature.exported_facts()
     of_task = description.task.export_facts(description, signature, trained.strategy)
-    return {**of_task, "columns": description.dataset.exported_columns(), **facts}, files
+    return {**of_task, **description.dataset.exported_facts(), **facts}, files
 
 
 def versions() -> Dict[str, str]:

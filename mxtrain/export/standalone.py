@@ -1,8 +1,9 @@
 """Runs an exported network and repeats its proof. Needs onnxruntime and NumPy, and what reads the files: Pillow for
-images, tokenizers for texts.
+images, tokenizers or sentencepiece for texts.
 
-    python predict.py FILE...          predictions, a JSON object a line
-    python predict.py --check          repeats the proof: MXNet's outputs for a few samples
+    python predict.py FILE...               predictions, a JSON object a line
+    python predict.py --out FOLDER FILE...  the same; sound and masks are written to FOLDER instead of predicted/
+    python predict.py --check               repeats the proof: MXNet's outputs for a few samples
 
 The folder may be untrusted: nothing in it is executed, no file outside of it is read, and sizes are checked before
 anything is read.
@@ -28,10 +29,10 @@ PARTS = ("encoder", "step")
 """Further networks that a folder may hold, in files such as step.onnx."""
 MAX_MODEL_BYTES, MAX_WEIGHT_BYTES = 2**31, 1 << 36
 MAX_JSON_BYTES, MAX_PROOF_BYTES, MAX_ARRAYS = 1 << 26, 1 << 29, 1000
-IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
-"""Formats that are read, as in training. Others of Pillow's start programs (EPS) or contain no pixels."""
-MAX_PIXELS = 178_956_970
-"""Of an image file: where Pillow itself refuses."""
+MAX_GIVEN_BYTES = 1 << 30
+"""Of a file to predict for."""
+OUT, WRITTEN = "--out", "predicted"
+"""Option that names the folder for files that are predicted, such as masks, and its default."""
 RANKED = "detections"
 """Name of the output whose rows are in the order of their scores."""
 MAX_ERROR = 1e-4
@@ -46,18 +47,38 @@ class UnusableFolder(Exception):
     """The folder is not an export, or its network computes something else than MXNet did."""
 
 
+def read_regular(path: str, at_most: int, flags: int = 0) -> bytes:
+    """Reads a regular file of at most so many bytes.
+
+    Args:
+        path: path of the file.
+        at_most: largest number of bytes.
+        flags: further flags of `os.open`.
+
+    Raises:
+        ValueError: the file cannot be read; a sentence.
+    """
+    try:
+        # A pipe without a writer would block without O_NONBLOCK.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > at_most:
+        os.close(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise ValueError(f"{path} is a folder and not a file")
+        raise ValueError(f"{path} cannot be read: it is no regular file of at most {at_most:,} bytes")
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(status.st_size)
+
+
 def read_file(folder: str, name: str, at_most: int) -> bytes:
     """Reads a regular file of the folder; links are rejected."""
-    path = os.path.join(folder, name)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise UnusableFolder(f"{path} cannot be read: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > at_most:
-            raise UnusableFolder(f"{path} cannot be read: it is no regular file of at most {at_most:,} bytes")
-        return file.read(status.st_size)
+        return read_regular(os.path.join(folder, name), at_most, os.O_NOFOLLOW)
+    except ValueError as error:
+        raise UnusableFolder(str(error)) from error
 
 
 def read_json(folder: str, name: str) -> Dict[str, Any]:
@@ -391,50 +412,30 @@ def tolerance_of(report: Dict[str, Any]) -> float:
     return float(found)
 
 
-def read_image(file: Any, signature: Dict[str, Any], path: str = "", max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Reads the central part of an image, resized as in validation, as (1, C, H, W) uint8.
-
-    Args:
-        file: a path, or an open binary file.
-        signature: content of signature.json.
-        path: name for messages if `file` is not a path.
-        max_pixels: largest number of pixels that is decoded, checked in the header of the image.
-    """
-    from PIL import Image, ImageOps
-
-    path = path or str(file)
-    decoding = signature["signature"]["decoding"]
-    channels, height, width = signature["signature"]["shape"]
-    with Image.open(file, formats=IMAGE_FORMATS) as opened:
-        if opened.width * opened.height > max_pixels:
-            raise UnusableFolder(f"{path}: {opened.width} x {opened.height} pixels; at most {max_pixels:,} are read")
-        image = ImageOps.exif_transpose(opened).convert("L" if decoding["shape"][0] == 1 else "RGB")
-    full_width, full_height = image.size
-    if decoding.get("fit") == "stretch":
-        box = (0.0, 0.0, full_width, full_height)
-    elif "frame" in decoding or decoding.get("fit"):
-        raise UnusableFolder(f"{path}: this network takes images in a frame; pass arrays in a .npz file")
-    else:
-        unit = min(full_width / width, full_height / height) * decoding["central_crop"]
-        left, top = (full_width - unit * width) / 2, (full_height - unit * height) / 2
-        box = (left, top, min(left + unit * width, full_width), min(top + unit * height, full_height))
-    # When it reduces an image, Pillow's filter averages over all covered pixels, as mxtrain's does.
-    pixels = np.asarray(image.resize((width, height), Image.BILINEAR, box=box))
-    image_1CHW = pixels.reshape(height, width, -1).transpose(2, 0, 1)[None]
-    return np.broadcast_to(image_1CHW, (1, channels, height, width)).copy()
-
-
 def inputs_of(path: str, signature: Dict[str, Any]) -> Dict[str, np.ndarray]:
-    """Reads the inputs from a .npz or .json file with arrays by the names of the inputs, or from an image."""
+    """Reads the inputs of the network from a .npz or .json file with arrays by the names of the inputs.
+
+    Raises:
+        UnusableFolder: a .npz file cannot be read.
+        ValueError: the file cannot be read, or holds something else.
+    """
     types = {one["name"]: one["dtype"] for one in signature["inputs"]}
     folder, name = os.path.split(os.path.abspath(path))
     if path.endswith(".npz"):
         return read_arrays(folder, name)
-    if path.endswith(".json"):
-        return {key: np.asarray(value, types.get(key)) for key, value in read_json(folder, name).items()}
-    if signature["samples"] != "images":
-        raise UnusableFolder(f"{path}: give a .json or .npz file with the inputs {', '.join(types)}")
-    return {next(iter(types)): read_image(path, signature).astype(next(iter(types.values())))}
+    content, found = read_regular(path, MAX_GIVEN_BYTES), {}
+    try:
+        given = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} holds no JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise ValueError(f"{path} holds no JSON object with {', '.join(types)}")
+    for key, value in given.items():
+        try:
+            found[key] = np.asarray(value, types.get(key))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"{path}: {key[:100]} is no array of numbers: {error}") from error
+    return found
 
 
 class OpenedExport:
@@ -479,16 +480,52 @@ class OpenedExport:
         return read_file(self._folder, name, MAX_JSON_BYTES)
 
 
-def rows_of(opened: OpenedExport, path: str) -> Iterator[Dict[str, Any]]:
-    """Yields the predictions for a file: with the folder's own reader if it has one, else for arrays and images."""
-    signature = opened.signature
+def reader_of(signature: Dict[str, Any]) -> Any:
+    """Returns the module of the folder that reads the files of its task; None if there is none.
+
+    Raises:
+        UnusableFolder: the signature does not name a module.
+    """
     entry = str(signature.get("reader") or "")
-    if entry and not path.endswith((".npz", ".json")):
-        if not entry.isidentifier():
-            raise UnusableFolder(f"{SIGNATURE}: reader is the name of a module in {READING}")
-        with open(path, "rb") as file:
-            content = file.read()
-        yield from importlib.import_module(f"{READING}.{entry}").predict(opened, content, path)
+    if not entry:
+        return None
+    if not entry.isidentifier():
+        raise UnusableFolder(f"{SIGNATURE}: reader is the name of a module in {READING}")
+    return importlib.import_module(f"{READING}.{entry}")
+
+
+def describe_input(signature: Dict[str, Any]) -> str:
+    """Returns what FILE may be, as sentences."""
+    names = ", ".join(one["name"] for one in signature["inputs"])
+    arrays = f"a .npz{'' if signature.get('reads_json') else ' or .json'} file with the arrays {names}"
+    if signature.get("input"):
+        return f"FILE is {signature['input']}. It may also be {arrays}."
+    said = "" if signature.get("predicts", True) else f"Runs of {signature['task']} predict nothing for files. "
+    return f"{said}FILE is {arrays}."
+
+
+def rows_of(opened: OpenedExport, path: str) -> Iterator[Dict[str, Any]]:
+    """Yields the predictions for a file: with the folder's own reader if it has one, else for arrays.
+
+    Values that are bytes are contents of files, such as a WAV file.
+
+    Raises:
+        ValueError: the file cannot be read, or holds nothing.
+        UnusableFolder: the network cannot compute for it.
+    """
+    signature = opened.signature
+    reader = reader_of(signature)
+    has_arrays = path.endswith(".npz") or (path.endswith(".json") and not signature.get("reads_json"))
+    if not has_arrays:
+        content = read_regular(path, MAX_GIVEN_BYTES)
+        if reader is None:
+            raise ValueError(f"{path} is no file that this folder reads. {describe_input(signature)}")
+        is_empty = True
+        for row in reader.predict(opened, content, path):
+            is_empty = False
+            yield row
+        if is_empty:
+            raise ValueError(f"{path}: there is nothing in this file. {describe_input(signature)}")
         return
     outputs = opened.run(inputs_of(path, signature))
     names = signature.get("class_names", [])
@@ -501,6 +538,67 @@ def rows_of(opened: OpenedExport, path: str) -> Iterator[Dict[str, Any]]:
         yield {"file": path, **{name: array.tolist() for name, array in outputs.items()}}
 
 
+def with_files(row: Dict[str, Any], out: str, signature: Dict[str, Any], taken: Dict[str, str]) -> Dict[str, Any]:
+    """Writes the values of a row that are bytes as files, and returns the row with the paths of these.
+
+    Args:
+        row: a row of `rows_of`.
+        out: folder for the files.
+        signature: content of signature.json, which has the ending of the files.
+        taken: path -> source location of files that must not be overwritten; the new files are added.
+
+    Raises:
+        ValueError: such a file would be overwritten.
+    """
+    found = dict(row)
+    for name, value in row.items():
+        if isinstance(value, bytes):
+            place, _, line = os.path.basename(row["file"]).rpartition(":")
+            stem = f"{os.path.splitext(place)[0]}-{line}" if place else os.path.splitext(line)[0]
+            found[name] = path = os.path.join(out, stem + signature["writes"][name])
+            before = taken.get(os.path.realpath(path))
+            if before is not None:
+                raise ValueError(f"{path} would be written for {row['file']}, and is {before}. Name another folder "
+                                 f"with {OUT} FOLDER, or predict for one file at a time")  # fmt: skip
+            taken[os.path.realpath(path)] = f"written for {row['file']}"
+            os.makedirs(out, exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(value)
+    return found
+
+
+def predict(words: Sequence[str], folder: str) -> int:
+    """Prints the predictions for files; returns the exit code.
+
+    Args:
+        words: names of files, and possibly `OUT` and a folder.
+        folder: the exported folder.
+
+    Raises:
+        ValueError: a word is wrong, or a file cannot be read.
+        UnusableFolder: the folder is not an export, or its network cannot compute for a file.
+    """
+    files, out = list(words), WRITTEN
+    if OUT in files:
+        place = files.index(OUT)
+        if place + 1 == len(files):
+            raise ValueError(f"{OUT} needs a folder: {OUT} FOLDER FILE...")
+        out = files[place + 1]
+        del files[place : place + 2]
+    unknown = [word for word in files if word.startswith("--") and not os.path.exists(word)]
+    if unknown:
+        raise ValueError(f"{unknown[0]} is neither an option (--check, {OUT} FOLDER, --help) nor a file")
+    if not files or files[0] == "-h":
+        print(f"{(__doc__ or '').strip()}\n\n{describe_input(read_json(folder, SIGNATURE))}")
+        return 0 if files else 2
+    opened = OpenedExport(folder)
+    taken = {os.path.realpath(path): "one of the files to predict for" for path in files}
+    for path in files:
+        for row in rows_of(opened, path):
+            print(json.dumps(with_files(row, out, opened.signature, taken), ensure_ascii=False), flush=True)
+    return 0
+
+
 def main(arguments: Sequence[str], folder: str) -> int:
     """Predicts or checks; returns the exit code."""
     try:
@@ -508,21 +606,25 @@ def main(arguments: Sequence[str], folder: str) -> int:
             errors = check(folder)
             print("\n".join(f"{name}: relative error {error:.1e}" for name, error in errors.items()))
             return 0
-        opened = OpenedExport(folder)
-        if not arguments:
-            print((__doc__ or "").strip())
-            return 2
-        for path in arguments:
-            for row in rows_of(opened, path):
-                print(json.dumps(row, ensure_ascii=False))
-    except (UnusableFolder, OSError, KeyError, ImportError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return predict(["-h" if word == "--help" else word for word in arguments], folder)
+    except BrokenPipeError:  # for example `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python fails once more when it ends
+        return 1
+    except ImportError as error:
+        package = {"PIL": "pillow"}.get(str(error.name), error.name)
+        print(f"error: {error}. pip install {package}", file=sys.stderr)
+    except KeyError as error:
+        print(f"error: {SIGNATURE} or an input lacks {error}", file=sys.stderr)
+    except (UnusableFolder, OSError, ValueError, RecursionError, MemoryError) as error:
+        print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":
     HERE = os.path.dirname(os.path.abspath(__file__))
     if HERE not in sys.path:  # with `python -P` and `python -I` it is not, and reading/ is imported from there
         sys.path.insert(0, HERE)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # rows are UTF-8 whatever the locale
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.exit(main(sys.argv[1:], HERE))

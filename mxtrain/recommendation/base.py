@@ -33,6 +33,7 @@ from mxtrain.recommendation.source import (
 from mxtrain.types import LARGEST_COUNT, BatchSize, Positive, Shape
 
 if TYPE_CHECKING:
+    from mxtrain.annotations import Json
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.model.base import Model
 
@@ -230,6 +231,10 @@ class InteractionDataset(BaseDataset):
                 f"{self.named} is not what the network was trained on: {difference}. Name the right data with "
                 "dataset=..., or train anew."
             )
+
+    def exported_facts(self) -> Dict[str, Json]:
+        """See `BaseDataset.exported_facts`: how items of a long history are chosen."""
+        return {"max_history": self.max_history, "split_seed": self.split_seed}
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

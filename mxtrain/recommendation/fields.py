@@ -1,10 +1,11 @@
-"""Input fields of users and items, for recommendation networks."""
+"""Input fields of users and items, for recommendation networks. Exported folders have a copy of this module."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Tuple
+from typing import TYPE_CHECKING, NamedTuple, Tuple
 
-from mxtrain.types import Shape
+if TYPE_CHECKING:
+    from mxtrain.types import Shape
 
 
 class RecommenderFields(NamedTuple):

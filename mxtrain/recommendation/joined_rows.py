@@ -1,4 +1,5 @@
-"""Input of networks with features of users and candidates: ids into one joined table, and numbers.
+"""Input of networks with features of users and candidates: ids into one joined table, and numbers. Exported folders
+have a copy of this module.
 
 Legend: B batch, C candidates, U users, I items, V and W fields of a user and of an item, M and N their numbers.
 """

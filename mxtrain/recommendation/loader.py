@@ -13,7 +13,7 @@ from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
 from mxtrain.data.loading.randomness import uniform_rows
 from mxtrain.recommendation.joined_rows import JoinedRows
 from mxtrain.recommendation.source import Interactions
-from mxtrain.recommendation.user_items import NOTHING
+from mxtrain.recommendation.user_items import HISTORY, NOTHING
 from mxtrain.types import NamedInt
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class RecommendationDraw(NamedInt):
 
     CANDIDATES = 750
     """Items that an evaluation compares with the held-out one."""
-    HISTORY = 751
+    HISTORY = HISTORY
     """Items of a user that enter a network with a limit on their number."""
     NEGATIVE_ITEM = 2000
     """This and all larger numbers: items sampled as negatives of a user."""

@@ -33,7 +33,7 @@ class RecommendationSignature(Signature):
 
     known_names: ClassVar[Tuple[str, ...]] = ("field_sizes", "num_numbers")
 
-    exported_reader: ClassVar[str] = "mxtrain.recommendation.exported_pairs"
+    exported_reader: ClassVar[str] = "mxtrain.recommendation.exported_users"
 
     catalog: Catalog = REQUIRED
     user_columns: Optional[FeatureColumns] = None

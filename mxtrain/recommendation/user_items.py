@@ -1,4 +1,5 @@
-"""Items of each user, as two arrays; also draws items that a user does not have, without a search.
+"""Items of each user, as two arrays; also draws items that a user does not have, without a search. Exported folders
+have a copy of this module.
 
 Legend: U users, P pairs of user and item, B batch, N items drawn.
 """
@@ -9,10 +10,12 @@ from typing import List
 
 import numpy as np
 
-from mxtrain.data.loading.randomness import uniform, uniform_rows
+from mxtrain.data.loading.uniform_hash import uniform, uniform_rows
 
 NOTHING = -1
 """Fills rows of items that are shorter than others."""
+HISTORY = 751
+"""Stream of random numbers that choose the items of a long history, see `loader.RecommendationDraw`."""
 
 
 class UserItems:
@@ -92,10 +95,21 @@ class UserItems:
         found = []
         for row, (user, left_out) in enumerate(zip(user_B.tolist(), except_B.tolist())):
             items = self.without(user, left_out)
-            if len(items) > most:
-                items = np.sort(items[np.argsort(key_BN[row, : len(items)], kind="stable")[:most]])
-            found.append(items)
+            found.append(with_lowest_keys(items, key_BN[row], most))
         return found
+
+
+def with_lowest_keys(item_H: np.ndarray, key_N: np.ndarray, most: int) -> np.ndarray:
+    """Returns the items of a history, if there are more than `most` the ones with the lowest keys, ascending.
+
+    Args:
+        item_H: the items, ascending.
+        key_N: a random number for each item, and possibly more.
+        most: largest number of items.
+    """
+    if len(item_H) <= most:
+        return item_H
+    return np.sort(item_H[np.argsort(key_N[: len(item_H)], kind="stable")[:most]])
 
 
 def _different(drawn_N: np.ndarray, room: int) -> np.ndarray:

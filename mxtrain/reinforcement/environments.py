@@ -19,6 +19,7 @@ import numpy as np
 
 from mxtrain.data.loading.libraries import require_library
 from mxtrain.errors import DataError, LoaderError, did_you_mean
+from mxtrain.reinforcement.action_limits import ActionLimits
 from mxtrain.reinforcement.image_layout import Channels, ImageLayout, find_images, holds_images
 from mxtrain.reinforcement.policy import Actions
 
@@ -92,25 +93,19 @@ class Spaces:
         shape: shape of an observation as network input: (C, H, W) for images, otherwise one axis.
         dtype: type of stored observations: uint8 for images of bytes, otherwise float32.
         actions: action space of the policy.
-        start: number of the environment's first discrete action.
+        limits: action space of the environment.
         space: gymnasium's observation space if observations must be flattened; otherwise None.
         images: layout of observations that are images; otherwise None.
         remark: a sentence on the conversion of observations, or an empty string.
-        low, high: limits of each number of a continuous action.
-        action_shape, action_dtype: shape and type of actions that the environment expects.
     """
 
     shape: Shape
     dtype: str
     actions: Actions
-    start: int = 0
+    limits: ActionLimits
     space: Optional[Any] = None
     images: Optional[ImageLayout] = None
     remark: str = ""
-    low: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
-    high: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
-    action_shape: Shape = ()
-    action_dtype: str = "int64"
 
     @classmethod
     def from_environment(cls, environment: Any, name: str, channels: Channels = "auto") -> Spaces:
@@ -152,14 +147,12 @@ class Spaces:
                 remark += "gives the image alone"
         action = environment.action_space
         if isinstance(action, spaces.Discrete):
-            return cls(shape, dtype, Actions(int(action.n)), int(action.start), flattened, images, remark)
+            return cls(shape, dtype, Actions(int(action.n)), ActionLimits(int(action.start)), flattened, images, remark)
         if isinstance(action, spaces.Box) and np.issubdtype(action.dtype, np.floating):
             low, high = (np.asarray(limit, np.float32).reshape(-1) for limit in (action.low, action.high))
             size = math.prod(action.shape)
-            return cls(
-                shape, dtype, Actions(size=size), 0, flattened, images, remark, low, high, tuple(action.shape),
-                action.dtype.name,
-            )  # fmt: skip
+            limits = ActionLimits(0, low, high, tuple(action.shape), action.dtype.name)
+            return cls(shape, dtype, Actions(size=size), limits, flattened, images, remark)
         raise DataError(
             f"dataset.id={name}: its actions are {_short(action)}, and policies are for Discrete (one of some) and Box "
             "(numbers) alone. Choose another environment."
@@ -183,10 +176,7 @@ class Spaces:
 
     def actions_for(self, action_EA: np.ndarray) -> Sequence[Any]:
         """Converts actions of the policy, (E, A), to those of the environments; numbers are clipped to their limits."""
-        if self.actions.count:
-            return (action_EA[:, 0].astype(np.int64) + self.start).tolist()
-        clipped_EA = np.clip(action_EA, self.low, self.high).astype(self.action_dtype)
-        return list(clipped_EA.reshape((-1, *self.action_shape)))
+        return self.limits.actions_for(self.actions, action_EA)
 
 
 class VectorEnvironment:

@@ -20,6 +20,7 @@ from mxtrain.reinforcement.signature import ActionSignature
 from mxtrain.types import Fraction, OpenFraction, Positive
 
 if TYPE_CHECKING:
+    from mxtrain.annotations import Json
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.loss.losses import Loss
     from mxtrain.model.base import Model
@@ -131,6 +132,14 @@ class Gymnasium(BaseDataset):
             return maker, Spaces.from_environment(environment, self.id, self.channels)
         finally:
             close(environment)
+
+    def exported_facts(self) -> Dict[str, Json]:
+        """See `BaseDataset.exported_facts`: conversion of observations and actions."""
+        _, spaces = self._open_environment()
+        images = spaces.images
+        layout: Json = None if images is None else {"native": list(images.native), "order": list(images.order),
+                                              "scale": images.scale}  # fmt: skip
+        return {"limits": spaces.limits.to_json(), "images": layout}
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
         train: Environments = splits.train  # type: ignore[assignment]  # its own

@@ -22,6 +22,8 @@ class ActionSignature(Signature):
 
     form: ClassVar[Dict[str, Wanted]] = {**Signature.form, "actions": {"count": int, "size": int}}
 
+    exported_reader: ClassVar[str] = "mxtrain.reinforcement.exported_policy"
+
     actions: Actions = REQUIRED
 
     def to_json(self) -> Dict[str, Json]:

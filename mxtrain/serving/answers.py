@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any, Dict, Mapping
 
 import numpy as np
@@ -14,22 +15,24 @@ TOP = 5
 
 
 def describe_sample(
-    model: ServedModel, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
+    model: ServedModel, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any = None
 ) -> Dict[str, Any]:  # fmt: skip
     """The answer for one sample.
 
     Args:
         model: of the outputs.
         inputs, outputs: of the sample, (1, ...) each.
+        about: facts of the sample, see `ReadBody.about`; None if the client has sent arrays.
 
     Raises:
         RequestError: an output holds numbers that are not finite.
     """
     for name, array in outputs.items():
         require_finite(name, array)
-    found = model.reader.describe(inputs, outputs) if model.reader is not None else None
+    found = model.reader.describe(inputs, outputs, about) if model.reader is not None else None
     if found is not None:
-        return found
+        return {name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
+                for name, value in found.items()}  # fmt: skip
     names = model.class_names
     if "probabilities" in outputs and outputs["probabilities"].shape == (1, len(names)):
         share_K = outputs["probabilities"][0]

@@ -10,10 +10,9 @@ import numpy as np
 import pydantic
 
 from mxtrain.data.exported_folder import ExportedFolder
-from mxtrain.errors import DataError
 from mxtrain.export import standalone
 from mxtrain.export.standalone import UnusableFolder
-from mxtrain.serving.readers import field_tables
+from mxtrain.serving.readers import field_tables, signature_errors
 
 MAX_STATE = 1 << 26
 """Numbers of a cache or state before the first token."""
@@ -126,13 +125,6 @@ def make_generator(parts: ServedParts) -> Optional[TextGenerator]:
     make = field_tables("GENERATORS").get(str(parts.signature.get("task")))
     if make is None or "step" not in parts.sessions:
         return None
-    try:
+    with signature_errors():
         generator: TextGenerator = make(parts)
         return generator
-    except DataError as error:
-        raise UnusableFolder(f"a tokenizer of the folder cannot be used: {str(error).rstrip('.')}") from error
-    except ImportError as error:
-        raise UnusableFolder(f"networks that write text need {error.name}: pip install {error.name}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        said = f"{type(error).__name__}: {error}".splitlines()
-        raise UnusableFolder(f"{standalone.SIGNATURE} is damaged: {' '.join(said)[:300]}") from error

@@ -91,6 +91,10 @@ class ServedModel:
         self.session = standalone.load_session(folder, threads)
         self.inputs = [TensorSpec.from_node(one) for one in self.session.get_inputs()]
         self.outputs = [TensorSpec.from_node(one) for one in self.session.get_outputs()]
+        # Readers get the inputs as the network has them, whatever the signature says.
+        self.signature["inputs"] = [
+            {"name": one.name, "dtype": one.dtype, "shape": list(one.dims)} for one in self.inputs
+        ]  # fmt: skip
         self.parts = ServedParts(folder, self.signature, threads)
         self.generator: Optional[TextGenerator] = make_generator(self.parts)
         arrays = standalone.read_arrays(folder)
@@ -106,7 +110,7 @@ class ServedModel:
         self.max_rows = max_batch if all(isinstance(size, str) for size in first) else 1
         self._largest = self._open_sizes(cases, max_scale)
         self.statistics = _statistics(cases)
-        self.reader: Optional[BodyReader] = find_reader(self.signature, self.inputs)
+        self.reader: Optional[BodyReader] = find_reader(self.parts, self.inputs)
         names, own = self.signature.get("class_names"), self.signature.get("signature")
         self.class_names: Sequence[str] = (
             names if isinstance(names, list) and all(isinstance(one, str) for one in names) else []

@@ -114,17 +114,19 @@ class Service:
             body = await self._read_body(request, stack)
             stack.enter_context(batcher.admit())
             if media_type == "application/json":
-                inputs = await self._in_thread(len(body), _named_arrays, body, model)
+                inputs, about = await self._in_thread(len(body), _named_arrays, body, model), None
             else:
                 assert model.reader is not None
                 read = model.reader.read
-                inputs = await self._in_thread(SMALL_BODY, read, body, media_type, self.settings.max_pixels)
+                inputs, about = await self._in_thread(SMALL_BODY, read, body, media_type, self.settings.max_pixels)
             outputs = await self._compute(batcher, inputs, request)
             rows = next(iter(inputs.values())).shape[0] if model.max_rows > 1 else 1
             samples = [(inputs, outputs)] if rows == 1 else [
                 (row_of(inputs, row), row_of(outputs, row)) for row in range(rows)
             ]  # fmt: skip
-            found = [describe_sample(model, *sample) for sample in samples]
+            # Masks of a large image take long.
+            size = 0 if about is None else SMALL_BODY
+            found = [await self._in_thread(size, describe_sample, model, *sample, about) for sample in samples]
         if 0 < len(model.class_names) <= MOST_CLASSES:
             for one in found:
                 if "class" in one:

@@ -12,6 +12,7 @@ import numpy as np
 from mxtrain.data.checking.checks import Checked, SourceChecks, digest_of
 from mxtrain.data.checking.problems import DataPlace, Problem
 from mxtrain.data.corpus.shards import Ragged, Shards
+from mxtrain.speech.aligned_rows import frames_of_symbols
 from mxtrain.speech.features import Features
 from mxtrain.speech.utterances import Utterance
 
@@ -40,11 +41,8 @@ class Aligned(NamedTuple):
     in_seconds: bool = False
 
     def frames(self, features: Features) -> np.ndarray:
-        """Frames of each symbol, (L,) int64. Ends are rounded, not durations, so that no error adds up."""
-        if not self.in_seconds:
-            return np.asarray(self.durations, np.int64)
-        end_L = np.rint(np.cumsum(self.durations) * features.sample_rate / features.step).astype(np.int64)
-        return np.diff(end_L, prepend=0)
+        """Returns the frames of each symbol, (L,) int64, see `frames_of_symbols`."""
+        return frames_of_symbols(self.durations, self.in_seconds, features)
 
 
 def fitted(frames_L: np.ndarray, num_frames: int, tolerance: int) -> Optional[np.ndarray]:

@@ -284,6 +284,6 @@ class Unreadable(Findings):
 
 def input_shapes(length: int, frames: int) -> Tuple[Tuple[int, ...], ...]:
     """Input shapes of a network for a sample with `length` symbols and `frames` frames, see `AlignedLoader`."""
-    from mxtrain.speech.aligned_loader import NUM_PLACES
+    from mxtrain.speech.aligned_rows import NUM_PLACES
 
     return (length,), (), (frames,), (frames, NUM_PLACES)

@@ -11,17 +11,15 @@ import numpy as np
 
 from mxtrain.data.loading.sized import SizedLoader
 from mxtrain.speech.aligned import AlignedSource
+from mxtrain.speech.aligned_rows import NUM_PLACES, places_of
 from mxtrain.speech.loader import padded_frames
 
 if TYPE_CHECKING:
     from mxtrain.data.loading.loader import LoaderOptions
     from mxtrain.data.loading.placing import HostArrays
 
-NUM_PLACES = 4
-"""Numbers that say where a frame is, see `places_of`."""
 DECIBELS = 10 / np.log(10)
 """In one natural logarithm of power."""
-_SECOND = 100.0
 
 
 class AlignedLoader(SizedLoader):
@@ -70,15 +68,3 @@ class AlignedLoader(SizedLoader):
         unit_BF = np.broadcast_to(self._deviation_F * np.float32(DECIBELS), (rows, source.width))
         counts = (self._length_N[share_B].astype(np.float32), source.frame_N[share_B].astype(np.float32))
         return (symbol_BL, counts[0], index_BT, place_BTP), (frames_BTF, counts[1], unit_BF)
-
-
-def places_of(duration_L: np.ndarray) -> np.ndarray:
-    """Returns the position of each frame, (T, 4): elapsed share of its symbol, logarithm of the symbol's duration, and
-    the distances to the beginning and the end of the utterance in hundreds of frames."""
-    end_L = np.cumsum(duration_L)
-    total = int(end_L[-1])
-    duration_T = np.repeat(duration_L, duration_L)
-    middle_T = np.arange(total) + 0.5
-    passed_T = (middle_T - np.repeat(end_L - duration_L, duration_L)) / np.maximum(duration_T, 1)
-    columns = (passed_T, np.log1p(duration_T) / 4, middle_T / _SECOND, (total - middle_T) / _SECOND)
-    return np.stack(columns, axis=1).astype(np.float32)

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder
-from mxtrain.speech.log_mel import StoredNumbers, log_mel, stored
+from mxtrain.speech.log_mel import FrameNumbers, StoredNumbers, log_mel, stored
 from mxtrain.speech.prefix_beam import prefix_beam_search
 
 MAX_SECONDS = 3600.0
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+
+
+def describe_input(signature: Dict[str, Any]) -> str:
+    """Returns the content of files that `predict` reads, as a sentence."""
+    return "a WAV file of any rate, 8 to 32 bits or floats"
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
@@ -35,13 +40,23 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     sound_SC, own_rate = read_wav(content, name)
     numbers = StoredNumbers.from_mapping(folder.signature["signature"]["audio"])
     sound_S = resampled(sound_SC.mean(axis=1, dtype=np.float32), own_rate, numbers.sample_rate)
-    frames_TF = stored(log_mel(sound_S, numbers)).astype(np.float32)
-    inputs, count = _inputs(folder.signature, frames_TF, name)
-    score_TK = folder.run(inputs)["output"][0].astype(np.float32)
-    if count:  # of a network whose length is fixed
-        score_TK = score_TK[: math.ceil(len(score_TK) * len(frames_TF) / count)]
-    names = folder.signature["class_names"]
-    yield {"file": name, "text": "".join(names[k] for k in decode(score_TK, folder.signature["facts"]["beam_size"]))}
+    inputs, share = sound_inputs(folder.signature, sound_S, numbers, name)
+    score_TK = folder.run(inputs)["output"][0]
+    beam_size = folder.signature["facts"]["beam_size"]
+    yield {"file": name, "text": text_of_scores(score_TK, share, folder.signature["class_names"], beam_size)}
+
+
+def text_of_scores(score_TK: np.ndarray, share: float, names: Sequence[str], beam_size: int) -> str:
+    """Returns the recognised text.
+
+    Args:
+        score_TK: scores of the network for one recording.
+        share: share of the scores that are no padding, from 0 to 1.
+        names: characters.
+        beam_size: see `decode`.
+    """
+    score_TK = score_TK[: math.ceil(round(len(score_TK) * share, 6))].astype(np.float32)
+    return "".join(names[k] for k in decode(score_TK, beam_size))
 
 
 def decode(score_TK: np.ndarray, width: int) -> List[int]:
@@ -55,22 +70,36 @@ def decode(score_TK: np.ndarray, width: int) -> List[int]:
     return [int(k) for k in best_T[is_new_T]]
 
 
-def _inputs(signature: Dict[str, Any], frames_TF: np.ndarray, name: str) -> Tuple[Dict[str, np.ndarray], int]:
-    """Inputs by name, and the frames that they are padded to; 0 if they are not."""
-    given, padded = {}, 0
+def sound_inputs(
+    signature: Dict[str, Any], sound_S: np.ndarray, numbers: FrameNumbers, name: str
+) -> Tuple[Dict[str, np.ndarray], float]:  # fmt: skip
+    """Returns the inputs for a recording, padded if the exported network has a fixed length, and the share of frames
+    that are no padding.
+
+    Args:
+        signature: signature of the folder.
+        sound_S: sound at the rate of the features.
+        numbers: settings of the frames.
+        name: name of the recording, for messages.
+
+    Raises:
+        ValueError: the network has a fixed length, and the recording is longer.
+    """
+    frames_TF = stored(log_mel(sound_S, numbers)).astype(np.float32)
+    given, share = {}, 1.0
     for one in signature["inputs"]:
         if len(one["shape"]) == 3:
             wanted = one["shape"][1]
             array_1TF = frames_TF[None]
             if not isinstance(wanted, str):
-                padded = wanted
+                share = len(frames_TF) / wanted
                 if len(frames_TF) > wanted:
                     raise ValueError(f"{name} has {len(frames_TF)} frames, and the network takes {wanted}")
                 array_1TF = np.pad(array_1TF, ((0, 0), (0, wanted - len(frames_TF)), (0, 0)))
             given[one["name"]] = array_1TF.astype(one["dtype"])
         else:
             given[one["name"]] = np.array([len(frames_TF)], one["dtype"])
-    return given, padded
+    return given, share
 
 
 def read_wav(content: bytes, name: str) -> Tuple[np.ndarray, int]:

@@ -1,4 +1,5 @@
 """Sound from log-mel frames by Griffin and Lim's algorithm: a spectrogram says nothing of phases, which are searched.
+Exported folders have a copy of this module.
 
 Legend: S samples of sound, T frames, P frequencies of the spectrum, F mel bands.
 """
@@ -6,12 +7,12 @@ Legend: S samples of sound, T frames, P frequencies of the spectrum, F mel bands
 from __future__ import annotations
 
 import io
+import itertools
 import wave
 
 import numpy as np
 
-from mxtrain.speech.features import Features
-from mxtrain.speech.log_mel import LEAST_POWER, mel_filters
+from mxtrain.speech.log_mel import LEAST_POWER, FrameNumbers, mel_filters
 
 MOMENTUM = 0.99
 """Momentum, called alpha in the source: Perraudin, Balazs and Sondergaard, "A Fast Griffin-Lim Algorithm" (2013)."""
@@ -20,7 +21,7 @@ UPDATES = 10
 _TINY = 1e-12
 
 
-def mel_to_magnitude(frames_TF: np.ndarray, features: Features) -> np.ndarray:
+def mel_to_magnitude(frames_TF: np.ndarray, features: FrameNumbers) -> np.ndarray:
     """Magnitudes (T, P) of spectra whose bands have about the power that log-mel frames say.
 
     The pseudo-inverse of the filters gives powers, some of them below 0; with these set to nearly 0, multiplicative
@@ -36,24 +37,20 @@ def mel_to_magnitude(frames_TF: np.ndarray, features: Features) -> np.ndarray:
     return np.sqrt(power_TP)
 
 
-def stft(sound_S: np.ndarray, features: Features) -> np.ndarray:
+def stft(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
     """Spectra (T, P) of sound, whole windows only; without pre-emphasis what `features.log_mel` takes the power of."""
-    import scipy.fft
-
     view_TW = np.lib.stride_tricks.sliding_window_view(sound_S, features.window)[:: features.step]
-    return scipy.fft.rfft(view_TW * _window(features), features.fft_size, axis=1)
+    return np.fft.rfft(view_TW * _window(features), features.fft_size, axis=1)
 
 
-def istft(spectrum_TP: np.ndarray, features: Features) -> np.ndarray:
+def istft(spectrum_TP: np.ndarray, features: FrameNumbers) -> np.ndarray:
     """The sound (S,) whose spectra are the nearest to these in the sense of least squares.
 
     Source: Griffin and Lim, "Signal Estimation from Modified Short-Time Fourier Transform" (1984), equation 6: windowed
     frames are added up and divided by the sum of the squared windows.
     """
-    import scipy.fft
-
     window_W, step = _window(features), features.step
-    frame_TW = scipy.fft.irfft(spectrum_TP, features.fft_size, axis=1)[:, : features.window] * window_W
+    frame_TW = np.fft.irfft(spectrum_TP, features.fft_size, axis=1)[:, : features.window] * window_W
     sound_S = np.zeros((len(spectrum_TP) - 1) * step + features.window)
     weight_S = np.zeros_like(sound_S)
     for begin, frame_W in zip(range(0, len(sound_S), step), frame_TW):
@@ -62,7 +59,7 @@ def istft(spectrum_TP: np.ndarray, features: Features) -> np.ndarray:
     return sound_S / np.maximum(weight_S, 1e-3 * weight_S.max())  # at the ends almost nothing is known
 
 
-def griffin_lim(magnitude_TP: np.ndarray, features: Features, iterations: int, seed: int = 0) -> np.ndarray:
+def griffin_lim(magnitude_TP: np.ndarray, features: FrameNumbers, iterations: int, seed: int = 0) -> np.ndarray:
     """A sound (S,) whose spectra have about these magnitudes.
 
     Each iteration keeps the phases of the spectra of a sound, and replaces their magnitudes. Source: Griffin and Lim
@@ -85,13 +82,13 @@ def griffin_lim(magnitude_TP: np.ndarray, features: Features, iterations: int, s
     return istft(guess_TP, features)
 
 
-def spectral_convergence(sound_S: np.ndarray, magnitude_TP: np.ndarray, features: Features) -> float:
+def spectral_convergence(sound_S: np.ndarray, magnitude_TP: np.ndarray, features: FrameNumbers) -> float:
     """Returns the relative distance between the magnitudes of a sound and the target magnitudes; 0 is exact."""
     found_TP = np.abs(stft(sound_S, features))
     return float(np.linalg.norm(found_TP - magnitude_TP)) / max(float(np.linalg.norm(magnitude_TP)), _TINY)
 
 
-def frames_to_sound(frames_TF: np.ndarray, features: Features, iterations: int) -> np.ndarray:
+def frames_to_sound(frames_TF: np.ndarray, features: FrameNumbers, iterations: int) -> np.ndarray:
     """The sound (S,) of frames that are `features.centred`, float32 at `features.sample_rate`: step samples a frame.
 
     Args:
@@ -101,9 +98,8 @@ def frames_to_sound(frames_TF: np.ndarray, features: Features, iterations: int) 
     """
     sound_S = griffin_lim(mel_to_magnitude(frames_TF, features), features, iterations)
     if features.preemphasis:
-        import scipy.signal
-
-        sound_S = scipy.signal.lfilter([1.0], [1.0, -features.preemphasis], sound_S)
+        kept = features.preemphasis
+        sound_S = np.fromiter(itertools.accumulate(sound_S.tolist(), lambda before, x: x + kept * before), float)
     begin = max((features.window - features.step) // 2, 0)
     return sound_S[begin : begin + len(frames_TF) * features.step].astype(np.float32)
 
@@ -120,5 +116,5 @@ def wav_bytes(sound_S: np.ndarray, sample_rate: int) -> bytes:
     return file.getvalue()
 
 
-def _window(features: Features) -> np.ndarray:
+def _window(features: FrameNumbers) -> np.ndarray:
     return np.hanning(features.window + 1)[:-1]  # periodic, as in `features.log_mel`

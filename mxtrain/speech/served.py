@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import os
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
 from mxtrain.errors import DataError, LoaderError
 from mxtrain.files.json_form import problems_of
 from mxtrain.serving.errors import RequestError
-from mxtrain.speech.alphabet import Alphabet
-from mxtrain.speech.log_mel import log_mel, stored
+from mxtrain.serving.readers import ReadBody
+from mxtrain.speech.exported_speech import sound_inputs, text_of_scores
 from mxtrain.speech.recording import FORMATS, is_recording, read_recording
 from mxtrain.speech.signature import AudioSignature
+
+if TYPE_CHECKING:
+    from mxtrain.data.exported_folder import ExportedFolder
 
 MAX_SECONDS = 120.0
 MAX_VALUES = 1 << 26
@@ -25,18 +28,19 @@ class SoundReader:
     """Reads a recording as frames, and scores as text.
 
     Args:
-        signature: of the checkpoint.
+        folder: exported folder.
+        signature: signature of the checkpoint.
         inputs: `TensorSpec`s of frames and their number.
     """
 
     kind = "sound"
     media_types = ("audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave", "audio/flac", "audio/ogg", "audio/mpeg")
 
-    def __init__(self, signature: AudioSignature, inputs: Sequence[Any]) -> None:
-        self._features, self._alphabet = signature.audio, Alphabet(list(signature.class_names))
+    def __init__(self, folder: ExportedFolder, signature: AudioSignature, inputs: Sequence[Any]) -> None:
+        self._folder, self._features, self._names = folder, signature.audio, signature.class_names
         self._inputs = inputs
 
-    def read(self, body: bytes, media_type: str, max_pixels: int) -> Dict[str, np.ndarray]:
+    def read(self, body: bytes, media_type: str, max_pixels: int) -> ReadBody:
         """See `BodyReader.read`."""
         _refuse_long(body)
         descriptor = os.memfd_create("sound", os.MFD_CLOEXEC)
@@ -50,31 +54,21 @@ class SoundReader:
             raise RequestError(400, "the recording cannot be read.") from error
         finally:
             os.close(descriptor)
-        frames_TF = stored(log_mel(sound_S, self._features)).astype(np.float32)
-        fixed = self._inputs[0].dims[1]
-        if isinstance(fixed, int):
-            if len(frames_TF) > fixed:
-                raise RequestError(413, f"the recording has {len(frames_TF)} frames; at most {fixed} are read.")
-            padded_TF = np.zeros((fixed, frames_TF.shape[1]), np.float32)
-            padded_TF[: len(frames_TF)] = frames_TF
-        else:
-            padded_TF = frames_TF
-        found = padded_TF[None], np.array([len(frames_TF)], np.float32)
-        return {spec.name: array.astype(spec.dtype) for spec, array in zip(self._inputs, found)}
+        try:
+            return ReadBody(sound_inputs(self._folder.signature, sound_S, self._features, "the recording")[0])
+        except ValueError as error:
+            raise RequestError(413, f"{error}.") from error
 
     def describe(
-        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
     ) -> Optional[Dict[str, Any]]:  # fmt: skip
-        """The text of the most probable character of each frame (greedy CTC)."""
+        """The text of the most probable character of each frame (greedy CTC): a beam search takes too long."""
         score_TK = next(iter(outputs.values()))[0]
-        blank = len(self._alphabet.characters)
-        if score_TK.ndim != 2 or score_TK.shape[1] != blank + 1:
+        if score_TK.ndim != 2 or score_TK.shape[1] != len(self._names) + 1:
             return None
         frames, taken = (inputs[spec.name] for spec in self._inputs)
-        counted = -(-len(score_TK) * int(taken[0]) // frames.shape[1])  # the rest is padding
-        best_T = score_TK[:counted].argmax(axis=1)
-        before_T = np.concatenate([[blank], best_T[:-1]])
-        return {"text": self._alphabet.decode(np.where((best_T != before_T) & (best_T != blank), best_T, -1))}
+        share = min(max(float(taken[0]) / frames.shape[1], 0.0), 1.0)  # the rest is padding
+        return {"text": text_of_scores(score_TK, share, self._names, beam_size=1)}
 
 
 def _refuse_long(body: bytes) -> None:
@@ -91,17 +85,18 @@ def _refuse_long(body: bytes) -> None:
         raise RequestError(413, f"the recording is longer than {MAX_SECONDS:g} s, or has too many channels.")
 
 
-def make_sound_reader(values: Dict[str, Any], inputs: Sequence[Any]) -> Optional[SoundReader]:
-    """The reader for a network that recognises speech; None for others.
+def make_sound_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[SoundReader]:
+    """Returns the reader for a network that recognises speech; None for others.
 
     Raises:
         ValueError: the signature is damaged.
     """
+    values = folder.signature
     if values.get("task") != "speech_recognition" or [len(spec.dims) for spec in inputs] != [3, 1]:
         return None
     for problem in problems_of(values["signature"], AudioSignature.form):
         raise ValueError(problem)
-    return SoundReader(AudioSignature.from_json(values["signature"]), inputs)
+    return SoundReader(folder, AudioSignature.from_json(values["signature"]), inputs)
 
 
 READERS = {"AudioSignature": make_sound_reader}

@@ -57,7 +57,7 @@ class SymbolSignature(AudioSignature):
     form: ClassVar[Dict[str, Wanted]] = {**AudioSignature.form, "symbols": [str]}
 
     known_names: ClassVar[Tuple[str, ...]] = ("input_shape", "vocab_size")
-    exported_reader: ClassVar[str] = ""
+    exported_reader: ClassVar[str] = "mxtrain.speech.exported_synthesis"
 
     symbols: Sequence[str] = ()
 

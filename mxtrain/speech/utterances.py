@@ -23,10 +23,10 @@ from mxtrain.errors import DataError
 from mxtrain.files.json_text import JsonTextError, kind_of, parse_json
 from mxtrain.files.text_lines import BLANKS, split_lines, split_words
 from mxtrain.files.text_numbers import parse_finite, parse_number
+from mxtrain.speech.aligned_rows import TEXT_KEYS
 
 AUDIO_KEYS = ("audio_filepath", "key", "wav_filename", "audio", "path", "wav")
 """Keys of the audio file in manifests: NeMo, Baidu's Deep Speech, Mozilla's Deep Speech, others."""
-TEXT_KEYS = ("text", "transcript", "sentence")
 TIME_KEYS = ("offset", "duration")
 OTHER_TIMES = ("start", "end", "begin", "start_time", "end_time", "begin_time", "start_s", "end_s")
 """Keys by which other programs say which part of a recording is meant."""

@@ -5,11 +5,10 @@ Legend: R rows of a file, B batch, L ids of a row.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -28,22 +27,19 @@ from mxtrain.data.corpus.preparing import Advance, prepare, prepare_for_now
 from mxtrain.data.corpus.shards import ArrayForm, Ragged, Shards, ShardWriter
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.loading.text_stream import open_text
-from mxtrain.data.table.cells import LARGEST_NUMBER, number_of
+from mxtrain.data.table.cells import number_of
 from mxtrain.data.table.target_classes import UNKNOWN
 from mxtrain.errors import DataError
-from mxtrain.files.text_numbers import parse_integer, parse_number
-from mxtrain.types import LARGEST_COUNT
+from mxtrain.tables.indexed_lines import LABELS, IndexedRow, WrongLine, cells_of, padded_rows, parse_row
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
     from mxtrain.data.features.feature_columns import FeatureColumns
 
-LABELS = {0.0: 0, -1.0: 0, 1.0: 1}
 _FORMS = {
     "id": ArrayForm("int32", (), True), "value": ArrayForm("float32", (), True), "label": ArrayForm("uint8"),
     "place": ArrayForm("int64"),
 }  # fmt: skip
-_PLAIN_PAIRS = re.compile(r"(?:(?:[^ :]*:)?[0-9+\-]+:[0-9+\-.eE]+(?: |$))*", re.ASCII)
 _ROWS_AT_ONCE = 4096
 _LOOKED_AT, _LEAST_SHARE = 1000, 0.1
 """Number of first lines whose targets are checked, and the share of them that may not be allowed targets: one wrong
@@ -79,15 +75,6 @@ class IndexedStore:
         return DataPlaces([self.file], self.number_R[row_N])
 
 
-class IndexedRow(NamedTuple):
-    """A parsed line of a file."""
-
-    line: int
-    label: int
-    ids: List[int]
-    values: List[float]
-
-
 def open_indexed(path: str, with_target: bool, findings: Findings = STRICT) -> IndexedStore:
     """Opens the rows of a file, which are parsed on first use and cached.
 
@@ -103,12 +90,12 @@ def open_indexed(path: str, with_target: bool, findings: Findings = STRICT) -> I
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         rows = read_indexed(path, with_target, findings)
         while some := list(islice(rows, _ROWS_AT_ONCE)):
-            length_R = np.array([len(row.ids) for row in some], np.int64)
+            length_R = np.array([len(row.ids) for _, row in some], np.int64)
             values: Dict[str, np.ndarray] = {
-                "id": np.array([one for row in some for one in row.ids], np.int32),
-                "value": np.array([one for row in some for one in row.values], np.float32),
-                "label": np.array([row.label for row in some], np.uint8),
-                "place": np.array([row.line for row in some], np.int64),
+                "id": np.array([one for _, row in some for one in row.ids], np.int32),
+                "value": np.array([one for _, row in some for one in row.values], np.float32),
+                "label": np.array([UNKNOWN if row.label is None else row.label for _, row in some], np.uint8),
+                "place": np.array([line for line, _ in some], np.int64),
             }
             writer.append(len(some), values, {"id": length_R, "value": length_R})
             advance(len(some))
@@ -126,29 +113,26 @@ def open_indexed(path: str, with_target: bool, findings: Findings = STRICT) -> I
     )
 
 
-def read_indexed(path: str, with_target: bool, findings: Findings) -> Iterator[IndexedRow]:
-    """Yields the rows of a libsvm file (`target index:value ...`) or libffm file (`target field:index:value ...`).
-
-    Fields are ignored. Text after a `#` is a comment.
-    """
+def read_indexed(path: str, with_target: bool, findings: Findings) -> Iterator[Tuple[int, IndexedRow]]:
+    """Yields number and content of each line of a file in libsvm or libffm format, see `parse_row`."""
     with open_text(path, "\n", findings) as lines:
         first = list(islice(lines, _LOOKED_AT))
         if with_target:
             _refuse_other_targets(path, first)
         for line, text in enumerate(chain(first, lines), start=1):
-            cells = text.partition("#")[0].split()
+            cells = cells_of(text)
             if not cells:
                 continue
             try:
-                yield _row_of(line, cells, with_target)
-            except _WrongLine as wrong:
-                place = DataPlace(path, line)
-                findings.refuse(Problem(wrong.kind, place, f"{place}: {wrong}", "Correct or remove it."))
+                yield line, parse_row(cells, with_target)
+            except WrongLine as wrong:
+                place, kind = DataPlace(path, line), LABEL_RANGE if wrong.is_target else UNREADABLE_ROW
+                findings.refuse(Problem(kind, place, f"{place}: {wrong}", "Correct or remove it."))
 
 
 def _refuse_other_targets(path: str, lines: Sequence[str]) -> None:
     """Raises a `DataError` if many of the first lines have targets that are not allowed, such as 1 and 2."""
-    texts = [cells[0] for line in lines if (cells := line.partition("#")[0].split())]
+    texts = [cells[0] for line in lines if (cells := cells_of(line))]
     counts = Counter(number for text in texts if (number := number_of(text)) == number)
     others = {number: count for number, count in counts.items() if number not in LABELS}
     if sum(others.values()) < max(3, len(texts) * _LEAST_SHARE):
@@ -162,51 +146,6 @@ def _refuse_other_targets(path: str, lines: Sequence[str]) -> None:
         f"{path}: the targets of the first lines are {shown}{' and so on' if len(counts) > 5 else ''}; allowed are 0 "
         f"or -1, and 1. {remedy}"
     )
-
-
-class _WrongLine(Exception):
-    """A line is invalid."""
-
-    def __init__(self, fact: str, kind: str = UNREADABLE_ROW) -> None:
-        super().__init__(fact)
-        self.kind = kind
-
-
-def _row_of(line: int, cells: Sequence[str], with_target: bool) -> IndexedRow:
-    """Parses a line.
-
-    Raises:
-        _WrongLine: the line is invalid.
-    """
-    begins = with_target or ":" not in cells[0]
-    label = _label_of(cells[0]) if begins else UNKNOWN
-    if label == UNKNOWN and with_target:
-        raise _WrongLine(f"the target is '{cells[0]}'; allowed are 0 or -1, and 1.", LABEL_RANGE)
-    pairs = [cell.split(":") for cell in cells[begins:]]
-    try:
-        if not _PLAIN_PAIRS.fullmatch(" ".join(cells[begins:])):
-            raise ValueError
-        # int() and float() also accept e.g. underscores and other digits, which the pattern has excluded.
-        ids, values = [int(pair[-2]) for pair in pairs], [float(pair[-1]) for pair in pairs]
-    except (ValueError, IndexError):
-        wrong = next((":".join(pair) for pair in pairs if not _is_pair(pair)), cells[begins])
-        raise _WrongLine(f"'{wrong}' is no index:value, and no field:index:value.") from None
-    if ids and not 0 <= min(ids) <= max(ids) < LARGEST_COUNT:
-        wrong_id = next(one for one in ids if not 0 <= one < LARGEST_COUNT)
-        raise _WrongLine(f"the index {wrong_id} is not from 0 to {LARGEST_COUNT - 1:,}.")
-    if not all(-LARGEST_NUMBER <= value <= LARGEST_NUMBER for value in values):  # is false for a NaN
-        raise _WrongLine("a value is no finite number of 32 bits.")
-    return IndexedRow(line, label, ids, values)
-
-
-def _label_of(text: str) -> int:
-    return LABELS.get(number_of(text), UNKNOWN)
-
-
-def _is_pair(pair: Sequence[str]) -> bool:
-    if len(pair) not in (2, 3):
-        return False
-    return parse_integer(pair[-2]) is not None and parse_number(pair[-1]) is not None
 
 
 class IndexedRows(FeatureRows):
@@ -260,15 +199,8 @@ class IndexedEncoder:
 
     def inputs(self, source: IndexedRows, index_B: np.ndarray) -> List[np.ndarray]:
         """Returns ids and values; both are 0 after the end of a row, and for ids that training did not have."""
-        length_B, pairs = source.ragged(index_B)
-        id_BL = np.zeros((len(index_B), self._length), np.int32)
-        value_BL = np.zeros((len(index_B), self._length), np.float32)
-        is_there_BL = np.arange(self._length) < length_B[:, None]
-        if is_there_BL.any():
-            id_BL[is_there_BL] = np.concatenate([ids[: self._length] for ids, _ in pairs])
-            value_BL[is_there_BL] = np.concatenate([values[: self._length] for _, values in pairs])
-        is_known_BL = id_BL < self._num_ids
-        return [np.where(is_known_BL, id_BL, 0).astype(np.int32), np.where(is_known_BL, value_BL, 0).astype(np.float32)]
+        _, pairs = source.ragged(index_B)
+        return list(padded_rows(pairs, self._length, self._num_ids))
 
     def design(self, source: IndexedRows, index_B: np.ndarray) -> Any:
         """Returns the values as a sparse matrix (B, number of ids), for linear models."""

@@ -26,6 +26,7 @@ class Libsvm(FeatureDataset):
     sample_type: ClassVar[str] = "indexed_features"
     model_hints: ClassVar[Mapping[str, str]] = dict.fromkeys(("", "tabular"), "model=factorization_machine")
     model_option: ClassVar[str] = "factorization_machine"
+    exported_reader: ClassVar[str] = "mxtrain.tables.exported_indexed"
 
     train: Names = None
     """File of training rows, or a list of files; names may end in .gz."""

@@ -52,6 +52,7 @@ from mxtrain.text.tokenizing.library import LEAST_BPE
 from mxtrain.types import BatchSize, OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
+    from mxtrain.annotations import Json
     from mxtrain.data.checking.checks import Checks
     from mxtrain.data.loading.loader import BatchLoader, LoaderOptions
     from mxtrain.model.base import Model
@@ -218,11 +219,12 @@ class TextDataset(BaseDataset):
         read, header = self.text_columns()
         return copied_cells(names, columns, [str(name) for name in read]) if header or columns else {}
 
-    def exported_columns(self) -> List[str]:
+    def exported_facts(self) -> Dict[str, Json]:
+        """See `BaseDataset.exported_facts`: the columns of tables, whose names are empty if there is no header."""
         if not self.has_text_columns:
-            return []
+            return {"columns": []}
         columns, header = self.text_columns()
-        return [str(column) for column in columns] if header else [""] * len(columns)
+        return {"columns": [str(column) for column in columns] if header else [""] * len(columns)}
 
     def text_columns(self) -> Tuple[List[Column], bool]:
         """Returns the columns of the texts in a table, and whether the table has a header.

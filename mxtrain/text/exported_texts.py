@@ -14,7 +14,7 @@ from typing import Any, Dict, Generator, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.data.exported_folder import ExportedFolder
+from mxtrain.data.exported_folder import ExportedFolder, decoded_text
 from mxtrain.text.language_modeling.sampling import Sampling
 from mxtrain.text.token_classification.tags import TagCodes, find_entities, is_plain
 from mxtrain.text.translation.networks.decoding import Beam, BeamSteps, LengthLimits
@@ -52,6 +52,21 @@ class Vocabulary:
             return list(self._library.encode(text, out_type=int))
         return list(self._library.encode(text, add_special_tokens=False).ids)
 
+    def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
+        """Returns the token ids (T,) of a text, and their positions in it (T, 2): [first character, end)."""
+        lowered = text.lower() if self.facts["lowercase"] else text
+        if self.facts["file"].endswith(".model"):
+            pieces = self._library.encode(lowered, out_type="immutable_proto").pieces
+            ids, spans = [piece.id for piece in pieces], [(piece.begin, piece.end) for piece in pieces]
+        else:
+            found = self._library.encode(lowered, add_special_tokens=False)
+            ids, spans = found.ids, found.offsets
+        span_T2 = np.array(spans, np.int64).reshape(-1, 2)
+        if len(lowered) != len(text):  # a few letters have two characters in lower case
+            origin = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
+            span_T2 = np.stack([origin[span_T2[:, 0]], origin[np.maximum(span_T2[:, 1] - 1, 0)] + 1], axis=1)
+        return np.array(ids, np.int32), span_T2
+
     def decode(self, tokens: Sequence[int]) -> str:
         """Returns the text of token ids; special tokens are dropped."""
         kept = [int(token) for token in tokens if int(token) not in self.facts["special"]]
@@ -72,6 +87,14 @@ class Vocabulary:
         return self.decode(kept).rstrip("\ufffd")
 
 
+def describe_input(signature: Dict[str, Any]) -> str:
+    """Returns the content of files that `predict` reads, as a sentence."""
+    columns = signature["facts"].get("columns") or []
+    pair = " (the two texts of a pair with a tab between them)" * (len(columns) > 1)
+    named = f", or a .csv or .tsv file with the columns {', '.join(columns)}" if columns and all(columns) else ""
+    return f"a text file in UTF-8, a text in each line{pair}{named}"
+
+
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
     """Yields the rows that `mxtrain predict` writes for a file.
 
@@ -83,11 +106,7 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     Raises:
         ValueError: the file cannot be read.
     """
-    task = folder.signature["task"]
-    try:
-        text = content.decode("utf-8-sig")  # ignores a byte order mark
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is no UTF-8: {error}") from error
+    task, text = folder.signature["task"], decoded_text(content, name)
     made = {"language_modeling": continued, "translation": translated, "token_classification": tagged}.get(task, scored)
     lines = numbered_texts(folder, text, name, keeps_empty=task == "translation")
     for (line, _), row in zip(lines, made(folder, [texts for _, texts in lines])):
@@ -127,7 +146,7 @@ def scored(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterat
     words, settings = Vocabulary(folder), folder.signature["signature"]
     names = folder.signature["class_names"]
     for texts in samples:
-        outputs = folder.run(_named(folder, *_sample(words.facts, [words.encode(text) for text in texts])))
+        outputs = folder.run(named_inputs(folder, *encode_sample(words, texts)))
         if not names:
             value = float(np.ravel(outputs["output"])[0])
             yield {"value": round(value * settings.get("target_std", 1.0) + settings.get("target_mean", 0.0), 6)}
@@ -154,7 +173,7 @@ def tagged(folder: ExportedFolder, samples: Sequence[Tuple[str, ...]]) -> Iterat
             some = pieces[len(tags) : len(tags) + count]
             token_T = [token for one in some for token in one][:room]
             begins = np.cumsum([0, *map(len, some)])[:-1] + (words.facts["first"] is not None)
-            score_TK = folder.run(_named(folder, *_sample(words.facts, [token_T])))["output"][0]
+            score_TK = folder.run(named_inputs(folder, *joined_sample(words.facts, [token_T])))["output"][0]
             tags += [names[int(score_TK[min(begin, len(score_TK) - 1)].argmax())] for begin in begins]
         yield {"words": found, "tags": tags, **({} if is_plain(names) else {"entities": _entities(names, found, tags)})}
 
@@ -174,7 +193,12 @@ def _num_special(facts: Dict[str, Any], num_texts: int) -> int:
     return (facts["first"] is not None) + num_texts * (facts["last"] is not None)
 
 
-def _sample(facts: Dict[str, Any], texts: Sequence[List[int]]) -> Tuple[List[int], List[int]]:
+def encode_sample(words: Vocabulary, texts: Sequence[str]) -> Tuple[List[int], List[int]]:
+    """Returns tokens and token types of a text or of a pair of texts, see `joined_sample`."""
+    return joined_sample(words.facts, [words.encode(text) for text in texts])
+
+
+def joined_sample(facts: Dict[str, Any], texts: Sequence[List[int]]) -> Tuple[List[int], List[int]]:
     """Returns tokens and token types with special tokens. If a pair is too long, the longer text is truncated first."""
     room = facts["max_length"] - _num_special(facts, len(texts))
     counts = [min(len(texts[0]), room)]
@@ -193,13 +217,23 @@ def _sample(facts: Dict[str, Any], texts: Sequence[List[int]]) -> Tuple[List[int
     return tokens, kinds
 
 
-def _named(folder: ExportedFolder, tokens: List[int], kinds: List[int]) -> Dict[str, np.ndarray]:
-    """Returns the network inputs for one sample, padded if the exported network has a fixed length."""
+def named_inputs(
+    folder: ExportedFolder, tokens: List[int], kinds: List[int], multiple: int = 1
+) -> Dict[str, np.ndarray]:  # fmt: skip
+    """Returns the network inputs for one sample, padded if the exported network has a fixed length.
+
+    Args:
+        folder: exported folder.
+        tokens, kinds: tokens and token types of the sample.
+        multiple: if the length is open, the sample is padded to a multiple of this, up to the length of training.
+    """
     facts, shapes = folder.signature["facts"]["tokenizer"], {}
     for one in folder.signature["inputs"]:
         shapes[one["name"]] = (one["shape"], one["dtype"])
     length = shapes["input0"][0][1]
-    missing = 0 if isinstance(length, str) else max(length - len(tokens), 0)
+    if isinstance(length, str):
+        length = min(-(-len(tokens) // multiple) * multiple, facts["max_length"])
+    missing = max(length - len(tokens), 0)
     arrays = {
         "input0": [tokens + [facts["pad"]] * missing], "input1": [kinds + [0] * missing], "input2": [len(tokens)],
     }  # fmt: skip

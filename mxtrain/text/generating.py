@@ -73,9 +73,9 @@ class ContinuationGenerator:
     """
 
     def __init__(self, parts: ServedParts) -> None:
-        facts = _checked_facts(parts, CONTINUATION)
+        facts = checked_facts(parts, CONTINUATION)
         self._words = Vocabulary(parts)
-        self._max_prompt = _require_between("max_prompt", facts["max_prompt"], 1, MAX_LENGTH)
+        self._max_prompt = require_between("max_prompt", facts["max_prompt"], 1, MAX_LENGTH)
         self._longest: Optional[int] = facts.get("longest")
         # Earlier exports do not tell how many positions the network has: never more than they write themselves.
         known = self._longest - 1 if self._longest else None
@@ -107,15 +107,15 @@ class TranslationGenerator:
     """
 
     def __init__(self, parts: ServedParts) -> None:
-        facts = _checked_facts(parts, TRANSLATION)
+        facts = checked_facts(parts, TRANSLATION)
         if "encoder" not in parts.sessions:
             raise ValueError("there is no part encoder")
         self._source, self._target = Vocabulary(parts), target_vocabulary(parts)
-        _require_between("max_length", self._source.facts["max_length"], 2, MAX_LENGTH)
+        require_between("max_length", self._source.facts["max_length"], 2, MAX_LENGTH)
         for name, least in (("num_best", 1), ("max_length_ratio", 0), ("max_length_offset", 0)):
-            _require_between(name, facts[name], least, MAX_LENGTH)
+            require_between(name, facts[name], least, MAX_LENGTH)
         for name in ("bos", "eos"):
-            _require_between(name, self._target.facts[name], 0, 1 << 31)
+            require_between(name, self._target.facts[name], 0, 1 << 31)
         self.most_tokens: Optional[int] = facts["max_tokens"]
         self.defaults = TranslationParameters(max_tokens=facts["max_tokens"], beam_size=facts["beam_size"])
 
@@ -152,7 +152,7 @@ def pieces_of(words: Vocabulary, written: Iterator[List[int]], most: int) -> Gen
     yield TextPiece(text[len(sent) :], 0, "length" if len(tokens) >= most else "stop")
 
 
-def _checked_facts(parts: ServedParts, form: Dict[str, Wanted]) -> Dict[str, Any]:
+def checked_facts(parts: ExportedFolder, form: Dict[str, Wanted]) -> Dict[str, Any]:
     """Returns the facts of the signature, which has the form, after its tokenizers were tried.
 
     Raises:
@@ -173,7 +173,8 @@ def _checked_facts(parts: ServedParts, form: Dict[str, Wanted]) -> Dict[str, Any
     return facts
 
 
-def _require_between(name: str, value: Any, least: int, most: int) -> Any:
+def require_between(name: str, value: Any, least: int, most: int) -> Any:
+    """Returns a number of a signature. Raises: ValueError: it is out of range."""
     if not least <= value <= most:
         raise ValueError(f"'{name}' is {value}; it must be from {least} to {most}")
     return value

@@ -1,39 +1,48 @@
-"""Reads texts that clients of `mxtrain serve` send. Imports no MXNet."""
+"""Reads texts that clients of `mxtrain serve` send, as `predict.py` of the folder does. Imports no MXNet."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
-from mxtrain.files.json_form import problems_of
 from mxtrain.serving.errors import RequestError
 from mxtrain.serving.protocol import MAX_CHARACTERS
+from mxtrain.serving.readers import ReadBody
 from mxtrain.text import generating
-from mxtrain.text.encoded import EncodedPairs, encode_texts
+from mxtrain.text.exported_texts import Vocabulary, encode_sample, named_inputs
 from mxtrain.text.loader import LENGTH_STEP
-from mxtrain.text.signature import TextSignature
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Wanted
+    from mxtrain.data.exported_folder import ExportedFolder
 
 PAIR_TYPE = "text/tab-separated-values"
+FACTS: Dict[str, Wanted] = {
+    "tokenizer": {**generating.VOCABULARY, "first?": int, "last?": int, "pad": int}, "*": object,
+}  # fmt: skip
+"""Facts of a signature.json."""
 
 
 class TextReader:
     """Reads one text, or two with a tab between them, as in training.
 
     Args:
-        signature: of the checkpoint.
-        inputs: `TensorSpec`s of tokens, token types and valid lengths.
+        folder: exported folder, whose facts were checked.
+
+    Raises:
+        ValueError: the signature is damaged.
     """
 
     kind = "text"
     media_types = ("text/plain", PAIR_TYPE)
 
-    def __init__(self, signature: TextSignature, inputs: Sequence[Any]) -> None:
-        self._config, self._inputs = signature.tokenizer_config, inputs
-        length = inputs[0].dims[1]
-        self._length: Optional[int] = length if isinstance(length, int) else None
+    def __init__(self, folder: ExportedFolder) -> None:
+        self._folder, self._words = folder, Vocabulary(folder)
+        # A pair has three special tokens.
+        generating.require_between("max_length", self._words.facts["max_length"], 4, generating.MAX_LENGTH)
 
-    def read(self, body: bytes, media_type: str, max_pixels: int) -> Dict[str, np.ndarray]:
+    def read(self, body: bytes, media_type: str, max_pixels: int) -> ReadBody:
         """See `BodyReader.read`."""
         try:
             text = body.decode("utf-8-sig").strip("\r\n")
@@ -46,32 +55,26 @@ class TextReader:
         parts = text.split("\t") if media_type == PAIR_TYPE else [text]
         if media_type == PAIR_TYPE and len(parts) != 2:
             raise RequestError(400, f"{PAIR_TYPE} must hold two texts with a tab between them.")
-        rows = [encode_texts(self._config.tokenizer, [part]) for part in parts]
-        encoded = EncodedPairs(rows, np.zeros(1, np.int32), self._config)
-        length = self._length or -(-int(encoded.length_N[0]) // LENGTH_STEP) * LENGTH_STEP
-        length = min(length, self._config.max_length)
-        found = encoded.padded(np.zeros(1, np.int64), length)
-        return {spec.name: array.astype(spec.dtype) for spec, array in zip(self._inputs, found)}
+        return ReadBody(named_inputs(self._folder, *encode_sample(self._words, parts), LENGTH_STEP))
 
     def describe(
-        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
     ) -> Optional[Dict[str, Any]]:  # fmt: skip
         """See `BodyReader.describe`."""
         return None
 
 
-def make_text_reader(values: Dict[str, Any], inputs: Sequence[Any]) -> Optional[TextReader]:
-    """The reader for a network of tokens, token types and lengths; None for others.
+def make_text_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[TextReader]:
+    """Returns the reader for a network of tokens, token types and lengths; None for others.
 
     Raises:
         ValueError: the signature is damaged.
+        DataError: the tokenizer cannot be used.
     """
-    if len(inputs) != 3 or [len(spec.dims) for spec in inputs] != [2, 2, 1]:
+    if [len(spec.dims) for spec in inputs] != [2, 2, 1] or folder.signature.get("predicts") is False:
         return None
-    for problem in problems_of(values["signature"], TextSignature.form):
-        raise ValueError(problem)
-    signature = TextSignature.from_json(values["signature"])
-    return None if signature.tokenizer_config.mask_fraction else TextReader(signature, inputs)
+    generating.checked_facts(folder, FACTS)
+    return TextReader(folder)
 
 
 READERS = {"TextSignature": make_text_reader}

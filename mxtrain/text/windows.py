@@ -3,13 +3,11 @@
 A sample is `[CLS] question [SEP] window [SEP]`. The target is the positions of the first and the last token of the
 answer, or twice the position of [CLS] if the window does not contain the answer.
 
-Legend: N samples (windows), B batch, T tokens of a sample, C tokens of a context, Q tokens of a question, W words of a
-context, K words of a context that occur in the question.
+Legend: N samples (windows), B batch, T tokens of a sample, Q tokens of a question.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -20,19 +18,15 @@ from mxtrain.data.corpus.shards import Ragged
 from mxtrain.errors import DataError
 from mxtrain.text.loader import TextLoader
 from mxtrain.text.question_answering.answer_window import Window, WindowSettings
+from mxtrain.text.question_answering.context_windows import TokenizedContext, sample_windows
 from mxtrain.text.question_answering.questions import Question, Questions
 from mxtrain.text.tokenizing.kinds import TextsInMemory
 
 if TYPE_CHECKING:
     from mxtrain.data.checking.checks import Checks
     from mxtrain.data.loading.placing import HostArrays
-    from mxtrain.text.tokenizing.base import BaseTokenizer
     from mxtrain.text.tokenizing.config import TokenizerConfig
     from mxtrain.text.tokenizing.kinds import TrainingTexts
-
-QUESTION, CONTEXT, MATCH = range(3)
-"""Token types."""
-WORD = re.compile(r"\w+")
 
 
 class QuestionSource:
@@ -121,7 +115,7 @@ class EncodedWindows:
                 "question answering needs special tokens for the beginning and the end of a text, [CLS] and [SEP] or "
                 "<bos> and <eos>, and the vocabulary has none. Give another file, or dataset.vocab=null."
             )
-        self._first, self._last, self._pad = special.first, special.last, special.pad or 0
+        self._special, self._pad = (special.first, special.last), special.pad or 0
         self._tokenizer, self._settings, self._max_length = config.tokenizer, settings, config.max_length
         self.windows: List[Window] = []
         rows: List[Tuple[np.ndarray, np.ndarray]] = []
@@ -129,7 +123,8 @@ class EncodedWindows:
         contexts: dict = {}
         for number, question in enumerate(questions.questions):
             if question.context not in contexts:  # keeps only the last context, to save memory
-                contexts = {question.context: _Context(config.tokenizer, questions.contexts[question.context])}
+                text = questions.contexts[question.context]
+                contexts = {question.context: TokenizedContext(text, *config.tokenizer.offsets(text))}
             for row, span, window in self._windows_of(number, question, contexts[question.context]):
                 rows.append(row)
                 spans.append(span)
@@ -142,27 +137,16 @@ class EncodedWindows:
         self.span_N2 = np.array(spans, np.float32).reshape(-1, 2)
         self.label_N = np.broadcast_to(np.int32(-1), len(self.windows))
 
-    def _windows_of(self, number: int, question: Question, context: _Context) -> Any:
+    def _windows_of(self, number: int, question: Question, context: TokenizedContext) -> Any:
         """Yields (tokens, types), (first, last token of the answer) and window for each window of a question."""
-        settings = self._settings
-        asked_Q = np.array(self._tokenizer.tokens(question.text)[: settings.max_question], np.int32)
-        room = self._max_length - len(asked_Q) - 3
-        begin = len(asked_Q) + 2
-        type_C = np.full(len(context.token_C), CONTEXT, np.int32)
-        if settings.marks_matches:
-            type_C[context.matches(question.text)] = MATCH
+        asked_Q = np.array(self._tokenizer.tokens(question.text), np.int32)
         answer = context.tokens_of(*question.answers[0]) if question.answers else None
-        for first in window_starts(len(context.token_C), room, settings.doc_stride):
-            part = slice(first, first + room)
-            tokens = np.concatenate([
-                [self._first], asked_Q, [self._last], context.token_C[part], [self._last],
-            ]).astype(np.int32)  # fmt: skip
-            types = np.concatenate([np.full(begin, QUESTION), type_C[part], [CONTEXT]]).astype(np.int32)
-            span = (0, 0)
-            if answer is not None and answer[0] >= first and answer[1] < min(first + room, len(context.token_C)):
+        found = sample_windows(asked_Q, question.text, context, self._special, self._settings, self._max_length)
+        for first, tokens, types, begin in found:
+            span_C2, span = context.span_C2[first : first + len(tokens) - begin - 1], (0, 0)
+            if answer is not None and answer[0] >= first and answer[1] < first + len(span_C2):
                 span = (answer[0] - first + begin, answer[1] - first + begin)
-            window = Window(number, question, context.text, context.span_C2[part], begin, settings)
-            yield (tokens, types), span, window
+            yield (tokens, types), span, Window(number, question, context.text, span_C2, begin, self._settings)
 
     def padded(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `EncodedSamples`."""
@@ -173,49 +157,6 @@ class EncodedWindows:
         type_BT = np.zeros_like(token_BT)
         token_BT[inside_BT], type_BT[inside_BT] = self._tokens.value[where], self._types[where]
         return token_BT, type_BT, length_B
-
-
-class _Context:
-    """A tokenized context."""
-
-    def __init__(self, tokenizer: BaseTokenizer, text: str) -> None:
-        self.text = text
-        self.token_C, self.span_C2 = tokenizer.offsets(text)
-        words = [(found.start(), found.end(), found.group().lower()) for found in WORD.finditer(text)]
-        self._begin_W = np.array([begin for begin, _, _ in words], np.int64)
-        self._end_W = np.array([end for _, end, _ in words], np.int64)
-        self._words = [word for _, _, word in words]
-
-    def matches(self, question: str) -> np.ndarray:
-        """Returns a mask of the tokens of words that occur in the question.
-
-        Source: Chen et al., https://arxiv.org/abs/1704.00051, section 3.2.
-        """
-        asked = {found.lower() for found in WORD.findall(question)}
-        is_asked_W = np.array([word in asked for word in self._words], bool)
-        begin_K, end_K = self._begin_W[is_asked_W], self._end_W[is_asked_W]
-        # For each token, find the last matching word that begins before the end of the token.
-        place_C = np.searchsorted(begin_K, self.span_C2[:, 1], side="left") - 1
-        if not len(begin_K):
-            return np.zeros(len(self.token_C), bool)
-        return (place_C >= 0) & (self.span_C2[:, 0] < end_K[np.maximum(place_C, 0)])
-
-    def tokens_of(self, text: str, begin: int) -> Optional[Tuple[int, int]]:
-        """Returns the first and the last token of a part of the text, from character `begin`; None without tokens."""
-        inside = np.flatnonzero((self.span_C2[:, 1] > begin) & (self.span_C2[:, 0] < begin + len(text)))
-        return (int(inside[0]), int(inside[-1])) if len(inside) else None
-
-
-def window_starts(count: int, room: int, stride: int) -> List[int]:
-    """Returns the first token of each window of a context, so that each token is in at least one window.
-
-    Args:
-        count: number of tokens of the context; for 0 tokens there is one window.
-        room: number of tokens of a window.
-        stride: distance of windows, at most `room`.
-    """
-    stride = min(stride, room)
-    return list(range(0, max(count - room + stride - 1, 0) // stride * stride + 1, stride))
 
 
 class WindowLoader(TextLoader):

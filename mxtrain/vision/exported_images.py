@@ -9,16 +9,19 @@ J key points.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.data.exported_folder import ExportedFolder
-from mxtrain.data.loading.opening import open_image
+from mxtrain.data.loading.opening import FORMATS, MAX_PIXELS, ImageTooLarge, open_image
 from mxtrain.vision.instance_segmentation.drawn_masks import in_image
 from mxtrain.vision.pose.crop import Crop
+from mxtrain.vision.segmentation.mask_png import mask_png
 
 DEEP = ("I", "F", "I;16", "I;16B", "I;16L")
+SCORES_AT_ONCE = 1 << 24
+"""Scores of a class map that are enlarged together."""
 SHIFT = 0.25
 """Cells by which the maximum of a heat map is moved towards its higher neighbour."""
 
@@ -31,11 +34,19 @@ class Placed:
         image_1CHW: uint8.
         size: (height, width) of the image itself.
         fitted: (height, width) of what became of it, at the top left.
+        crop: part of the image around the object, in pose estimation; otherwise None.
     """
 
     image_1CHW: np.ndarray
     size: Tuple[int, int]
     fitted: Tuple[int, int]
+    crop: Optional[Crop] = None
+
+
+def describe_input(signature: Dict[str, Any]) -> str:
+    """Returns the content of files that `predict` reads, as a sentence."""
+    of_object = " of one object" * (signature["task"] == "pose_estimation")
+    return f"an image{of_object}: JPEG, PNG, WebP, GIF, BMP, TIFF or PPM"
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
@@ -49,16 +60,12 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
     Raises:
         ValueError: it is no image that can be read.
     """
-    image, task = upright_image(content, name), folder.signature["task"]
-    if task == "pose_estimation":
-        yield {"file": name, **_pose(folder, image)}
-        return
-    placed = place(image, folder.signature)
-    outputs = _run(folder, placed.image_1CHW)
-    if task == "segmentation":
-        yield {"file": name, **_shares(folder.signature, class_map(outputs["output"][0], placed))}
-    elif "detections" in outputs:
-        yield {"file": name, "found": _found(folder.signature, outputs["detections"][0].astype(np.float64), placed)}
+    placed = place(upright_image(content, name), folder.signature)
+    (given,) = folder.signature["inputs"]
+    outputs = folder.run({given["name"]: placed.image_1CHW.astype(given["dtype"])})
+    found = describe(folder.signature, outputs, placed)
+    if found is not None:
+        yield {"file": name, **found}
     elif "probabilities" in outputs:
         probability_K, names = outputs["probabilities"][0], folder.signature["class_names"]
         order = (-probability_K).argsort(kind="stable")[:3]
@@ -68,36 +75,65 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         yield {"file": name, **{key: array.tolist() for key, array in outputs.items()}}
 
 
-def _run(folder: ExportedFolder, image_1CHW: np.ndarray) -> Dict[str, np.ndarray]:
-    (given,) = folder.signature["inputs"]
-    return folder.run({given["name"]: image_1CHW.astype(given["dtype"])})
+def describe(signature: Dict[str, Any], outputs: Dict[str, np.ndarray], placed: Placed) -> Optional[Dict[str, Any]]:
+    """Returns boxes, masks, shares of classes or key points in pixels of the image; None for other outputs.
+
+    Args:
+        signature: signature of the folder.
+        outputs: outputs of the network for one image.
+        placed: the image as it entered the network.
+    """
+    if placed.crop is not None:
+        return _pose(signature, outputs, placed, placed.crop)
+    if signature["task"] == "segmentation":
+        return _segmented(signature, class_map(outputs["output"][0], placed))
+    if "detections" in outputs:
+        return {"found": _found(signature, outputs["detections"][0].astype(np.float64), placed)}
+    return None
 
 
-def upright_image(content: bytes, name: str) -> Any:
-    """A file as an upright image of Pillow's. Raises: ValueError: it cannot be read."""
+def upright_image(content: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Any:
+    """Returns a file as an upright image of Pillow's.
+
+    Args:
+        content: content of the file.
+        name: name of the file, for messages.
+        max_pixels: largest number of pixels, checked before any is decoded.
+
+    Raises:
+        ImageTooLarge: the image has more pixels.
+        ValueError: the file cannot be read.
+    """
     from PIL import ImageOps
 
     try:
-        image = open_image(content)
+        image = open_image(content, FORMATS, max_pixels)
         if image.mode in DEEP:
             raise ValueError("it has more than 8 bits a channel. Give its pixels, from 0 to 255, as a .npz file")
         return ImageOps.exif_transpose(image)
+    except ImageTooLarge as error:
+        raise ImageTooLarge(f"{name} cannot be read: {error}") from error
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
-        raise ValueError(f"{name} cannot be read as an image: {error}") from error
+        said = f"it is none of {', '.join(FORMATS)}" if "BytesIO" in str(error) else error
+        raise ValueError(f"{name} cannot be read as an image: {said}") from error
 
 
 def place(image: Any, signature: Dict[str, Any]) -> Placed:
-    """The image as it enters the network.
+    """Returns the image as it enters the network.
 
     Args:
-        image: of Pillow's.
-        signature: of the folder.
+        image: an image of Pillow's.
+        signature: signature of the folder.
     """
     own, decoding = signature["signature"], signature["signature"]["decoding"]
     channels, height, width = own["shape"]
     full_width, full_height = image.size
-    frame, fit = decoding.get("frame"), decoding.get("fit", "")
-    if frame or fit:
+    frame, fit, crop = decoding.get("frame"), decoding.get("fit", ""), None
+    fitted = (height, width)
+    if signature["task"] == "pose_estimation":
+        crop = Crop.around((0.0, 0.0, float(full_width), float(full_height)), (height, width))
+        image_CHW = _cropped(image, crop, signature)
+    elif frame or fit:
         if frame:
             height, width = frame
         scale = min([1.0] * bool(frame) + [height / full_height, width / full_width])
@@ -111,10 +147,19 @@ def place(image: Any, signature: Dict[str, Any]) -> Placed:
         unit = min(full_width / width, full_height / height) * decoding["central_crop"]
         left, top = (full_width - unit * width) / 2, (full_height - unit * height) / 2
         box = (left, top, min(left + unit * width, full_width), min(top + unit * height, full_height))
-        fitted = (height, width)
         image_CHW = _resized(image, box, (width, height), decoding["shape"][0])
     image_1CHW = np.broadcast_to(image_CHW[None], (1, channels, *image_CHW.shape[1:])).copy()
-    return Placed(image_1CHW, (full_height, full_width), fitted)
+    return Placed(image_1CHW, (full_height, full_width), fitted, crop)
+
+
+def _cropped(image: Any, crop: Crop, signature: Dict[str, Any]) -> np.ndarray:
+    """Returns the part of an image around its object, (C, H, W) uint8."""
+    channels = signature["signature"]["decoding"]["shape"][0]
+
+    def resize(box: Tuple[float, float, float, float], size: Tuple[int, int]) -> np.ndarray:
+        return _resized(image, box, size, channels)
+
+    return crop.draw(resize, image.size, _fill(signature, channels))
 
 
 def _resized(image: Any, box: Sequence[float], size: Tuple[int, int], channels: int) -> np.ndarray:
@@ -141,7 +186,7 @@ def _found(signature: Dict[str, Any], found_NR: np.ndarray, placed: Placed) -> L
     left, top, right, bottom = inside_N4.round(2).T
     is_shown = (found_NR[:, 0] >= 0) & (found_NR[:, 1] >= signature["facts"]["score_threshold"])
     is_shown &= (right > left) & (bottom > top)
-    rows = [
+    rows: List[Dict[str, Any]] = [
         {"class": signature["class_names"][int(row[0])], "score": round(float(row[1]), 6),
          "box": [round(float(edge), 2) for edge in inside_4]}
         for row, inside_4 in zip(found_NR[is_shown], inside_N4[is_shown])
@@ -150,9 +195,9 @@ def _found(signature: Dict[str, Any], found_NR: np.ndarray, placed: Placed) -> L
         side = round((found_NR.shape[1] - 6) ** 0.5)
         masks_NSS = [_cut(mask_S.reshape(side, side), *edges) for mask_S, *edges in
                      zip(found_NR[is_shown, 6:], edge_N4[is_shown], inside_N4[is_shown])]  # fmt: skip
-        masks = in_image(np.reshape(masks_NSS, (-1, side, side)), inside_N4[is_shown], placed.size)
-        rows = [{**row, "mask": {"size": list(placed.size), "counts": coco_code(mask)}}
-                for row, mask in zip(rows, masks)]  # fmt: skip
+        for row, mask_SS, inside_4 in zip(rows, masks_NSS, inside_N4[is_shown]):
+            (mask_hw,) = in_image(mask_SS[None], inside_4[None], placed.size)  # all at once would fill the memory
+            row["mask"] = {"size": list(placed.size), "counts": coco_code(mask_hw)}
     return rows
 
 
@@ -187,43 +232,57 @@ def coco_code(mask_hw: np.ndarray) -> str:
 
 
 def class_map(score_KHW: np.ndarray, placed: Placed) -> np.ndarray:
-    """The likeliest class of each pixel, (h, w); scores of an image that was made smaller are enlarged first."""
-    score_Khw = score_KHW[:, : placed.fitted[0], : placed.fitted[1]].astype(np.float32)
-    for axis, (wanted, length) in enumerate(zip(placed.size, placed.fitted), start=1):
-        if wanted != length:
-            at = np.clip((np.arange(wanted) + 0.5) * (length / wanted) - 0.5, 0, length - 1).astype(np.float32)
-            low = np.floor(at).astype(np.int64)
-            share = (at - low).reshape([-1 if k == axis else 1 for k in range(3)])
-            below, above = (np.take(score_Khw, one, axis) for one in (low, np.minimum(low + 1, length - 1)))
-            score_Khw = below + (above - below) * share
-    return score_Khw.argmax(axis=0)
+    """Returns the likeliest class of each pixel, (h, w). Scores of an image that was made smaller are enlarged first,
+    some lines at a time: scores of all classes for a large photograph would fill the memory."""
+    (height, width), fitted = placed.size, placed.fitted
+    score_KHW = score_KHW[:, : fitted[0], : fitted[1]].astype(np.float32)
+    class_hw = np.empty((height, width), np.uint16)
+    step = max(1, SCORES_AT_ONCE // (len(score_KHW) * width))
+    for begin in range(0, height, step):
+        line_L = np.arange(begin, min(begin + step, height))
+        score_KLw = _enlarged(_enlarged(score_KHW, 1, line_L, height), 2, np.arange(width), width)
+        class_hw[line_L] = score_KLw.argmax(axis=0)
+    return class_hw
 
 
-def _shares(signature: Dict[str, Any], class_hw: np.ndarray) -> Dict[str, Any]:
-    """The size, and the share of each class, as `mxtrain predict` writes them."""
+def _enlarged(score_K: np.ndarray, axis: int, wanted_L: np.ndarray, full: int) -> np.ndarray:
+    """Returns some lines of an array that is enlarged along an axis, by linear interpolation between their middles.
+
+    Args:
+        score_K: the array.
+        axis: the axis.
+        wanted_L: numbers of the lines.
+        full: number of all lines after enlarging.
+    """
+    length = score_K.shape[axis]
+    if full == length:
+        return np.take(score_K, wanted_L, axis)
+    at = np.clip((wanted_L + 0.5) * (length / full) - 0.5, 0, length - 1).astype(np.float32)
+    low = np.floor(at).astype(np.int64)
+    share = (at - low).reshape([-1 if k == axis else 1 for k in range(3)])
+    below, above = (np.take(score_K, one, axis) for one in (low, np.minimum(low + 1, length - 1)))
+    return below + (above - below) * share
+
+
+def _segmented(signature: Dict[str, Any], class_hw: np.ndarray) -> Dict[str, Any]:
+    """Returns the size, the share of each class, as `mxtrain predict` writes them, and the mask as a PNG file."""
     names = signature["class_names"]
     count_K = np.bincount(class_hw.ravel(), minlength=len(names))
     order = [int(k) for k in np.argsort(-count_K, kind="stable") if count_K[k]]
     shares = {names[k]: round(float(count_K[k] / class_hw.size), 6) for k in order}
-    return {"height": class_hw.shape[0], "width": class_hw.shape[1], "shares": shares}
+    mask = mask_png(class_hw, signature["signature"].get("mask_values") or range(len(names)))
+    return {"height": class_hw.shape[0], "width": class_hw.shape[1], "shares": shares, "mask": mask}
 
 
-def _pose(folder: ExportedFolder, image: Any) -> Dict[str, Any]:
-    """Key points of the one object that the image shows."""
-    signature = folder.signature
-    channels, height, width = signature["signature"]["shape"]
-    box_4 = (0.0, 0.0, *map(float, image.size))
-    crop, own = Crop.around(box_4, (height, width)), signature["signature"]["decoding"]["shape"][0]
-
-    def resize(box: Tuple[float, float, float, float], size: Tuple[int, int]) -> np.ndarray:
-        return _resized(image, box, size, own)
-
-    image_CHW = crop.draw(resize, image.size, _fill(signature, own))
-    outputs = _run(folder, np.broadcast_to(image_CHW[None], (1, channels, height, width)).copy())
+def _pose(
+    signature: Dict[str, Any], outputs: Dict[str, np.ndarray], placed: Placed, crop: Crop
+) -> Dict[str, Any]:  # fmt: skip
+    """Returns the key points of the one object that the image shows."""
+    (height, width), (full_height, full_width) = placed.fitted, placed.size
     point_J3 = places_of(outputs["output"][0], (height, width))
     place_J2 = point_J3[:, :2] @ crop.back_23[:, :2].T + crop.back_23[:, 2]
     return {
-        "score": round(float(point_J3[:, 2].mean()), 6), "box": [round(edge, 2) for edge in box_4],
+        "score": round(float(point_J3[:, 2].mean()), 6), "box": [0.0, 0.0, float(full_width), float(full_height)],
         "key_points": {
             name: [round(float(x), 2), round(float(y), 2), round(float(score), 6)]
             for name, (x, y), score in zip(signature["class_names"], place_J2, point_J3[:, 2])

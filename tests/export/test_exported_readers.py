@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import subprocess
 import sys
@@ -13,9 +15,11 @@ import numpy as np
 import pytest
 from PIL import Image
 from pycocotools import mask as coco_mask
+from served_folders import Served
 from test_export_contract import CASES, export, folder  # noqa: F401  # fixtures
 
 import mxtrain
+from mxtrain.cli.dispatch import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_cache")]
 
@@ -91,12 +95,35 @@ def test_images_are_predicted_as_by_the_run(export: Callable[..., Path], name: s
     for number, (file, size) in enumerate(zip(files, ((40, 90), (70, 33), (20, 24)))):
         pixels = np.random.default_rng(number).integers(0, 256, (5, 5), dtype=np.uint8)
         Image.fromarray(pixels).resize(size[::-1], Image.BILINEAR).save(file)
-    expected = mxtrain.load(exported.parent).predict(files)
-    for row, other in zip(predicted(exported, *files), map(dict, expected)):
-        if "found" in other:
-            require_same_objects(row["found"], other["found"])
-        else:
-            require_equal(row, {key: value for key, value in other.items() if key not in ("mask", "picture")})
+    words = [f"output={tmp_path}/right.jsonl", *[f"folder={tmp_path}/right"] * (name == "fpn")]
+    assert run(["predict", str(exported.parent), *map(str, files), *words]) == 0
+    expected = list(map(json.loads, (tmp_path / "right.jsonl").read_text().splitlines()))
+    found = predicted(exported, Path("--out"), tmp_path / "out", *files)
+    for row, other in zip(found, expected):
+        for one in (row, other):
+            one.update({key: Path(one[key]).read_bytes() for key in ("mask",) if key in one})
+        require_same_image(row, other)
+    with Served(exported) as server:
+        for file, other in zip(files, expected):
+            status, row, _ = server.ask("/v2/models/export/predict", file.read_bytes(), "image/png")
+            assert status == 200, row
+            row.update({key: base64.b64decode(row[key]) for key in ("mask",) if key in row})
+            if "probability" not in other:  # the server names more classes
+                require_same_image({"file": str(file), **row}, other)
+        damaged = files[0].read_bytes()[:-30]
+        status, row, _ = server.ask("/v2/models/export/predict", damaged, "image/png")
+        assert status == 400 and "cannot be read as an image" in row["error"]
+
+
+def require_same_image(row: Dict[str, Any], other: Dict[str, Any]) -> None:
+    """The same answer for an image, but for the last digits."""
+    if "found" in other:
+        require_same_objects(row["found"], other["found"])
+        return
+    if "mask" in other:
+        mask, right = (np.asarray(Image.open(io.BytesIO(one["mask"]))) for one in (row, other))
+        assert mask.shape == right.shape and (mask != right).mean() < 0.002
+    require_equal({**row, "mask": b""}, {**other, "mask": b""})
 
 
 @pytest.mark.parametrize("name", ["wide_deep", pytest.param("regression", marks=IN_ZOO)])

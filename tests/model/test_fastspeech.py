@@ -11,7 +11,7 @@ from mxtrain.engine.backend import autograd, nd
 from mxtrain.metric.meter import LossWeights, Meter
 from mxtrain.model.prepare import prepare_network
 from mxtrain.speech.aligned_dataset import input_shapes
-from mxtrain.speech.aligned_loader import places_of
+from mxtrain.speech.aligned_rows import places_of
 from mxtrain.speech.fastspeech import FastSpeech
 from mxtrain.speech.frame_blocks import AbsoluteFrameLoss, SquaredFrameLoss
 from mxtrain.speech.frames import MelCepstralDistortion, MelError

@@ -6,7 +6,8 @@ import io
 import json
 import socket
 from pathlib import Path
-from typing import Any, Callable, Tuple
+from types import SimpleNamespace
+from typing import Any, Callable, List, Tuple
 
 import numpy as np
 import onnx
@@ -66,12 +67,22 @@ def test_damaged_text_and_sound_signatures_are_refused(tmp_path: Path) -> None:
 
     text = [TensorSpec(f"input{k}", "int32", "INT32", ("batch", "length")[: 2 - k // 2]) for k in range(3)]
     sound = [TensorSpec("a", "float32", "FP32", ("batch", "time", 8)), TensorSpec("b", "float32", "FP32", ("batch",))]
+    words = {"file": "a.json", "max_length": 1 << 40, "special": [], "lowercase": False, "pad": 0}
     for kind, specs, given in (
-        ("TextSignature", text, {}), ("TextSignature", text, {"signature": {"shape": [[4], [4], []]}}),
+        ("TextSignature", text, {}), ("TextSignature", text, {"facts": {"tokenizer": {"file": 7}}}),
+        ("TextSignature", text, {"facts": {"tokenizer": words}}),
         ("AudioSignature", sound, {"signature": {"audio": {"sample_rate": "x"}}}),
     ):  # fmt: skip
+        signature = {"signature_class": kind, "task": "speech_recognition", **given}
+        folder: Any = SimpleNamespace(signature=signature, read=lambda name: words_of(["a"]))
         with pytest.raises(UnusableFolder, match="is damaged"):
-            find_reader({"signature_class": kind, "task": "speech_recognition", **given}, specs)
+            find_reader(folder, specs)
+
+
+def words_of(vocabulary: List[str]) -> bytes:
+    """The content of a tokenizer.json of words."""
+    model = {"type": "WordLevel", "vocab": {word: number for number, word in enumerate(vocabulary)}, "unk_token": "a"}
+    return json.dumps({"version": "1.0", "added_tokens": [], "model": model}).encode()
 
 
 def test_a_network_that_computes_something_else_is_refused_unless_told(tmp_path: Path) -> None:

@@ -238,13 +238,14 @@ def bomb(side: int) -> bytes:
 
 def test_image_bombs_and_broken_images(served: Served) -> None:
     status, found, _ = served.ask("/v2/models/pixels/predict", bomb(8000), "image/png")
-    assert (status, found["error"]) == (413, "the image: 8000 x 8000 pixels; at most 1,000,000 are read.")
+    said = "the body cannot be read: it has 8000 x 8000 pixels, and at most 1,000,000 are read."
+    assert (status, found["error"]) == (413, said)
     assert served.ask("/v2/models/pixels/predict", bomb(800), "image/png")[0] == 200
     whole = png(np.random.default_rng(3).integers(0, 256, (40, 40), dtype=np.uint8))
     eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
     for broken in (whole[:800], whole[:60], b"", b"GIF89a", eps, b"<svg xmlns='http://www.w3.org/2000/svg'/>"):
         status, found, _ = served.ask("/v2/models/pixels/predict", broken, "image/png")
-        assert status == 400 and "no image that can be read" in found["error"], found
+        assert status == 400 and "cannot be read as an image" in found["error"], found
 
 
 def test_metrics_count_and_show_drift(served: Served) -> None:

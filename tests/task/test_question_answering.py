@@ -14,9 +14,9 @@ from mxtrain.engine.backend import autograd, nd
 from mxtrain.errors import ConfigError
 from mxtrain.text.losses import SpanSoftmaxCrossEntropy
 from mxtrain.text.question_answering.answer_window import Window, WindowSettings
+from mxtrain.text.question_answering.best_answer import answer_of
 from mxtrain.text.question_answering.metrics import AnswerF1, CollectedAnswers, ExactMatch
 from mxtrain.text.question_answering.questions import Answer, Question
-from mxtrain.text.question_answering.task import answer_of
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 TEXT = "red cat big dog old cow"

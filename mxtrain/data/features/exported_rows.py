@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Sequence
 
 import numpy as np
 
-from mxtrain.data.exported_folder import ExportedFolder
+from mxtrain.data.exported_folder import ExportedFolder, decoded_text
 
 MISSING_CELLS = frozenset((
     "", "NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>", "#N/A", "#N/A N/A", "#NA",
@@ -21,6 +21,24 @@ MISSING_CELLS = frozenset((
 ))  # fmt: skip
 FIRST_VALUE, FIRST_BUCKET = 2, 1
 """Ids within a field; 0 is a missing value, and 1 of a vocabulary one that it does not have."""
+
+
+def describe_input(signature: Dict[str, Any]) -> str:
+    """Returns the content of files that `predict` reads, as a sentence."""
+    names = ", ".join(column["name"] for column in columns_of(signature["signature"]))
+    return f"a .csv file whose first row names the columns (.tsv: separated by tabs); it needs {names}"
+
+
+def columns_of(own: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Returns the columns of the network.
+
+    Args:
+        own: the signature of the checkpoint.
+    """
+    return list(own["columns"]) if "columns" in own else [
+        {"name": column, "kind": "number", "mean": mean, "std": std}
+        for column, mean, std in zip(own["class_names"], own["mean"], own["std"])
+    ]  # fmt: skip
 
 
 def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
@@ -35,17 +53,9 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         ValueError: it lacks a column, or has a cell that is no number.
     """
     signature, own = folder.signature, folder.signature["signature"]
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is no UTF-8: {error}") from error
+    text = decoded_text(content, name)
     reader = csv.DictReader(io.StringIO(text), delimiter="\t" if name.lower().endswith(".tsv") else ",")
-    columns = own["columns"] if "columns" in own else [
-        {"name": column, "kind": "number", "mean": mean, "std": std}
-        for column, mean, std in zip(own["class_names"], own["mean"], own["std"])
-    ]  # fmt: skip
-    if any(column["kind"] == "indexed" for column in columns):
-        raise ValueError(f"{name}: rows of ids and values are given as arrays, in a .npz file")
+    columns = columns_of(own)
     missing = [column["name"] for column in columns if column["name"] not in (reader.fieldnames or ())]
     if missing:
         raise ValueError(f"{name} has no column '{missing[0]}'; it has {', '.join(reader.fieldnames or ())}")
@@ -54,7 +64,7 @@ def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[
         given = {one["name"]: one["dtype"] for one in signature["inputs"]}
         arrays = [np.array([row]) for row in encode(columns, cells, place) if row]
         outputs = folder.run({key: array.astype(given[key]) for key, array in zip(given, arrays)})
-        yield {"file": place, **_row(signature, outputs)}
+        yield {"file": place, **predicted_row(signature, outputs)}
 
 
 def encode(columns: Sequence[Dict[str, Any]], cells: Dict[str, str], place: str) -> List[List[float]]:
@@ -96,8 +106,8 @@ def _number(cell: str, column: str, place: str) -> float:
         raise ValueError(f"{place}: '{cell}' in column '{column}' is no number") from error
 
 
-def _row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:
-    """The prediction for one row, as its task writes it."""
+def predicted_row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:
+    """Returns the prediction for one row of a table, as its task writes it."""
     own, names, task = signature["signature"], signature["class_names"], signature["task"]
     if task == "regression":
         value = float(np.ravel(outputs["output"])[0])

@@ -21,12 +21,13 @@ class ImageTooLarge(ValueError):
     """An image has more pixels than are read."""
 
 
-def open_image(content: bytes, formats: Sequence[str] = FORMATS) -> Image.Image:
+def open_image(content: bytes, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """The image that Pillow finds in a file; only its header is read.
 
     Args:
         content: of the file.
         formats: what it may be, as Pillow names it.
+        max_pixels: largest number of pixels.
 
     Raises:
         Exception: as `pixels.ImageReader` says.
@@ -38,6 +39,6 @@ def open_image(content: bytes, formats: Sequence[str] = FORMATS) -> Image.Image:
     Image.MAX_IMAGE_PIXELS = None  # the limit below is said in a sentence, and not twice
     image = Image.open(io.BytesIO(content), formats=formats)
     width, height = image.size
-    if width * height > MAX_PIXELS:
-        raise ImageTooLarge(f"it has {width} x {height} pixels, and at most {MAX_PIXELS:,} are read")
+    if width * height > max_pixels:
+        raise ImageTooLarge(f"it has {width} x {height} pixels, and at most {max_pixels:,} are read")
     return image

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mxtrain.data.loading.uniform_hash import GOLDEN, mix_integer
+from mxtrain.data.loading.uniform_hash import COLUMN, GOLDEN, mix_integer
 from mxtrain.data.loading.uniform_hash import bits as bits  # the hash alone
 from mxtrain.data.loading.uniform_hash import uniform as uniform  # used with those below
+from mxtrain.data.loading.uniform_hash import uniform_rows as uniform_rows
 from mxtrain.types import NamedInt
 
 
@@ -31,24 +32,10 @@ class Draw(NamedInt):
     CLASS_SHARE = 400
     CLASS_ORDER = 401
     FOLD = 410
-    COLUMN = 702
+    COLUMN = COLUMN
     """Of `uniform_rows` alone: what differs from one number of a row to the next."""
     MIX_SHARE = 1000
     """And those above it: rejection sampling takes a new one each round."""
-
-
-def uniform_rows(seed: int, epoch: int, index_B: np.ndarray, draw: int, count: int) -> np.ndarray:
-    """Returns `count` float32 numbers in [0, 1) per index, (B, count). The first n do not depend on `count`.
-
-    Source: the last steps of SplitMix64, applied to the XOR of two hashes; the upper 24 bits become the number.
-    """
-    start_B1 = bits(seed, epoch, index_B, draw)[:, None]
-    # Columns have their own stream. With `draw` for both, the XOR would be 0 for number n of index n, and symmetric.
-    row_BN = bits(0, 0, np.arange(count), Draw.COLUMN)[None] ^ start_B1
-    row_BN *= np.uint64(0xBF58476D1CE4E5B9)
-    row_BN ^= row_BN >> np.uint64(31)
-    row_BN *= np.uint64(0x94D049BB133111EB)
-    return (row_BN >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
 
 
 def uniform_number(key: int, number: int) -> float:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import numpy as np
 
 GOLDEN = 0x9E3779B97F4A7C15
+COLUMN = 702
+"""Stream of `uniform_rows`, see `mxtrain.data.loading.randomness.Draw`."""
 _MASK = (1 << 64) - 1
 _AT_ONCE = 1 << 18
 
@@ -44,6 +46,20 @@ def _hash(index_B: np.ndarray, key: int) -> np.ndarray:
 def uniform(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
     """A float64 in [0, 1) per index, from the upper 53 bits."""
     return (bits(seed, epoch, index_B, draw) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def uniform_rows(seed: int, epoch: int, index_B: np.ndarray, draw: int, count: int) -> np.ndarray:
+    """Returns `count` float32 numbers in [0, 1) per index, (B, count). The first n do not depend on `count`.
+
+    Source: the last steps of SplitMix64, applied to the XOR of two hashes; the upper 24 bits become the number.
+    """
+    start_B1 = bits(seed, epoch, index_B, draw)[:, None]
+    # Columns have their own stream. With `draw` for both, the XOR would be 0 for number n of index n, and symmetric.
+    row_BN = bits(0, 0, np.arange(count), COLUMN)[None] ^ start_B1
+    row_BN *= np.uint64(0xBF58476D1CE4E5B9)
+    row_BN ^= row_BN >> np.uint64(31)
+    row_BN *= np.uint64(0x94D049BB133111EB)
+    return (row_BN >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
 
 
 def mix_integer(value: int) -> int:

@@ -1,4 +1,5 @@
-"""Host data of question answering samples: a window of a context, and the best answer in it.
+"""Host data of question answering samples: a window of a context, and the best answer in it. Exported folders have a
+copy of this module.
 
 Legend: T tokens of a sample, C tokens of a window, L tokens of an answer at most.
 """
@@ -6,12 +7,9 @@ Legend: T tokens of a sample, C tokens of a window, L tokens of an answer at mos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Tuple
+from typing import Any, NamedTuple, Protocol, Sequence, Tuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from mxtrain.text.question_answering.questions import Question
 
 NOWHERE = -1e30
 """The score of an answer in a window without any."""
@@ -37,6 +35,17 @@ class WindowSettings(NamedTuple):
     null_threshold: float
 
 
+class Asked(Protocol):
+    """A question, see `mxtrain.text.question_answering.questions.Question`."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def answers(self) -> Sequence[Any]: ...
+
+
 @dataclass(frozen=True)
 class Window:
     """Host data of a sample: a window of a context.
@@ -51,7 +60,7 @@ class Window:
     """
 
     number: int
-    question: Question
+    question: Asked
     context: str
     span_C2: np.ndarray
     begin: int

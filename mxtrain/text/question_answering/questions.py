@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Set
 
 from mxtrain.data.checking.problems import STRICT, UNREADABLE_ROW, DataPlace, Findings, Problem
 from mxtrain.data.loading.regular_files import read_text
 from mxtrain.errors import DataError
-from mxtrain.files.json_text import JsonTextError, parse_json
+from mxtrain.files.json_text import parse_json
 from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
+from mxtrain.text.question_answering.question_entries import (
+    id_of,
+    parse_questions,
+    question_entries,
+    reason_of,
+    require_text,
+)
 
 ANSWER_OFFSET = "answer_offset"
 """Kind of problem: the answer is not at its given position."""
@@ -80,10 +86,10 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
         DataError: it cannot be read, or is no such file.
     """
     try:
-        content = _parse(read_text(path))
+        content = parse_questions(read_text(path))
         found = Questions()
         ids: Set[str] = set()
-        for number, (line, context, entry) in enumerate(_entries(content)):
+        for number, (line, context, entry) in enumerate(question_entries(content)):
             if not found.contexts or found.contexts[-1] is not context:
                 found.contexts.append(context)
             place = DataPlace(path, record=number) if line is None else DataPlace(path, line)
@@ -96,9 +102,9 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
                 found.questions.append(question)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
-            f"{path} is no file of SQuAD ({_reason(error)}): it must be JSON with data, paragraphs, context, qas, id, "
-            "question and answers with text and answer_start; or a line of JSON for each question with id, context, "
-            'question and answers {"text": [...], "answer_start": [...]}, as Hugging Face writes it.'
+            f"{path} is no file of SQuAD ({reason_of(error)}): it must be JSON with data, paragraphs, context, qas, "
+            "id, question and answers with text and answer_start; or a line of JSON for each question with id, "
+            'context, question and answers {"text": [...], "answer_start": [...]}, as Hugging Face writes it.'
         ) from error
     if not len(found) and not findings.keeps_going:
         raise DataError(f"{path}: there is no question.")
@@ -111,56 +117,6 @@ def _is_impossible(entry: Any) -> bool:
     return bool(entry.get("is_impossible")) or (isinstance(answers, dict) and not answers.get("text"))
 
 
-def _reason(error: Exception) -> str:
-    """Describes an error in JSON."""
-    if isinstance(error, KeyError):
-        return f"there is no {error}"
-    return "its parts are of other kinds" if isinstance(error, (TypeError, AttributeError)) else str(error)
-
-
-class _JsonLines(Dict[int, Any]):
-    """Values of lines of JSON by the numbers of these lines."""
-
-
-def _parse(text: str) -> Any:
-    """One JSON, or `_JsonLines` if the first line is an object by itself and others follow.
-
-    Raises:
-        ValueError: it is no JSON, or a line of it is none.
-    """
-    lines = [(number, line) for number, line in enumerate(split_lines(text), start=1) if line.strip()]
-    try:
-        first = parse_json(lines[0][1], allow_nan=True) if len(lines) > 1 else None
-    except JsonTextError:
-        first = None
-    if not isinstance(first, dict):
-        return parse_json(text, allow_nan=True)
-    found = _JsonLines()
-    for number, line in lines:
-        try:
-            found[number] = parse_json(line, allow_nan=True)
-        except JsonTextError as error:
-            raise ValueError(f"line {number} {error}") from error
-    return found
-
-
-def _entries(content: Any) -> Iterator[Tuple[Optional[int], str, Any]]:
-    """(line, context, entry of a question); no line where a file is one JSON."""
-    data = content if isinstance(content, (list, _JsonLines)) else content["data"] if "data" in content else [content]
-    numbered = data.items() if isinstance(data, _JsonLines) else zip(itertools.repeat(None), data)
-    before = ""
-    for line, row in numbered:
-        if "paragraphs" not in row and "context" in row:
-            context = _text(row["context"])
-            before = before if before == context else context  # questions about one context share it
-            yield line, before, row
-            continue
-        for paragraph in row["paragraphs"]:
-            context = _text(paragraph["context"])
-            for entry in paragraph["qas"]:
-                yield line, context, entry
-
-
 def _question(entry: Any, context: int, place: DataPlace) -> Question:
     given = entry.get("answers") or ()
     if isinstance(given, dict):  # as Hugging Face writes them: a list of texts and one of places
@@ -168,8 +124,8 @@ def _question(entry: Any, context: int, place: DataPlace) -> Question:
         if not isinstance(texts, list) or not isinstance(places, list) or len(texts) != len(places):
             raise ValueError("answers must have a list of texts and as long a list in answer_start")
         given = [{"text": text, "answer_start": begin} for text, begin in zip(texts, places)]
-    answers = [Answer(_text(one["text"]), _whole(one["answer_start"])) for one in given]
-    return Question(_id(entry["id"]), _text(entry["question"]), context, tuple(answers), place)
+    answers = [Answer(require_text(one["text"]), _whole(one["answer_start"])) for one in given]
+    return Question(id_of(entry["id"]), require_text(entry["question"]), context, tuple(answers), place)
 
 
 def _whole(value: Any) -> int:
@@ -177,21 +133,6 @@ def _whole(value: Any) -> int:
     if type(number) not in (int, float) or (isinstance(number, float) and not number.is_integer()):
         raise ValueError(f"a whole number was expected, not {value!r:.60}")
     return int(number)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"a text was expected, not {value!r:.60}")
-    return value
-
-
-def _id(value: Any) -> str:
-    """An id as SQuAD's scripts read it back from the keys of a JSON: as a text."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, str):
-        raise ValueError(f"an id must be a text or a whole number, not {value!r:.60}")
-    return value
 
 
 def _is_right(question: Question, context: str, is_impossible: bool, findings: Findings) -> bool:
@@ -232,10 +173,10 @@ def read_question_lines(path: str) -> Questions:
         place = DataPlace(path, number)
         try:
             row = parse_json(line, allow_nan=True)
-            question, context = _text(row["question"]), _text(row["context"])
-            own_id = _id(row.get("id", number))
+            question, context = require_text(row["question"]), require_text(row["context"])
+            own_id = id_of(row.get("id", number))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            fact = f"{place} is no line of JSON with question and context ({_reason(error)})."
+            fact = f"{place} is no line of JSON with question and context ({reason_of(error)})."
             raise DataError(Problem(UNREADABLE_ROW, place, fact).sentence) from error
         if not found.contexts or found.contexts[-1] != context:
             found.contexts.append(context)

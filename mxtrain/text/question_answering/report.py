@@ -9,7 +9,8 @@ import numpy as np
 
 from mxtrain.task.collecting_report import CollectingReport
 from mxtrain.text.question_answering.answer_scores import score_answer
-from mxtrain.text.question_answering.metrics import CollectedAnswers, QuestionScores
+from mxtrain.text.question_answering.best_answer import QuestionScores
+from mxtrain.text.question_answering.metrics import CollectedAnswers
 from mxtrain.types import Artifact, Table
 
 if TYPE_CHECKING:

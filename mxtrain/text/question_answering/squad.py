@@ -36,6 +36,7 @@ from mxtrain.text.windows import QuestionSource
 from mxtrain.types import OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
+    from mxtrain.annotations import Json
     from mxtrain.data.loading.loader import LoaderOptions
     from mxtrain.model.base import Model
 
@@ -53,6 +54,7 @@ class Squad(TextDataset):
         return self.root is not None
 
     tasks: ClassVar[Tuple[str, ...]] = ("question_answering",)
+    exported_reader: ClassVar[str] = "mxtrain.text.question_answering.exported_questions"
     problem_kinds: ClassVar[Tuple[str, ...]] = (ANSWER_OFFSET, NO_ANSWER, REPEATED_ID)
 
     root: Optional[PathText] = None
@@ -108,6 +110,10 @@ class Squad(TextDataset):
             self.doc_stride, self.max_question, self.max_answer, self.exact_match is True, self.null_answers,
             self.null_threshold,
         )  # fmt: skip
+
+    def exported_facts(self) -> Dict[str, Json]:
+        """See `BaseDataset.exported_facts`."""
+        return {**super().exported_facts(), "windows": self.window_settings._asdict()}
 
     @pydantic.model_validator(mode="before")
     @classmethod

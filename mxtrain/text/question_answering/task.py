@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.task.base import Report, Task
 from mxtrain.text.losses import SpanSoftmaxCrossEntropy
 from mxtrain.text.model import TextModel
+from mxtrain.text.question_answering.best_answer import answer_of
 from mxtrain.text.question_answering.squad import Squad
 from mxtrain.types import Artifact, Table, shapes_of
 
@@ -119,24 +120,3 @@ class QuestionAnswering(Task):
         from mxtrain.text.question_answering.report import AnswerReport
 
         return AnswerReport(self.build_decode(description, signature), source)  # type: ignore[arg-type]
-
-
-def answer_of(windows: Sequence[Tuple[Window, np.ndarray]]) -> Dict[str, Json]:
-    """The best answer over the windows of a question; it has no score where the context has no token to answer with."""
-    import numpy as np
-
-    from mxtrain.text.question_answering.answer_window import NOWHERE
-    from mxtrain.text.question_answering.metrics import best_of_questions, row_of
-
-    row_NW = np.array([row_of(window, score_T2) for window, score_T2 in windows])
-    best = best_of_questions(row_NW)
-    row = row_NW[best.window_M[0]]
-    window = windows[int(best.window_M[0])][0]
-    begin, end = int(row[8]), int(row[9])
-    is_null = bool(best.is_null_M[0]) or begin == end
-    return {
-        "id": window.question.id, "question": window.question.text,
-        "answer": "" if is_null else window.context[begin:end], "begin": None if is_null else begin,
-        "score": None if row[1] == NOWHERE else round(float(row[1]), 4),
-        "score_of_none": round(float(row_NW[:, 4].min()), 4),
-    }  # fmt: skip

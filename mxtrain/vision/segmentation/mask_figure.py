@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from mxtrain.data.loading.samples import Wrapper
 from mxtrain.logger.fonts import drawable
 from mxtrain.task.sample_figure import font_for
+from mxtrain.vision.segmentation.mask_png import palette
 from mxtrain.vision.segmentation.masked_images import MaskedImages
 
 if TYPE_CHECKING:
@@ -36,21 +37,6 @@ class MaskedSample:
     """uint8."""
     true_hw: np.ndarray
     predicted_hw: np.ndarray
-
-
-def palette(count: int) -> np.ndarray:
-    """(count, 3) uint8: colours that differ most for neighbouring numbers.
-
-    Source: the colour map of the PASCAL VOC development kit: bits of the number, three at a time, from the highest bit
-    of red, green and blue down.
-    """
-    number_K = np.arange(count)
-    colour_K3 = np.zeros((count, 3), np.uint8)
-    for place in range(8):
-        for channel in range(3):
-            bit_K = (number_K >> (3 * place + channel)) & 1
-            colour_K3[:, channel] |= (bit_K << (7 - place)).astype(np.uint8)
-    return colour_K3
 
 
 def own_mask(source: Samples, index: int, size: Sequence[int]) -> np.ndarray:

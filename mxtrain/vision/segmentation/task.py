@@ -5,13 +5,13 @@ Legend: B batch, K classes, H height, W width; h, w height and width of an origi
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.base import Report, Task
 from mxtrain.types import Artifact, Figure, Table
 from mxtrain.vision.segmentation.losses import PixelSoftmaxCrossEntropy
+from mxtrain.vision.segmentation.mask_png import mask_png
 from mxtrain.vision.segmentation.masked import MaskedDataset
 from mxtrain.vision.segmentation.signature import MaskSignature
 
@@ -114,21 +114,8 @@ class Segmentation(Task):
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
         """Returns a mask in the format of the dataset: pixels have the dataset's values of classes, with a colour
         palette."""
-        import numpy as np
-        from PIL import Image
-
-        from mxtrain.vision.segmentation.mask_figure import palette
-
-        values_K = np.asarray(MaskSignature.cast(signature).mask_values or range(len(signature.class_names)), np.int64)
-        value_hw = values_K[prediction.astype(np.int64)]
-        if values_K.max() < 256:
-            image = Image.fromarray(value_hw.astype(np.uint8))  # a palette makes indices of grey values
-            image.putpalette(palette(256).ravel().tolist())
-        else:
-            image = Image.fromarray(value_hw.astype(np.uint16))
-        content = io.BytesIO()
-        image.save(content, "PNG")
-        return content.getvalue()
+        values = MaskSignature.cast(signature).mask_values or range(len(signature.class_names))
+        return mask_png(prediction.astype("int64"), values)
 
     def can_show(self, description: Description) -> bool:
         return True

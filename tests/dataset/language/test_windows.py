@@ -9,11 +9,12 @@ import pytest
 
 from mxtrain.errors import DataError
 from mxtrain.text.question_answering.answer_window import Window, WindowSettings
+from mxtrain.text.question_answering.context_windows import CONTEXT, MATCH, QUESTION, window_starts
 from mxtrain.text.question_answering.questions import Answer, Question, Questions
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.plain import Words
 from mxtrain.text.tokenizing.wordpiece import SPECIAL, WordPiece
-from mxtrain.text.windows import CONTEXT, MATCH, QUESTION, EncodedWindows, window_starts
+from mxtrain.text.windows import EncodedWindows
 
 LETTERS = "abcdefghij"
 CONFIG = TokenizerConfig(WordPiece((*SPECIAL, *LETTERS), True), 10)

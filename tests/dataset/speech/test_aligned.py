@@ -16,8 +16,9 @@ from mxtrain.data.checking.problems import Problem
 from mxtrain.data.loading.loader import LoaderOptions
 from mxtrain.errors import DataError
 from mxtrain.speech.aligned import AlignedSource, fitted
-from mxtrain.speech.aligned_loader import DECIBELS, AlignedLoader, places_of
+from mxtrain.speech.aligned_loader import DECIBELS, AlignedLoader
 from mxtrain.speech.aligned_manifest import AlignedManifest
+from mxtrain.speech.aligned_rows import places_of
 from mxtrain.speech.espeak_library import joined
 from mxtrain.speech.features import Features
 from mxtrain.speech.formant_digits import FormantDigits

@@ -1,0 +1,52 @@
+"""Converts actions of a policy to those of an environment. Exported folders have a copy of this module.
+
+Legend: E environments, A numbers of an action.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Dict, Sequence, Tuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mxtrain.reinforcement.policy import Actions
+
+
+@dataclass(frozen=True)
+class ActionLimits:
+    """The action space of an environment.
+
+    Attributes:
+        start: number of the first discrete action.
+        low, high: limits of each number of a continuous action.
+        shape, dtype: shape and type of continuous actions.
+    """
+
+    start: int = 0
+    low: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    high: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    shape: Tuple[int, ...] = ()
+    dtype: str = "int64"
+
+    def actions_for(self, actions: Actions, action_EA: np.ndarray) -> Sequence[Any]:
+        """Converts actions of the policy, (E, A), to those of the environments; numbers are clipped to their limits."""
+        if actions.count:
+            return (action_EA[:, 0].astype(np.int64) + self.start).tolist()
+        clipped_EA = np.clip(action_EA, self.low, self.high).astype(self.dtype)
+        return list(clipped_EA.reshape((-1, *self.shape)))
+
+    def to_json(self) -> Dict[str, Any]:
+        """Returns plain values; a limit that is infinite is None."""
+        low, high = ([float(one) if np.isfinite(one) else None for one in limits] for limits in (self.low, self.high))
+        return {"start": self.start, "low": low, "high": high, "shape": list(self.shape), "dtype": self.dtype}
+
+    @classmethod
+    def from_json(cls, values: Dict[str, Any]) -> ActionLimits:
+        """The inverse of `to_json`."""
+        low, high = (
+            np.array([infinite if one is None else one for one in values[name]], np.float32)
+            for name, infinite in (("low", -np.inf), ("high", np.inf))
+        )
+        return cls(values["start"], low, high, tuple(values["shape"]), values["dtype"])

@@ -1,0 +1,84 @@
+"""Chooses actions for observations with an exported network. Exported folders have a copy of this module."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, Iterator, Sequence
+
+import numpy as np
+
+from mxtrain.data.exported_folder import ExportedFolder, json_lines_of
+from mxtrain.reinforcement.action_limits import ActionLimits
+from mxtrain.reinforcement.policy import Actions
+
+
+def describe_input(signature: Dict[str, Any]) -> str:
+    """Returns the content of files that `predict` reads, as a sentence."""
+    return f"lines of JSON, of which each is an observation: {_described(native_shape(signature))}"
+
+
+def _described(shape: Sequence[int]) -> str:
+    sizes = " x ".join(map(str, shape))
+    return f"nested lists of {sizes} numbers" if len(shape) > 1 else f"a list of {sizes} numbers"
+
+
+def native_shape(signature: Dict[str, Any]) -> Sequence[int]:
+    """Returns the shape of an observation as the environment has it."""
+    images = signature["facts"].get("images")
+    shape: Sequence[int] = images["native"] if images else signature["signature"]["shape"]
+    return shape
+
+
+def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+    """Yields the most probable action for each observation, as the environment takes it, and the predicted value.
+
+    Args:
+        folder: exported folder.
+        content: lines of JSON, each an observation.
+        name: name of the file.
+
+    Raises:
+        ValueError: an observation has another shape, or numbers that are not finite.
+    """
+    for line, row in json_lines_of(content, name):
+        place = f"{name}:{line}"
+        try:
+            observation = np.asarray(row, np.float32)
+        except (ValueError, TypeError) as error:
+            said = _described(native_shape(folder.signature))
+            raise ValueError(f"{place} is no observation, which is {said}") from error
+        yield {"file": place, **act(folder, observation, place)}
+
+
+def act(folder: ExportedFolder, observation: np.ndarray, place: str = "the observation") -> Dict[str, Any]:
+    """Returns the most probable action for one observation, and the predicted value.
+
+    Args:
+        folder: exported folder.
+        observation: as the environment gives it. Observations of composed spaces are flattened, as gymnasium does it.
+        place: source location, for messages.
+
+    Raises:
+        ValueError: the observation has another shape, or numbers that are not finite.
+    """
+    signature, facts = folder.signature, folder.signature["facts"]
+    wanted = tuple(native_shape(signature))
+    if observation.shape != wanted:
+        raise ValueError(f"{place} has the shape {observation.shape}; an observation has {wanted}")
+    if not np.isfinite(observation).all():
+        raise ValueError(f"{place} holds a number that is not finite")
+    if facts.get("images"):
+        image = np.transpose(observation, facts["images"]["order"]).reshape(signature["signature"]["shape"])
+        observation = image * np.float32(facts["images"]["scale"])
+    (given,) = signature["inputs"]
+    output_1O = folder.run({given["name"]: observation[None].astype(given["dtype"])})["output"]
+    actions = Actions.from_json(signature["signature"]["actions"])
+    still = np.zeros((1, actions.count or actions.size), np.float32)
+    (action,) = ActionLimits.from_json(facts["limits"]).actions_for(actions, actions.choose(output_1O, still))
+    found = action if isinstance(action, int) else np.asarray(action, np.float64).tolist()
+    row: Dict[str, Any] = {"action": found, "value": round(float(output_1O[0, -1]), 6)}
+    if actions.count:
+        score_K = output_1O[0, : actions.count].astype(np.float64)
+        share_K = np.exp(score_K - score_K.max())
+        row["probabilities"] = [round(float(one), 6) for one in share_K / math.fsum(share_K)]
+    return row

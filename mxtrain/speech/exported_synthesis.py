@@ -1,0 +1,94 @@
+"""Speaks symbols with durations by an exported network. Exported folders have a copy of this module.
+
+    symbols, durations -> the network -> log-mel frames -> Griffin and Lim's algorithm -> WAV
+
+Legend: L symbols, T frames, F mel bands.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List
+
+import numpy as np
+
+from mxtrain.data.exported_folder import ExportedFolder, json_lines_of
+from mxtrain.speech.aligned_rows import durations_of_row, frames_of_symbols, places_of, symbols_of_row
+from mxtrain.speech.griffin_lim import frames_to_sound, wav_bytes
+from mxtrain.speech.log_mel import StoredNumbers
+
+
+def describe_input(signature: Dict[str, Any]) -> str:
+    """Returns the content of files that `predict` reads, as a sentence."""
+    return (
+        'lines of JSON with a text or phonemes and the duration of each symbol, such as {"text": "no", "durations_s": '
+        '[0.12, 0.31]} or {"phonemes": ["N", "OW"], "durations_frames": [10, 27]}: the network does not predict '
+        "durations"
+    )
+
+
+def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+    """Yields the rows that `mxtrain predict` writes for lines of JSON; `audio` holds the bytes of a WAV file.
+
+    Args:
+        folder: exported folder.
+        content: lines of JSON.
+        name: name of the file.
+
+    Raises:
+        ValueError: a line is invalid, or has a symbol that the network does not know.
+    """
+    own, signature = folder.signature["signature"], folder.signature
+    numbers = StoredNumbers.from_mapping(own["audio"])
+    index = {symbol: number for number, symbol in enumerate(own["symbols"])}
+    for line, row in json_lines_of(content, name):
+        place = f"{name}:{line}"
+        if not isinstance(row, dict):
+            raise ValueError(f"{place} is no object of JSON; a file has {describe_input(signature)}")
+        try:
+            symbols, text = symbols_of_row(row)
+            durations, in_seconds = durations_of_row(row, len(symbols))
+        except ValueError as error:
+            raise ValueError(f"{place} {error}") from error
+        unknown = [symbol for symbol in dict.fromkeys(symbols) if symbol not in index]
+        if unknown:
+            raise ValueError(f"{place} has {', '.join(map(repr, unknown[:8]))}; known symbols are "
+                             f"{', '.join(map(repr, own['symbols'][:60]))}")  # fmt: skip
+        duration_L = frames_of_symbols(durations, in_seconds, numbers)
+        if not duration_L.sum():
+            raise ValueError(f"{place}: its durations are less than half a frame")
+        frames_TF = frames_of(folder, [index[symbol] for symbol in symbols], duration_L, place)
+        sound_S = frames_to_sound(frames_TF, numbers, signature["facts"]["iterations"])
+        yield {
+            "file": place, "text": text, "frames": len(frames_TF),
+            "seconds": round(len(frames_TF) * numbers.step / numbers.sample_rate, 3),
+            "audio": wav_bytes(sound_S, numbers.sample_rate),
+        }  # fmt: skip
+
+
+def frames_of(folder: ExportedFolder, symbols: List[int], duration_L: np.ndarray, place: str) -> np.ndarray:
+    """Returns the frames (T, F) of an utterance, as logarithms of power.
+
+    Args:
+        folder: exported folder.
+        symbols: number of each symbol.
+        duration_L: frames of each symbol.
+        place: source location, for messages.
+
+    Raises:
+        ValueError: the network has a fixed length, and the utterance is longer.
+    """
+    own, total = folder.signature["signature"], int(duration_L.sum())
+    arrays = [
+        np.array(symbols), np.array(len(symbols)), np.repeat(np.arange(len(duration_L)), duration_L),
+        places_of(duration_L),
+    ]  # fmt: skip
+    given = {}
+    for one, array, filler in zip(folder.signature["inputs"], arrays, (0, 0, -1, 0)):
+        if array.ndim and not isinstance(one["shape"][1], str):
+            missing = one["shape"][1] - len(array)
+            if missing < 0:
+                raise ValueError(f"{place} needs {len(array)}, and the network takes {one['shape'][1]} at most")
+            array = np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1), constant_values=filler)
+        given[one["name"]] = array[None].astype(one["dtype"])
+    frames_TF = folder.run(given)["output"][0, :total].astype(np.float32)
+    return frames_TF * np.asarray(own["std"], np.float32) + np.asarray(own["mean"], np.float32)

@@ -1,0 +1,107 @@
+"""Answers questions with an exported network. Exported folders have a copy of this module.
+
+Legend: C tokens of a context, Q tokens of a question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.data.exported_folder import ExportedFolder, decoded_text, json_lines_of
+from mxtrain.text.exported_texts import Vocabulary, named_inputs
+from mxtrain.text.question_answering.answer_window import Window, WindowSettings
+from mxtrain.text.question_answering.best_answer import answer_of
+from mxtrain.text.question_answering.context_windows import TokenizedContext, sample_windows
+from mxtrain.text.question_answering.question_entries import (
+    id_of,
+    parse_questions,
+    question_entries,
+    reason_of,
+    require_text,
+)
+
+READS_JSON = True
+"""A file that ends in .json is one of SQuAD, and no inputs of the network."""
+
+
+@dataclass(frozen=True)
+class AskedQuestion:
+    """A question whose answer is not known."""
+
+    id: str
+    text: str
+    answers: Sequence[Any] = ()
+
+
+def describe_input(signature: Dict[str, Any]) -> str:
+    """Returns the content of files that `predict` reads, as a sentence."""
+    return 'lines of JSON such as {"question": "Who?", "context": "A passage."}, or a .json file in the form of SQuAD'
+
+
+def predict(folder: ExportedFolder, content: bytes, name: str) -> Iterator[Dict[str, Any]]:
+    """Yields the rows that `mxtrain predict` writes for a file.
+
+    Args:
+        folder: exported folder.
+        content: content of a file of SQuAD if the name ends in .json; otherwise lines of JSON with question, context
+            and perhaps id.
+        name: name of the file.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    words, settings = Vocabulary(folder), WindowSettings(**folder.signature["facts"]["windows"])
+    read = _squad_questions if name.lower().endswith(".json") else _question_lines
+    context = TokenizedContext("", *words.offsets(""))
+    for place, question, text in read(content, name):
+        if not context.text or context.text != text:  # questions about one context follow each other
+            context = TokenizedContext(text, *words.offsets(text))
+        yield {"file": place, **_answer(folder, words, settings, question, context)}
+
+
+def _answer(
+    folder: ExportedFolder, words: Vocabulary, settings: WindowSettings, question: AskedQuestion,
+    context: TokenizedContext,
+) -> Dict[str, Any]:  # fmt: skip
+    """Returns the best answer over all windows of the context."""
+    asked_Q, facts = np.array(words.encode(question.text), np.int32), words.facts
+    special = (facts["first"], facts["last"])
+    found: List[Tuple[Window, np.ndarray]] = []
+    samples = sample_windows(asked_Q, question.text, context, special, settings, facts["max_length"])
+    for first, tokens, types, begin in samples:
+        span_C2 = context.span_C2[first : first + len(tokens) - begin - 1]
+        score_T2 = folder.run(named_inputs(folder, tokens.tolist(), types.tolist()))["output"][0]
+        found.append((Window(0, question, context.text, span_C2, begin, settings), score_T2))
+    return answer_of(found)
+
+
+Placed = Tuple[str, AskedQuestion, str]
+"""Location, question and context."""
+
+
+def _question_lines(content: bytes, name: str) -> List[Placed]:
+    """Returns the questions of lines of JSON."""
+    found: List[Placed] = []
+    for number, row in json_lines_of(content, name):
+        place = f"{name}:{number}"
+        try:
+            question = AskedQuestion(id_of(row.get("id", number)), require_text(row["question"]))
+            found.append((place, question, require_text(row["context"])))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{place} is no line of JSON with question and context ({reason_of(error)})") from error
+    return found
+
+
+def _squad_questions(content: bytes, name: str) -> List[Placed]:
+    """Returns the questions of a file in the form of SQuAD."""
+    found: List[Placed] = []
+    try:
+        for line, context, entry in question_entries(parse_questions(decoded_text(content, name))):
+            question = AskedQuestion(id_of(entry["id"]), require_text(entry["question"]))
+            found.append((name if line is None else f"{name}:{line}", question, context))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{name} is no file of SQuAD ({reason_of(error)})") from error
+    return found

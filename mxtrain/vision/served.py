@@ -1,0 +1,97 @@
+"""Reads images that clients of `mxtrain serve` send, as `predict` does. Imports no MXNet."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
+
+import numpy as np
+
+from mxtrain.data.loading.opening import ImageTooLarge
+from mxtrain.files.json_form import NUMBER, problems_of
+from mxtrain.serving.errors import RequestError
+from mxtrain.serving.readers import ReadBody
+from mxtrain.vision import exported_images
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Wanted
+    from mxtrain.data.exported_folder import ExportedFolder
+
+MAX_SIDE = 1 << 14
+"""Largest height and width of images that enter a network."""
+FORM: Dict[str, Wanted] = {
+    "task": str, "class_names": [str], "signature": {
+        "shape": [int], "mean": [NUMBER], "mask_values?": [int],
+        "decoding": {"shape": [int], "central_crop": NUMBER, "frame?": [int], "fit?": str, "*": object}, "*": object,
+    }, "facts?": {"score_threshold?": NUMBER, "*": object}, "*": object,
+}  # fmt: skip
+"""Form of what is read of a signature.json."""
+
+
+class ImageReader:
+    """Reads an image as in training; boxes, masks and key points of the answer are in pixels of the image.
+
+    Args:
+        signature: content of signature.json.
+        spec: `TensorSpec` of the network's input.
+
+    Raises:
+        ValueError: the signature is damaged.
+    """
+
+    kind = "image"
+    media_types = ("image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp", "image/tiff",
+                   "image/x-portable-anymap")  # fmt: skip
+
+    def __init__(self, signature: Dict[str, Any], spec: Any) -> None:
+        for problem in problems_of(signature, FORM):
+            raise ValueError(problem)
+        decoding = signature["signature"]["decoding"]
+        channels, *size = signature["signature"]["shape"]
+        frame = decoding.get("frame") or size
+        sides = [*size, *frame]
+        if len(size) != 2 or len(frame) != 2 or not all(0 < side <= MAX_SIDE for side in (channels, *sides)):
+            raise ValueError(f"the shape of images is {[channels, *size]}, in a frame of {frame}")
+        if not decoding["shape"] or not 0 < decoding["central_crop"] <= 1:
+            raise ValueError(f"the decoding of images is {decoding}")
+        self._signature, self._spec = signature, spec
+
+    def read(self, body: bytes, media_type: str, max_pixels: int) -> ReadBody:
+        """See `BodyReader.read`."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of Pillow, about files
+                image = exported_images.upright_image(body, "the body", max_pixels)
+                placed = exported_images.place(image, self._signature)
+        except ImageTooLarge as error:
+            raise RequestError(413, f"{error}.") from error
+        except Exception as error:  # Pillow decodes when the image is resized, and raises various errors
+            said = str(error) if isinstance(error, ValueError) else f"the body cannot be read as an image: {error}"
+            raise RequestError(400, f"{said[:300]}.") from error
+        return ReadBody({self._spec.name: placed.image_1CHW.astype(self._spec.dtype)}, placed)
+
+    def describe(
+        self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], about: Any
+    ) -> Optional[Dict[str, Any]]:  # fmt: skip
+        """See `BodyReader.describe`."""
+        if about is None:
+            return None
+        try:
+            return exported_images.describe(self._signature, dict(outputs), about)
+        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+            said = f"the outputs of the network do not fit its signature.json: {type(error).__name__}: {error}"
+            raise RequestError(422, f"{said[:300]}.") from error
+
+
+def make_image_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[ImageReader]:
+    """Returns the reader for a network of images; None for others.
+
+    Raises:
+        ValueError: the signature is damaged.
+    """
+    signature = folder.signature
+    return ImageReader(signature, inputs[0]) if signature.get("samples") == "images" and len(inputs) == 1 else None
+
+
+READERS = dict.fromkeys(("ImageSignature", "MaskSignature", "BoxSignature", "KeyPointSignature"), make_image_reader)
+"""Of `mxtrain.serving.readers`: by the name of a signature's class."""

@@ -1,0 +1,213 @@
+"""Exported folders predict from questions, observations, histories, sparse rows and texts to speak, as the run does."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import wave
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+import numpy as np
+import pytest
+import served_folders
+from test_export_contract import BOUGHT, CASES, FOUR, export, folder  # noqa: F401  # fixtures
+from test_exported_readers import predicted, require_equal
+
+import mxtrain
+from mxtrain.cli.dispatch import run
+from mxtrain.export import standalone
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+Export = Callable[..., Path]
+BLOCKED = "import sys; sys.modules.update(mxnet=None, mxtrain=None, scipy=None, pydantic=None, soundfile=None); "
+
+
+def rows_of_run(exported: Path, *arguments: Any) -> List[Dict[str, Any]]:
+    return [dict(row) for row in mxtrain.load(exported.parent).predict(*arguments)]
+
+
+def in_folder(exported: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
+    """Runs predict.py in a process that can import neither MXNet nor mxtrain."""
+    program = f"{BLOCKED}import runpy; del sys.argv[0]; sys.path[0] = {str(exported)!r}; " \
+        "runpy.run_path(sys.argv[0], run_name='__main__')"  # fmt: skip
+    words = [sys.executable, "-c", program, str(exported / "predict.py"), *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=exported.parent)
+
+
+PASSAGE = "one w3 two three\nİstanbul W7 seven eight nine ten one w5 w6 five four " * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bilstm, questions", pytest.param("bert, questions", marks=pytest.mark.zoo)])
+def test_questions_are_answered_as_by_the_run(export: Export, name: str, tmp_path: Path) -> None:  # noqa: F811
+    exported = export(*CASES[name])
+    lines, squad = tmp_path / "asked.jsonl", tmp_path / "asked.json"
+    asked = [{"question": "one w5 two three", "context": PASSAGE}, {"id": "b", "question": "W7?", "context": PASSAGE},
+             {"question": "one", "context": "w1"}, {"question": "none", "context": " "}]  # fmt: skip
+    lines.write_text("\n".join(map(json.dumps, asked)) + "\n")
+    paragraphs = [{"context": PASSAGE, "qas": [{"id": "7", "question": "w3 W7"}, {"id": "8", "question": "ten"}]}]
+    squad.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    expected = rows_of_run(exported, [lines, squad])
+    assert len({row["answer"] for row in expected}) > 1
+    require_equal(predicted(exported, lines, squad), expected)
+
+
+@pytest.mark.slow
+def test_texts_are_spoken_as_by_the_run(export: Export, tmp_path: Path) -> None:  # noqa: F811
+    exported = export(*CASES["fastspeech"], "dataset.features.preemphasis=0.5", "task.iterations=8")
+    symbols = json.loads((exported / "signature.json").read_text())["signature"]["symbols"]
+    lines = [{"phonemes": symbols[:4], "durations_frames": [3, 0, 4, 9], "text": "four"},
+             {"phonemes": symbols[-2:], "durations_s": [0.31, 0.2]}]  # fmt: skip
+    (tmp_path / "said.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    words = [f"folder={tmp_path}/right", f"output={tmp_path}/right.jsonl"]
+    assert run(["predict", str(exported.parent), str(tmp_path / "said.jsonl"), *words]) == 0
+    expected = list(map(json.loads, (tmp_path / "right.jsonl").read_text().splitlines()))
+    found = predicted(exported, Path("--out"), tmp_path / "out", tmp_path / "said.jsonl")
+    for row, other in zip(found, expected):
+        sound_S, wanted_S = (samples_of(Path(one.pop("audio"))) for one in (row, other))
+        assert len(sound_S) == len(wanted_S) > 100 and np.abs(wanted_S).max() > 100
+        assert np.abs(sound_S - wanted_S).max() <= 0.002 * np.abs(wanted_S).max()
+    require_equal(found, expected)
+    done = in_folder(exported, tmp_path / "said.jsonl", tmp_path / "said.jsonl")
+    assert done.returncode == 2 and "predicted/said-1.wav would be written for" in done.stderr
+
+
+def samples_of(path: Path) -> np.ndarray:
+    with wave.open(io.BytesIO(path.read_bytes())) as file:
+        assert (file.getnchannels(), file.getsampwidth()) == (1, 2)
+        return np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float64)
+
+
+PLAY = """
+import json, sys, gymnasium, numpy as np
+from predict import OpenedExport
+from reading.exported_policy import act
+opened, environment = OpenedExport(sys.argv[1]), gymnasium.make(sys.argv[2])
+for seed in map(int, sys.argv[3:]):
+    observation, _ = environment.reset(seed=seed)
+    total, length, is_over = 0.0, 0, False
+    while not is_over:
+        action = act(opened, np.asarray(observation, np.float32))["action"]
+        observation, reward, *ends, _ = environment.step(action if isinstance(action, int) else np.array(action, "f4"))
+        total, length, is_over = total + float(reward), length + 1, any(ends)
+    print(json.dumps({"return": round(total, 6), "length": length}))
+"""
+CONTINUOUS = pytest.param("Pendulum-v1", marks=pytest.mark.zoo)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["CartPole-v1", CONTINUOUS])
+def test_policies_act_as_the_run_does(export: Export, name: str, tmp_path: Path) -> None:  # noqa: F811
+    from mxtrain.reinforcement.draws import ReinforcementDraw
+    from mxtrain.reinforcement.episodes import Episodes
+    from mxtrain.reinforcement.gymnasium import Gymnasium
+
+    exported = export(*CASES["actor_critic"], f"dataset.id={name}")
+    dataset = Gymnasium(id=name)
+    maker, spaces = dataset._open_environment()
+    draw = ReinforcementDraw.MEASURED_EPISODE + 2
+    seeds = Episodes.drawn(maker, spaces, 3, dataset.split_seed, draw).seed_N.tolist()
+    words = [sys.executable, "-c", f"{BLOCKED}sys.path[0] = {str(exported)!r}\n{PLAY}", str(exported), name]
+    done = subprocess.run([*words, *map(str, seeds)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert run(["predict", str(exported.parent), f"output={tmp_path}/right.jsonl"]) == 0
+    expected = list(map(json.loads, (tmp_path / "right.jsonl").read_text().splitlines()))
+    require_equal(list(map(json.loads, done.stdout.splitlines())),
+                  [{key: row[key] for key in ("return", "length")} for row in expected])  # fmt: skip
+    size = spaces.shape[0]
+    file = tmp_path / "seen.jsonl"
+    file.write_text(f"{[0.01] * size}\n{[-0.2] * size}\n")
+    assert len(predicted(exported, file)) == 2
+    file.write_text(f"{[0.01] * (size + 1)}\n")
+    done = in_folder(exported, file)
+    assert done.returncode == 2 and f"an observation has ({size},)" in done.stderr
+
+
+RECOMMENDERS: Dict[str, Tuple[str, ...]] = {
+    "fism": (*BOUGHT, "dataset.max_history=3"), "neumf": CASES["neumf"],
+    "factorization_machine": (*BOUGHT[:-2], "model=factorization_machine", "model.units=4", *FOUR),
+    "svd_pp": CASES["svd_pp"],
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "fism" else pytest.mark.zoo) for name in RECOMMENDERS]
+)
+def test_users_with_histories_are_recommended_the_items_of_the_run(
+    export: Export, name: str, tmp_path: Path  # noqa: F811
+) -> None:  # fmt: skip
+    exported = export(*RECOMMENDERS[name])
+    pairs = [line.split(",") for line in (exported.parent.parent / "bought.csv").read_text().splitlines()[1:]]
+    users = ["u3", "u11", "u0"]
+    ids, lines = tmp_path / "users.txt", tmp_path / "users.jsonl"
+    ids.write_text("\n".join(users))
+    history = {user: [item for own, item in pairs if own == user] for user in users}
+    lines.write_text("\n".join(json.dumps({"user": user, "history": history[user][::-1]}) for user in users))
+    found, expected = predicted(exported, lines), rows_of_run(exported, ids)
+    require_equal([{**row, "file": ""} for row in found], [{**row, "file": ""} for row in expected])
+    for text, said in (('{"user": "u99", "history": []}', "no user 'u99'"), ('{"user": "u3"}', "is no line of JSON"),
+                       ('{"user": "u3", "history": ["i99"]}', "no item 'i99'")):  # fmt: skip
+        lines.write_text(text)
+        done = in_folder(exported, lines)
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+def test_sparse_rows_are_predicted_as_by_the_run(export: Export, tmp_path: Path) -> None:  # noqa: F811
+    draw = np.random.default_rng(0)
+    rows = [" ".join([str(number % 2), *(f"{k}:{draw.normal():.3f}" for k in sorted(draw.choice(30, 5, False)))])
+            for number in range(60)]  # fmt: skip
+    (tmp_path / "train.svm").write_text("\n".join(rows) + "\n")
+    exported = export("task=tabular", "dataset=libsvm", f"dataset.train={tmp_path}/train.svm", "model.units=4", *FOUR)
+    given = tmp_path / "given.svm"
+    given.write_text("1 0:0.5 7:-2.5e-1 # comment\n\n3:1 99:4\n0\n2:7:0.25 1:1:1 4:1:2 5:1:1 6:1:1 8:1:1 9:1:1\n")
+    require_equal(predicted(exported, given), rows_of_run(exported, given))
+    for text, said in (("1 0:0.5\n0 7=2\n", "given.svm:2: '7=2' is no index:value"),
+                       ("user,item\n", "given.svm:1: 'user,item' is neither a target nor index:value")):  # fmt: skip
+        given.write_text(text)
+        done = in_folder(exported, given)
+        assert done.returncode == 2 and said in done.stderr
+
+
+@pytest.mark.slow
+def test_a_task_that_predicts_nothing_says_so(export: Export, tmp_path: Path) -> None:  # noqa: F811
+    exported = export(*CASES["bert, masked"])
+    said = "Runs of masked_language_modeling predict nothing for files. FILE is a .npz or .json file"
+    assert said in (exported / "README.md").read_text() and not (exported / "reading").exists()
+    (tmp_path / "x.txt").write_text("one\n")
+    done = in_folder(exported, tmp_path / "x.txt")
+    assert (done.returncode, done.stdout) == (2, "") and said in done.stderr
+
+
+WRONG: Dict[str, Tuple[Tuple[str, ...], str]] = {
+    "missing": (("none.txt",), "none.txt cannot be read: No such file or directory"),
+    "folder": (("m",), "m is a folder and not a file"),
+    "option": (("--chek",), "--chek is neither an option (--check, --out FOLDER, --help) nor a file"),
+    "out": (("x.txt", "--out"), "--out needs a folder"),
+    "text": (("x.txt",), "x.txt is no file that this folder reads"),
+    "no JSON": (("x.json",), "x.json holds no JSON"), "list": (("list.json",), "list.json holds no JSON object with x"),
+    "uneven": (("uneven.json",), "uneven.json: x is no array of numbers"),
+    "name": (("name.json",), "onnxruntime cannot run the network"), "no arrays": (("x.npz",), "x.npz is damaged"),
+    "pipe": (("/dev/zero",), "it is no regular file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments_end_with_a_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    served_folders.write_mixing(tmp_path / "m")
+    files = {"x.txt": "one", "x.json": "{", "list.json": "[1]", "uneven.json": '{"x": [[1], [2, 3]]}',
+             "name.json": '{"y": [[1, 2]]}', "x.npz": "PK"}  # fmt: skip
+    for file, text in files.items():
+        Path(file).write_text(text)
+    words, said = WRONG[name]
+    assert standalone.main(words, "m") == 2
+    found = capsys.readouterr()
+    assert (found.out, found.err.count("\n")) == ("", 1) and said in found.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["m", *files])
