@@ -68,7 +68,7 @@ def job(config: DictConfig) -> Optional[float]:
     """One job of a sweep in Hydra's directory; returns the best value of `trainer.monitor` for sweepers.
 
     Raises:
-        JobFailed: to a sweeper that wants to know.
+        JobFailed: the job failed, and the sweeper is not the basic one.
         KeyboardInterrupt: the sweep must not go on to the next job.
     """
     plain: Dict[str, Any] = OmegaConf.to_container(config, resolve=True)
@@ -78,11 +78,11 @@ def job(config: DictConfig) -> Optional[float]:
     run_dir = Path(settings.runtime.output_dir)
     number = number_of(run_dir, int(settings.job.num))
     outcome = sweep_job(plain, settings, run_dir, replace(command, job=number, swept=swept))
-    if outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM) and sweep.in_this_process:
+    if outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM) and sweep.SWEEP.is_running:
         raise KeyboardInterrupt
     if outcome.exit_code != EXIT_FINISHED and outcome.exit_code not in STOPS:
         if "BasicSweeper" in str(settings.sweeper.get("_target_")):
-            return None  # it only repeats what was said
+            return None  # the basic sweeper would only print the same error again
         raise JobFailed(outcome.cause)
     return None if outcome.best is None else float(outcome.best["value"])
 

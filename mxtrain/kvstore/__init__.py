@@ -230,15 +230,16 @@ class DistAsync(Joined):
     def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.async_store import AsyncStore
 
-        return AsyncStore(world, self.build_ways())
+        return AsyncStore(world, self.build_compressor_pair())
 
     def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
-        return super().unsupported_reason(devices)  # nothing is summed on its way
+        return super().unsupported_reason(devices)  # servers update with each worker's gradients, without a sum
 
-    def build_ways(self) -> Optional[Tuple[Build, Build]]:
-        """Builds the compression of gradients, and that of changes of weights, whose mean size is about 1; or None."""
+    def build_compressor_pair(self) -> Optional[Tuple[Build, Build]]:
+        """Returns builders of the compressors of gradients and of weight changes; None without compression."""
         if self.compression == "none":
             return None
+        # Servers divide weight changes by their mean size before they compress them, so their threshold is 1.
         return self.build_compressor(), self.model_copy(update={"threshold": 1.0}).build_compressor()
 
 

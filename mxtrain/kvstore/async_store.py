@@ -35,13 +35,13 @@ class AsyncStore(Store):
 
     Args:
         world: rank and number of workers.
-        ways: builders of the compressors of gradients and of changes of weights; None: no compression.
+        compressors: builders of the compressors of gradients and of changes of weights; None: no compression.
     """
 
     updates = True
 
-    def __init__(self, world: World, ways: Optional[Tuple[Build, Build]] = None):
-        self.world, self.ways = world, ways
+    def __init__(self, world: World, compressors: Optional[Tuple[Build, Build]] = None):
+        self.world, self.compressors = world, compressors
         # Do not split a parameter between servers, since an optimizer may need its norm. MXNet reads the variable when
         # the store is created.
         os.environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(2**31 - 1)
@@ -123,7 +123,7 @@ class AsyncStore(Store):
         return b"".join(pieces)
 
     def residuals(self, reductions: Sequence[Reduction]) -> Dict[str, np.ndarray]:
-        if self.ways is None:
+        if self.compressors is None:
             return {}
         assert self._updater is not None
         own, found = self._updater.residuals(), {}
@@ -136,7 +136,7 @@ class AsyncStore(Store):
         return found
 
     def restore_residuals(self, reductions: Sequence[Reduction], arrays: Mapping[str, np.ndarray]) -> None:
-        if not arrays or self.ways is None:
+        if not arrays or self.compressors is None:
             return
         assert self._updater is not None
         end = f":{self.world.rank}"

@@ -26,7 +26,7 @@ class HostMetric(Metric):
 
     on_host: ClassVar[bool] = True
     collects: ClassVar[Type[Collected]]
-    """Collects what the metric needs of each sample. Metrics with equal collectors share one, which is filled once."""
+    """Class of the collector that the metric reads. Metrics with the same class share one collector."""
 
     def compute(self, collected: Collected) -> float:
         """Value of the metric over all collected samples, in float64."""
@@ -34,13 +34,13 @@ class HostMetric(Metric):
 
 
 class Collected:
-    """Collector of the data that metrics need of one pass over a split. A sample may have any number of rows.
+    """Collects rows of numbers for metrics during one pass over a split. A sample may have any number of rows.
 
     A row holds the index of the sample in its split, the number of the row within the sample, then `width` values.
     """
 
     width: ClassVar[int]
-    """Numbers in a row besides the first two."""
+    """Number of values in a row, without the two indices."""
 
     def __init__(self) -> None:
         self.reset()

@@ -10,8 +10,8 @@ from mxtrain.engine.bound_call import BoundCall, are_same
 from mxtrain.optimizer.rows import TouchedRows
 from mxtrain.optimizer.state import OptimizerState
 
-KEPT = 1 << 16
-"""Elements that an update may keep in memory of its own from step to step."""
+MAX_KEPT_ELEMENTS = 1 << 16
+"""Maximum size of the temporary copies that a bound call keeps between steps; larger copies are made in each step."""
 
 
 class OwnUpdate:
@@ -99,7 +99,7 @@ class OwnUpdate:
         update = self._bound.get(key)
         if further or update is None or not update.is_of(given):
             update = _Update(name, arrays, self.factor, further)
-            if update.is_kept and self._binds and not further:
+            if update.is_cacheable and self._binds and not further:
                 self._bound[key] = update
         # Hyper-parameters are usually equal for all parameters; one number is formatted and parsed faster than dozens.
         short = {key: value[:1] if _are_alike(value) else value for key, value in options.items()}
@@ -121,7 +121,7 @@ class _Update:
         further: last inputs of the operator.
 
     Attributes:
-        is_kept: True if the call may be kept for the next step, because its temporary copies are small.
+        is_cacheable: True if the call may be kept for the next step, because its temporary copies are small.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class _Update:
         weights = [one[0] for one in arrays]
         made = [nd.empty(w.shape, w.context, w.dtype) if w.ndim > 2 else w for w in weights]
         self._copies = [(one, weight) for one, weight in zip(made, weights) if one is not weight]
-        self.is_kept = sum(one.size for one, _ in self._copies) <= KEPT
+        self.is_cacheable = sum(one.size for one, _ in self._copies) <= MAX_KEPT_ELEMENTS
         out = [array for w, (_, _, *state) in zip(made, arrays) for array in (w, *state)]
         self._call = BoundCall(name, [*self._given, *([] if factor is None else [factor]), *further], out)
 

@@ -39,7 +39,6 @@ from mxtrain.types import Batch, shapes_of
 if TYPE_CHECKING:
     import mxnet as mx
     import numpy as np
-    from mxnet import gluon
 
     from mxtrain.annotations import SymbolGraph
     from mxtrain.parallel.strategies import Parallel, Staged

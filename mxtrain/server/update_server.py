@@ -63,9 +63,10 @@ class UpdateServer:
                 self._known[group.key] = group
                 server = GroupServer(group, optimizer.build(updates_per_epoch), seed, leads)
                 self._groups[group.key] = server
-                ways = self._description.kvstore.build_ways()  # type: ignore[attr-defined]  # only ways in which servers update
-                if group.compressed_key is not None and ways is not None:
-                    server.accept_compressed(ways, given.workers)
+                # Only stores whose servers update parameters have this method, and only they start this server.
+                compressors = self._description.kvstore.build_compressor_pair()  # type: ignore[attr-defined]
+                if group.compressed_key is not None and compressors is not None:
+                    server.accept_compressed(compressors, given.workers)
                     self._compressed[group.compressed_key] = server
 
     def update(self, key: int, received: nd.NDArray, stored: nd.NDArray) -> None:
@@ -112,14 +113,14 @@ class GroupServer:
         self._arriving: List[bytes] = []
         self._compressed_replies: Optional[CompressedReplies] = None
 
-    def accept_compressed(self, ways: Tuple[Build, Build], workers: int) -> None:
+    def accept_compressed(self, compressors: Tuple[Build, Build], workers: int) -> None:
         """Accepts compressed gradients from now on.
 
         Args:
-            ways: compression of both directions, see `CompressedReplies`.
+            compressors: compression of both directions, see `CompressedReplies`.
             workers: number of workers.
         """
-        self._compressed_replies = CompressedReplies(ways, self._shapes, self._outbox.flat, workers)
+        self._compressed_replies = CompressedReplies(compressors, self._shapes, self._outbox.flat, workers)
 
     def answer_compressed(self, received: nd.NDArray, stored: nd.NDArray) -> None:
         """Does the same as `answer` for a message with compressed gradients.

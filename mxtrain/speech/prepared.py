@@ -163,7 +163,7 @@ class Recordings(TranscribedSource):
         row = int(self._row_N[index])
         frames_TF = self._feature.value[self._feature.begin[row] : self._feature.begin[row + 1]].astype(np.float32)
         if train and self._augment is not None:
-            self._augment.hide(frames_TF, seed, epoch, index)
+            self._augment.apply_masks(frames_TF, seed, epoch, index)
         return frames_TF
 
 

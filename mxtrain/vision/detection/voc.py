@@ -144,7 +144,6 @@ class Voc(PublicDataset, BoxedFiles):
         }  # fmt: skip
         return self.make_splits(found, names, range(len(names)), findings)
 
-
     def _find_mixed(self, root: Path) -> Dict[str, Path]:
         """Returns split -> folder with images and annotations side by side; empty if there are no annotations."""
         folders = find_splits(root, self.option) or {"train": root}
