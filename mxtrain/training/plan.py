@@ -77,17 +77,17 @@ class RunData:
     val: Optional[BatchLoader] = None
     test: Optional[BatchLoader] = None
     samples: Optional[ShownSamples] = None
-    """A loader of the few samples to show predictions of."""
+    """Loader of the few validation samples whose predictions are shown."""
 
     def share(self, world: World) -> None:
-        """Workers have come or gone: batches are shared anew from the next epoch or `start` on."""
+        """Divides batches among the workers of `world` from the next call of `epoch` on."""
         for loader in (self.train, self.val):
             if loader is not None:
                 loader.world = world
 
 
 def total_steps_of(trainer: Trainer, steps_per_epoch: int) -> Optional[int]:
-    """Steps of the whole run, None where only time limits it."""
+    """Returns the number of steps of the whole run; None if only time limits it."""
     return trainer.max_epochs * steps_per_epoch if trainer.max_epochs else trainer.max_steps
 
 
