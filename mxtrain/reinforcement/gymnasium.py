@@ -11,7 +11,7 @@ from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.signature import Signature
 from mxtrain.errors import CheckpointError, ConfigError, DataError
 from mxtrain.reinforcement.draws import ReinforcementDraw
-from mxtrain.reinforcement.environments import Maker, Spaces, close
+from mxtrain.reinforcement.environments import EnvironmentFactory, Spaces, close
 from mxtrain.reinforcement.episodes import EpisodeLoader, Episodes
 from mxtrain.reinforcement.image_layout import Channels
 from mxtrain.reinforcement.rollout_loader import RolloutLoader
@@ -107,9 +107,9 @@ class Gymnasium(BaseDataset):
     def for_loss(self, loss: Loss) -> Gymnasium:
         return self if self.passes != "auto" else self.model_copy(update={"passes": loss.passes})
 
-    def maker(self) -> Maker:
+    def maker(self) -> EnvironmentFactory:
         """Returns the factory of the environment."""
-        return Maker(self.id, self.kwargs, self.max_episode_steps)
+        return EnvironmentFactory(self.id, self.kwargs, self.max_episode_steps)
 
     def open(self) -> Splits:
         """See `BaseDataset.open`: opens the environment once to read its spaces."""
@@ -124,7 +124,7 @@ class Gymnasium(BaseDataset):
         )  # fmt: skip
         return Splits(Environments(maker, spaces, settings), val, test, class_names=(), shape=spaces.shape)
 
-    def _open_environment(self) -> Tuple[Maker, Spaces]:
+    def _open_environment(self) -> Tuple[EnvironmentFactory, Spaces]:
         maker = self.maker()
         environment = maker.make()
         try:

@@ -21,7 +21,7 @@ from mxtrain.errors import CheckpointError
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.reinforcement.advantages import discounted_sums, generalised_advantages
 from mxtrain.reinforcement.draws import ReinforcementDraw
-from mxtrain.reinforcement.environments import Maker, Spaces, VectorEnvironment
+from mxtrain.reinforcement.environments import EnvironmentFactory, Spaces, VectorEnvironment
 from mxtrain.reinforcement.moments import RunningMoments
 from mxtrain.reinforcement.policy import NUM_FACTS
 
@@ -62,7 +62,7 @@ class Environments:
         settings: number of environments and lengths of roll-outs.
     """
 
-    maker: Maker
+    maker: EnvironmentFactory
     spaces: Spaces
     settings: RolloutSettings
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
 
-class OfFrames(Metric):
+class FrameMetric(Metric):
     """Base of means over all frames that are no padding, of frames (B, T, F) and the true ones, how many of them
     count, (B,), and the decibels of a unit of each band, (B, F). The sums are the measured value and the number of
     frames."""
@@ -45,7 +45,7 @@ class OfFrames(Metric):
         return float(sums[0] / max(sums[1], 1.0))
 
 
-class MelError(OfFrames):
+class MelError(FrameMetric):
     """Mean absolute difference of log-mel frames over bands and frames, in dB of power."""
 
     @property
@@ -56,7 +56,7 @@ class MelError(OfFrames):
         return F.mean(F.abs(difference_BTF), axis=2)
 
 
-class MelCepstralDistortion(OfFrames):
+class MelCepstralDistortion(FrameMetric):
     """Mean over frames of the mel-cepstral distortion in dB, of cepstra that are a cosine transform of log-mel frames;
     the level, coefficient 0, does not count. Frames need no alignment, as durations are given.
 

@@ -31,7 +31,7 @@ class Scorer(Protocol):
         """Returns the amount added at the end of a text."""
 
 
-class Found(NamedTuple):
+class Transcription(NamedTuple):
     """A text that was found.
 
     Attributes:
@@ -69,7 +69,7 @@ class _Nodes:
 
 def prefix_beam_search(
     log_p_TK: np.ndarray, width: int, scorer: Optional[Scorer] = None, num_best: int = 1
-) -> List[Found]:  # fmt: skip
+) -> List[Transcription]:  # fmt: skip
     """The best texts, best first.
 
     Args:
@@ -123,7 +123,7 @@ def prefix_beam_search(
     ends = [0.0 if scorer is None else scorer.end(states[node]) for node in node_W.tolist()]
     score_W = total_W + np.array([added[node] for node in node_W.tolist()]) + np.array(ends)
     order = np.argsort(-score_W, kind="stable")[:num_best]
-    return [Found(nodes.characters(int(node_W[place])), float(score_W[place])) for place in order]
+    return [Transcription(nodes.characters(int(node_W[place])), float(score_W[place])) for place in order]
 
 
 def best_of_batch(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Protocol, Sequ
 import numpy as np
 
 from mxtrain.data.base import Splits
-from mxtrain.data.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, NothingLeft, Problem
+from mxtrain.data.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, NoUsableSamples, Problem
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.errors import DataError, reason_of
 from mxtrain.speech.features import Features
@@ -205,7 +205,7 @@ def divide(
     """
     trained, val, test = found
     if trained is None or not len(trained):
-        raise NothingLeft(f"{name}: no utterance for training can be used.")
+        raise NoUsableSamples(f"{name}: no utterance for training can be used.")
     val = dataset.own_validation(val)
     parts = dataset.divide(np.zeros(len(trained), np.int32), val is not None, test is not None)
     shared, *held_out = (trained.take(part.tolist()) for part in parts)

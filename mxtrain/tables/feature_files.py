@@ -6,7 +6,7 @@ from functools import partial
 from typing import Callable, ClassVar, Collection, Dict, List, Mapping, Sequence, Tuple, TypeVar, Union
 
 from mxtrain.data.base import BaseDataset, Samples, Splits
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
 from mxtrain.data.features.feature_columns import Kind
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_statistics import WantedColumn, build_columns
@@ -136,11 +136,11 @@ def open_all(
     """The rows of all files of each split.
 
     Raises:
-        DataError: a file cannot be read; `NothingLeft` where that was said.
+        DataError: a file cannot be read; `NoUsableSamples` where that was said.
     """
     found = {name: [attempt(findings, DataPlace(path), partial(open_one, path)) for path in paths]
              for name, paths in files.items()}  # fmt: skip
     stores = {name: [store for store in some if store is not None] for name, some in found.items()}
     if any(len(stores[name]) < len(files[name]) for name in files):
-        raise NothingLeft(f"dataset.train={files['train'][0]}: a table cannot be read.")
+        raise NoUsableSamples(f"dataset.train={files['train'][0]}: a table cannot be read.")
     return stores

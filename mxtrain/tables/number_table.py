@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     STRICT,
     DataPlace,
     Findings,
-    NothingLeft,
+    NoUsableSamples,
     Problem,
     attempt,
 )
@@ -106,7 +106,7 @@ class NumberTable(BaseDataset):
             tables = {name: attempt(findings, DataPlace(path), partial(self._read, path, names, findings))
                       for name, path in files.items()}  # fmt: skip
             if None in tables.values():
-                raise NothingLeft(f"dataset.train={self.train}: a table cannot be read.")
+                raise NoUsableSamples(f"dataset.train={self.train}: a table cannot be read.")
             found = [tables.get(name) for name in ("train", "val", "test")]
             origin = f"dataset.train={self.train}"
         train, val, test = found

@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     STRICT,
     DataPlace,
     Findings,
-    NothingLeft,
+    NoUsableSamples,
     Problem,
     attempt,
 )
@@ -126,7 +126,7 @@ class Glue(TextDataset):
         found = {name: attempt(findings, DataPlace(str(path)), partial(self._rows, path, layout, findings))
                  for name, path in files.items()}  # fmt: skip
         if None in found.values():
-            raise NothingLeft(f"{folder}: a table cannot be read.")
+            raise NoUsableSamples(f"{folder}: a table cannot be read.")
         train, val, test = (found.get(name) if name else None for name in names)
         assert train is not None and val is not None
         if not layout.classes:

@@ -9,7 +9,7 @@ import numpy as np
 import pydantic
 
 from mxtrain.data.base import Splits
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
 from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.regular_files import refuse_shared
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
@@ -83,7 +83,7 @@ class Text(TextDataset):
         tables = {name: attempt(findings, DataPlace(path), partial(self._rows, path, findings))
                   for name, path in paths.items()}  # fmt: skip
         if tables["train"] is None or None in tables.values():
-            raise NothingLeft(f"{self.train}: a table cannot be read.")
+            raise NoUsableSamples(f"{self.train}: a table cannot be read.")
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
         return self._labelled_splits(
             self.train, tables["train"], tables.get("val"), tables.get("test"), findings=findings

@@ -58,7 +58,7 @@ class RunningText(NamedTuple):
     num_bytes: int
 
 
-class TextsAtHand:
+class InMemoryTexts:
     """Running text in memory; each text ends in `<eos>`.
 
     Args:
@@ -73,9 +73,9 @@ class TextsAtHand:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def take(self, indices: Sequence[int]) -> TextsAtHand:
+    def take(self, indices: Sequence[int]) -> InMemoryTexts:
         """Some of the texts; those beyond the end are left out."""
-        return TextsAtHand([self.texts[index] for index in indices if index < len(self)], SHOWN_TOKENS)
+        return InMemoryTexts([self.texts[index] for index in indices if index < len(self)], SHOWN_TOKENS)
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each text."""
@@ -134,10 +134,10 @@ class StoredText:
         is_all = len(self) == len(self._shards)
         return StoredColumn(self._shards, TEXT, None if is_all else np.arange(self._first, self._end))
 
-    def take(self, indices: Sequence[int]) -> TextsAtHand:
+    def take(self, indices: Sequence[int]) -> InMemoryTexts:
         """Some of the records, in memory; those beyond the end are left out."""
         column = self.column
-        return TextsAtHand([column[index] for index in indices if index < len(self)], SHOWN_TOKENS)
+        return InMemoryTexts([column[index] for index in indices if index < len(self)], SHOWN_TOKENS)
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each record."""
@@ -217,7 +217,7 @@ def _pieces(lines: Iterator[str], usual: int, longest: int) -> Iterator[Tuple[in
         yield begin, "".join(some)
 
 
-def texts_by_split(documents: Dict[str, List[str]], part_of: Sequence[int]) -> List[TextsAtHand]:
+def texts_by_split(documents: Dict[str, List[str]], part_of: Sequence[int]) -> List[InMemoryTexts]:
     """Train, val and test.
 
     Args:
@@ -227,4 +227,4 @@ def texts_by_split(documents: Dict[str, List[str]], part_of: Sequence[int]) -> L
     found: List[List[str]] = [[], [], []]
     for texts, part in zip(documents.values(), part_of):
         found[part] += texts
-    return [TextsAtHand(texts) for texts in found]
+    return [InMemoryTexts(texts) for texts in found]

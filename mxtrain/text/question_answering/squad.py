@@ -11,7 +11,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.base import Samples, Splits
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.regular_files import exists, refuse_shared
@@ -162,7 +162,7 @@ class Squad(TextDataset):
         found = {name: attempt(findings, DataPlace(str(path)), partial(read_squad, str(path), findings))
                  for name, path in paths.items()}  # fmt: skip
         if None in found.values():
-            raise NothingLeft(f"{root}: a file cannot be read.")
+            raise NoUsableSamples(f"{root}: a file cannot be read.")
         train = found["train"]
         assert train is not None
         own_val = self.own_validation(found.get("val"))

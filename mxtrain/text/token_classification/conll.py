@@ -12,7 +12,7 @@ import numpy as np
 import pydantic
 
 from mxtrain.data.base import Samples, Splits
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.regular_files import exists, files_in, first_of, read_text, refuse_shared
@@ -147,7 +147,7 @@ class Conll(TextDataset):
             for name, path in paths.items()
         }
         if None in found.values():
-            raise NothingLeft(f"{root}: a file cannot be read.")
+            raise NoUsableSamples(f"{root}: a file cannot be read.")
         train = found["train"]
         assert train is not None
         if self.own_validation(found.get("val")) is None:

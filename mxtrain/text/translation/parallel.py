@@ -99,7 +99,7 @@ class ParallelTokens:
         return token_BT
 
 
-class PairsAtHand(LabelledTexts):
+class InMemoryPairs(LabelledTexts):
     """Pairs in memory; without targets, texts to be translated.
 
     Args:
@@ -110,10 +110,10 @@ class PairsAtHand(LabelledTexts):
         super().__init__(pairs, np.zeros(len(pairs), np.float32))
         self._encoded: Dict[str, ParallelTokens] = {}
 
-    def take(self, indices: Sequence[int]) -> PairsAtHand:
+    def take(self, indices: Sequence[int]) -> InMemoryPairs:
         """See `LabelledTexts`."""
         kept = [index for index in indices if index < len(self)]
-        return PairsAtHand([self.pairs[index] for index in kept])
+        return InMemoryPairs([self.pairs[index] for index in kept])
 
     def side(self, number: int) -> TrainingTexts:
         """All sources, 0, or targets, 1."""
@@ -131,7 +131,7 @@ class PairsAtHand(LabelledTexts):
 
 
 class StoredParallel(StoredTexts):
-    """Pairs of files, like `PairsAtHand`.
+    """Pairs of files, like `InMemoryPairs`.
 
     Args:
         shards: a store of two columns.
@@ -190,7 +190,7 @@ class StoredParallel(StoredTexts):
         ]
 
 
-AnyPairs = Union[PairsAtHand, StoredParallel]
+AnyPairs = Union[InMemoryPairs, StoredParallel]
 
 
 def _key_of(configs: Sequence[TokenizerConfig]) -> str:

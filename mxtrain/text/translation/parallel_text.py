@@ -20,7 +20,7 @@ from mxtrain.data.checking.problems import (
     DataPlace,
     DataPlaces,
     Findings,
-    NothingLeft,
+    NoUsableSamples,
     Problem,
     attempt,
 )
@@ -97,7 +97,7 @@ class ParallelText(TranslationDataset):
                  for name, some in files.items()}  # fmt: skip
         train = found["train"]
         if train is None or None in found.values():
-            raise NothingLeft(f"dataset.train={self.train}: a file cannot be read.")
+            raise NoUsableSamples(f"dataset.train={self.train}: a file cannot be read.")
         own_val = self.own_validation(found.get("val"))
         parts = self.divide(np.zeros(len(train), np.int8), own_val is not None, "test" in found)
         refuse_empty(f"dataset.train={self.train}", len(parts[0]), len(own_val or parts[1]), self.val_fraction)
@@ -144,7 +144,7 @@ class ParallelText(TranslationDataset):
                 raise DataError(
                     f"there is no {names[0]}, nor with {GZIP}: name what both files begin with, and their endings by "
                     f"dataset.source and dataset.target, here dataset.{side}={ending}; or a file that ends in "
-                    f"{', '.join(TABLES)}.{_instead_of(name)}"
+                    f"{', '.join(TABLES)}.{_advice_for(name)}"
                 )
             found.append(Path(path))
         return found
@@ -181,7 +181,7 @@ def _endings_of(name: str) -> Set[str]:
     return {file[len(path.name) + 1 :].removesuffix(GZIP) for file in found} - {""}
 
 
-def _instead_of(name: str) -> str:
+def _advice_for(name: str) -> str:
     """Returns advice for a file prefix that no two files have."""
     path = Path(name)
     if path.is_file():

@@ -16,7 +16,7 @@ from mxtrain.data.writing import NAMES
 from mxtrain.errors import ConfigError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.loss.custom import CustomLoss
-from mxtrain.metric.metrics import OfTokens
+from mxtrain.metric.metrics import TokenMetric
 from mxtrain.metric.texts import MECAB, Bleu, TextMetric, sacrebleu_metric
 from mxtrain.task.own_network import OwnNetwork
 from mxtrain.task.report import Report
@@ -124,7 +124,7 @@ class Translation(BeamSearchTask):
         for name, metric in metrics.items():
             if isinstance(metric, TextMetric):
                 found[name] = "|".join(filter(None, (found.get(name), self.search_signature)))
-            elif isinstance(metric, OfTokens):
+            elif isinstance(metric, TokenMetric):
                 found[name] = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
         return found
 
@@ -135,7 +135,7 @@ class Translation(BeamSearchTask):
             if batch.meta is None:
                 return batch
             meta_B = np.empty(batch.size, object)
-            meta_B[:] = [RightTranslation(text, self, signature) for text in batch.meta]
+            meta_B[:] = [ReferenceTranslation(text, self, signature) for text in batch.meta]
             return replace(batch, meta=meta_B)
 
         return None if training else collate
@@ -244,7 +244,7 @@ def _why_characters(language: str) -> str:
 
 
 @dataclass(frozen=True)
-class RightTranslation:
+class ReferenceTranslation:
     """A right translation, see `ReferenceText`.
 
     Attributes:

@@ -20,7 +20,7 @@ from mxtrain.text.tokenizing.kinds import (
     build_tokenizer,
     train_tokenizer,
 )
-from mxtrain.text.translation.parallel import AnyPairs, PairsAtHand, Tokenizers, both_sides
+from mxtrain.text.translation.parallel import AnyPairs, InMemoryPairs, Tokenizers, both_sides
 from mxtrain.text.translation.signature import TranslationSignature
 from mxtrain.types import PathText, Positive
 
@@ -144,7 +144,7 @@ class TranslationDataset(TextDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         """Each line of the files is to be translated, empty ones to empty ones; a place is `file:line`."""
         texts, places = open_lines(names, skip_unreadable, unreadable, keep_empty=True)
-        return PairsAtHand([(text, None) for text in texts]), places
+        return InMemoryPairs([(text, None) for text in texts]), places
 
 
 def configs_of(signature: Signature) -> Tuple[TokenizerConfig, TokenizerConfig]:

@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     DataPlace,
     DataPlaces,
     Findings,
-    NothingLeft,
+    NoUsableSamples,
     Problem,
     attempt,
     refuse_labels,
@@ -78,7 +78,7 @@ class Mnist(PublicDataset, Dataset):
         train = self._read_pair(paths[0], paths[1], findings)
         test = self._read_pair(paths[2], paths[3], findings)
         if train is None or test is None:
-            raise NothingLeft(f"'{self.root}' holds damaged files.")
+            raise NoUsableSamples(f"'{self.root}' holds damaged files.")
         if train[0].shape[1:] != test[0].shape[1:]:
             raise DataError(f"'{paths[0]}' and '{paths[2]}' hold images of different sizes; they must agree.")
         images, labels, places = train

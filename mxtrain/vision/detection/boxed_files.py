@@ -14,7 +14,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.base import Samples, Splits
-from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, NothingLeft, Problem
+from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, NoUsableSamples, Problem
 from mxtrain.data.loading.regular_files import FileId, composed, exists, id_of, walk
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
@@ -139,7 +139,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
             return ()
         channels = shapes_of(signature.shape)[0][0]
         assert isinstance(source, BoxedImages)
-        return [(source.brought_to(size), replace(signature, shape=(channels, *size))) for size in self.image_sizes]
+        return [(source.resized_to(size), replace(signature, shape=(channels, *size))) for size in self.image_sizes]
 
     def annotations(self, signature: Signature) -> Annotations:
         return self.annotation_class(self.augment.min_visible)
@@ -162,11 +162,11 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
             findings: gets images that belong to two splits, or twice to one.
 
         Raises:
-            DataError: a split is empty, or shares an image with another. `NothingLeft` where it was not found.
+            DataError: a split is empty, or shares an image with another. `NoUsableSamples` where it was not found.
         """
         train, val, test = (found.get(split) for split in ("train", "val", "test"))
         if train is None:
-            raise NothingLeft(f"{self.option}: nothing is left to train on.")
+            raise NoUsableSamples(f"{self.option}: nothing is left to train on.")
         if self.image_size == "auto":
             return self.sized_for(train.encoded).make_splits(found, class_names, category_ids, findings)
         val = self.own_validation(val)

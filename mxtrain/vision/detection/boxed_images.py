@@ -75,7 +75,7 @@ class BoxedImages(EncodedImageSource):
         taken._number_N = self._number_N[[index for index in indices if index < len(self)]]
         return taken
 
-    def brought_to(self, size: Sequence[int]) -> BoxedImages:
+    def resized_to(self, size: Sequence[int]) -> BoxedImages:
         """The same images in another (height, width)."""
         brought = copy.copy(self)
         brought.shape = (self.shape[0], *size)
@@ -122,7 +122,7 @@ class BoxedImages(EncodedImageSource):
         row_MD = self._table[self._number_N[index]]
         return rows_in_pixels(row_MD, *size) if self._table.is_normalized else row_MD
 
-    def said_size(self, index: int) -> np.ndarray:
+    def declared_size(self, index: int) -> np.ndarray:
         """Width and height that an image is said to have, NaN if unknown."""
         return self._table.size_P2[self._number_N[index]]
 
@@ -132,7 +132,7 @@ class BoxedImages(EncodedImageSource):
         Raises:
             LoaderError: One reaches beyond it. Where the size of an image was known, that was said before training.
         """
-        self.warn_of_size(index, size, self.said_size(index))
+        self.warn_of_size(index, size, self.declared_size(index))
         row_MD = self.rows(index, size)
         outside_M = self.is_outside(row_MD, size)
         if outside_M.any() and not self._mends:
@@ -153,7 +153,7 @@ class BoxedImages(EncodedImageSource):
         """The sentence for a box that reaches beyond its image of that (width, height)."""
         edges = ", ".join(f"{edge:.6g}" for edge in row_D[:4])
         wrong = fault_text(BOX_OUTSIDE, row_D[:4], np.array(size, float))
-        said = self.said_size(index)
+        said = self.declared_size(index)
         is_turned = size[0] != size[1] and tuple(said) == tuple(size[::-1])
         turned = " EXIF rotates the image: boxes must be in pixels of the rotated image." if is_turned else ""
         what = self.class_name(row_D[Column.CLASS])

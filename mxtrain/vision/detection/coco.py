@@ -38,7 +38,7 @@ from mxtrain.vision.images.json_elements import JsonFile
 from mxtrain.vision.instance_segmentation.coco_masks import CocoOutlines, find_mask_problems
 from mxtrain.vision.instance_segmentation.instance_images import InstanceSplit
 from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
-from mxtrain.vision.segmentation.mask_pairs import refuse_alone
+from mxtrain.vision.segmentation.mask_pairs import refuse_unpaired
 
 _LAYOUT = "It must hold annotations/instances_train2017.json and train2017/ with images, or what the settings name."
 
@@ -195,7 +195,7 @@ class Coco(PublicDataset, BoxedFiles):
         stays_R = self._refuse_wrong(contents, names, findings)
         paths, ids = find_named(folder, contents.names)
         missing = [number for number, one in enumerate(ids) if one is None]
-        refuse_alone(
+        refuse_unpaired(
             [DataPlace(str(contents.path), record=int(contents.record_P[number])) for number in missing],
             [f"'{contents.path}' names '{contents.names[number]}', and there is no file '{paths[number]}'"
              for number in missing],

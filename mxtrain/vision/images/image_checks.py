@@ -98,7 +98,7 @@ class BoxedChecks(AnnotatedImageChecks):
         digest, size = self._check_image(index, problems)
         if size is None:
             return Checked(problems, digest)
-        place, said_2 = self.place(index), source.said_size(index)
+        place, said_2 = self.place(index), source.declared_size(index)
         fact = size_fact(place, size, said_2)
         if fact:
             problems.append(Problem(SIZE_MISMATCH, place, fact, SIZE_REMEDY))

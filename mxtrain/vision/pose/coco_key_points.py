@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     STRICT,
     DataPlace,
     Findings,
-    NothingLeft,
+    NoUsableSamples,
     Problem,
 )
 from mxtrain.data.loading.regular_files import composed
@@ -140,7 +140,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
             is_crowd_R = contents.is_crowd_R[contents.category_R == category]
             are_crowds = len(is_crowd_R) > 0 and is_crowd_R.all()
             why = f" All annotations have iscrowd=1. {self.crowd_remedy()}" if are_crowds else ""
-            raise NothingLeft(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.{why}")
+            raise NoUsableSamples(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.{why}")
         _warn_of_unmarked(contents, point_names, points, findings)
         objects = PosedObjects(
             image_R[kept], edge_R4[kept], points, contents.area_R[kept], np.ones(len(kept)), found.table.size_P2
@@ -200,7 +200,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
         train, val, test = (self._as_split(found.get(split)) for split in ("train", "val", "test"))
         val = self.own_validation(val)
         if train is None:
-            raise NothingLeft(f"{self.option}: nothing is left to train on.")
+            raise NoUsableSamples(f"{self.option}: nothing is left to train on.")
         for name, split in (("val", val), ("test", test)):
             if split is not None and list(split.names) != list(train.names):
                 raise DataError(

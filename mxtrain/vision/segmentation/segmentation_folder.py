@@ -18,7 +18,7 @@ from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
 from mxtrain.types import Names, PathText
 from mxtrain.vision.segmentation.mask_file import LARGEST_VALUE
-from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_images, list_masks, pair, same_stem, with_ending
+from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_images, list_masks, pair, same_stem, suffix_remover
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
@@ -164,7 +164,7 @@ def _pair_mixed(folder: Path, findings: Findings) -> MaskPairs:
         return None if name.endswith(MASK_ENDING) else same_stem(name)
 
     images = list_images(folder, known_by, findings=findings)
-    masks = list_masks(folder, with_ending(MASK_ENDING), f"NAME{MASK_ENDING}", findings)
+    masks = list_masks(folder, suffix_remover(MASK_ENDING), f"NAME{MASK_ENDING}", findings)
     return pair(images, masks, folder, MASK_ENDING, findings)
 
 

@@ -12,7 +12,7 @@ from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.detection.voc_layout import find_years, read_names
 from mxtrain.vision.images.class_lists import VOC_CLASSES
-from mxtrain.vision.segmentation.mask_pairs import Files, MaskPairs, chosen, list_images, list_masks, refuse_alone
+from mxtrain.vision.segmentation.mask_pairs import Files, MaskPairs, chosen, list_images, list_masks, refuse_unpaired
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
@@ -91,7 +91,7 @@ def read_split(
     for kind, files in (("image", images), ("mask", masks)):
         missing = [stem for stem in stems if stem not in files]
         where = folder.parents[1] / "JPEGImages" if kind == "image" else next(iter(masks.values()))[0].parent
-        refuse_alone(
+        refuse_unpaired(
             [DataPlace(str(path), line_of[stem]) for stem in missing],
             [f"'{path}', line {line_of[stem]} names '{stem}', of which there is no {kind} in '{where}'"
              for stem in missing],
