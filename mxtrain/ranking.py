@@ -39,7 +39,7 @@ def is_perfect(value: float, direction: str) -> bool:
     return value == 0.0 if direction == "min" else value in (1.0, 100.0)
 
 
-def note_unmoved(before: Mapping[str, Union[int, float, None]], value: float, loss: Optional[float]) -> Unmoved:
+def track_unmoved(before: Mapping[str, Union[int, float, None]], value: float, loss: Optional[float]) -> Unmoved:
     """Records after a validation if the monitored value has ever changed.
 
     Args:
@@ -54,12 +54,12 @@ def note_unmoved(before: Mapping[str, Union[int, float, None]], value: float, lo
     return {"value": value, "validations": count, "first_loss": first_loss, "loss": loss}
 
 
-def is_said_midway(unmoved: Mapping[str, Union[int, float, None]], step: int, total_steps: Optional[int]) -> bool:
+def should_warn_unmoved(unmoved: Mapping[str, Union[int, float, None]], step: int, total_steps: Optional[int]) -> bool:
     """Returns True if a run should warn now that the value never changed: after `MANY` validations, before its end."""
     return unmoved.get("validations") == MANY and step != total_steps
 
 
-def unmoved_remark(monitor: str, direction: str, unmoved: Mapping[str, Union[int, float, None]]) -> str:
+def unmoved_warning(monitor: str, direction: str, unmoved: Mapping[str, Union[int, float, None]]) -> str:
     """Returns a warning that the monitored value has never changed; empty if it has.
 
     A single validation gives no warning, unless its value is 0 and larger values are better.

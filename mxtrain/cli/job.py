@@ -44,7 +44,7 @@ from mxtrain.process.stopping import keep_termination
 from mxtrain.runtime import RuntimeReport, huge_pages
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.training.resume import ResumePoint, find_end, find_resume_point, nothing_left, set_aside
+from mxtrain.training.resume import ResumePoint, already_finished_message, find_end, find_resume_point, move_to_previous
 from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
     """One job of a sweep, under its own lock, with its line in jobs.jsonl."""
     number, overrides = command.job, command.overrides
     print(f"\njob {number}: {' '.join(sweep.overrides_of(command.swept, overrides) or overrides)}", flush=True)
-    share_machine(config, settings, overrides)
+    limit_concurrent_job(config, settings, overrides)
     before = None
     try:
         with lock_run_directory(run_dir):
@@ -121,7 +121,7 @@ def train_as_group(description: Description, run_dir: Path, arguments: Sequence[
     return Result(state=status["state"], exit_code=code, metrics=status.get("metrics") or {}, **known)
 
 
-def share_machine(config: Dict[str, Any], settings: DictConfig, overrides: Sequence[str]) -> None:
+def limit_concurrent_job(config: Dict[str, Any], settings: DictConfig, overrides: Sequence[str]) -> None:
     """Divides the cores among jobs that run side by side, and hides the tree and the table of each of many jobs."""
     n_jobs = int(settings.launcher.get("n_jobs") or 1)
     if n_jobs != 1 and config["runtime"]["threads"] == "auto" and config["runtime"]["mode"] == "auto":
@@ -202,7 +202,7 @@ def begin_run(
     world = find_world()
     if resume_point is None and world.rank == 0:
         if description.checkpoint.resume == "never":
-            moved = set_aside(run_dir)
+            moved = move_to_previous(run_dir)
             if moved is not None:
                 log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
         resume_point = find_resume_point(run_dir, description.checkpoint, description.config)
@@ -210,7 +210,7 @@ def begin_run(
     if resume_point is not None and loop is None and not description.kvstore.distributed:
         ended = find_end(run_dir, description.config, resume_point.own_checkpoint)
         if ended is not None:
-            log.info("%s", nothing_left(run_dir, ended.cause, ended.step))
+            log.info("%s", already_finished_message(run_dir, ended.cause, ended.step))
             return ended
     report_environment(report, description)
     # Imports MXNet: only from here on.

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Collection, Dict, List
 
-from mxtrain.data.loading.described_paths import leads, lost_paths, with_paths
+from mxtrain.data.loading.described_paths import lost_paths, path_exists, with_paths
 from mxtrain.description.groups import Description
 from mxtrain.description.provenance import WORKING_FOLDER
 from mxtrain.files.json_text import read_json
@@ -34,7 +34,8 @@ def find_data(
     lost = {name: paths for name, paths in lost_paths(description.dataset).items()
             if f"dataset.{name}" not in known and not any(map(os.path.isabs, paths))}  # fmt: skip
     folder = _started_in(run_dir)
-    found = {name: paths for name, paths in lost.items() if folder and all(leads(_from(folder, one)) for one in paths)}
+    found = {name: paths for name, paths in lost.items()
+             if folder and all(path_exists(_from(folder, one)) for one in paths)}  # fmt: skip
     if found:
         print(f"{_shown(found)}: read from {folder}, where the run was started", file=sys.stderr)
     left = {name: paths for name, paths in lost.items() if name not in found}

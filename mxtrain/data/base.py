@@ -388,7 +388,7 @@ class BaseDataset(Spec):
             findings: gets each problem.
 
         Raises:
-            DataError: the data cannot be opened; one more problem. `NothingLeft` where all was said.
+            DataError: the data cannot be opened; one more problem. `NoUsableSamples` where all was said.
         """
         return self.open()
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore import wire
-from mxtrain.kvstore.compression import Build, other_parameters, split_anew
+from mxtrain.kvstore.compression import Build, other_parameters, redistribute_residual
 from mxtrain.kvstore.dist_store import create, join_servers, stop_servers
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.remote_updater import RemoteUpdater
@@ -142,7 +142,7 @@ class AsyncStore(Store):
         end = f":{self.world.rank}"
         own = {name[: -len(end)]: array for name, array in arrays.items() if name.endswith(end)}
         try:
-            own.update({name: split_anew(arrays, name, self.world) for name in self._updater.names})
+            own.update({name: redistribute_residual(arrays, name, self.world) for name in self._updater.names})
             self._updater.restore_residuals(own)
         except (KeyError, ValueError) as error:
             raise other_parameters(error) from error

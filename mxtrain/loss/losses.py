@@ -58,7 +58,7 @@ class Loss(Spec):
         return getattr(gluon.loss, self.gluon_name)(**self.model_dump(exclude={"label_smoothing"}))
 
 
-class LossOfUser(Loss):
+class UserLoss(Loss):
     """Settings of the group `loss` that a user's own loss (`_target_`) accepts in addition to its arguments."""
 
     tasks: ClassVar[Tuple[str, ...]] = ()

@@ -109,7 +109,7 @@ def all_gather(collected: Collected, workers: Store) -> None:
     collected.merge(rows)
 
 
-class OfPairs(HostMetric):
+class PairMetric(HostMetric):
     """Base class of metrics of one predicted number and one target number per sample."""
 
     collects: ClassVar[Type[Collected]] = Pairs
@@ -124,14 +124,14 @@ class OfPairs(HostMetric):
         raise NotImplementedError
 
 
-class Pearson(OfPairs):
+class Pearson(PairMetric):
     """Pearson correlation of predictions and targets, from -1 to 1; 0 if one of them is constant."""
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return correlation(prediction_N, target_N)
 
 
-class Spearman(OfPairs):
+class Spearman(PairMetric):
     """Spearman rank correlation, from -1 to 1; equal values have their mean rank."""
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:

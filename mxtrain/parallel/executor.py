@@ -157,4 +157,4 @@ class Lane:
             outputs, heads = tape.heads(stage.outputs)
             if outputs:
                 autograd.backward(outputs, heads)
-        tape.come_back(number)
+        tape.keep_input_gradients(number)

@@ -190,7 +190,7 @@ class JointNorm:
                 moved.copyto(copy)
 
 
-def obey_placement(network: gluon.Block) -> None:
+def limit_sync_batch_norms(network: gluon.Block) -> None:
     """Makes every gluon SyncBatchNorm wait for one device only: `parallel.batch_norm` says what batch norms take their
     mean over. It would wait for as many devices as it was told, for ever if there are fewer."""
     norms = [block for _, block in blocks_by_path(network) if isinstance(block, gluon.contrib.nn.SyncBatchNorm)]

@@ -161,7 +161,7 @@ class RowTables:
         """The batch with positions in the place of ids, once their rows are in the network. Collective."""
         return self._enter(batch, trains=True)
 
-    def enter_alone(self, batch: Batch) -> Batch:
+    def enter_evaluation(self, batch: Batch) -> Batch:
         """The same for a batch that no other worker has a share of, and that is not trained on."""
         return self._enter(batch, trains=False)
 

@@ -67,7 +67,7 @@ class Tape:
         is_there = device in (None, array.context)
         return array.detach() if is_there and not copies else array.copyto(device or array.context)
 
-    def come_back(self, number: int) -> None:
+    def keep_input_gradients(self, number: int) -> None:
         """Called after the backward pass of piece `number`: keeps the gradients of its inputs."""
         for tensor, value in self._entered.pop(number):
             self._gradients.setdefault(tensor, []).append(value.grad)

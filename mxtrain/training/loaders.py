@@ -11,7 +11,7 @@ import numpy as np
 
 from mxtrain.data.base import Samples, Splits, open_splits
 from mxtrain.data.loading.loader import BatchLoader, LoaderOptions, Scale
-from mxtrain.data.loading.samples import Takeable
+from mxtrain.data.loading.samples import SelectableSamples
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.signature import Signature
 from mxtrain.description.groups import Description
@@ -90,7 +90,7 @@ def build_data(
 
 def take(source: Samples, indices: Sequence[int]) -> Samples:
     """Some samples of a split, as far as it has them."""
-    if isinstance(source, Takeable):
+    if isinstance(source, SelectableSamples):
         return source.take(indices)
     kept = np.array([index for index in indices if index < len(source)], np.int64)
     return Subset(source, kept)  # type: ignore[arg-type]  # whatever cannot `take` is a `Source`

@@ -11,8 +11,8 @@ from mxtrain.checkpoint import Checkpoint, canonical_sha256
 from mxtrain.checkpoint.average import weights_to_use
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, EXIT_SIGINT
 from mxtrain.process.heartbeat import HEARTBEAT
-from mxtrain.process.stopping import BrokenOff, Stop
-from mxtrain.ranking import is_said_midway, unmoved_remark
+from mxtrain.process.stopping import PassInterrupted, Stop
+from mxtrain.ranking import should_warn_unmoved, unmoved_warning
 from mxtrain.training import resume, snapshot
 from mxtrain.training.context import RunContext
 from mxtrain.training.evaluate import BreakableLoader
@@ -41,8 +41,8 @@ class RunFinalizer:
     def finish(self, stop: Stop, state: TrainState, recorder: Recorder) -> Result:
         """Called when this process has trained all: waits for the last save, and measures the test split."""
         saving = self._saving
-        remark = unmoved_remark(self._plan.monitor, self._plan.direction, state.unmoved)
-        if remark and not is_said_midway(state.unmoved, state.step, self._plan.total_steps):
+        remark = unmoved_warning(self._plan.monitor, self._plan.direction, state.unmoved)
+        if remark and not should_warn_unmoved(state.unmoved, state.step, self._plan.total_steps):
             self._callbacks.notify("on_message", f"{remark}.")
         saving.synchronize()
         saving.require_in_place()
@@ -55,7 +55,7 @@ class RunFinalizer:
             try:
                 values.update(self._test(best, state.step))
                 measured["test"] = {"step": best.step if best else state.step, "part": self._data.test.coverage}
-            except BrokenOff:
+            except PassInterrupted:
                 stop = self._signals.stop or stop  # all is trained and saved; the same command measures it
         if saving.failure and saving.saved_step == state.step:
             stop = self._without_last_checkpoint(stop, state.step)
@@ -148,7 +148,7 @@ class RunFinalizer:
         (ended,) = self._workers.total([is_first and status is not None])
         if not ended or status is None:
             return None
-        self._callbacks.notify("on_message", resume.nothing_left(run_dir, stop.cause, state.step))
+        self._callbacks.notify("on_message", resume.already_finished_message(run_dir, stop.cause, state.step))
         return resume.ended_result(
             status, state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
             best=state.best, weights_sha256=sha256,

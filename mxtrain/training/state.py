@@ -46,7 +46,7 @@ class TrainState:
     best: Optional[Best] = None
     """{"metric", "value", "step", "loss"} of the best validation."""
     unmoved: Unmoved = field(default_factory=dict)
-    """Record of whether the monitored value has ever changed, as `ranking.note_unmoved` returned it last."""
+    """Record of whether the monitored value has ever changed, as `ranking.track_unmoved` returned it last."""
     early_stopping: Mapping[str, Json] = field(default_factory=dict)
     """Last result of `EarlyStopping.check`."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from mxtrain.amp import Float16
 from mxtrain.amp.operators import FLOAT16
 from mxtrain.engine.backend import mx
-from mxtrain.model.graph.mxnet_workarounds import mend_layers
+from mxtrain.model.graph.mxnet_workarounds import replace_wrong_layers
 from mxtrain.model.graph.trace import symbol_of
 from mxtrain.native import Library
 
@@ -74,5 +74,5 @@ def _is_cast_of_half(nodes: List[Any], index: int, types: Dict[Any, str]) -> boo
 
 def wrong_in_network(network: Any, num_inputs: int = 1) -> List[str]:
     """`wrong_types` of a network, uninitialised, in training."""
-    mend_layers(network)
+    replace_wrong_layers(network)
     return wrong_types(symbol_of(network, training=True, num_inputs=num_inputs)[0])

@@ -50,7 +50,7 @@ class Checks(Protocol):
 
 
 @runtime_checkable
-class KnowsTexts(Protocol):
+class ChecksWithTexts(Protocol):
     """Checks that know what of a sample becomes tokens."""
 
     def texts(self, index: int) -> Sequence[str]:
@@ -58,7 +58,7 @@ class KnowsTexts(Protocol):
 
 
 @runtime_checkable
-class HasChecks(Protocol):
+class CheckableSource(Protocol):
     """A source that says how its samples are checked."""
 
     def checks(self) -> Checks:
@@ -145,9 +145,9 @@ class SubsetChecks:
 
 def texts_of(checks: Checks, index: int) -> Sequence[str]:
     """Returns the texts of a sample that are tokenized, if the checks provide them."""
-    return checks.texts(index) if isinstance(checks, KnowsTexts) else ()
+    return checks.texts(index) if isinstance(checks, ChecksWithTexts) else ()
 
 
 def checks_of(source: Any) -> Checks:
     """Returns the checks of a source: its own, or checks that fetch each sample."""
-    return source.checks() if isinstance(source, HasChecks) else FetchedChecks(source)
+    return source.checks() if isinstance(source, CheckableSource) else FetchedChecks(source)

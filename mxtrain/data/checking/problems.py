@@ -182,7 +182,7 @@ def problem_of(error: Exception, place: DataPlace, kind: str = UNREADABLE) -> Pr
     return Problem(kind, place, named)
 
 
-class NothingLeft(DataError):
+class NoUsableSamples(DataError):
     """Raised if the problems leave no samples to build splits from; each problem was reported before."""
 
 
@@ -230,7 +230,7 @@ def attempt(
     """Calls a function; returns None if it raises a `DataError`, which goes to the findings."""
     try:
         return read()
-    except NothingLeft:
+    except NoUsableSamples:
         return None
     except DataError as error:
         findings.refuse(Problem(kind, place, str(error)))

@@ -29,7 +29,7 @@ def read_each(
         yield name, found
 
 
-class NamesOfNothing(Findings):
+class MissingFileFindings(Findings):
     """Keeps the names in folders that lead to no regular file."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def find_given(
     """
     found: List[Path] = []
     for path in map(Path, paths):
-        nothing = NamesOfNothing()
+        nothing = MissingFileFindings()
         if exists(path) and path.is_dir():
             listed = list_folder(path, nothing)
             found += sorted([*listed, *nothing.facts]) if nothing.facts else listed

@@ -33,7 +33,7 @@ class Samples(Protocol):
 
 
 @runtime_checkable
-class Takeable(Protocol):
+class SelectableSamples(Protocol):
     """Samples that are no `Source`, of which some can be chosen."""
 
     def take(self, indices: Sequence[int]) -> Samples:

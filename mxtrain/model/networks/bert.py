@@ -244,7 +244,7 @@ class Embed(gluon.HybridBlock):
         return F.Embedding(index_BT, table_VU, self._size, self._units), table_VU
 
 
-class Numbered(gluon.HybridBlock):
+class NumberedBlocks(gluon.HybridBlock):
     """Container of numbered blocks, named as in the `HybridSequential` of GluonNLP. The owner calls the blocks."""
 
     def __init__(self, blocks: Dict[int, gluon.HybridBlock], **kwargs: Any):
@@ -298,14 +298,14 @@ class BertNetwork(gluon.HybridBlock):
         self._head, self._decodes = head, decodes
         with self.name_scope():
             self.encoder = Encoder(sizes, prefix="encoder_")
-            self.word_embed = Numbered({0: Embed(vocab_size, units, decodes, prefix="word_embed_")})
-            self.token_type_embed = Numbered({0: Embed(NUM_TOKEN_TYPES, units, prefix="token_type_embed_")})
+            self.word_embed = NumberedBlocks({0: Embed(vocab_size, units, decodes, prefix="word_embed_")})
+            self.token_type_embed = NumberedBlocks({0: Embed(NUM_TOKEN_TYPES, units, prefix="token_type_embed_")})
             if decodes:
                 dense = nn.Dense(
                     units, flatten=False, in_units=units, weight_initializer=normal(), prefix="decoder_dense_"
                 )
                 norm = LayerNorm(units, prefix="decoder_norm_")
-                self.decoder = Numbered({0: dense, 2: norm, 3: TiedProjection(vocab_size, prefix="decoder_")})
+                self.decoder = NumberedBlocks({0: dense, 2: norm, 3: TiedProjection(vocab_size, prefix="decoder_")})
             elif head is Head.POOLED:
                 self.pooler = nn.Dense(
                     units, activation="tanh", flatten=False, in_units=units, weight_initializer=normal()
