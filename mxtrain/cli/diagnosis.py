@@ -250,9 +250,9 @@ def _features(probe: ProbeResult) -> List[Finding]:
 def _operators(probe: ProbeResult) -> Finding:
     operators = probe.found.get("operators", {"compiled": False, "why": "not examined"})
     if operators["compiled"]:
-        return Finding("own operators", "ok", "compiled for this processor")
+        return Finding("native operators", "ok", "compiled for this processor")
     remedy = "apt install g++: BERT and Faster R-CNN then train faster" if NO_COMPILER in operators["why"] else ""
-    return Finding("own operators", "missing", operators["why"], remedy)
+    return Finding("native operators", "missing", operators["why"], remedy)
 
 
 def _bfloat16(probe: ProbeResult) -> Finding:

@@ -216,10 +216,11 @@ def begin_run(
     # Imports MXNet: only from here on.
     from mxtrain.build import build_run
     from mxtrain.description.provenance import write_meta
-    from mxtrain.engine.backend import own_operators
+    from mxtrain.engine.backend import native_operators
 
-    if description.runtime.operators is True and own_operators().path is None:
-        raise ConfigError(f"runtime.operators=true: {own_operators().why}. Type runtime.operators=auto, or mend that.")
+    if description.runtime.operators is True and native_operators().path is None:
+        reason = native_operators().why
+        raise ConfigError(f"runtime.operators=true: {reason}. Fix this, or type runtime.operators=auto.")
     built = build_run(description, run_dir, command, world, resume_point, loop)
     if world.rank == 0:
         choices: JsonObject = {"choices": dict(command.choices)}

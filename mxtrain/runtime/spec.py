@@ -46,7 +46,7 @@ class Runtime(Spec):
     bulk_size: Union[Auto, NonNegative] = "auto"
     """Operators handed to the engine at once (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN); 0: one by one; auto: MXNet's 15."""
     operators: Union[Auto, bool] = "auto"
-    """Use mxtrain's own operators (BERT's attention and norms, AdamW, regions of detectors) instead of MXNet's, on
+    """Use mxtrain's native operators (BERT's attention and norms, AdamW, regions of detectors) instead of MXNet's, on
     CPUs; auto: where there is a C++ compiler, which they need once."""
     huge_pages: bool = False
     """Join the pages of memory that is computed in to pages of 2 MiB, where the kernel does so on request ("madvise" in

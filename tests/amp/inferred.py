@@ -25,7 +25,7 @@ def without_own_operators(monkeypatch: Any) -> None:
         "model.networks.attention", "model.networks.bert", "text.networks.language",
         "vision.detection.networks.region_operators",
     ):  # fmt: skip
-        monkeypatch.setattr(f"mxtrain.{module}.own_operators", lambda: Library(None, "a test"))
+        monkeypatch.setattr(f"mxtrain.{module}.native_operators", lambda: Library(None, "a test"))
 
 
 def with_casts(symbol: Any) -> Any:

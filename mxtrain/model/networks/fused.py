@@ -1,4 +1,4 @@
-"""Calls of our own operators (mxtrain/native) in networks. Imports MXNet.
+"""Calls of mxtrain's native operators (mxtrain/native) in networks. Imports MXNet.
 
 MXNet does not tell an operator of a library whether it trains: dropout is told by its seed, which MXNet's own Dropout
 draws.

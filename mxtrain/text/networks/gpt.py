@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
-from mxtrain.engine.backend import gluon, mx, nd, own_operators
+from mxtrain.engine.backend import gluon, mx, native_operators, nd
 from mxtrain.model.networks import fused
 from mxtrain.model.networks.attention import CausalAttention
 from mxtrain.model.networks.bert import INITIAL_STD, DropoutSum, Embed, LayerNorm, normal
@@ -87,7 +87,7 @@ def gelu(F: OperatorModule, x: Array, form: Gelu) -> Array:
     """
     if form == "erf":
         return F.LeakyReLU(x, act_type="gelu")
-    if own_operators().path:
+    if native_operators().path:
         return fused.gelu(F, x)
     # 0.5 (1 + tanh(y)) is sigmoid(2 y). Beyond 10 it is 0 or 1, and in float16 powers would overflow.
     near = F.clip(x, -10.0, 10.0)
