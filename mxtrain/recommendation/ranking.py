@@ -29,7 +29,7 @@ class RankingMetric(Metric):
     tasks: ClassVar[Tuple[str, ...]] = ("recommendation",)
 
     k: Positive = 10
-    """The highest places, which count."""
+    """Number of highest-scoring items in which the held-out item must be."""
 
     def gain(self, rank_N: np.ndarray) -> np.ndarray:
         """Returns the gain of an item at each rank, counted from 0."""

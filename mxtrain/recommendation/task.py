@@ -128,7 +128,7 @@ class Recommendation(Task):
         return ScoresOfAllItems(description, signature, strategy)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        raise AssertionError("all items are scored, which the network's outputs have not: `build_decode_with`")
+        raise AssertionError("outputs hold only candidates; `build_decode_with` scores all items")
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the highest-scoring items that the user does not have, best first."""

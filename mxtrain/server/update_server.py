@@ -111,7 +111,7 @@ class GroupServer:
         self._poll: Optional[Poll] = Poll(num_voters) if num_voters else None
         self._reply = Reply()
         self._seen: Dict[int, int] = defaultdict(int)
-        """The number of updates in the weights that a worker has, by worker."""
+        """Worker -> number of updates that were in the weights which it received last; gives the staleness."""
         self._snapshot = b""
         self._arriving: List[bytes] = []
         self._compressed_replies: Optional[CompressedReplies] = None

@@ -158,7 +158,7 @@ def numbered(
             place, shown = one.utterance.place, ", ".join(map(repr, unknown[:8]))
             fact = f"{place} has {shown}, which {'is no symbol' if len(unknown) == 1 else 'are no symbols'} of these."
             known = ", ".join(map(repr, symbols[:60])) + (", ..." if len(symbols) > 60 else "")
-            findings.refuse(Problem(UNKNOWN_SYMBOL, place, fact, f"Mend it. Known are {known}."))
+            findings.refuse(Problem(UNKNOWN_SYMBOL, place, fact, f"Correct it. Known are {known}."))
             continue
         kept.append(one)
         found.append(np.array([number[symbol] for symbol in one.symbols], np.int32))

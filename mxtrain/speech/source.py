@@ -105,7 +105,7 @@ def short_problem(source: TranscribedSource, index: int, num_scores: int) -> Pro
     place, num_frames, needed = source.place(index), int(source.frame_N[index]), int(source.needed_N[index])
     made = f"{num_frames} frames" + ("" if num_scores == num_frames else f", of which the network makes {num_scores}")
     fact = f"{place} has {made}, and CTC needs {needed} for its transcript."
-    remedy = "Mend the transcript, or choose a network with smaller steps in time, e.g. model.time_strides=[2,1,1]."
+    remedy = "Correct the transcript, or choose a network with smaller steps in time, e.g. model.time_strides=[2,1,1]."
     return Problem(SHORT_AUDIO, place, fact, remedy)
 
 

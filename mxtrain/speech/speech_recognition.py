@@ -71,7 +71,7 @@ class SpeechRecognition(Task):
     def _check_language_model(self) -> SpeechRecognition:
         if self.language_model is not None and self.beam_size == 1:
             raise ValueError(
-                f"language_model={self.language_model} is asked by beam search, and beam_size=1 is none; type "
+                f"language_model={self.language_model} is used only by beam search, and beam_size=1 is greedy; type "
                 "beam_size=8"
             )
         return self
@@ -139,7 +139,7 @@ class SpeechRecognition(Task):
         return f"beam{self.beam_size}{name}"
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """The likeliest class of each frame, repetitions and blanks left out, (B, T), -1 where there is nothing."""
+        """Greedy decoding: returns the highest-scoring class of each frame, (B, T); repetitions and blanks are -1."""
         from mxtrain.engine.backend import nd
 
         score_BTK = outputs[0].astype("float32")
@@ -169,7 +169,7 @@ class SpeechRecognition(Task):
         return CharacterScorer(labels, len(names), self.language_order, weight, bonus)
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """The text of a sample."""
+        """Returns the text of a sample."""
         return {"text": text_of(signature, prediction)}
 
     def can_show(self, description: Description) -> bool:
@@ -202,8 +202,8 @@ class BeamDecode:
     """Decodes batches by prefix beam search, on the host.
 
     Args:
-        width: prefixes that are kept.
-        scorer: a language model.
+        width: beam width.
+        scorer: language model; None = none.
     """
 
     def __init__(self, width: int, scorer: Optional[Scorer]) -> None:

@@ -85,7 +85,7 @@ class RunFinalizer:
         done = stop.cause or "training is complete"
         cause = (
             f"{done}, but the checkpoint of its last step {step} could not be written: "
-            f"{self._saving.failure}. Make room and give the same command again: it goes on from the one before"
+            f"{self._saving.failure}. Free some space and repeat the same command: it continues from the previous one"
         )
         if stop.exit_code == EXIT_FINISHED:
             return Stop("failed", EXIT_CRASHED, cause)
