@@ -216,7 +216,7 @@ class Session:
 
     @property
     def network(self) -> gluon.Block:
-        """The network; with several networks, a block with an attribute for each.
+        """Returns the network; with several networks, a block with an attribute for each.
 
         With ``parallel.stages`` its parameters are on several devices.
         """
@@ -224,22 +224,22 @@ class Session:
 
     @property
     def step_number(self) -> int:
-        """Number of finished steps, including the current batch once `step` was called for it."""
+        """Returns the number of finished steps, including the current batch once `step` was called for it."""
         return self._built.runner.state.step + bool(self._sums)
 
     @property
     def total_steps(self) -> Optional[int]:
-        """Number of steps of the whole run; None if only time limits it."""
+        """Returns the number of steps of the whole run; None if only time limits it."""
         return self._loop.plan.total_steps
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch of the current batch, from 1."""
+        """Returns the number of the epoch of the current batch, from 1."""
         return self._built.runner.state.epoch + 1
 
     @property
     def ends_epoch(self) -> bool:
-        """True if the current batch is the last one of its epoch."""
+        """Returns True if the current batch is the last one of its epoch."""
         return self._built.runner.state.epoch_step + 1 == self._loop.plan.steps_per_epoch
 
     @property

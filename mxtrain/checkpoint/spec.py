@@ -38,10 +38,10 @@ class CheckpointSpec(Spec):
     """Save at the end, also of an interrupted run."""
 
     def cadence(self) -> Cadence:
-        """The rule for saving in the middle of a run."""
+        """Returns the rule for saving in the middle of a run."""
         return Cadence(every_steps=self.every_steps, every_epochs=self.every_epochs, every_minutes=self.every_minutes)
 
     @property
     def saves(self) -> bool:
-        """True if a run leaves any checkpoint at all."""
+        """Returns True if a run leaves any checkpoint at all."""
         return self.save_on_end or not (self.every_steps is self.every_epochs is self.every_minutes is None)

@@ -108,7 +108,7 @@ def refuse_unknown_words(words: Sequence[str]) -> None:
 
 
 def ignored_kinds(text: str, dataset: BaseDataset) -> List[str]:
-    """The kinds in a setting.
+    """Returns the kinds in a setting.
 
     Raises:
         ConfigError: there is no such kind.
@@ -154,7 +154,7 @@ def problem_lines(findings: CollectedFindings, output: Optional[str]) -> List[st
 
 
 def summary(name: str, census: DatasetCounts, findings: CollectedFindings, took_s: float) -> str:
-    """The line about a dataset with which nothing is wrong."""
+    """Returns the line about a dataset with which nothing is wrong."""
     counts = ", ".join(f"{split} {count:,}" for split, count in census.num_samples.items())
     ignored = "".join(f", {count:,} {kind} ignored" for kind, count in findings.ignored.items())
     return f"{name}: nothing is wrong{ignored} ({counts} samples, read in {format_seconds(took_s)})"

@@ -115,7 +115,7 @@ def installed_version(name: str) -> str:
 
 
 def mxnet_packages() -> List[str]:
-    """The installed packages that bring the module `mxnet`, e.g. ["mxnet-cu117 1.9.1"]."""
+    """Returns the installed packages that bring the module `mxnet`, e.g. ["mxnet-cu117 1.9.1"]."""
     found = {f"{item.metadata['Name']} {item.version}" for item in metadata.distributions() if item.metadata["Name"]}
     return sorted(name for name in found if re.match(r"mxnet(-cu\d+|-mkl|-native)* ", name))
 
@@ -204,7 +204,7 @@ def _environment(probe: ProbeResult) -> List[Finding]:
 
 
 def _gpus(count: int, failures: Mapping[str, str] = MappingProxyType({})) -> Finding:
-    """The GPUs, and why MXNet may not run on what the driver reports, or did not when it was tried."""
+    """Returns the GPUs, and why MXNet may not run on what the driver reports, or did not when it was tried."""
     known = find_gpus()
     reason = unsupported_reason(known)
     if reason and (not count or is_published_build()):

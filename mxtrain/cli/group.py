@@ -38,8 +38,8 @@ LOGS = "workers"
 
 
 def find_role(description: Description) -> Optional[Member]:
-    """The role and rank of this process in a run of several processes, which its launcher has put into the environment.
-    None if it runs alone, or is the supervisor that starts the others.
+    """Returns the role and rank of this process in a run of several processes, which its launcher has put into the
+    environment. None if it runs alone, or is the supervisor that starts the others.
 
     Raises:
         ConfigError: what mpirun or srun started does not fit the description.
@@ -110,7 +110,8 @@ def _supervise(
 def arguments_of(
     arguments: Sequence[str], description: Description, has_trained: bool, seconds_passed: float
 ) -> List[str]:  # fmt: skip
-    """The command line for the processes of an attempt. A restart continues the run, and has the time that is left.
+    """Returns the command line for the processes of an attempt. A restart continues the run, and has the time that is
+    left.
 
     Args:
         arguments: flags and overrides of the command.

@@ -174,14 +174,14 @@ def synchronize() -> None:
 
 
 def checked_by(command: CommandLine) -> str:
-    """The command that lists all that is wrong with the data of a run, in a sentence."""
+    """Returns the command that lists all that is wrong with the data of a run, in a sentence."""
     overrides = [word for word in command.overrides if key_of(word).split(".")[0] in DECIDING_DATA]
     words = " ".join(map(shlex.quote, [*command.flags, *overrides]))
     return f"`{command.program} data check {words}` lists all that is wrong with the data."
 
 
 def failure(error: MxtrainError) -> Result:
-    """The result of a run that could not start."""
+    """Returns the result of a run that could not start."""
     return Result("failed", error.exit_code, str(error), step=0, epoch=0)
 
 
@@ -189,8 +189,8 @@ def begin_run(
     description: Description, run_dir: Path, command: CommandLine, resume_point: Optional[ResumePoint] = None,
     loop: Optional[CustomSteps] = None,
 ) -> Union[Result, BuiltRun]:  # fmt: skip
-    """The run that is ready to train, or the result of one that has nothing left to do. Arguments as `train_safely`;
-    with a user's own `loop` a run is always built.
+    """Returns the run that is ready to train, or the result of one that has nothing left to do. Arguments as
+    `train_safely`; with a user's own `loop` a run is always built.
 
     Raises:
         MxtrainError: nothing was started.
@@ -253,13 +253,13 @@ def report_environment(report: RuntimeReport, description: Description) -> None:
 
 
 def command_of(settings: DictConfig) -> CommandLine:
-    """The command line of this process, from Hydra's own node."""
+    """Returns the command line of this process, from Hydra's own node."""
     overrides = list(settings.overrides.task)
     return command_line(flags=config_dir_of(settings), overrides=overrides, choices=choices_of(settings))
 
 
 def config_dir_of(settings: DictConfig) -> List[str]:
-    """The flags that bring in the user's own configuration, to show with the commands to go on."""
+    """Returns the flags that bring in the user's own configuration, to show with the commands to go on."""
     return config_flags(
         [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
     )
@@ -272,6 +272,6 @@ def swept_of(settings: DictConfig, overrides: Sequence[str]) -> List[str]:
 
 
 def choices_of(settings: DictConfig) -> Dict[str, str]:
-    """The chosen option of each group that takes one."""
+    """Returns the chosen option of each group that takes one."""
     chosen = settings.runtime.choices.items()
     return {group: str(option) for group, option in chosen if option is not None and not group.startswith("hydra/")}

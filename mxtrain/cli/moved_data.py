@@ -19,8 +19,8 @@ from mxtrain.files.run_files import META_FILE
 def find_data(
     run_dir: Path, description: Description, typed: Collection[str], needs_data: bool
 ) -> Description:  # fmt: skip
-    """The description of a run with those relative paths of its dataset that lead nowhere from here as they were meant
-    where the run was started, if they lead somewhere from there; says so.
+    """Returns the description of a run with those relative paths of its dataset that lead nowhere from here as they
+    were meant where the run was started, if they lead somewhere from there; says so.
 
     Args:
         run_dir: its meta.json says where it was started; copied checkpoints do not.
@@ -51,7 +51,7 @@ def find_data(
 
 
 def _started_in(run_dir: Path) -> str:
-    """The folder in which a run was started; empty where its meta.json does not say it."""
+    """Returns the folder in which a run was started; empty if its meta.json does not say it."""
     try:
         folder = read_json(run_dir / META_FILE)[WORKING_FOLDER]
     except (OSError, ValueError, KeyError, TypeError):

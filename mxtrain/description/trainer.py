@@ -88,12 +88,12 @@ class Trainer(Spec):
 
     @property
     def num_folds(self) -> int:
-        """Number of runs of a cross validation; 0 = there is none."""
+        """Returns the number of runs of a cross validation; 0 = there is none."""
         return (self.folds or 0) * self.fold_repeats
 
     @property
     def is_fold_group(self) -> bool:
-        """True if a run is to be trained for each fold."""
+        """Returns True if a run is to be trained for each fold."""
         return self.folds is not None and self.fold is None
 
     def require_one_run(self, command: str) -> None:
@@ -114,7 +114,8 @@ class Trainer(Spec):
 
     @property
     def held_out(self) -> Optional[Fold]:
-        """The fold that this run validates with, the first one if all are to be trained; None = there are no folds."""
+        """Returns the fold that this run validates with, the first one if all are to be trained; None = there are no
+        folds."""
         if self.folds is None:
             return None
         return Fold(self.folds, self.fold or 1, self.fold_stratify, self.fold_groups)

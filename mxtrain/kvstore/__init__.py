@@ -53,7 +53,7 @@ class KVStore(Spec):
 
     @property
     def serves_tables(self) -> bool:
-        """True if servers hold the rows of large tables."""
+        """Returns True if servers hold the rows of large tables."""
         return False
 
     @property
@@ -75,7 +75,7 @@ class KVStore(Spec):
         return ""
 
     def build(self, world: World = ALONE) -> Store:
-        """The store of one run. Waits for the other workers, where there are any.
+        """Returns the store of one run. Waits for the other workers, where there are any.
 
         Raises:
             ConfigError: this MXNet or this machine lacks it.

@@ -351,7 +351,7 @@ class UpdateGroup:
 
     @property
     def header(self) -> nd.NDArray:
-        """The header of the last answer."""
+        """Returns the header of the last answer."""
         if self.compressed is not None and self._answer_is_compressed:
             return self.compressed.header
         return header_of(self.flat)

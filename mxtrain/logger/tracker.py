@@ -51,12 +51,13 @@ class Tracker(Logger):
 
     @property
     def is_local(self) -> bool:
-        """True if no network is involved: then work that takes long, such as creating a database, is waited for."""
+        """Returns True if no network is involved: then work that takes long, such as creating a database, is waited
+        for."""
         return False
 
     @property
     def shown_destination(self) -> str:
-        """The destination without credentials that the environment may have put into it."""
+        """Returns the destination without credentials that the environment may have put into it."""
         return hide_secrets(self.destination)
 
     @property

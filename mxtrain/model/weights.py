@@ -170,7 +170,7 @@ def load_weights(
 
 
 def _with_own_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """The arrays of a file of the network's backbone alone, by their names in the network, which says in
+    """Returns the arrays of a file of the network's backbone alone, by their names in the network, which says in
     `backbone_names` what they are called there; those of other files as they are."""
     names: Mapping[str, str] = getattr(network, "backbone_names", {})
     known = {name: here for here, name in names.items()}

@@ -26,8 +26,9 @@ class GradientLimit:
         self._own: Optional[_NativeNorm] = None
 
     def __call__(self, gradients: Sequence[nd.NDArray], factor: Factor = None) -> Tuple[nd.NDArray, nd.NDArray]:
-        """The norm of the gradients times `factor`, if there is one; and what to multiply them by so that the factor is
-        in them and their norm is within the limit: (1,) both, of which the second is written anew by the next call."""
+        """Returns the norm of the gradients times `factor`, if there is one; and what to multiply them by so that the
+        factor is in them and their norm is within the limit: (1,) both, of which the second is written anew by the next
+        call."""
         own = self._own
         if own is None or not own.is_of(gradients, factor):
             own = self._own = _NativeNorm(gradients, factor) if _NativeNorm.can(gradients, factor) else None
@@ -91,8 +92,8 @@ def norm_and_limit(
 
 
 def _norm(arrays: Sequence[nd.NDArray]) -> nd.NDArray:
-    """The L2 norm of all numbers of arrays on one device, (1,). Ours gives the same bits on any number of threads;
-    neither overflows before the norm does, as `multi_sum_sq` does."""
+    """Returns the L2 norm of all numbers of arrays on one device, (1,). Ours gives the same bits on any number of
+    threads; neither overflows before the norm does, as `multi_sum_sq` does."""
     are_plain = all(array.dtype == np.float32 for array in arrays)
     if are_plain and native_operators().path is not None:
         sizes = [array.size for array in arrays]

@@ -134,7 +134,8 @@ class Updater:
 
     @property
     def multiplies(self) -> bool:
-        """True if `update` accepts a factor, which our own update operators apply while they read the gradients."""
+        """Returns True if `update` accepts a factor, which our own update operators apply while they read the
+        gradients."""
         return self._native is not None and self._native.factor is None
 
     def update(self, gradients: Sequence[nd.NDArray], lr: float, factor: Optional[nd.NDArray] = None) -> None:
@@ -176,7 +177,7 @@ class Updater:
 
     @property
     def moves_all_rows(self) -> bool:
-        """True if an update changes rows of tables that have no gradient, by weight decay or momentum."""
+        """Returns True if an update changes rows of tables that have no gradient, by weight decay or momentum."""
         return not self._lazy and not all(self._rests(i) for i in self._rows)
 
     def _rests(self, i: int) -> bool:

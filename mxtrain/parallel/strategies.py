@@ -59,7 +59,7 @@ class Parallel(Spec):
         return fit_axes(self, num_gpus)
 
     def num_microbatches(self) -> int:
-        """Number of microbatches of each replica's share of a batch."""
+        """Returns the number of microbatches of each replica's share of a batch."""
         return 1
 
     @property

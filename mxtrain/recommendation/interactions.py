@@ -101,11 +101,11 @@ class InteractionTable(InteractionDataset):
 
     @property
     def described(self) -> str:
-        """The first of the settings that name a file of features; empty if there is none."""
+        """Returns the first of the settings that name a file of features; empty if there is none."""
         return "user_features" if self.user_features else "item_features" if self.item_features else ""
 
     def _columns(self) -> List[str]:
-        """The settings that name a column, in the order in which rows are read."""
+        """Returns the settings that name a column, in the order in which rows are read."""
         return ["user", "item", *(name for name in ("rating", "timestamp") if getattr(self, name) is not None)]
 
     @property

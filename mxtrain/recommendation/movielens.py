@@ -35,7 +35,7 @@ class MovieLens(PublicDataset, InteractionDataset):
 
     @property
     def public_names(self) -> Sequence[str]:
-        """The chosen version."""
+        """Returns the chosen version."""
         return [f"movielens-{self.version}"]
 
     @property

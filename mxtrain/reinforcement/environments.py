@@ -167,7 +167,7 @@ class Spaces:
 
     @property
     def is_plain(self) -> bool:
-        """True if observations need no conversion."""
+        """Returns True if observations need no conversion."""
         return self.space is None and self.images is None
 
     def observed(self, observation: Any) -> Any:

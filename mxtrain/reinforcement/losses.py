@@ -28,7 +28,7 @@ class PolicyLoss(Loss):
     """Weight of the policy's entropy in nats, which is to be large."""
 
     def build_for(self, actions: Actions) -> gluon.Block:
-        """A HybridBlock of (outputs (B, O), facts (B, X)) -> loss (B,); see `dataset.acting.policy`."""
+        """Returns a HybridBlock of (outputs (B, O), facts (B, X)) -> loss (B,); see `dataset.acting.policy`."""
         from mxtrain.reinforcement.loss_blocks import PolicyLossBlock
 
         return PolicyLossBlock(actions, self.value_coefficient, self.entropy_coefficient, self.clips_ratio())

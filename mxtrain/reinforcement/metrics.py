@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def sums_of(F: OperatorModule, *arrays: Array) -> Array:
-    """The sum of each array (B,), one behind the other."""
+    """Returns the sum of each array (B,), one after the other."""
     sums = [F.sum(array, axis=0, keepdims=True) for array in arrays]
     return sums[0] if len(sums) == 1 else F.concat(*sums, dim=0)
 

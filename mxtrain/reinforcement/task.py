@@ -155,7 +155,7 @@ class ReinforcementLearning(Task):
         return {"return": round(float(prediction[0]), 6), "length": int(prediction[1])}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """An animated GIF of the episode."""
+        """Returns an animated GIF of the episode."""
         from mxtrain.reinforcement.episode_figure import encode_animation
 
         played: Episodes = source  # type: ignore[assignment]  # of environments

@@ -187,7 +187,7 @@ class GroupServer:
         self._updater.update(gradients, request.lr)
 
     def _updates_made(self) -> int:
-        """Number of updates, including those before a resume."""
+        """Returns the number of updates, including those before a resume."""
         return max(self._updater.numbers()["update_counts"].values())
 
     def _read(self, offset: int) -> np.ndarray:

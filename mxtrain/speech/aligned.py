@@ -94,13 +94,13 @@ class AlignedSource:
         return self._feature is not None
 
     def read(self, index: int) -> np.ndarray:
-        """The frames (T, F) of an utterance, float32: logarithms of power."""
+        """Returns the frames (T, F) of an utterance, float32: logarithms of power."""
         assert self._feature is not None
         row = int(self._row_N[index])
         return self._feature.value[self._feature.begin[row] : self._feature.begin[row + 1]].astype(np.float32)
 
     def symbols_of(self, index: int) -> np.ndarray:
-        """The numbers of the symbols of an utterance, (L,)."""
+        """Returns the numbers of the symbols of an utterance, (L,)."""
         return self.symbol.value[self.symbol.begin[index] : self.symbol.begin[index + 1]]
 
     def durations_of(self, index: int) -> np.ndarray:
@@ -108,7 +108,7 @@ class AlignedSource:
         return self.duration.value[self.duration.begin[index] : self.duration.begin[index + 1]]
 
     def take(self, indices: Sequence[int]) -> AlignedSource:
-        """Some of the samples; those beyond the end are left out."""
+        """Returns some of the samples; those beyond the end are left out."""
         kept = [int(index) for index in indices if index < len(self)]
         return AlignedSource(
             [self.given[index] for index in kept], ragged([self.symbols_of(index) for index in kept]),

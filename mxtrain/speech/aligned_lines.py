@@ -25,7 +25,7 @@ _MOST_FRAMES = 1_000_000
 
 
 def read_aligned(path: str, findings: Findings, has_audio: bool = True) -> List[Aligned]:
-    """The utterances of a file, one in each line that is not empty.
+    """Returns the utterances of a file, one in each line that is not empty.
 
     Args:
         path: of the file; recordings are named relative to its folder.

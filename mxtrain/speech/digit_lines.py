@@ -109,7 +109,7 @@ def list_images(folder: Path, findings: Findings) -> List[Path]:
 
 
 def read_line(file: Path, content: bytes, height: int) -> np.ndarray:
-    """The frames of an image file.
+    """Returns the frames of an image file.
 
     Raises:
         DataError: it is no image that can be read.

@@ -84,5 +84,5 @@ class FormantDigits(AlignedDataset):
 
 
 def _seed(one: Aligned) -> int:
-    """The seed of the noise of an utterance."""
+    """Returns the seed of the noise of an utterance."""
     return one.utterance.place.record or 0

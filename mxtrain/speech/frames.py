@@ -38,7 +38,7 @@ class FrameMetric(Metric):
         return F.concat(F.sum(counts_BT).reshape((1,)), F.sum(count_B).reshape((1,)), dim=0)
 
     def error(self, F: OperatorModule, difference_BTF: Array, num_mels: int) -> Array:
-        """The error of each frame, (B, T)."""
+        """Returns the error of each frame, (B, T)."""
         raise NotImplementedError
 
     def value(self, sums: np.ndarray, count: int) -> float:

@@ -65,7 +65,7 @@ class SoundReader:
     def describe(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
     ) -> Optional[Dict[str, Any]]:  # fmt: skip
-        """The text of the most probable character of each frame (greedy CTC)."""
+        """Returns the text of the most probable character of each frame (greedy CTC)."""
         score_TK = next(iter(outputs.values()))[0]
         blank = len(self._alphabet.characters)
         if score_TK.ndim != 2 or score_TK.shape[1] != blank + 1:
@@ -92,7 +92,7 @@ def _refuse_long(body: bytes) -> None:
 
 
 def make_sound_reader(values: Dict[str, Any], inputs: Sequence[Any]) -> Optional[SoundReader]:
-    """The reader for a network that recognises speech; None for others.
+    """Returns the reader for a network that recognises speech; None for others.
 
     Raises:
         ValueError: the signature is damaged.

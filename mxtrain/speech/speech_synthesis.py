@@ -83,7 +83,7 @@ class SpeechSynthesis(Task):
             yield number, {"text": spoken.given[number].utterance.text, **self.row(signature, prediction, top_k)}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """A WAV file."""
+        """Returns a WAV file."""
         from mxtrain.speech.griffin_lim import frames_to_sound, wav_bytes
 
         signature = AudioSignature.cast(signature)
@@ -118,7 +118,7 @@ class SpeechSynthesis(Task):
 
 
 def decode_frames(signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch) -> List[NDArray]:
-    """The frames of each sample, (T, F), without padding, as logarithms of power."""
+    """Returns the frames of each sample, (T, F), without padding, as logarithms of power."""
     from mxtrain.engine.backend import nd
 
     frames_BTF, context = outputs[0].astype("float32"), outputs[0].context

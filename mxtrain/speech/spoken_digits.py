@@ -120,7 +120,7 @@ class SpokenDigits(AudioDataset):
 
 
 def espeak() -> str:
-    """The program.
+    """Returns the program.
 
     Raises:
         DataError: it is not installed.
@@ -167,7 +167,7 @@ def synthesize(spoken: Sequence[SynthesisRequest], num_threads: int) -> Shards:
 
 
 def speak(program: str, planned: Sequence[SynthesisRequest], folder: str, index: int) -> np.ndarray:
-    """The sound of one utterance, int16.
+    """Returns the sound of one utterance, int16.
 
     Raises:
         DataError: eSpeak NG cannot say it.

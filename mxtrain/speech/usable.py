@@ -50,7 +50,7 @@ class UsableUtterances(Protocol):
         """Returns the source location of an utterance."""
 
     def take(self: Source, indices: Sequence[int]) -> Source:
-        """Some of the utterances."""
+        """Returns some of the utterances."""
 
 
 Source = TypeVar("Source", bound=UsableUtterances)
@@ -105,14 +105,14 @@ def is_whole(one: Utterance, problem: str, seconds: float, findings: Findings) -
 
 
 def frames_of(seconds: float, features: Features) -> int:
-    """The whole steps of so many seconds."""
+    """Returns the whole steps of so many seconds."""
     return int(seconds * features.sample_rate / features.step)
 
 
 def short_enough(
     frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, max_seconds: Optional[float]
 ) -> List[int]:  # fmt: skip
-    """The indices of utterances of at most so many seconds.
+    """Returns the indices of utterances of at most so many seconds.
 
     Raises:
         DataError: none is so short.

@@ -49,7 +49,7 @@ class FeatureFiles(FeatureDataset):
     """Share of the training rows held out for testing where there is no file of them."""
 
     def wanted(self, path: str) -> Sequence[WantedColumn]:
-        """The columns of the network, as the description and the first training file say.
+        """Returns the columns of the network, as the description and the first training file say.
 
         Raises:
             DataError: the file lacks a column that the description names.
@@ -105,7 +105,7 @@ class FeatureFiles(FeatureDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """All rows of the files; a place is `file:line`, or `file:record` of Parquet."""
+        """Returns all rows of the files; a place is `file:line`, or `file:record` of Parquet."""
         columns = [(column.name, column.kind) for column in FeatureSignature.cast(signature).columns.columns]
         stores, places = open_inputs(
             names, lambda path: open_store(path, self.layout(path, columns, False)), skip_unreadable, unreadable
@@ -114,7 +114,7 @@ class FeatureFiles(FeatureDataset):
 
 
 def files_of(train: Names, val: Names, test: Names, findings: Findings) -> Dict[str, List[str]]:
-    """The files of each split that has some.
+    """Returns the files of each split that has some.
 
     Raises:
         DataError: no training file is named, or one is not there.
@@ -133,7 +133,7 @@ def files_of(train: Names, val: Names, test: Names, findings: Findings) -> Dict[
 def open_all(
     files: Mapping[str, Sequence[str]], open_one: Callable[[str], Store], findings: Findings
 ) -> Dict[str, List[Store]]:  # fmt: skip
-    """The rows of all files of each split.
+    """Returns the rows of all files of each split.
 
     Raises:
         DataError: a file cannot be read; `NoUsableSamples` where that was said.

@@ -60,7 +60,7 @@ class FeatureTable(FeatureFiles):
         return self.model_copy(update={"classes": list(find_classes(path, self.target, self.missing, given))})
 
     def wanted(self, path: str) -> Sequence[WantedColumn]:
-        """The columns that are wanted, in the order of the file."""
+        """Returns the columns that are wanted, in the order of the file."""
         specs = self.kinds(path)
         if not specs:
             raise DataError(f"{path}: no column is left to predict '{self.target}' from.")

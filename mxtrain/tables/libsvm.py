@@ -65,6 +65,6 @@ class Libsvm(FeatureDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """All rows of the files, with a target or without; a place is `file:line`."""
+        """Returns all rows of the files, with a target or without; a place is `file:line`."""
         stores, places = open_inputs(names, lambda path: open_indexed(path, False), skip_unreadable, unreadable)
         return IndexedRows(stores), places  # type: ignore[arg-type]  # rows of their own

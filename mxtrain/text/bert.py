@@ -73,11 +73,11 @@ class Bert(TextModel):
         return self
 
     def sizes(self) -> Dict[str, int]:
-        """The numbers of `size`, overridden by the ones that are given."""
+        """Returns the numbers of `size`, overridden by the ones that are given."""
         return {name: getattr(self, name) or number for name, number in SIZES[self.size].items()}
 
     def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
-        """The network, uninitialised; a fourth input are positions of masked tokens.
+        """Returns the network, uninitialized; a fourth input are positions of masked tokens.
 
         Raises:
             ConfigError: texts may be longer than the network can take.

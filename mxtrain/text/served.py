@@ -61,7 +61,7 @@ class TextReader:
 
 
 def make_text_reader(values: Dict[str, Any], inputs: Sequence[Any]) -> Optional[TextReader]:
-    """The reader for a network of tokens, token types and lengths; None for others.
+    """Returns the reader for a network of tokens, token types and lengths; None for others.
 
     Raises:
         ValueError: the signature is damaged.

@@ -56,7 +56,7 @@ class Plan:
     """The setting that gives `max_steps`, as it is typed."""
 
     def budget(self, with_time: bool = True) -> Budget:
-        """The limits of the run, whose time begins now.
+        """Returns the limits of the run, whose time begins now.
 
         Args:
             with_time: False = only steps count.
@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def saves_midway(self) -> bool:
-        """True if checkpoints are written before the end, which a run can be continued from after a crash."""
+        """Returns True if checkpoints are written before the end, which a run can be continued from after a crash."""
         return not self.save.every_steps is self.save.every_epochs is self.save.every_minutes is None
 
 
@@ -92,7 +92,7 @@ def total_steps_of(trainer: Trainer, steps_per_epoch: int) -> Optional[int]:
 
 
 def step_budget(trainer: Trainer, steps_per_epoch: int) -> Tuple[Optional[int], str]:
-    """The smaller one of the budgets in steps and in epochs: its steps, and the setting that gives it."""
+    """Returns the smaller one of the budgets in steps and in epochs: its steps, and the setting that gives it."""
     given = [(trainer.max_steps, f"trainer.max_steps={trainer.max_steps}")]
     if trainer.epoch_budget is not None:
         given.append((trainer.epoch_budget * steps_per_epoch, f"trainer.epoch_budget={trainer.epoch_budget}"))

@@ -205,7 +205,7 @@ class ResumePoint:
 
     @property
     def own_checkpoint(self) -> Optional[Checkpoint]:
-        """The checkpoint to continue from, if it belongs to this run; otherwise None."""
+        """Returns the checkpoint to continue from, if it belongs to this run; otherwise None."""
         is_own = self.checkpoint is not None and self.checkpoint.path.parent == self.store.directory
         return self.checkpoint if is_own else None
 

@@ -67,7 +67,7 @@ class RunFinalizer:
         )  # fmt: skip
 
     def _sha256(self) -> str:
-        """The hash of the weights; empty where only worker 0 should read all of them, and this is another."""
+        """Returns the hash of the weights; empty if only worker 0 should read all of them, and this is another."""
         if self._step.strategy.remote.names and self._workers.world.rank:
             return ""
         return canonical_sha256(snapshot.held_parameters(self._step.strategy))
@@ -107,19 +107,19 @@ class RunFinalizer:
         return {f"test/{name}": value for name, value in values.items() if name != "samples_per_s"}
 
     def _last(self, step: int) -> Mapping[str, np.ndarray]:
-        """The weights of the last step: of large tables no second copy is made where the checkpoint has one."""
+        """Returns the weights of the last step: of large tables no second copy is made where the checkpoint has one."""
         latest = self._saving.latest() if self._step.strategy.rows else None
         if latest is not None and latest.step == step:
             return latest.arrays("model")
         return snapshot.copy_parameters(self._step.strategy)
 
     def failed(self, cause: str, exit_code: int, state: TrainState, recorder: Recorder) -> Result:
-        """The result of a run that could not go on."""
+        """Returns the result of a run that could not go on."""
         return self._result(Stop("failed", exit_code, cause), state, recorder, metrics=dict(state.values))
 
     def interrupted(self, state: TrainState, recorder: Recorder) -> Result:
-        """The result of a run that a `KeyboardInterrupt` of a user's own code broke off: it saves nothing more, since
-        the step may not be whole."""
+        """Returns the result of a run that a `KeyboardInterrupt` of a user's own code broke off: it saves nothing more,
+        since the step may not be whole."""
         stop = Stop("interrupted", EXIT_SIGINT, f"KeyboardInterrupt raised after step {state.step}")
         return self._result(stop, state, recorder, metrics=dict(state.values))
 
@@ -135,7 +135,7 @@ class RunFinalizer:
         )  # fmt: skip
 
     def ended_before(self, stop: Stop, state: TrainState, run_dir: Path) -> Optional[Result]:
-        """The result of a run that has nothing left to do and said so in status.json; None if there is work.
+        """Returns the result of a run that has nothing left to do and said so in status.json; None if there is work.
 
         Args:
             stop: reason why the run would end at once.

@@ -63,12 +63,12 @@ class Saving:
         self._report(self._store.wait())
 
     def latest(self) -> Optional[Checkpoint]:
-        """The newest good checkpoint, after the save under way."""
+        """Returns the newest good checkpoint, after the save under way."""
         self.synchronize()
         return self._store.latest()
 
     def best(self) -> Optional[Checkpoint]:
-        """The checkpoint with the best monitored value."""
+        """Returns the checkpoint with the best monitored value."""
         self.synchronize()
         return self._store.best()
 

@@ -52,7 +52,7 @@ class TrainState:
 
     @property
     def epoch_number(self) -> int:
-        """The epoch that the last finished step belongs to, from 1."""
+        """Returns the epoch that the last finished step belongs to, from 1."""
         return self.epoch + (self.epoch_step > 0)
 
     def count_step(self, steps_per_epoch: int) -> None:

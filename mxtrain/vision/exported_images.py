@@ -74,7 +74,7 @@ def _run(folder: ExportedFolder, image_1CHW: np.ndarray) -> Dict[str, np.ndarray
 
 
 def upright_image(content: bytes, name: str) -> Any:
-    """A file as an upright image of Pillow's. Raises: ValueError: it cannot be read."""
+    """Returns a file as an upright image of Pillow's. Raises: ValueError: it cannot be read."""
     from PIL import ImageOps
 
     try:
@@ -87,7 +87,7 @@ def upright_image(content: bytes, name: str) -> Any:
 
 
 def place(image: Any, signature: Dict[str, Any]) -> Placed:
-    """The image as it enters the network.
+    """Returns the image as it enters the network.
 
     Args:
         image: of Pillow's.
@@ -118,7 +118,8 @@ def place(image: Any, signature: Dict[str, Any]) -> Placed:
 
 
 def _resized(image: Any, box: Sequence[float], size: Tuple[int, int], channels: int) -> np.ndarray:
-    """A part in another (width, height), (C, H, W); Pillow averages over all pixels of a part that gets smaller."""
+    """Returns a part in another (width, height), (C, H, W); Pillow averages over all pixels of a part that gets
+    smaller."""
     from PIL import Image
 
     found = image.convert("L" if channels == 1 else "RGB").resize(size, Image.BILINEAR, box=tuple(box))
@@ -126,7 +127,7 @@ def _resized(image: Any, box: Sequence[float], size: Tuple[int, int], channels: 
 
 
 def _fill(signature: Dict[str, Any], channels: int) -> np.ndarray:
-    """The mean colour, which is where no image is."""
+    """Returns the mean colour, which is where no image is."""
     mean = signature["signature"]["mean"]
     mean = mean if len(mean) == channels else [sum(mean) / len(mean)] * channels
     return np.rint(255 * np.asarray(mean)).astype(np.uint8)
@@ -157,7 +158,8 @@ def _found(signature: Dict[str, Any], found_NR: np.ndarray, placed: Placed) -> L
 
 
 def _cut(mask_SS: np.ndarray, edge_4: np.ndarray, inside_4: np.ndarray) -> np.ndarray:
-    """A mask of the part of its box that is inside of the image: the means over squares, see `mask_arithmetic`."""
+    """Returns a mask of the part of its box that is inside of the image: the means over squares, see
+    `mask_arithmetic`."""
     shares = []
     for at in (0, 1):
         (begin, end), (low, high) = (one[[at, at + 2]] for one in (edge_4, inside_4))
@@ -171,7 +173,8 @@ def _cut(mask_SS: np.ndarray, edge_4: np.ndarray, inside_4: np.ndarray) -> np.nd
 
 
 def coco_code(mask_hw: np.ndarray) -> str:
-    """A mask as COCO's run-length code: lengths of runs, column by column. Source: cocoapi, common/maskApi.c."""
+    """Returns a mask as COCO's run-length code: lengths of runs, column by column. Source: cocoapi,
+    common/maskApi.c."""
     flat = np.concatenate([[0], mask_hw.T.ravel() > 0])
     ends = np.append(np.flatnonzero(flat[1:] != flat[:-1]), mask_hw.size)
     counts, text = np.diff(np.concatenate([[0], ends])).tolist(), ""
@@ -187,7 +190,8 @@ def coco_code(mask_hw: np.ndarray) -> str:
 
 
 def class_map(score_KHW: np.ndarray, placed: Placed) -> np.ndarray:
-    """The likeliest class of each pixel, (h, w); scores of an image that was made smaller are enlarged first."""
+    """Returns the most probable class of each pixel, (h, w); scores of an image that was made smaller are enlarged
+    first."""
     score_Khw = score_KHW[:, : placed.fitted[0], : placed.fitted[1]].astype(np.float32)
     for axis, (wanted, length) in enumerate(zip(placed.size, placed.fitted), start=1):
         if wanted != length:
@@ -200,7 +204,7 @@ def class_map(score_KHW: np.ndarray, placed: Placed) -> np.ndarray:
 
 
 def _shares(signature: Dict[str, Any], class_hw: np.ndarray) -> Dict[str, Any]:
-    """The size, and the share of each class, as `mxtrain predict` writes them."""
+    """Returns the size, and the share of each class, as `mxtrain predict` writes them."""
     names = signature["class_names"]
     count_K = np.bincount(class_hw.ravel(), minlength=len(names))
     order = [int(k) for k in np.argsort(-count_K, kind="stable") if count_K[k]]

@@ -40,7 +40,7 @@ class Checks(Protocol):
     """
 
     def __len__(self) -> int:
-        """The number of samples."""
+        """Returns the number of samples."""
 
     def place(self, index: int) -> DataPlace:
         """Returns the source location of a sample."""
@@ -66,7 +66,7 @@ class CheckableSource(Protocol):
 
 
 def digest_of(*contents: bytes) -> bytes:
-    """A digest of `DIGEST_BYTES`; the same for the same contents in the same order."""
+    """Returns a digest of `DIGEST_BYTES`; the same for the same contents in the same order."""
     made = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for content in contents:
         made.update(len(content).to_bytes(8, "little"))

@@ -104,7 +104,7 @@ class DatasetCounts:
     class_counts: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def tables(self) -> List[Table]:
-        """The balance of classes, where samples have any."""
+        """Returns the balance of classes, where samples have any."""
         counts = {split: count_K for split, count_K in self.class_counts.items() if count_K.any()}
         if not counts:
             return []

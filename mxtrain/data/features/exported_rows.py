@@ -97,7 +97,7 @@ def _number(cell: str, column: str, place: str) -> float:
 
 
 def _row(signature: Dict[str, Any], outputs: Dict[str, np.ndarray]) -> Dict[str, Any]:
-    """The prediction for one row, as its task writes it."""
+    """Returns the prediction for one row, as its task writes it."""
     own, names, task = signature["signature"], signature["class_names"], signature["task"]
     if task == "regression":
         value = float(np.ravel(outputs["output"])[0])

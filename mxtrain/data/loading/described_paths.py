@@ -26,7 +26,7 @@ def named_paths(dataset: BaseDataset) -> Dict[str, List[str]]:
 
 
 def with_paths(dataset: BaseDataset, names: Iterable[str], change: Callable[[str], str]) -> BaseDataset:
-    """The dataset with each path of some settings changed."""
+    """Returns the dataset with each path of some settings changed."""
 
     def of(value: Any) -> Any:
         return change(value) if isinstance(value, str) else list(map(change, value))
@@ -58,8 +58,8 @@ def _each(value: Any) -> List[str]:
 
 
 def with_current_folder(fields: Mapping[str, FieldInfo], values: Any) -> Any:
-    """The settings of a dataset whose files are named in its `root`, which means bundled data if it is null: where a
-    file is named but no root, the file's path is used unchanged, and splits without a name are held out.
+    """Returns the settings of a dataset whose files are named in its `root`, which means bundled data if it is null:
+    where a file is named but no root, the file's path is used unchanged, and splits without a name are held out.
 
     Args:
         fields: `root`, `train`, `val` and `test` of the dataset's class, among others.

@@ -41,7 +41,7 @@ class MissingFileFindings(Findings):
 
     @property
     def keeps_going(self) -> bool:
-        """True if there was one: a folder of such names is not an empty one."""
+        """Returns True if there was one: a folder of such names is not an empty one."""
         return bool(self.facts)
 
 

@@ -156,12 +156,12 @@ class BatchLoader:
         return {}
 
     def __len__(self) -> int:
-        """Number of batches per epoch, including a partial last one."""
+        """Returns the number of batches per epoch, including a partial last one."""
         return self.num_batches
 
     @property
     def num_samples(self) -> int:
-        """Number of samples per epoch."""
+        """Returns the number of samples per epoch."""
         return min(self.total, self.num_batches * self.batch_size)
 
     def epoch(

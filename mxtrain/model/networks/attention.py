@@ -97,7 +97,7 @@ class CrossAttention(Attention):
     def step(
         self, F: OperatorModule, query_1RU: Array, memory: List[Array], length_A: Array, beams: int
     ) -> Array:  # fmt: skip
-        """The same for one token of each row, (1, R, U); `beams` rows after one another are of one text.
+        """Does the same for one token of each row, (1, R, U); `beams` rows after one another are of one text.
 
         Args:
             query_1RU: of each row.

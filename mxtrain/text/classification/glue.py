@@ -88,7 +88,7 @@ class Glue(TextDataset):
 
     @property
     def tasks(self) -> Tuple[str, ...]:  # type: ignore[override]
-        """The kind of the chosen task, by the name of our own task."""
+        """Returns the kind of the chosen task, by the name of our own task."""
         return ("regression",) if self.task == "stsb" else ("classification",)
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:

@@ -164,7 +164,7 @@ class MaskedText(TextDataset):
 
 
 def _read(given: Union[str, List[str]], findings: Findings) -> StoredDocuments:
-    """The paragraphs of each file.
+    """Returns the paragraphs of each file.
 
     Raises:
         DataError: a file is missing or no UTF-8 text, or there is no text.

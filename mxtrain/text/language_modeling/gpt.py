@@ -66,11 +66,11 @@ class Gpt(TextModel):
         return self
 
     def sizes(self, length: int) -> Dict[str, int]:
-        """The numbers of `size`, overridden by the ones that are given; `length` tokens in a window."""
+        """Returns the numbers of `size`, overridden by the ones that are given; `length` tokens in a window."""
         return {name: getattr(self, name) or number or length for name, number in SIZES[self.size].items()}
 
     def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Raises:
             ConfigError: windows are longer than the network can take.

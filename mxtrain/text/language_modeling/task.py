@@ -97,7 +97,7 @@ class LanguageModeling(Task):
     def export_parts(
         self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
     ) -> Mapping[str, ExportedPart]:  # fmt: skip
-        """The step that `predict` asks for one token after the other."""
+        """Returns the step that `predict` asks for one token after the other."""
         from mxtrain.text.exported_steps import language_parts
 
         return language_parts(own_network(description, signature, strategy).current(), inputs[0])
@@ -106,7 +106,7 @@ class LanguageModeling(Task):
         raise AssertionError("texts are continued token by token: `build_decode_with`")
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """The text that follows, up to the end of a document or line."""
+        """Returns the text that follows, up to the end of a document or line."""
         return {"continuation": self._text(signature, prediction)}
 
     def _text(self, signature: Signature, token_N: np.ndarray) -> str:

@@ -74,7 +74,7 @@ class DecoderLayer(gluon.HybridBlock):
         return self.ffn_2(gelu(F, self.ffn_1(x_TBU), self._gelu))
 
     def step(self, F: OperatorModule, x_1BU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
-        """The same for one more token."""
+        """Does the same for one more token."""
         context_1BU, memory = self.attention.step(F, self.qkv(self.attention_norm(F.identity(x_1BU))), memory)
         x_1BU = x_1BU + self.projection(context_1BU)
         return x_1BU + self._feed_forward(F, self.ffn_norm(F.identity(x_1BU))), memory

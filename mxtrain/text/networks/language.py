@@ -49,8 +49,9 @@ def large() -> int:
 
 
 def num_chunks(given: Union[str, int], length: int, vocab_size: int) -> int:
-    """The number of parts of a window in which scores are computed: with a large vocabulary they are most of the memory
-    of a step, and are needed three times by MXNet's operators (scores, logarithms of probabilities, gradients)."""
+    """Returns the number of parts of a window in which scores are computed: with a large vocabulary they are most of
+    the memory of a step, and are needed three times by MXNet's operators (scores, logarithms of probabilities,
+    gradients)."""
     if given == "auto":
         return min(MOST_CHUNKS, max(1, math.ceil(length * vocab_size / large())))
     return min(int(given), length)

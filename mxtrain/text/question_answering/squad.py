@@ -182,8 +182,8 @@ class Squad(TextDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """The questions of files, JSONL with question and context or SQuAD's JSON; a place is `file:line`, or the
-        file."""
+        """Returns the questions of files, JSONL with question and context or SQuAD's JSON; a place is `file:line`, or
+        the file."""
         found, places = Questions(), []
         for name, own in read_each(names, read_question_lines, skip_unreadable, unreadable):
             shift = len(found.contexts)

@@ -169,7 +169,8 @@ class Conll(TextDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """The sentences of files, one a line with white space between words, or in columns; a place is `file:line`."""
+        """Returns the sentences of files, one a line with white space between words, or in columns; a place is
+        `file:line`."""
         words, places = TaggedWords(), []
         for name, found in read_each(names, self._read_words, skip_unreadable, unreadable):
             words.sentences += found.sentences

@@ -45,7 +45,7 @@ class TranslatingModel(Model):
         return self.tied
 
     def chunks(self, input_shape: Shapes, vocab_size: int) -> int:
-        """The number of parts in which scores are computed.
+        """Returns the number of parts in which scores are computed.
 
         Args:
             input_shape: of each input of one sample; the third is the target's.
@@ -58,8 +58,8 @@ class TranslatingModel(Model):
     def build_translator(
         self, num_classes: int, input_shape: Shapes, vocab_size: int, is_joint: bool
     ) -> gluon.Block:  # fmt: skip
-        """The network, uninitialised. It takes a source (B, S), its lengths (B,), a target (B, T) and the tokens that
-        follow in it (B, T), and returns -log p of each and the mean of -log p over the vocabulary.
+        """Returns the network, uninitialized. It takes a source (B, S), its lengths (B,), a target (B, T) and the
+        tokens that follow in it (B, T), and returns -log p of each and the mean of -log p over the vocabulary.
 
         Args:
             num_classes: tokens of the target's vocabulary.

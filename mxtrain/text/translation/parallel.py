@@ -116,11 +116,11 @@ class InMemoryPairs(LabelledTexts):
         return InMemoryPairs([self.pairs[index] for index in kept])
 
     def side(self, number: int) -> TrainingTexts:
-        """All sources, 0, or targets, 1."""
+        """Returns all sources, 0, or targets, 1."""
         return TextsInMemory([pair[number] or "" for pair in self.pairs])
 
     def tokens(self, configs: Sequence[TokenizerConfig]) -> ParallelTokens:
-        """All pairs as tokens."""
+        """Returns all pairs as tokens."""
         key = _key_of(configs)
         if key not in self._encoded:
             count = 1 if len(self.pairs) and self.pairs[0][1] is None else 2
@@ -161,7 +161,7 @@ class StoredParallel(StoredTexts):
         )
 
     def counted(self, tokenizers: Callable[[], Tokenizers], max_length: int) -> StoredParallel:
-        """The same pairs, with what `data check` counts their tokens by."""
+        """Returns the same pairs, with what `data check` counts their tokens by."""
         return StoredParallel(self.shards, self._what, self._row_N, self._record_places, tokenizers, max_length)
 
     def checks(self) -> Checks:
@@ -169,11 +169,11 @@ class StoredParallel(StoredTexts):
         return ParallelChecks(self, self.places, self._tokenizers, self._max_length)
 
     def side(self, number: int) -> StoredColumn:
-        """All sources, 0, or targets, 1."""
+        """Returns all sources, 0, or targets, 1."""
         return StoredColumn(self.shards, column_name(number), self._row_N)
 
     def tokens(self, configs: Sequence[TokenizerConfig]) -> ParallelTokens:
-        """All pairs as tokens, kept in files."""
+        """Returns all pairs as tokens, kept in files."""
         key = _key_of(configs)
         if key not in self._encoded:
             self._encoded[key] = ParallelTokens(self._sides(configs), self.side(1).num_bytes(), configs, self._row_N)
@@ -198,7 +198,7 @@ def _key_of(configs: Sequence[TokenizerConfig]) -> str:
 
 
 def both_sides(pairs: AnyPairs) -> TrainingTexts:
-    """All sources and all targets, one behind the other."""
+    """Returns all sources and all targets, one after the other."""
     return JoinedTexts([pairs.side(0), pairs.side(1)])
 
 

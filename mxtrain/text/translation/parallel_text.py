@@ -122,7 +122,7 @@ class ParallelText(TranslationDataset):
         return str(self.target)
 
     def _files_of(self, name: str) -> List[Path]:
-        """A table, or the two files whose names begin so.
+        """Returns a table, or the two files whose names begin so.
 
         Raises:
             DataError: there are none.
@@ -175,7 +175,7 @@ class ParallelText(TranslationDataset):
 
 
 def _endings_of(name: str) -> Set[str]:
-    """The endings of the files whose names begin with this and a point."""
+    """Returns the endings of the files whose names begin with this and a point."""
     path = Path(name)
     found = [file for file in files_in(path.parent) if file.startswith(f"{path.name}.")]
     return {file[len(path.name) + 1 :].removesuffix(GZIP) for file in found} - {""}

@@ -62,7 +62,7 @@ class Transformer(TranslatingModel):
 
     @property
     def sizes(self) -> Dict[str, Any]:
-        """The numbers of `size`, overridden by the ones that are given."""
+        """Returns the numbers of `size`, overridden by the ones that are given."""
         given = {name: getattr(self, name) for name in SIZES[self.size]}
         return {**SIZES[self.size], **{name: value for name, value in given.items() if value is not None}}
 

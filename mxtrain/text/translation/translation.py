@@ -72,7 +72,7 @@ class TranslationDataset(TextDataset):
         return [own] if self.joint_vocabulary else [own, own._replace(vocab=self.target_vocab)]
 
     def tokenizers(self, train: AnyPairs, findings: Optional[Findings] = None) -> Tokenizers:
-        """The tokenizers of sources and of targets, given, or trained on pairs.
+        """Returns the tokenizers of sources and of targets, given, or trained on pairs.
 
         Raises:
             DataError: a file is no vocabulary, or lacks special tokens.
@@ -104,7 +104,7 @@ class TranslationDataset(TextDataset):
 
     @property
     def target_name(self) -> str:
-        """The name that the data gives the language of targets; empty if it gives none."""
+        """Returns the name that the data gives the language of targets; empty if it gives none."""
         return ""
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:

@@ -47,7 +47,7 @@ class LeNet(Model):
         return (*channels, max(1, round(height * scale)), max(1, round(width * scale)))
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Raises:
             ConfigError: the sample is too small to be halved by every stage.

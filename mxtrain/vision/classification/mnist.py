@@ -163,7 +163,7 @@ class FashionMnist(Mnist):
 
 
 def parse_idx(content: bytes, path: Path, magic: int, what: str) -> np.ndarray:
-    """The array in an unpacked IDX file.
+    """Returns the array in an unpacked IDX file.
 
     Args:
         content: The file's bytes.
@@ -196,7 +196,7 @@ def parse_idx(content: bytes, path: Path, magic: int, what: str) -> np.ndarray:
 
 
 def _shape_and_size(head: bytes, num_dims: int) -> Tuple[Tuple[int, ...], int]:
-    """The array's shape, and the bytes of the whole unpacked file, as its header gives them."""
+    """Returns the array's shape, and the bytes of the whole unpacked file, as its header gives them."""
     shape = struct.unpack_from(f">{num_dims}I", head, 4)
     return shape, 4 * (1 + num_dims) + math.prod(shape)
 

@@ -43,7 +43,7 @@ class ResNet(Model):
     """First layers: `small` is one 3x3 convolution, `large` shrinks it to a quarter; `auto` is large from 64 px."""
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised; it takes images of any size."""
+        """Returns the network, uninitialized; it takes images of any size."""
         from mxtrain.model.networks import classifier
 
         if self.depth in SMALL_DEPTHS:

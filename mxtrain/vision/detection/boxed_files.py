@@ -60,7 +60,7 @@ class BoxedSplit:
 
     @property
     def images(self) -> Sequence[str]:
-        """The file of each; empty for records."""
+        """Returns the file of each; empty for records."""
         return [self.encoded.place(index).file for index in range(len(self.ids))]
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
 
     @property
     def mends(self) -> bool:
-        """True if wrong boxes are mended."""
+        """Returns True if wrong boxes are mended."""
         return self.wrong_boxes == "mend"
 
     def crowd_remedy(self) -> str:
@@ -216,8 +216,8 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
 
 
 def find_named(folder: Path, names: Sequence[str]) -> Tuple[List[str], List[Optional[FileId]]]:
-    """The path and the identity of each file that is named, None if there is none. A folder is listed once, and not
-    asked for each file. Accented letters may be composed in one and not in the other."""
+    """Returns the path and the identity of each file that is named, None if there is none. A folder is listed once, and
+    not asked for each file. Accented letters may be composed in one and not in the other."""
     known = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
     path_of = {composed(path): path for path in known if not path.isascii()}
     paths = [str(folder / name) for name in names]

@@ -80,7 +80,7 @@ class Coco(PublicDataset, BoxedFiles):
 
     @property
     def leaves_out(self) -> bool:
-        """True if files may have categories that the network does not learn."""
+        """Returns True if files may have categories that the network does not learn."""
         return bool(self.classes)
 
     def for_task(self, name: str) -> BaseDataset:

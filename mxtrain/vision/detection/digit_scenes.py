@@ -62,7 +62,7 @@ class DigitScenes(MaskedDataset):
 
     @property
     def kind(self) -> Type[Scenes]:
-        """The class of the splits."""
+        """Returns the class of the splits."""
         return Scenes
 
     @pydantic.model_validator(mode="after")
@@ -146,7 +146,7 @@ class InstanceDigitScenes(BoxedDigitScenes):
 
 
 def _half(photo_CHW: np.ndarray, is_right: bool, size: Sequence[int]) -> np.ndarray:
-    """The left or right half of a photograph.
+    """Returns the left or right half of a photograph.
 
     Raises:
         DataError: A scene is larger.

@@ -124,12 +124,12 @@ class FasterRCNN(GluonCVDetector):
 
     @property
     def is_pyramid(self) -> bool:
-        """True if it has a feature pyramid, and so several maps."""
+        """Returns True if it has a feature pyramid, and so several maps."""
         return self.plain_name.startswith(f"{self.kind}_fpn_")
 
     @property
     def is_custom(self) -> bool:
-        """True if it is around any network, and none that GluonCV has a name for."""
+        """Returns True if it is around any network, and none that GluonCV has a name for."""
         return self.plain_name in self.own
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
@@ -159,7 +159,7 @@ class FasterRCNN(GluonCVDetector):
         )  # fmt: skip
 
     def _anchors(self, input_shape: Shape) -> List[RegionAnchors]:
-        """The anchors of each map.
+        """Returns the anchors of each map.
 
         Raises:
             ConfigError: images are too small, or a setting does not fit the network.
@@ -186,7 +186,7 @@ class FasterRCNN(GluonCVDetector):
         return map_sizes(self._blocks().features, input_shape)
 
     def _blocks(self) -> TwoStageBlocks:
-        """The blocks that the network consists of, uninitialised."""
+        """Returns the blocks that the network consists of, uninitialized."""
         from mxtrain.vision.detection.networks import region_parts
 
         parts = self._parts()
@@ -214,7 +214,7 @@ class FasterRCNN(GluonCVDetector):
         return Suppression(iou, self.nms_candidates, self.max_detections, LEAST_SCORE)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Raises:
             ConfigError: GluonCV is not installed, images are too small, or a setting does not fit the network.

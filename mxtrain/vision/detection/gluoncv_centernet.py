@@ -59,7 +59,7 @@ class GluonCVCenterNet(GluonCVDetector):
         return HeatmapCoding(num_classes, input_shape, max_detections=self.max_detections)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Raises:
             ConfigError: GluonCV is not installed, or refuses an option.

@@ -19,7 +19,7 @@ class DetectionLoss(Loss):
     """The option of conf/loss/, by which networks say which loss their outputs are made for."""
 
     def build_detection(self, num_classes: int) -> gluon.HybridBlock:
-        """A HybridBlock (*outputs, boxes (B, M, D), *encoded) -> loss (B,), weight (B,).
+        """Returns a HybridBlock (*outputs, boxes (B, M, D), *encoded) -> loss (B,), weight (B,).
 
         Args:
             num_classes: of objects.

@@ -153,7 +153,7 @@ class Dataset(BaseDataset):
         return open_inputs(names, open_source, skip_unreadable, unreadable)
 
     def input_shape(self, native: Shape) -> Shape:
-        """The (C, H, W) that enters the network.
+        """Returns the (C, H, W) that enters the network.
 
         Args:
             native: (C, H, W) of the dataset, as in `Splits.shape`.
@@ -167,7 +167,7 @@ class Dataset(BaseDataset):
 
 
 def sign_images(dataset: Dataset, splits: Splits, model: Model) -> ImageSignature:
-    """The dataset's own size and channels, unless the model or the user wants others."""
+    """Returns the dataset's own size and channels, unless the model or the user wants others."""
     channels, height, width = model.input_shape(dataset.input_shape(splits.shape))
     if dataset.channels != "auto":
         channels = dataset.channels

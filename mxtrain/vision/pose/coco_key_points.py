@@ -101,7 +101,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
         return super().decoded_as(decoding).model_copy(update={"window": window})  # type: ignore[return-value]
 
     def _choose_classes(self, contents: CocoContents) -> Tuple[List[str], List[int]]:
-        """The category whose objects are samples."""
+        """Returns the category whose objects are samples."""
         names, ids = super()._choose_classes(contents)
         chosen = [number for number, one in enumerate(ids) if one in contents.points]
         if not chosen:
@@ -122,7 +122,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
     def _split(
         self, contents: CocoContents, folder: Path, setting: str, names: Sequence[str], findings: Findings
     ) -> Optional[BoxedSplit]:
-        """The objects of a file that can be learned from."""
+        """Returns the objects of a file that can be learned from."""
         found = super()._split(contents, folder, setting, names, findings)
         category = next(iter(self._class_of(contents, names)), -1)
         if category not in contents.points:
@@ -256,7 +256,7 @@ def _warn_of_unmarked(
 
 
 def read_names(contents: CocoContents, category: int) -> Tuple[List[str], List[Tuple[int, int]]]:
-    """The names of the key points of a category, and the pairs that a line joins.
+    """Returns the names of the key points of a category, and the pairs that a line joins.
 
     Raises:
         DataError: they are none.

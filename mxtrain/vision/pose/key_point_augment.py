@@ -73,5 +73,5 @@ class KeyPointAugment(AugmentSettings):
 
 
 def _normal(first: float, second: float) -> float:
-    """A normally distributed number of two that are uniform. Source: Box and Muller (1958)."""
+    """Returns a normally distributed number of two that are uniform. Source: Box and Muller (1958)."""
     return math.sqrt(-2 * math.log1p(-first)) * math.cos(2 * math.pi * second)

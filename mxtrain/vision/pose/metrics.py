@@ -37,7 +37,7 @@ class Pose:
 
     @classmethod
     def from_prediction(cls, prediction: np.ndarray) -> Pose:
-        """The pose of a prediction (J + 2, 3), as the task decodes it."""
+        """Returns the pose of a prediction (J + 2, 3), as the task decodes it."""
         (left, top, score), (right, bottom, _) = prediction[-OBJECT_ROWS:].tolist()
         return cls(prediction[:-OBJECT_ROWS], np.array([left, top, right, bottom]), score)
 
@@ -123,7 +123,7 @@ class CollectedPoses(Collected):
         self._known = {}
 
     def poses(self) -> Poses:
-        """All objects in the order of the samples."""
+        """Returns all objects in the order of the samples."""
         rows = self.samples()
         is_first = rows[:, 1] == 0
         object_NW, count = rows[is_first], int(is_first.sum())

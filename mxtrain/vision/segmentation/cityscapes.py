@@ -64,7 +64,7 @@ def _pair(root: Path, split: str, findings: Findings) -> MaskPairs:
 
 
 def _pair_test(root: Path, findings: Findings) -> Optional[MaskPairs]:
-    """The test split where it has masks with something in them."""
+    """Returns the test split where it has masks with something in them."""
     if not (root / "leftImg8bit" / "test").is_dir() or not (root / "gtFine" / "test").is_dir():
         return None
     if not walk(root / "gtFine" / "test", (_MASK.lower(),)):

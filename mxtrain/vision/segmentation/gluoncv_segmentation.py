@@ -73,7 +73,7 @@ class GluonCVSegmentation(GluonCVModel):
 
     @classmethod
     def option_of(cls, name: str, task: str) -> str:
-        """The option for a name of any of GluonCV's networks; see `Model.option_of`."""
+        """Returns the option for a name of any of GluonCV's networks; see `Model.option_of`."""
         for beginning, option in BY_NAME.items():
             if name.startswith(beginning):
                 return option
@@ -120,7 +120,7 @@ class GluonCVSegmentation(GluonCVModel):
         return (3, *native[-2:])
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised: (B, 3, H, W) -> scores (B, num_classes, H, W), of the input's H and W.
+        """Returns the network, uninitialized: (B, 3, H, W) -> scores (B, num_classes, H, W), of the input's H and W.
 
         Where there are auxiliary outputs it returns a tuple of such, the main one first.
 

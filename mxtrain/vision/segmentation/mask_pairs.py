@@ -58,7 +58,7 @@ def suffix_remover(ending: str) -> Callable[[str], Optional[str]]:
 def list_images(
     folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
 ) -> Files:
-    """The images in a folder and below.
+    """Returns the images in a folder and below.
 
     Args:
         folder: where to look.
@@ -81,7 +81,7 @@ def list_images(
 def list_masks(
     folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
 ) -> Files:
-    """The masks in a folder and below; arguments as in `list_images`.
+    """Returns the masks in a folder and below; arguments as in `list_images`.
 
     Raises:
         DataError: there is no such folder, or none are in it.

@@ -132,7 +132,7 @@ def read_class_names(path: Path) -> List[str]:
 
 
 def read_roboflow_names(path: Path) -> List[str]:
-    """The names of classes in a table of pixel values and names, as Roboflow writes it.
+    """Returns the names of classes in a table of pixel values and names, as Roboflow writes it.
 
     Raises:
         DataError: the values are not 0, 1, 2 and so on.
@@ -154,7 +154,8 @@ def _unquoted(cell: str) -> str:
 
 
 def _find_mixed(root: Path) -> Dict[str, Path]:
-    """The folders of splits, or the root alone, where masks lie beside their images, as Roboflow writes them."""
+    """Returns the folders of splits, or the root alone, where masks lie beside their images, as Roboflow writes
+    them."""
     folders = find_splits(root, SegmentationFolder.option) or {"train": root}
     return folders if any(name.endswith(MASK_ENDING) for name in files_in(folders["train"])) else {}
 
@@ -169,7 +170,7 @@ def _pair_mixed(folder: Path, findings: Findings) -> MaskPairs:
 
 
 def _find_folders(root: Path) -> Dict[str, Tuple[Path, Path]]:
-    """The folders of images and masks of each split; only "train" where there are no splits.
+    """Returns the folders of images and masks of each split; only "train" where there are no splits.
 
     Raises:
         DataError: a folder is missing, or two mean the same.
@@ -194,7 +195,7 @@ def _find_folders(root: Path) -> Dict[str, Tuple[Path, Path]]:
 
 
 def _kind_in(folder: Path, names: Sequence[str]) -> Path:
-    """The folder of images, or that of masks, in a folder: the first of the names where there is none.
+    """Returns the folder of images, or that of masks, in a folder: the first of the names where there is none.
 
     Raises:
         DataError: there are two.

@@ -65,7 +65,7 @@ class VocSegmentation(PublicDataset, MaskedFiles):
 
 
 def _find_devkit(root: Path) -> Path:
-    """The folder that holds JPEGImages: this one, that of 2012 in it, or the only one in it."""
+    """Returns the folder that holds JPEGImages: this one, that of 2012 in it, or the only one in it."""
     years = find_years(root)
     chosen_years = years if len(years) == 1 else [path for path in years if path.name == "VOC2012"]
     if chosen_years:
@@ -80,7 +80,7 @@ def _find_devkit(root: Path) -> Path:
 def read_split(
     folder: Path, name: str, split: str, images: Files, masks: Files, findings: Findings = STRICT
 ) -> MaskPairs:  # fmt: skip
-    """The images that a split's file names, with their masks. See `read_names`.
+    """Returns the images that a split's file names, with their masks. See `read_names`.
 
     Raises:
         DataError: there is no such file, it names none, or one whose image or mask is missing.

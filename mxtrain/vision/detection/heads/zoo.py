@@ -61,7 +61,7 @@ class GluonCVDetector(Detector, GluonCVModel):
 
     @property
     def plain_name(self) -> str:
-        """The name without a dataset."""
+        """Returns the name without a dataset."""
         return self.name if self.name in self.known else without_dataset(self.name)
 
     @property
