@@ -89,16 +89,17 @@ class BaseDataset(Spec):
     """Samples of a training epoch: shuffle = each once; balanced = equally many of each class; weighted = classes in
     the ratio of class_weights. The number of samples is always that of the split, in random order."""
     class_weights: Dict[str, PositiveFloat] = {}
-    """By the name of a class, for sampler=weighted: how often it is drawn relative to others, whose weight is 1, e.g.
-    {cat: 2.0}."""
+    """Sampling weight by class name, for sampler=weighted, e.g. {cat: 2.0}; 1 for other classes."""
     val_fraction: OpenFraction = 0.1
-    """Share of samples held out for validation where the format has no validation split."""
+    """Share of samples held out for validation if the format has no validation split."""
     test_fraction: OpenFraction = 0.0
-    """Share of samples held out for testing where the format has no test split."""
+    """Share of samples held out for testing if the format has no test split."""
     split_seed: int = 0
-    """The seed that chooses which samples are held out; another one than the run's, so that runs compare."""
+    """Seed of the choice of held-out samples; independent of trainer.seed, so that runs with different seeds are
+    comparable."""
     prefetch: NonNegative = 2
-    """Batches prepared ahead on the device; 0 = none, in the training thread."""
+    """Number of batches that a background thread prepares in advance on the device; 0 = the training thread prepares
+    them."""
 
     _fold: Optional[Fold] = None
     """See `for_fold`."""

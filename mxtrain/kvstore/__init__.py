@@ -99,7 +99,7 @@ class Device(KVStore):
     """2bit: every element travels as -threshold, 0 or +threshold, and the residual is added to the next gradient.
     The residual is kept inside MXNet, which cannot export it: a resumed run begins with none."""
     threshold: Optional[PositiveFloat] = None
-    """The threshold of 2bit compression, in the unit of a gradient; needed by it."""
+    """Threshold of 2bit compression, in the unit of a gradient; required for 2bit."""
     tree: bool = False
     """Sum along the tree of GPU links that MXNet finds (MXNET_KVSTORE_USETREE); between GPUs only."""
 
@@ -145,9 +145,9 @@ class Joined(KVStore):
     in checkpoints. fp16, bf16: 16-bit numbers; 2bit: every element as -threshold, 0 or +threshold; topk: only the
     largest elements."""
     threshold: Optional[PositiveFloat] = None
-    """The threshold of 2bit compression, in the unit of a worker's share of the gradient; needed by it."""
+    """Threshold of 2bit compression, in the unit of a worker's share of the gradient; required for 2bit."""
     ratio: ProperFraction = 0.01
-    """For topk compression: the fraction of the elements that travels, the largest of each bucket."""
+    """Fraction of the elements that topk compression sends: the largest of each bucket."""
 
     @property
     def compresses_by(self) -> str:

@@ -42,7 +42,7 @@ class Tracker(Logger):
     queue_size: Positive = 20_000
     """Points that wait in memory while the service does not answer; later ones are left to `push`."""
     timeout_s: PositiveFloat = 10.0
-    """Seconds without an answer after which the end of a run waits no longer. For a file on this machine a minute."""
+    """Seconds that the end of a run waits for an answer; a minute if the destination is a file on this machine."""
 
     @property
     def destination(self) -> str:

@@ -125,7 +125,7 @@ class TopKAccuracy(Metric):
     """Fraction of samples whose label is among the `top_k` highest-scoring classes, from 0 to 1."""
 
     top_k: Positive = 5
-    """Scores that count as a hit."""
+    """Number of highest-scoring classes that must contain the label."""
 
     @property
     def signature(self) -> str:

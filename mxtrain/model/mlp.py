@@ -26,7 +26,7 @@ class MLP(FeatureModel):
     activation: Activation = "relu"
     """Activation after each hidden layer."""
     dropout: OpenFraction = 0.0
-    """Probability that a hidden unit is dropped while training."""
+    """Dropout probability of hidden units."""
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """Returns the network, uninitialized; it takes a sample of any shape."""

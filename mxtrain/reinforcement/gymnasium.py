@@ -39,14 +39,14 @@ class Gymnasium(BaseDataset):
     tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
 
     id: str = "CartPole-v1"
-    """Environment, as gymnasium has it registered."""
+    """Id of the environment in gymnasium's registry."""
     kwargs: Dict[str, Any] = {}
     """Arguments of the environment."""
     channels: Channels = "auto"
     """The axis of an image that holds its channels; auto = the last one, or the first one if that is the shortest, as
     in stacks of frames."""
     max_episode_steps: Optional[Positive] = None
-    """Steps after which an episode is cut off; null = as the environment is registered."""
+    """Maximum number of steps of an episode; null = as registered."""
     num_envs: Positive = 8
     """Environments that are played side by side, over all workers together."""
     rollout_steps: Positive = 32
@@ -56,9 +56,9 @@ class Gymnasium(BaseDataset):
     rollouts_per_epoch: Positive = 40
     """Roll-outs of an epoch, after which there is a validation."""
     gamma: Fraction = 0.98
-    """Discount of a step."""
+    """Discount factor per step."""
     gae_lambda: Fraction = 0.9
-    """Of generalised advantage estimation: 1 = advantages from whole returns, 0 = from one step."""
+    """Lambda of generalised advantage estimation: 1 = advantages from whole returns, 0 = from one step."""
     normalize_advantages: bool = True
     """If true, the advantages of a roll-out are standardized to mean 0 and deviation 1."""
     normalize_rewards: bool = False
@@ -76,7 +76,7 @@ class Gymnasium(BaseDataset):
     val_fraction: OpenFraction = 0.0
     """Not used: validation plays episodes of its own."""
     prefetch: Literal[0] = 0
-    """Must be 0: samples come from the weights as they are."""
+    """Must be 0: samples are played with the current weights."""
 
     @pydantic.field_validator("id")
     @classmethod

@@ -62,7 +62,7 @@ class ReinforcementLearning(Task):
     shown_frames: NonNegative = 12
     """Images of an episode that TensorBoard shows after a validation; 0 = none."""
     frames_per_s: PositiveFloat = 30.0
-    """Of animations that `predict` writes."""
+    """Frame rate of the animations that `predict` writes."""
 
     def check(self, description: Description) -> None:
         super().check(description)

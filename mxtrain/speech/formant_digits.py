@@ -36,7 +36,7 @@ class FormantDigits(AlignedDataset):
 
     features: Features = Features(window_ms=40.0, num_mels=64, preemphasis=0.0, normalize="none")
     length: Range[Positive] = [1, 5]
-    """Fewest and most digits of an utterance."""
+    """Minimum and maximum number of digits of an utterance."""
     num_train: Positive = 800
     """Training utterances."""
     num_val: Positive = 80

@@ -75,13 +75,13 @@ class ConvolvedFrames(FrameModel):
     channels: Annotated[List[Positive], pydantic.Field(min_length=1)] = [16, 32, 48]
     """Channels of each convolution."""
     time_kernels: List[Odd] = [5, 3, 3]
-    """Frames that each convolution sees, odd."""
+    """Kernel size of each convolution in time, odd."""
     frequency_kernels: List[Odd] = [5, 3, 3]
-    """Numbers of a frame that each convolution sees, odd."""
+    """Kernel size of each convolution in frequency, odd."""
     time_strides: List[Positive] = [2, 2, 1]
-    """Step of each convolution in time: their product is the frames of one score."""
+    """Stride of each convolution in time; their product is the number of frames per score."""
     frequency_strides: List[Positive] = [2, 2, 2]
-    """Step of each convolution over the numbers of a frame."""
+    """Stride of each convolution in frequency."""
     @pydantic.model_validator(mode="after")
     def _check_convolutions(self) -> ConvolvedFrames:
         for name in ("time_kernels", "frequency_kernels", "time_strides", "frequency_strides"):

@@ -54,14 +54,15 @@ class SpeechRecognition(Task):
     metric_option: ClassVar[str] = "cer"
 
     beam_size: Positive = 8
-    """Prefixes that are kept by prefix beam search, which sums over alignments; 1 = the likeliest alignment alone."""
+    """Beam width of prefix beam search, which sums over alignments; 1 = greedy decoding of the most probable
+    alignment."""
     validation_beam_size: Positive = 1
-    """beam_size of validations, and of the test at the end of training; `eval` and `predict` take beam_size."""
+    """beam_size in validation and in the test at the end of training; `eval` and `predict` use beam_size."""
     language_model: Optional[PathText] = None
-    """n-grams that beam search asks: a file in ARPA's format, of words or of characters; train = of the characters of
-    the training transcripts, which must be at hand then; null = none."""
+    """n-gram language model for beam search: a file in ARPA format, of words or characters; train = character n-grams
+    of the training transcripts, which must then be available; null = none."""
     language_order: Annotated[int, pydantic.Field(ge=1, le=10)] = 5
-    """Characters of the longest n-grams, with language_model=train."""
+    """Order of the character n-grams, with language_model=train."""
     language_weight: NonNegativeFloat = 0.5
     """Weight of the language model's log probabilities."""
     language_bonus: Finite = 0.0

@@ -40,9 +40,10 @@ class SpeechSynthesis(Task):
     metric_option: ClassVar[str] = "mel_error"
 
     iterations: NonNegative = 60
-    """Of Griffin and Lim's algorithm, which finds a sound for frames; more sound less metallic."""
+    """Iterations of the Griffin-Lim algorithm, which reconstructs sound from frames; with more, the sound is less
+    metallic."""
     shown_sounds: NonNegative = 2
-    """Validation samples that can be heard in TensorBoard, predicted and true."""
+    """Number of validation samples whose predicted and true sound TensorBoard plays."""
 
     def check(self, description: Description) -> None:
         super().check(description)

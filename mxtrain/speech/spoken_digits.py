@@ -67,7 +67,7 @@ class SpokenDigits(AudioDataset):
     characters: str = " efghinorstuvwxz"
     """All that transcripts may hold; auto = the characters of the ten words."""
     length: Range[Positive] = [1, 5]
-    """Fewest and most digits of an utterance."""
+    """Minimum and maximum number of digits of an utterance."""
     num_train: Positive = 1200
     """Training utterances."""
     num_val: Positive = 150

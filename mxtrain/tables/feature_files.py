@@ -31,13 +31,13 @@ class FeatureFiles(FeatureDataset):
     train: Names = None
     """File of training rows, or a list of files."""
     val: Names = None
-    """The same of validation; null = val_fraction of the training rows."""
+    """File or files of validation rows; null = val_fraction of the training rows."""
     test: Names = None
-    """The same of testing; null = test_fraction of the training rows."""
+    """File or files of test rows; null = test_fraction of the training rows."""
     buckets: Positive = 1000
-    """Of a hashed column: each value has the id of crc32(value) modulo this."""
+    """Number of ids of a hashed column: the id of a value is crc32(value) modulo this."""
     min_count: Positive = 1
-    """Of a category: how often a value must come in the training rows to have an id of its own."""
+    """Minimum number of training rows with a value of a category for the value to get its own id."""
     largest_batch: ClassVar[int] = 256
     batch_size: BatchSize = "auto"
     """Samples per optimizer step, over all devices and workers together; auto = 256, or fewer where there are few

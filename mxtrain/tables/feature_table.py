@@ -38,7 +38,7 @@ class FeatureTable(FeatureFiles):
     others: Literal["guess", "ignore"] = "guess"
     """Columns that `columns` does not name: guessed from the first rows, which is said, or ignored."""
     missing: CellTexts = list(MISSING_CELLS)
-    """Cells that mean that there is no value."""
+    """Values of cells that mean a missing value."""
     decimal: Decimal = "."
     """Decimal sign of numbers: "." or ","; the other one groups digits."""
 

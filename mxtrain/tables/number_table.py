@@ -78,7 +78,7 @@ class NumberTable(BaseDataset):
     target: str = "target"
     """Column to predict."""
     features: Optional[Names] = None
-    """Columns to predict it from, all of numbers; null = all others but ids and numbers of rows."""
+    """Numeric columns that the network reads; null = all except the target, ids and row numbers."""
     missing: CellTexts = list(MISSING_CELLS)
     """Cells that mean that there is no value; a missing feature enters as its mean."""
     decimal: Decimal = "."

@@ -47,14 +47,14 @@ class Bert(TextModel):
     num_layers: Optional[Positive] = None
     """Transformer layers."""
     units: Optional[Positive] = None
-    """Width of what passes between layers."""
+    """Width of the residual stream between layers."""
     hidden_size: Optional[Positive] = None
-    """Width inside the feed-forward part of a layer."""
+    """Hidden width of the feed-forward sublayers."""
     num_heads: Optional[Positive] = None
-    """Attention heads; they divide the units."""
+    """Number of attention heads; a divisor of units."""
     max_length: Optional[Positive] = None
-    """Longest text in tokens: rows of the table of positions. None = 512 of the published sizes; of small 128, or
-    dataset.max_length if that is more."""
+    """Maximum length in tokens, i.e. rows of the position embedding. None = 512 for the published sizes; for small 128,
+    or dataset.max_length if that is more."""
     dropout: OpenFraction = 0.1
     """Dropout probability of embeddings, attention and the output of each sublayer."""
 

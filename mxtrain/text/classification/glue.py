@@ -84,7 +84,7 @@ class Glue(TextDataset):
     alike two sentences are, from 0 to 5: type task=regression."""
     max_length: Annotated[int, pydantic.Field(ge=8)] = 128
     val_fraction: OpenFraction = 0.0
-    """Not used: the development split is what validation measures."""
+    """Not used: validation measures the development split."""
 
     @property
     def tasks(self) -> Tuple[str, ...]:  # type: ignore[override]

@@ -122,7 +122,7 @@ class MaskedText(TextDataset):
     """The same for validation; null = val_fraction of the paragraphs."""
     batch_size: BatchSize = 32
     mask_fraction: ProperFraction = 0.15
-    """Share of a sample's tokens to find."""
+    """Share of a sample's tokens that are masked and must be predicted."""
 
     def open(self) -> Splits:
         """See `BaseDataset.open`."""

@@ -67,15 +67,15 @@ class Squad(TextDataset):
     null_answers: bool = False
     """If true, questions may have no answer, as in SQuAD 2.0."""
     null_threshold: float = 0.0
-    """By how much the score of no answer must be above that of the best one to be predicted."""
+    """Difference by which the score of no answer must exceed that of the best answer for no answer to be predicted."""
     max_length: Annotated[int, pydantic.Field(ge=8)] = 384
-    """Tokens of a sample at most: the question, a window of its context, and three special ones."""
+    """Maximum number of tokens of a sample: the question, a window of its context, and three special tokens."""
     doc_stride: Positive = 128
-    """Tokens from the beginning of a window of a long context to that of the next."""
+    """Stride of the windows of a long context, in tokens."""
     max_question: Positive = 64
-    """Tokens of a question; longer ones are cut."""
+    """Maximum number of tokens of a question; longer questions are cut."""
     max_answer: Positive = 30
-    """Tokens of a predicted answer at most."""
+    """Maximum number of tokens of a predicted answer."""
     exact_match: Union[Literal["auto"], bool] = "auto"
     """Give context words that occur in the question a token type of their own; auto = if the model supports it
     (bilstm)."""

@@ -70,7 +70,7 @@ class Conll(TextDataset):
     tag: int = -1
     """Column of the tag, from 0; -1 is the last."""
     comment: str = ""
-    """Lines that begin so are left out, e.g. "# "; empty: none, but "#" in files named .conllu."""
+    """Prefix of comment lines, which are skipped, e.g. "# "; empty: none, except "#" in files named .conllu."""
     scheme: Literal["auto", "bio", "iob1", "bioes", "brackets", "plain"] = "auto"
     """Scheme of the tags: bio, iob1 (it becomes bio), bioes, brackets of CoNLL 2012 (they become bio), or plain
     (each tag is a name, e.g. a part of speech); auto = what the training tags are in."""

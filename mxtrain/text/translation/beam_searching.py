@@ -33,7 +33,7 @@ class BeamSearchTask(Task):
     """Base of tasks whose predictions are sequences of tokens that a beam search finds."""
 
     beam_size: Positive = 4
-    """Sequences that are kept of each sample; 1 = always the likeliest token (greedy)."""
+    """Beam width per sample; 1 = always the most probable token (greedy)."""
     length_penalty: NonNegativeFloat = 0.6
     """Sequences are compared by log p / ((5 + tokens) / 6) ^ length_penalty; 0 = by log p, which prefers short ones."""
     max_length_ratio: NonNegativeFloat = 1.0
@@ -41,7 +41,7 @@ class BeamSearchTask(Task):
     max_length_offset: NonNegative = 50
     """See max_length_ratio."""
     max_tokens: Positive = 256
-    """No sequence has more tokens, however long its source is."""
+    """Maximum number of tokens of a sequence, for sources of any length."""
     num_best: Positive = 1
     """Sequences that `predict` writes of each sample, best first; at most beam_size."""
     validation_beam_size: Positive = 1

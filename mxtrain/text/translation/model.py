@@ -24,7 +24,8 @@ class TranslatingModel(Model):
     """Shared weights: all = embeddings of source and target and the output layer; target = without the source's; auto =
     all with a joint vocabulary, otherwise target."""
     output_chunks: Union[Literal["auto"], Positive] = "auto"
-    """Parts of a target whose scores are computed one after the other; auto = 8 at most, with a large vocabulary."""
+    """Number of chunks in which the scores of a target are computed, to save memory; auto = up to 8 with a large
+    vocabulary."""
 
     def tie(self, is_joint: bool) -> str:
         """Returns the weights that are shared.

@@ -65,7 +65,7 @@ class ParallelText(TranslationDataset):
     """If true, the first row of a TSV or CSV file names the columns."""
     vocab_size: Annotated[int, pydantic.Field(ge=100)] = 8000
     max_length: Annotated[int, pydantic.Field(ge=8)] = 100
-    """Tokens of a text at most, one special one included; longer ones are not trained on."""
+    """Maximum number of tokens of a text, including one special token; longer texts are not used in training."""
     batch_tokens: Optional[Positive] = 4096
     batch_size: BatchSize = 64
     """With batch_tokens=null: pairs per optimizer step, over all devices and workers together."""

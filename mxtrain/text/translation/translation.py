@@ -41,8 +41,8 @@ class TranslationDataset(TextDataset):
     target_vocab: Optional[PathText] = None
     """File of the target's vocabulary, with joint_vocabulary=false; null = one trained from the targets."""
     batch_tokens: Optional[Positive] = None
-    """Tokens of a batch of training at most, padding included: rows times tokens of the longest source or target; null
-    = batch_size pairs."""
+    """Maximum number of tokens of a training batch, including padding: pairs times tokens of the longest source or
+    target; null = batches of batch_size pairs."""
     tokenizer: TokenizerKind = "bpe"
     """Kind of a trained vocabulary: bpe (byte-level), unigram, sentencepiece_bpe, words or characters."""
     lowercase: bool = False

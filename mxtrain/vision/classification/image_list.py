@@ -45,9 +45,9 @@ class ImageList(BoxedFiles):
     images.
     """
     test_list: Optional[str] = "auto"
-    """That of a test split; auto likewise, None = there is none."""
+    """File of the test images; auto = test.rec or test.lst if it exists; None = no test split."""
     images: str = ""
-    """The folder in `root` that the paths in .lst files begin in."""
+    """Folder in `root` that paths in .lst files are relative to."""
     normalized: Union[Literal["auto"], bool] = "auto"
     """If true, coordinates are shares of width and height, otherwise pixels; auto = shares if none is above 1.5."""
     classes: ClassNames = []

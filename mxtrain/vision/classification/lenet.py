@@ -38,7 +38,7 @@ class LeNet(Model):
     batch_norm: bool = True
     """Normalise after each convolution."""
     dropout: OpenFraction = 0.3
-    """Probability that a hidden unit is dropped while training."""
+    """Dropout probability of hidden units."""
 
     def input_shape(self, native: Shape) -> Shape:
         """Makes images smaller that are larger than `LARGEST_SIDE`: the hidden layer has weights for each pixel."""

@@ -91,9 +91,9 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
     """The sizes that training draws from, a number or [height, width] each, e.g. [320,352,384]: a function of the seed,
     the epoch and the number of the batch. Empty: `image_size`, which evaluation and prediction have in any case."""
     image_sizes_interval: Positive = 10
-    """So many batches that follow each other have the same size."""
+    """Number of consecutive batches with the same size."""
     augment: BoxAugment = BoxAugment()  # type: ignore[assignment]  # of its own annotations
-    """Random changes of images and boxes in training."""
+    """Random augmentation of images and boxes in training."""
     largest_batch: ClassVar[int] = 16
     batch_size: BatchSize = "auto"
     """Samples per optimizer step, over all devices and workers together; auto = 16, or fewer where there are few

@@ -59,15 +59,15 @@ class Coco(PublicDataset, BoxedFiles):
     train_annotations: str = "annotations/instances_train2017.json"
     """Annotation file of the training images, in `root`."""
     train_images: str = "train2017"
-    """The folder in `root` that its file names begin in."""
+    """Folder in `root` that the file names in it are relative to."""
     val_annotations: Optional[str] = "annotations/instances_val2017.json"
-    """The file of validation; None = `val_fraction` of the training images."""
+    """Annotation file of the validation images; None = `val_fraction` of the training images."""
     val_images: str = "val2017"
-    """The folder of its images."""
+    """Folder of the validation images."""
     test_annotations: Optional[str] = None
-    """The file of a test split; None = there is none."""
+    """Annotation file of the test images; None = no test split."""
     test_images: str = "test2017"
-    """The folder of its images."""
+    """Folder of the validation images."""
     classes: ClassNames = []
     """Names of the categories to train on; empty = all. Boxes of other categories are ignored."""
 

@@ -48,7 +48,7 @@ class DigitScenes(MaskedDataset):
     image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
     """[height, width] of a scene in pixels."""
     digits: Range[Positive] = [1, 2]
-    """Fewest and most digits in a scene."""
+    """Minimum and maximum number of digits in a scene."""
     digit_size: Range[Positive] = [24, 40]
     """Smallest and largest height of a digit in pixels."""
     num_train: Union[Literal["auto"], Positive] = "auto"

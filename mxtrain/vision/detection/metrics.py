@@ -238,7 +238,7 @@ class CocoAP(BoxMetric):
     """Minimum intersection over union of a detection with an object; null: mean over ten thresholds from 0.5 to
     0.95."""
     area: Literal["all", "small", "medium", "large"] = "all"
-    """Of which objects: small ones have less than 32^2 pixels, large ones more than 96^2."""
+    """Sizes of evaluated objects: small ones have less than 32^2 pixels, large ones more than 96^2."""
     max_detections: Literal[1, 10, 100] = 100
     """Maximum number of detections per image that are evaluated, highest score first."""
 

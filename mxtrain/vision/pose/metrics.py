@@ -195,7 +195,7 @@ class OksAP(PoseMetric):
     oks: Optional[Threshold] = None
     """Minimum object key point similarity of a hit; null: mean over ten thresholds from 0.5 to 0.95."""
     area: Literal["all", "medium", "large"] = "all"
-    """Of which objects: medium ones have 32^2 to 96^2 pixels, large ones more."""
+    """Sizes of evaluated objects: medium ones have 32^2 to 96^2 pixels, large ones more."""
     sigmas: List[PositiveFloat] = []
     """Tolerances of key points: one number for all, or one for each; empty: the dataset's, for persons COCO's 17."""
 

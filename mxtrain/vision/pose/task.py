@@ -54,9 +54,9 @@ class PoseEstimation(Task):
     metric_option: ClassVar[str] = "pck"
 
     sigma: PositiveFloat = 2.0
-    """Standard deviation of the hill at a key point in true heat maps, in cells."""
+    """Standard deviation of the Gaussian at a key point in target heat maps, in cells."""
     score_threshold: Fraction = 0.2
-    """The lowest height of a maximum for a key point to be drawn; predictions and metrics have all."""
+    """Minimum score of key points that are drawn; predictions and metrics use all key points."""
 
     def check(self, description: Description) -> None:
         super().check(description)

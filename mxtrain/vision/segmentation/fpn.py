@@ -27,7 +27,7 @@ class PyramidModel(Model):
     init: Init = "msra"
     """Initializer of weights: xavier, msra, orthogonal, normal or default (Gluon's Uniform(0.07))."""
     width: Positive = 64
-    """Channels on the way back up."""
+    """Channels of the decoder path."""
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """Returns the network, uninitialized; it takes images of any size from the smallest on.

@@ -64,8 +64,8 @@ class GluonCVSegmentation(GluonCVModel):
     }
 
     name: str = "fcn_resnet50"
-    """Architecture and backbone, e.g. psp_resnet101, icnet_resnet50, fastscnn; what GluonCV appends for a dataset, as
-    in fcn_resnet50_ade, may follow, and says nothing: classes come from the dataset."""
+    """Architecture and backbone, e.g. psp_resnet101, icnet_resnet50, fastscnn; GluonCV's dataset suffix, as in
+    fcn_resnet50_ade, is allowed and ignored, because classes come from the dataset."""
     aux: bool = True
     """If true, the network has auxiliary outputs, used only in training."""
     options: Dict[str, Any] = {}

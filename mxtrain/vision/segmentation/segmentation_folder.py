@@ -53,7 +53,7 @@ class SegmentationFolder(MaskedFiles):
     mask_values: Union[Literal["auto"], List[MaskValue]] = "auto"
     """The value of each class in a mask, e.g. [0,128]; auto = 0, 1, 2 and so on."""
     ignored: List[MaskValue] = [255]
-    """Values of pixels that count nowhere."""
+    """Pixel values that neither the loss nor metrics use."""
 
     @pydantic.model_validator(mode="after")
     def _check_values(self) -> SegmentationFolder:

@@ -35,9 +35,9 @@ class VocSegmentation(PublicDataset, MaskedFiles):
     train_split: str = "train"
     """List in ImageSets/Segmentation of the training images, e.g. train or train_aug."""
     val_split: Optional[str] = "val"
-    """That of validation; None = `val_fraction` of the training images."""
+    """List of the validation images; None = `val_fraction` of the training images."""
     test_split: Optional[str] = None
-    """That of a test split whose masks are there; None = there is none."""
+    """List of the images of a test split with masks; None = no test split."""
     mask_folder: str = "SegmentationClass"
     """Folder of the masks; the 10,582 of train_aug are usually in SegmentationClassAug."""
 
