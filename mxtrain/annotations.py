@@ -97,7 +97,7 @@ class UsageReport(Protocol):
     """Measurements of a few steps, or durations."""
 
     def table(self) -> RenderableType:
-        """A table for people, which `rich` prints."""
+        """Returns a table for people, which `rich` prints."""
 
     def scalars(self) -> Dict[str, float]:
-        """The values by TensorBoard tag."""
+        """Returns the values by TensorBoard tag."""

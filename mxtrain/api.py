@@ -333,7 +333,7 @@ class Run:
 
     @property
     def folds(self) -> List[Run]:
-        """The runs of a cross validation, one for each fold that has ended; empty for an ordinary run.
+        """Returns the runs of a cross validation, one for each fold that has ended; empty for an ordinary run.
 
         Of a cross validation, `metrics` are the means over its folds, and ``status["std"]`` their standard deviations.
 
@@ -361,7 +361,7 @@ class Run:
 
     @property
     def metrics(self) -> Dict[str, float]:
-        """The final metrics, e.g. ``{"val/accuracy": 0.97, "test/loss": 0.1}``."""
+        """Returns the final metrics, e.g. ``{"val/accuracy": 0.97, "test/loss": 0.1}``."""
         found: Dict[str, float] = {}
         metrics = self.status.get("metrics")
         for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
@@ -402,17 +402,17 @@ class Run:
 
     @property
     def description(self) -> Description:
-        """The description of the run, with all settings as objects."""
+        """Returns the description of the run, with all settings as objects."""
         return self._restore()[1]
 
     @property
     def config(self) -> Config:
-        """All settings of the run as nested dicts."""
+        """Returns all settings of the run as nested dicts."""
         return self.description.config
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint in use."""
+        """Returns the checkpoint in use."""
         return self._restore()[0]
 
     @property
@@ -422,7 +422,7 @@ class Run:
 
     @property
     def network(self) -> gluon.HybridBlock:
-        """A new copy of the network with the checkpoint's weights, in float32 on one device; yours to change.
+        """Returns a new copy of the network with the checkpoint's weights, in float32 on one device; yours to change.
 
         >>> run.network.save_parameters("network.params")
         """

@@ -19,7 +19,7 @@ from mxtrain.model.parameters import parameter_multipliers
 from mxtrain.model.published import find_weights
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
-from mxtrain.parallel.base import Strategy
+from mxtrain.parallel.base import Objective, Strategy
 from mxtrain.parallel.planner import placement_table
 from mxtrain.process.stopping import SignalStop
 from mxtrain.runtime.gpu_memory import GpuMemoryMeter
@@ -36,12 +36,12 @@ from mxtrain.training.context import Monitors, RunContext
 from mxtrain.training.loaders import build_data, open_data, with_batch_size
 from mxtrain.training.network import build_network, remote_tables
 from mxtrain.training.objective import build_evaluator, build_objective
-from mxtrain.training.plan import Plan, build_plan
+from mxtrain.training.plan import Plan, RunData, build_plan
 from mxtrain.training.profiling import build_profiling
 from mxtrain.training.remarks import log_remarks
 from mxtrain.training.resume import ResumePoint
 from mxtrain.training.runner import Runner
-from mxtrain.training.saving import Saving
+from mxtrain.training.saving import NoStore, Saving
 from mxtrain.training.step import TrainingStep
 from mxtrain.training.teacher import teachers_of
 from mxtrain.types import BY_HAND, CommandLine, RunInfo, Stateful
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Json
     from mxtrain.checkpoint import Checkpoint
+    from mxtrain.checkpoint.store import CheckpointStore
+    from mxtrain.data.loading.samples import Splits
     from mxtrain.kvstore.remote_updater import RemoteUpdater
     from mxtrain.training.actions import ActionList
     from mxtrain.training.custom_steps import CustomSteps
@@ -119,6 +121,94 @@ def build_run(
     Raises:
         ConfigError, DataError, WeightsError, CheckpointError: the run cannot start; nothing has been written.
     """
+    inputs = open_inputs(description, world)
+    data, objective = inputs.build_loaders(world), inputs.build_objective(world)
+    # Connecting waits for the other workers, so the data is opened and the network built first: an error in them is
+    # reported at once. A ring of workers may assign new ranks.
+    workers = description.kvstore.build(world)
+    if workers.world != world:
+        data.share(workers.world)
+    world = workers.world
+    checkpoints, checkpoint = resume.open_checkpoints(
+        inputs.description, run_dir, workers, resume_point, remote_tables(inputs.network)
+    )
+    if inputs.chooses_batch:
+        batch_size = agree_batch_size(inputs.description.dataset.samples_per_step, workers, checkpoint)
+        if batch_size != inputs.description.dataset.samples_per_step:
+            inputs = inputs.with_batch_size(batch_size)
+            data, objective = inputs.build_loaders(world), inputs.build_objective(world)
+    description, signature, network = inputs.description, inputs.signature, inputs.network
+    actions = build_actions(description)
+    if checkpoint is not None:
+        require_compatible(checkpoint, description, signature, actions)
+    parallel = resume.same_cut(description.parallel, checkpoint, len(inputs.devices[0]))
+    strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
+    build = build_step if loop is None else loop.build_step
+    states = {**data.train.states, **inputs.teachers}
+    step = build(description, network, signature, len(data.train), strategy, workers, states)
+    identity: Dict[str, Json] = {
+        "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,
+        "batch_size": description.dataset.samples_per_step,
+    }  # fmt: skip
+    direction = objective.meter.direction(description.trainer.monitor.split("/", 1)[1])
+    plan = build_plan(description, len(data.train), identity, direction)
+    if world.rank == 0:
+        log_remarks(description, inputs.splits, signature, data.train, objective, strategy.layout, workers)
+    context = build_context(description, step, plan, data, signature, actions, checkpoints, run_dir)
+    monitors = build_monitors(description, network, step, plan, run_dir)
+    meter = objective.meter
+    if loop is not None:
+        context, meter = loop.prepare(context, meter)
+    runner = Runner(context, meter, description.early_stopping, monitors, checkpoint)
+    info = RunInfo(
+        run_dir=run_dir, command=command, resumed_step=runner.state.step, network=network,
+        **run_info_fields(description, plan, signature, network), placement_table=placement_table(strategy.layout),
+    )  # fmt: skip
+    facts: Dict[str, Json] = {
+        "steps_per_epoch": plan.steps_per_epoch, "resumed_step": info.resumed_step, "data": inputs.data_fingerprint
+    }  # fmt: skip
+    return BuiltRun(runner, info, facts)
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """Data and network of a run, and what else is built without the other workers."""
+
+    description: Description
+    """Description with a number as the batch size."""
+    splits: Splits
+    signature: Signature
+    devices: List[List[Context]]
+    """Devices, [replica][stage]."""
+    network: gluon.Block
+    """Network with initial values."""
+    teachers: Dict[str, Teacher]
+    """Networks whose outputs this run learns from, by the name of their setting."""
+    data_fingerprint: Mapping[str, Json]
+    """Fingerprint of the dataset for meta.json; empty on workers other than rank 0."""
+    chooses_batch: bool
+    """True if the batch size was chosen by the memory of the device; all workers must then agree on one."""
+
+    def build_loaders(self, world: World) -> RunData:
+        """Builds the loaders of all splits."""
+        teacher = self.teachers.get("distillation")
+        return build_data(self.description, self.splits, self.signature, self.devices[0][0], world, teacher)
+
+    def build_objective(self, world: World) -> Objective:
+        """Builds network, loss and meter."""
+        return build_objective(self.description, self.network, self.signature, world)
+
+    def with_batch_size(self, batch_size: int) -> RunInputs:
+        """Returns the same inputs for another global batch size."""
+        return replace(self, description=with_fixed_batch_size(self.description, batch_size))
+
+
+def open_inputs(description: Description, world: World) -> RunInputs:
+    """Opens the data, builds the network and chooses an automatic batch size.
+
+    Raises:
+        ConfigError, DataError, WeightsError, CheckpointError: data, devices, weights or a teacher cannot be used.
+    """
     if description.model.weights:  # check before the data, which may take minutes to open
         find_weights(description.model.weights, description.model.published_name)
     splits, signature = open_data(description)
@@ -132,69 +222,50 @@ def build_run(
     if chooses_batch:
         description = with_fixed_batch_size(description, fit_batch_size(description, network, signature, devices))
     teachers = open_teachers(description, signature, network, device)
-    teacher = teachers.get("distillation")
-    data = build_data(description, splits, signature, device, world, teacher)
-    objective = build_objective(description, network, signature, world)
-    meter = objective.meter
-    # This waits for the other workers, so errors in data and network are reported before. A ring of workers may assign
-    # new ranks.
-    workers = description.kvstore.build(world)
-    if workers.world != world:
-        data.share(workers.world)
-    world = workers.world
-    remote = remote_tables(network)
-    checkpoints, checkpoint = resume.open_checkpoints(description, run_dir, workers, resume_point, remote)
-    if chooses_batch:
-        batch_size = agree_batch_size(description.dataset.samples_per_step, workers, checkpoint)
-        if batch_size != description.dataset.samples_per_step:
-            description = with_fixed_batch_size(description, batch_size)
-            data = build_data(description, splits, signature, device, world, teacher)
-            objective = build_objective(description, network, signature, world)
-            meter = objective.meter
-    actions = build_actions(description)
-    if checkpoint is not None:
-        require_compatible(checkpoint, description, signature, actions)
-    parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
-    strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
-    build = build_step if loop is None else loop.build_step
-    step = build(description, network, signature, len(data.train), strategy, workers,
-                 {**data.train.states, **teachers})  # fmt: skip
-    identity: Dict[str, Json] = {
-        "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,
-        "batch_size": description.dataset.samples_per_step,
-    }  # fmt: skip
-    direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
-    plan = build_plan(description, len(data.train), identity, direction)
-    is_first = world.rank == 0
-    if is_first:
-        log_remarks(description, splits, signature, data.train, objective, strategy.layout, workers)
+    return RunInputs(
+        description, splits, signature, devices, network, teachers, data_fingerprint, chooses_batch
+    )  # fmt: skip
+
+
+def build_context(
+    description: Description, step: TrainingStep, plan: Plan, data: RunData, signature: Signature, actions: ActionList,
+    checkpoints: Union[CheckpointStore, NoStore], run_dir: Path,
+) -> RunContext:  # fmt: skip
+    """Builds the objects that the loop, the validations and the end of a run share, and binds the actions to them.
+
+    Args:
+        description: description of the run.
+        step: training step.
+        plan: lengths and cadences of the run.
+        data: loaders.
+        signature: signature of the network.
+        actions: callbacks that change the run.
+        checkpoints: store of the checkpoints.
+        run_dir: run directory. Only rank 0 has callbacks, which write there.
+    """
+    is_first = step.store.world.rank == 0
     callbacks = CallbackList(build_callbacks(description, run_dir) if is_first else [])
-    profiling = build_profiling(description, network, strategy.layout, run_dir, len(data.train)) if is_first else None
-    actions.bind(
-        step, data, plan, description.rates.lr, meter.direction, lambda text: callbacks.notify("on_message", text)
-    )
+    direction = step.strategy.objective.meter.direction
+    actions.bind(step, data, plan, description.rates.lr, direction, lambda text: callbacks.notify("on_message", text))
     if actions:
         step.add_states({"actions": actions, "gradient_sum": step.gradient_sum})
     measured = replace(description, task=description.task.in_training())
-    context = RunContext(
+    return RunContext(
         step, plan, data, build_evaluator(measured, step.strategy, signature), Saving(checkpoints, callbacks),
         SignalStop(plan.grace_s), callbacks, actions,
     )  # fmt: skip
-    monitors = Monitors(
-        profiling, Stragglers(description.cluster.balance == "speed", description.task.can_balance),
-        GpuMemoryMeter(strategy.layout.gpus if is_first else []),
-    )  # fmt: skip
-    if loop is not None:
-        context, meter = loop.prepare(context, meter)
-    runner = Runner(context, meter, description.early_stopping, monitors, checkpoint)
-    info = RunInfo(
-        run_dir=run_dir, command=command, resumed_step=runner.state.step, network=network,
-        **run_info_fields(description, plan, signature, network), placement_table=placement_table(strategy.layout),
-    )  # fmt: skip
-    facts: Dict[str, Json] = {
-        "steps_per_epoch": plan.steps_per_epoch, "resumed_step": info.resumed_step, "data": data_fingerprint
-    }  # fmt: skip
-    return BuiltRun(runner, info, facts)
+
+
+def build_monitors(
+    description: Description, network: gluon.Block, step: TrainingStep, plan: Plan, run_dir: Path
+) -> Monitors:
+    """Builds the objects that observe devices and workers; only rank 0 profiles and reads the memory of GPUs."""
+    layout, is_first = step.strategy.layout, step.store.world.rank == 0
+    return Monitors(
+        build_profiling(description, network, layout, run_dir, plan.steps_per_epoch) if is_first else None,
+        Stragglers(description.cluster.balance == "speed", description.task.can_balance),
+        GpuMemoryMeter(layout.gpus if is_first else []),
+    )
 
 
 def open_teachers(

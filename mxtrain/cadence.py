@@ -61,7 +61,7 @@ class Cadence:
         self._since_s = now
 
     def due(self, step: int, epoch: int, now: float) -> bool:
-        """Returns True if the event became due since the last call. Each call updates the counters.
+        """Returns True if the event became due since the last call, and updates the counters.
 
         Args:
             step: finished optimizer steps; calls may skip some.
@@ -80,4 +80,5 @@ class Cadence:
 
 
 def _passed(every: Optional[int], before: int, now: int) -> bool:
+    # Compare multiples instead of `now % every == 0`: the caller may skip steps, and must not miss an event.
     return every is not None and now // every > before // every

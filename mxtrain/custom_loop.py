@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.parallel.loss_function import LossFunction
     from mxtrain.training.custom_steps import CustomSteps
-    from mxtrain.training.runner import StepDue, Steps
+    from mxtrain.training.runner import NextStep, Steps
 
 CUSTOM: Mapping[str, Config] = {
     "task": {"_target_": "mxtrain.task.custom_loop.CustomLoop"},
@@ -201,7 +201,7 @@ class Session:
         self.path, self.description, self._run = run.path, description, run
         self._built, self._loop = built, steps
         self._steps: Steps = built.runner.steps(built.info)
-        self._due: Optional[StepDue] = None
+        self._due: Optional[NextStep] = None
         self._sums: Dict[str, List[NDArray]] = {}
         self._lr: Optional[float] = None
         self._saves = False
@@ -216,7 +216,7 @@ class Session:
 
     @property
     def network(self) -> gluon.Block:
-        """The network; with several networks, a block with an attribute for each.
+        """Returns the network; with several networks, a block with an attribute for each.
 
         With ``parallel.stages`` its parameters are on several devices.
         """
@@ -224,22 +224,22 @@ class Session:
 
     @property
     def step_number(self) -> int:
-        """Number of finished steps, including the current batch once `step` was called for it."""
+        """Returns the number of finished steps, including the current batch once `step` was called for it."""
         return self._built.runner.state.step + bool(self._sums)
 
     @property
     def total_steps(self) -> Optional[int]:
-        """Number of steps of the whole run; None if only time limits it."""
+        """Returns the number of steps of the whole run; None if only time limits it."""
         return self._loop.plan.total_steps
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch of the current batch, from 1."""
+        """Returns the number of the epoch of the current batch, from 1."""
         return self._built.runner.state.epoch + 1
 
     @property
     def ends_epoch(self) -> bool:
-        """True if the current batch is the last one of its epoch."""
+        """Returns True if the current batch is the last one of its epoch."""
         return self._built.runner.state.epoch_step + 1 == self._loop.plan.steps_per_epoch
 
     @property
@@ -397,15 +397,15 @@ class Session:
         self._raise_failure()
         return False
 
-    def _hand_in(self) -> StepDue:
-        from mxtrain.training.runner import StepTaken
+    def _hand_in(self) -> NextStep:
+        from mxtrain.training.runner import StepResult
 
         assert self._due is not None
         if not self._sums:
             raise ConfigError("s.step was not called for the last batch. Call it for each batch of s.train_batches().")
         told = functools.partial(self._tell, self._rows, self._scalars, self._due.step)
         tell = told if self._rows or self._scalars else None
-        taken = StepTaken(self._loop.meter.join(self._sums), self._lr or 0.0, self._saves, tell, self._measured)
+        taken = StepResult(self._loop.meter.join(self._sums), self._lr or 0.0, self._saves, tell, self._measured)
         self._sums, self._lr, self._saves, self._rows, self._scalars = {}, None, False, {}, {}
         self._measured = NOT_MEASURED
         return self._steps.send(taken)
@@ -422,7 +422,7 @@ class Session:
 
     def _end(self, error: Optional[BaseException]) -> None:
         """Ends the run after the user's code has left the loop, with its exception if there is one."""
-        from mxtrain.training.runner import LoopLeft
+        from mxtrain.training.runner import LoopClosed
 
         if self.result is not None or self._due is None:
             self._steps.close()
@@ -430,7 +430,7 @@ class Session:
         try:
             if error is None and self._sums:
                 self._hand_in()
-            self._steps.throw(error or LoopLeft())
+            self._steps.throw(error or LoopClosed())
         except StopIteration as end:
             self._close(end.value)
         if error is None:

@@ -32,13 +32,13 @@ class MxtrainError(Exception):
 
 
 class ConfigError(MxtrainError):
-    """The description is wrong; nothing was started."""
+    """The configuration is invalid; nothing was started."""
 
     exit_code = EXIT_BAD_INPUT
 
 
 class DataError(MxtrainError):
-    """Files of a dataset are missing, damaged or of another format than the description says."""
+    """Files of a dataset are missing or damaged, or have another format than the configuration says."""
 
     exit_code = EXIT_BAD_INPUT
 
@@ -119,6 +119,7 @@ class DivergenceError(MxtrainError):
     """The weights of workers or replicas differ although they must be equal."""
 
 
+# MXNet, CUDA's libraries, NumPy and C++ raise different exceptions for this, so the message is the only common sign.
 NO_MEMORY = re.compile(
     r"out of memory|Failed to allocate|Unable to allocate|std::bad_alloc|_STATUS_ALLOC_FAILED|Cannot allocate memory"
 )
@@ -131,7 +132,7 @@ def out_of_memory(error: BaseException, remedy: str = LESS_MEMORY) -> str:
     lines = [line.strip() for line in str(error).splitlines() if NO_MEMORY.search(line)]
     if not lines and not isinstance(error, MemoryError):
         return ""
-    said = re.sub(r"^(MXNetError|Error): ", "", lines[-1]) if lines else "Python got none"
+    said = re.sub(r"^(MXNetError|Error): ", "", lines[-1]) if lines else "Python could not allocate it"
     return f"out of memory ({said}). {remedy}"
 
 
@@ -142,7 +143,7 @@ def unforeseen(error: Exception) -> str:
         return said
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" ({error.filename})" if error.filename else ""
-        return f"{error.strerror}{where}. Make room and give the same command again."
+        return f"{error.strerror}{where}. Free some space, then repeat the same command."
     traceback.print_exc()
     return f"{type(error).__name__}: {error}"
 
@@ -160,7 +161,7 @@ def did_you_mean(word: str, allowed: Iterable[str]) -> str:
 
 
 _PLAIN_NAME = re.compile(r"(?!(?:true|false|null|nan|inf)$)[a-z_][a-z0-9_]*", re.IGNORECASE)
-"""A name that needs no quotes in an override: it is read as no number and no truth value."""
+"""Name that needs no quotes in an override, because Hydra reads it neither as a number nor as a boolean or null."""
 
 
 def typed_name(setting: str, name: str) -> str:

@@ -54,11 +54,11 @@ class Given(Spec):
 
     @property
     def is_given(self) -> bool:
-        """True if the object is at hand."""
+        """Returns True if the object is at hand."""
         return self._object is not None
 
     def require(self) -> Any:
-        """The object.
+        """Returns the object.
 
         Raises:
             ConfigError: this process was not given it.
@@ -69,7 +69,7 @@ class Given(Spec):
 
     @property
     def missing(self) -> str:
-        """The sentence that says what must be given again."""
+        """Returns the sentence that says what must be given again."""
         name = self.argument
         return (
             f"{self.given_as}: the run was given this as a Python object ({self.object}), which no checkpoint holds. "
@@ -78,7 +78,8 @@ class Given(Spec):
 
 
 def class_of(value: object) -> str:
-    """The name by which a placeholder knows an object: the import path of its class, or of the function itself."""
+    """Returns the name by which a placeholder knows an object: the import path of its class, or of the function
+    itself."""
     return name_of(value if callable(value) and hasattr(value, "__qualname__") else type(value))
 
 

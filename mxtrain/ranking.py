@@ -10,15 +10,15 @@ import math
 from typing import Dict, Mapping, Optional, Tuple, Union
 
 VAL_LOSS = "val/loss"
-"""The tag of the value that decides between equal values of another one."""
+"""Tag of the validation loss, which ranks validations with equal monitored values."""
 MANY = 3
-"""Validations with the same value, from the first on, after which a run says so."""
+"""Number of validations with the same value, counted from the first one, after which a run warns."""
 
 LEAST_FALL = 1e-3
-"""Share of itself by which a loss must have fallen for a run to be told that it learns."""
+"""Relative decrease of the loss from which the warning says that the network learns."""
 
 Unmoved = Dict[str, Union[int, float, None]]
-"""{"value", "validations", "first_loss", "loss"} while all validations gave the same value; {"moved": 1} ever after."""
+"""{"value", "validations", "first_loss", "loss"} while all validations had the same value; {"moved": 1} afterwards."""
 
 
 def rank(value: float, loss: Optional[float], step: int, direction: str) -> Tuple[float, float, int]:
@@ -30,6 +30,7 @@ def rank(value: float, loss: Optional[float], step: int, direction: str) -> Tupl
         step: step of the validation.
         direction: "max" if larger values are better, otherwise "min".
     """
+    # Of equal validations the later one is better: its weights were trained for longer.
     is_known = loss is not None and math.isfinite(loss)
     return (-value if direction == "max" else value), (float(loss or 0.0) if is_known else math.inf), -step
 
@@ -39,7 +40,7 @@ def is_perfect(value: float, direction: str) -> bool:
     return value == 0.0 if direction == "min" else value in (1.0, 100.0)
 
 
-def note_unmoved(before: Mapping[str, Union[int, float, None]], value: float, loss: Optional[float]) -> Unmoved:
+def track_unmoved(before: Mapping[str, Union[int, float, None]], value: float, loss: Optional[float]) -> Unmoved:
     """Records after a validation if the monitored value has ever changed.
 
     Args:
@@ -47,6 +48,7 @@ def note_unmoved(before: Mapping[str, Union[int, float, None]], value: float, lo
         value: monitored value of this validation.
         loss: loss of this validation, or None.
     """
+    # `before` stays {"moved": 1} because its missing value differs from every value.
     if before and before.get("value") != value or not math.isfinite(value):
         return {"moved": 1}
     count = int(before.get("validations") or 0) + 1
@@ -54,12 +56,12 @@ def note_unmoved(before: Mapping[str, Union[int, float, None]], value: float, lo
     return {"value": value, "validations": count, "first_loss": first_loss, "loss": loss}
 
 
-def is_said_midway(unmoved: Mapping[str, Union[int, float, None]], step: int, total_steps: Optional[int]) -> bool:
+def should_warn_unmoved(unmoved: Mapping[str, Union[int, float, None]], step: int, total_steps: Optional[int]) -> bool:
     """Returns True if a run should warn now that the value never changed: after `MANY` validations, before its end."""
     return unmoved.get("validations") == MANY and step != total_steps
 
 
-def unmoved_remark(monitor: str, direction: str, unmoved: Mapping[str, Union[int, float, None]]) -> str:
+def unmoved_warning(monitor: str, direction: str, unmoved: Mapping[str, Union[int, float, None]]) -> str:
     """Returns a warning that the monitored value has never changed; empty if it has.
 
     A single validation gives no warning, unless its value is 0 and larger values are better.

@@ -295,7 +295,7 @@ class CommandLine:
 
     @property
     def words(self) -> Sequence[str]:
-        """The arguments that follow `program` to make the same run again."""
+        """Returns the arguments that follow `program` to make the same run again."""
         return [*self.flags, *self.overrides]
 
 

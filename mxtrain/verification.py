@@ -110,8 +110,8 @@ class Sides:
         refuse_float32_only(network)
         network.cast(dtype)
         if dtype == "float64":
-            multiply_in_float64(network)
-        self.remarks[:] = silence(network, self.signature.shape)
+            use_exact_leaky_relu(network)
+        self.remarks[:] = disable_dropout(network, self.signature.shape)
         return build_objective(description, network, self.signature, self.world)
 
 
@@ -155,7 +155,7 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
         display.begin("building the placement", 0)
         placed = sides.placement("float32")
         cut_before = placed.strategy.layout.cut_before
-        if sums_in_order(description, len(devices) * world.size):
+        if has_same_sum_order(description, len(devices) * world.size):
             display.begin(f"comparing bits, {STEPS}", 2 * steps)
             bits = compared("float32", placed, sides.reference("float32", cut_before))
         if description.amp.dtype != FULL.dtype:
@@ -194,7 +194,7 @@ def refuse_float32_only(network: gluon.Block) -> None:
             )
 
 
-def multiply_in_float64(network: gluon.Block) -> None:
+def use_exact_leaky_relu(network: gluon.Block) -> None:
     """Replaces leaky ReLUs by an exact computation.
 
     MXNet's operator multiplies negative values in float32 for every dtype. Values that differ in the last bit of
@@ -208,7 +208,7 @@ def multiply_in_float64(network: gluon.Block) -> None:
             block._clear_cached_op()
 
 
-def silence(network: gluon.Block, input_shape: Shapes) -> List[str]:
+def disable_dropout(network: gluon.Block, input_shape: Shapes) -> List[str]:
     """Sets all dropout rates to 0; returns remarks on this and on other random layers."""
     remarks, silenced = [], []
     for path, block in blocks_by_path(network):
@@ -222,7 +222,7 @@ def silence(network: gluon.Block, input_shape: Shapes) -> List[str]:
     return remarks
 
 
-def sums_in_order(description: Description, num_replicas: int) -> bool:
+def has_same_sum_order(description: Description, num_replicas: int) -> bool:
     """Returns True if the placement adds in the same order as one device, so that results can be bitwise equal.
 
     This needs at most two replicas (a sum of two has no order), batch norms per device, and no gradient clipping, whose

@@ -9,7 +9,7 @@ from typing import Any, List
 
 from in_threads import Rendezvous, ThreadStore
 
-from mxtrain.engine.backend import own_operators
+from mxtrain.engine.backend import native_operators
 from mxtrain.kvstore.table_client import TableClient
 from mxtrain.kvstore.table_wire import Connection
 from mxtrain.kvstore.world import ALONE, World
@@ -34,7 +34,7 @@ class Servers:
     def __init__(self, optimizer: Any, count: int = 2, lazy: bool = False):
         described = optimizer.model_copy(update={"lazy_update": lazy})
         description: Any = SimpleNamespace(optimizer=described, config={"optimizer": optimizer.model_dump()})
-        own_operators()  # once: servers are processes, and each asks for them in one thread
+        native_operators()  # once: servers are processes, and each asks for them in one thread
         self.servers = [TableServer(description) for _ in range(count)]
         self.raised: List[BaseException] = []
         self._threads: List[threading.Thread] = []

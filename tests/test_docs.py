@@ -19,7 +19,7 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.average import AverageSettings
 from mxtrain.cli.clean import CleanSettings
 from mxtrain.cli.compose import Composer
-from mxtrain.cli.data import DataSettings, refuse_other_words
+from mxtrain.cli.data import DataSettings, refuse_unknown_words
 from mxtrain.cli.diff import DiffSettings
 from mxtrain.cli.dispatch import find_command
 from mxtrain.cli.evaluate import EvalSettings
@@ -123,7 +123,7 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
     given = command_line.parse(arguments, reads_checkpoint=reads_checkpoint, trains=name == "train")
     overrides = split_settings(given, SETTINGS[name], name)[1] if name in SETTINGS else given.overrides
     if name == "data":
-        refuse_other_words(given.positionals)
+        refuse_unknown_words(given.positionals)
     if name == "average":
         assert not overrides and (len(given.positionals) > 1) == any("soup=" in word for word in given.overrides)
     if name == "tune":

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mxtrain.ranking import is_perfect, note_unmoved, rank, unmoved_remark
+from mxtrain.ranking import is_perfect, rank, track_unmoved, unmoved_warning
 
 
 @pytest.mark.parametrize("direction, sign", [("max", 1), ("min", -1)])
@@ -20,8 +20,8 @@ def test_order_of_validations(direction, sign):
 def remark(values, losses, direction="max", monitor="val/bleu"):
     unmoved = {}
     for value, loss in zip(values, losses):
-        unmoved = json.loads(json.dumps(note_unmoved(unmoved, value, loss)))
-    return unmoved_remark(monitor, direction, unmoved)
+        unmoved = json.loads(json.dumps(track_unmoved(unmoved, value, loss)))
+    return unmoved_warning(monitor, direction, unmoved)
 
 
 def test_a_value_that_never_moved_is_said():

@@ -24,7 +24,7 @@ from mxtrain.parallel.tape import HeadGradients
 from mxtrain.training.loaders import build_data
 from mxtrain.training.step import TrainingStep
 from mxtrain.types import Batch
-from mxtrain.verification import Sides, batches, multiply_in_float64, verify
+from mxtrain.verification import Sides, batches, use_exact_leaky_relu, verify
 
 SMALL = ("model=mlp", "model.hidden=[12,8]", "dataset.batch_size=32")
 
@@ -225,7 +225,7 @@ def test_leaky_relus_are_computed_in_float64():
     given = nd.array(np.array([[-1 / 3, 0, 1 / 7, -5e3]]), dtype="float64")
     network(given)  # traced before
     network.cast("float64")
-    multiply_in_float64(network)
+    use_exact_leaky_relu(network)
     given.attach_grad()
     with autograd.record():
         found = network(given)

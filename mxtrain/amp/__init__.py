@@ -73,7 +73,7 @@ class Mixed(Precision):
     operators: ClassVar[Operators]
 
     float32_layers: List[str] = []
-    """Layers that compute in float32 all the same: globs over structural names, e.g. output or features.0*."""
+    """Layers that compute in float32: glob patterns of structural names, e.g. output or features.0*."""
 
     @property
     def listed(self) -> Sequence[str]:

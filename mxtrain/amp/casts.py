@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 FLOAT32 = "float32"
 ALL_INPUTS, FIRST_INPUT, FIRST_TWO = "__amp_all__", "__amp_first__", "__amp_two__"
-"""Attributes of marked nodes, whose value is the precision: it is that of all inputs, of the first one or two, and of
-the first output."""
-TAKEN = "__amp_taken__"
-"""The same: that of the first input, and of no output."""
+"""Attributes that mark an operator of low precision. The value of the attribute is the precision. It applies to the
+first output, and to all inputs, the first input, or the first two inputs; the other inputs are float32."""
+LOW_INPUT_ONLY = "__amp_taken__"
+"""Attribute that marks an operator whose first input has the low precision, and whose outputs are float32."""
 Output = Tuple[int, int]
-"""(node, output) of a graph."""
+"""(index of a node, index of its output) in a graph."""
 
 
 def with_marks(
@@ -70,7 +70,7 @@ def _mark(
     if node["op"] in operators.follow_whole and is_low[0]:
         return ALL_INPUTS
     if node["op"] in operators.take and is_low and is_low[0]:
-        return TAKEN
+        return LOW_INPUT_ONLY
     follows = node["op"] in operators.follow and is_low and is_low[0] and operators.can_follow(node)
     return FIRST_INPUT if follows else ""
 
@@ -98,15 +98,15 @@ def with_casts(graph: SymbolGraph) -> SymbolGraph:
 
     Outputs of the graph are cast to float32.
     """
-    made = _Made(graph["nodes"])
+    builder = _CastGraphBuilder(graph["nodes"])
     for node in graph["nodes"]:
-        made.add(node)
-    heads = [made.cast(source, output, FLOAT32) for source, output, *_ in graph["heads"]]
-    arguments = [index for index, node in enumerate(made.nodes) if node["op"] == "null"]
-    return {"nodes": made.nodes, "arg_nodes": arguments, "heads": heads, "attrs": graph["attrs"]}
+        builder.add(node)
+    heads = [builder.cast(source, output, FLOAT32) for source, output, *_ in graph["heads"]]
+    arguments = [index for index, node in enumerate(builder.nodes) if node["op"] == "null"]
+    return {"nodes": builder.nodes, "arg_nodes": arguments, "heads": heads, "attrs": graph["attrs"]}
 
 
-class _Made:
+class _CastGraphBuilder:
     """Builds the graph with casts. Nodes keep the order of the old graph; a cast follows the node that it reads."""
 
     def __init__(self, old: List[GraphNode]):
@@ -119,7 +119,7 @@ class _Made:
         """Appends the next node of the old graph after casts of its inputs."""
         attributes, inputs = node.get("attrs", {}), node["inputs"]
         wanted = [attributes.get(ALL_INPUTS, FLOAT32)] * len(inputs)
-        for count, mark in ((1, FIRST_INPUT), (1, TAKEN), (2, FIRST_TWO)):
+        for count, mark in ((1, FIRST_INPUT), (1, LOW_INPUT_ONLY), (2, FIRST_TWO)):
             if mark in attributes:
                 wanted[:count] = [attributes[mark]] * count
         entries = [self.cast(source, output, dtype) for (source, output, *_), dtype in zip(inputs, wanted)]

@@ -132,7 +132,7 @@ class Control:
 
     @property
     def has_epoch_begun(self) -> bool:
-        """True before the first step of an epoch."""
+        """Returns True before the first step of an epoch."""
         return self.epoch_step == 0
 
     def stop(self, reason: str) -> None:

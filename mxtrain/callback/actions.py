@@ -27,7 +27,7 @@ class Target(CallbackSpec):
     acts: ClassVar[bool] = True
 
     monitor: str = "val/accuracy"
-    """A value that is measured; whether larger or smaller is better follows from the metric."""
+    """Tag of the monitored value; the metric determines if larger or smaller is better."""
     value: Finite = 1.0
     """The value to reach; must be given."""
 

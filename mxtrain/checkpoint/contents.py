@@ -71,7 +71,7 @@ class Snapshot:
 
     @property
     def is_live(self) -> bool:
-        """True if some arrays are the run's own, which must not change before they have been read."""
+        """Returns True if some arrays are the run's own, which must not change before they have been read."""
         return any(isinstance(array, ArrayInPieces) for named in self.arrays.values() for array in named.values())
 
 
@@ -211,7 +211,7 @@ def encode_json(value: object, where: str = "state") -> Json:
 
 
 def decode_json(value: Json) -> Json:
-    """The inverse of `encode_json`; tuples come back as lists."""
+    """Inverse of `encode_json`; tuples come back as lists."""
     if isinstance(value, list):
         return [decode_json(item) for item in value]
     if isinstance(value, dict):

@@ -63,7 +63,7 @@ def read_named(path: Path, *, verify_arrays: bool = True) -> Checkpoint:
     return checkpoint
 
 
-def opens(path: Path) -> bool:
+def can_open_files(path: Path) -> bool:
     """Returns True if no file of a checkpoint fails to open for another reason than that it is missing."""
     try:
         for name in os.listdir(path):

@@ -97,7 +97,8 @@ def parse_ndarrays(data: Union[bytes, memoryview], *, source: str) -> dict[str, 
 
 
 def canonical_sha256(params: Mapping[str, HostArray]) -> str:
-    """The hash of weights, whatever made them: the parameters in the order of their names, as little-endian float32.
+    """Returns the hash of weights, whatever made them: the parameters in the order of their names, as little-endian
+    float32.
 
     Only the numbers enter, neither names nor shapes, so the hash is the same before and after a rename.
     """

@@ -43,7 +43,7 @@ class RunDirectoryLock:
 
     @property
     def held(self) -> bool:
-        """True until the lock is released."""
+        """Returns True until the lock is released."""
         return self._fd >= 0
 
     def is_in_place(self) -> bool:
@@ -184,7 +184,7 @@ def is_locked(path: PathLike, name: str = LOCK_FILE, may_be_empty: bool = False)
 
 
 def held_lock(path: PathLike) -> Optional[RunDirectoryLock]:
-    """The lock that this process holds on a run directory, or None."""
+    """Returns the lock that this process holds on a run directory, or None."""
     return next((lock for lock in _HELD if os.path.realpath(lock.path) == os.path.realpath(path)), None)
 
 

@@ -18,8 +18,8 @@ class CheckpointSpec(Spec):
     """
 
     resume: str = pydantic.Field("auto", min_length=1)
-    """auto: continue the run directory where it holds a checkpoint; never: begin anew; else the path of a checkpoint or
-    of a run directory to start from."""
+    """auto: continue the run directory if it has a checkpoint; never: start over; otherwise the path of a checkpoint or
+    run directory to start from."""
     changes: List[str] = []
     """Settings, by their whole names, that may differ from those of the checkpoint that a run continues from, e.g.
     [optimizer.lr]. The result is not that of an unbroken run."""
@@ -28,20 +28,20 @@ class CheckpointSpec(Spec):
     every_epochs: Optional[Positive] = 1
     """Epochs between checkpoints."""
     every_minutes: Optional[PositiveFloat] = 10.0
-    """Minutes since the last checkpoint; bounds what a crash costs where epochs are long."""
+    """Minutes between checkpoints; limits the work that a crash loses if epochs are long."""
     keep_last: Positive = 2
     """Newest checkpoints to keep. With 2 there is one to fall back on when the newest is damaged."""
     keep_top: NonNegative = 1
     """Checkpoints with the best `trainer.monitor` to keep besides the newest. A new best is saved when it is found,
     whatever the cadence says; with 0 it is not."""
     save_on_end: bool = True
-    """Save at the end, also of an interrupted run."""
+    """Save a checkpoint at the end of the run, even if it is interrupted."""
 
     def cadence(self) -> Cadence:
-        """The rule for saving in the middle of a run."""
+        """Returns the rule for saving in the middle of a run."""
         return Cadence(every_steps=self.every_steps, every_epochs=self.every_epochs, every_minutes=self.every_minutes)
 
     @property
     def saves(self) -> bool:
-        """True if a run leaves any checkpoint at all."""
+        """Returns True if a run leaves any checkpoint at all."""
         return self.save_on_end or not (self.every_steps is self.every_epochs is self.every_minutes is None)

@@ -21,8 +21,8 @@ from mxtrain.checkpoint.folder import (
     NAME,
     TEMPORARY,
     available,
+    can_open_files,
     discard,
-    opens,
     read_named,
     remove_leftovers,
     scan,
@@ -290,7 +290,7 @@ class CheckpointStore:
         removable |= {place.path for place in places if place.step == step}  # copies that `saved` replaces
         for place in places:
             may_be_whole = isinstance(unusable.get(place.path), UnreadableCheckpoint)
-            if place.path in removable and place.path != saved and not may_be_whole and opens(place.path):
+            if place.path in removable and place.path != saved and not may_be_whole and can_open_files(place.path):
                 discard(place.path)
                 self.unusable.pop(place.path, None)
 

@@ -15,7 +15,7 @@ from mxtrain.files.durable import CHUNK_BYTES, Digest, PathLike
 
 
 def read_file(path: PathLike, *, expected: Optional[Digest] = None) -> memoryview:
-    """The bytes of a regular file in one read, as a read-only view.
+    """Returns the bytes of a regular file in one read, as a read-only view.
 
     Args:
         path: the file.
@@ -43,8 +43,8 @@ def read_file(path: PathLike, *, expected: Optional[Digest] = None) -> memoryvie
 
 
 def map_file(path: PathLike, expected: Digest) -> memoryview:
-    """The bytes of a large regular file as a read-only view into the file itself: they take memory as they are read.
-    They are what was checked, unless somebody writes into the file afterwards; it may be removed.
+    """Returns the bytes of a large regular file as a read-only view into the file itself: they take memory as they are
+    read. They are what was checked, unless somebody writes into the file afterwards; it may be removed.
 
     Raises:
         UnreadableCheckpoint, DamagedCheckpoint: see `read_file`.
@@ -78,7 +78,8 @@ def _verify(path: Path, fd: int, expected: Digest) -> None:
 
 
 def of_os_error(error: OSError, text: str) -> CheckpointError:
-    """The error for a file that the system does not give: a missing one is damage, any other reason may pass."""
+    """Returns the error for a file that the system does not give: a missing one is damage, any other reason may
+    pass."""
     missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
     return (DamagedCheckpoint if missing else UnreadableCheckpoint)(text)
 
@@ -96,7 +97,7 @@ def _opened(path: Path, expected: Optional[Digest]) -> Iterator[Tuple[int, int]]
 
 
 def _open_regular(path: Path, expected: Optional[Digest]) -> Tuple[int, int]:
-    """An open descriptor and the size; O_NONBLOCK because opening a named pipe would wait for ever."""
+    """Returns an open descriptor and the size; O_NONBLOCK because opening a named pipe would wait for ever."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -115,7 +115,7 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False, trains: bool
 
 
 def _meant_by(flag: str, words: Sequence[str]) -> str:
-    """A hint at the flag or setting that was meant: other programs take settings as flags, `--lr 0.1`."""
+    """Returns a hint at the flag or setting that was meant: other programs take settings as flags, `--lr 0.1`."""
     from mxtrain.cli.mistakes import setting_for_flag
     from mxtrain.cli.setting_names import OTHER_NAMES
     from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
@@ -144,5 +144,5 @@ def no_positionals(given: Arguments, command: str) -> None:
 
 
 def config_flags(folders: Sequence[str]) -> List[str]:
-    """The flags that bring in the user's own configuration."""
+    """Returns the flags that bring in the user's own configuration."""
     return ["--config-dir", folders[0]] if folders else []

@@ -31,7 +31,7 @@ def drop_absent_presets(parsed: Sequence[Override]) -> List[Override]:
 
 
 def wrong_choice(override: Override, files: ConfigFiles) -> Optional[str]:
-    """The message for a wrong `group=option`; None if nothing is wrong, or it chooses no option of a group."""
+    """Returns the message for a wrong `group=option`; None if nothing is wrong, or it chooses no option of a group."""
     key = override.key_or_group
     if override.is_delete() or override.is_sweep_override() or key not in files.all_groups():
         return None
@@ -56,7 +56,7 @@ def _one_of_a_list(group: str, value: Sequence[object]) -> str:
 
 
 def renamed(group: str, option: str, files: ConfigFiles) -> str:
-    """The message for an option that has another name now; an empty string for any other."""
+    """Returns the message for an option that has another name now; an empty string for any other."""
     options = files.options(group)
     new = other_names(group, options, files, WAS_CALLED).get(option)
     other = other_names(group, options, files).get(option)

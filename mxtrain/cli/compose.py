@@ -67,8 +67,8 @@ class Composed:
         return folder_of(self.hydra, "sweep.dir")
 
     def where(self, path: str) -> str:
-        """The file and line that give a setting, else the file that names its class or that of its group's option, as
-        short as can be written."""
+        """Returns the file and line that give a setting, else the file that names its class or that of its group's
+        option, as short as can be written."""
         origins = [origin for origin in find_origins(path, self.composer, self.overrides) if origin.in_file]
         named = file_with_target(path, self.composer, self.overrides)
         return origins[-1].place if origins else named or self.composer.file_of(path.split(".")[0], self.hydra)
@@ -78,7 +78,7 @@ class Composer(ConfigFiles):
     """Composes the configuration with Hydra. Use as a context manager; see `ConfigFiles`."""
 
     def compose(self, overrides: Sequence[str]) -> Composed:
-        """The configuration with these overrides, which must not sweep.
+        """Returns the configuration with these overrides, which must not sweep.
 
         Raises:
             ConfigError: an override is wrong; the message suggests the right one (see `mistakes.WrongOverrides`).
@@ -154,7 +154,7 @@ class Composer(ConfigFiles):
         return content if group == "task" else content.get(group, content)
 
     def _task_of(self, group: str, option: object) -> Optional[str]:
-        """The task that an option of ours is made for, None if it says nothing."""
+        """Returns the task that an option of ours is made for, None if it says nothing."""
         tasks = getattr(self.class_of(group, option), "tasks", ())
         return tasks[0] if isinstance(tasks, tuple) and tasks else None  # a property: a setting decides
 

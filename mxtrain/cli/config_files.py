@@ -44,7 +44,8 @@ def register_resolvers() -> None:
 
 
 def job_folder(number: Union[int, str], swept: str, sweep_dir: str = "") -> str:
-    """The folder of a sweep's job, e.g. `0_model-lenet_optimizer.lr-0.1`, which is its name in TensorBoard, too.
+    """Returns the folder of a sweep's job, e.g. `0_model-lenet_optimizer.lr-0.1`, which is its name in TensorBoard,
+    too.
 
     It contains only characters that need no quotes: a name with `=` or commas would be read as an override or a sweep.
 
@@ -126,22 +127,22 @@ class ConfigFiles:
         return tuple(name for name in self.loader.list_groups("") if name != "hydra")
 
     def all_groups(self) -> Tuple[str, ...]:
-        """All groups, Hydra's own included."""
+        """Returns all groups, Hydra's own included."""
         if not self._all_groups:
             self._all_groups = (*self.groups(), *(f"hydra/{name}" for name in self.loader.list_groups("hydra")))
         return self._all_groups
 
     def options(self, group: str) -> Tuple[str, ...]:
-        """The names of a group's options, ours and the user's."""
+        """Returns the names of a group's options, ours and the user's."""
         return tuple(self.loader.get_group_options(group, results_filter=ObjectType.CONFIG))
 
     def find_file(self, config_path: Optional[str]) -> Optional[Path]:
-        """The file of an option, e.g. of `model/lenet`; None for what plugins define in Python."""
+        """Returns the file of an option, e.g. of `model/lenet`; None for what plugins define in Python."""
         files = (folder / f"{config_path}.yaml" for folder in self.search_path)
         return next((file for file in files if config_path and file.is_file()), None)
 
     def class_of(self, group: str, option: object) -> Optional[type]:
-        """The class that an option of ours configures; None if it is none of ours."""
+        """Returns the class that an option of ours configures; None if it is none of ours."""
         target = self._target_of(group, option)
         if target is None:
             return None
@@ -164,7 +165,7 @@ class ConfigFiles:
                 yield import_target(target, "model")
 
     def file_of(self, group: str, hydra: DictConfig) -> str:
-        """The file of a group's chosen option, for messages; the group's folder where that isn't one file."""
+        """Returns the file of a group's chosen option, for messages; the group's folder where that isn't one file."""
         option = hydra.runtime.choices.get(group)
         names = option if isinstance(option, (list, tuple)) else [option]
         file = self.find_file(f"{group}/{names[0]}") if names else None
@@ -187,7 +188,7 @@ class ConfigFiles:
         return parsed
 
     def load(self, parsed: Sequence[Override]) -> DictConfig:
-        """The configuration as Hydra composes it. Raises what Hydra raises."""
+        """Returns the configuration as Hydra composes it. Raises what Hydra raises."""
         return self.loader.load_configuration(
             config_name=CONFIG_NAME, overrides=[override.input_line for override in parsed], run_mode=RunMode.RUN
         )

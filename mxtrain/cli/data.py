@@ -17,7 +17,7 @@ from mxtrain.cli.output_file import OutputFile, open_output_file
 from mxtrain.cli.settings import split_settings
 from mxtrain.cli.tables import on_one_line
 from mxtrain.data.base import BaseDataset
-from mxtrain.data.checking.dataset_check import Census, CollectedFindings, check_dataset
+from mxtrain.data.checking.dataset_check import CollectedFindings, DatasetCounts, check_dataset
 from mxtrain.data.checking.problems import CANNOT_OPEN, KINDS, PROBLEM_COLUMNS, Problem
 from mxtrain.data.corpus.kept import folder_of_kept, list_kept, remove_kept
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
         DataError: something is wrong with the data; it was printed.
     """
     given = command_line.parse(arguments)
-    refuse_other_words(given.positionals)
+    refuse_unknown_words(given.positionals)
     settings, overrides = split_settings(given, DataSettings, "data")
     if given.positionals[0] == "cache":
         return show_cache(settings, overrides)
@@ -93,7 +93,7 @@ def show_cache(settings: DataSettings, overrides: Sequence[str]) -> int:
     return EXIT_FINISHED
 
 
-def refuse_other_words(words: Sequence[str]) -> None:
+def refuse_unknown_words(words: Sequence[str]) -> None:
     """Raises: ConfigError: the words that are neither settings nor flags are not one sub-command."""
     names = COMMANDS["data"].subcommands
     allowed = f"Sub-commands: {', '.join(names)}, e.g. `python -m mxtrain data check dataset=digits`."
@@ -108,7 +108,7 @@ def refuse_other_words(words: Sequence[str]) -> None:
 
 
 def ignored_kinds(text: str, dataset: BaseDataset) -> List[str]:
-    """The kinds in a setting.
+    """Returns the kinds in a setting.
 
     Raises:
         ConfigError: there is no such kind.
@@ -153,8 +153,8 @@ def problem_lines(findings: CollectedFindings, output: Optional[str]) -> List[st
     return lines
 
 
-def summary(name: str, census: Census, findings: CollectedFindings, took_s: float) -> str:
-    """The line about a dataset with which nothing is wrong."""
+def summary(name: str, census: DatasetCounts, findings: CollectedFindings, took_s: float) -> str:
+    """Returns the line about a dataset with which nothing is wrong."""
     counts = ", ".join(f"{split} {count:,}" for split, count in census.num_samples.items())
     ignored = "".join(f", {count:,} {kind} ignored" for kind, count in findings.ignored.items())
     return f"{name}: nothing is wrong{ignored} ({counts} samples, read in {format_seconds(took_s)})"

@@ -115,7 +115,7 @@ def installed_version(name: str) -> str:
 
 
 def mxnet_packages() -> List[str]:
-    """The installed packages that bring the module `mxnet`, e.g. ["mxnet-cu117 1.9.1"]."""
+    """Returns the installed packages that bring the module `mxnet`, e.g. ["mxnet-cu117 1.9.1"]."""
     found = {f"{item.metadata['Name']} {item.version}" for item in metadata.distributions() if item.metadata["Name"]}
     return sorted(name for name in found if re.match(r"mxnet(-cu\d+|-mkl|-native)* ", name))
 
@@ -204,7 +204,7 @@ def _environment(probe: ProbeResult) -> List[Finding]:
 
 
 def _gpus(count: int, failures: Mapping[str, str] = MappingProxyType({})) -> Finding:
-    """The GPUs, and why MXNet may not run on what the driver reports, or did not when it was tried."""
+    """Returns the GPUs, and why MXNet may not run on what the driver reports, or did not when it was tried."""
     known = find_gpus()
     reason = unsupported_reason(known)
     if reason and (not count or is_published_build()):
@@ -250,9 +250,9 @@ def _features(probe: ProbeResult) -> List[Finding]:
 def _operators(probe: ProbeResult) -> Finding:
     operators = probe.found.get("operators", {"compiled": False, "why": "not examined"})
     if operators["compiled"]:
-        return Finding("own operators", "ok", "compiled for this processor")
+        return Finding("native operators", "ok", "compiled for this processor")
     remedy = "apt install g++: BERT and Faster R-CNN then train faster" if NO_COMPILER in operators["why"] else ""
-    return Finding("own operators", "missing", operators["why"], remedy)
+    return Finding("native operators", "missing", operators["why"], remedy)
 
 
 def _bfloat16(probe: ProbeResult) -> Finding:

@@ -79,7 +79,7 @@ INSTEAD = {
 
 
 def instead_of(name: str, following: List[str]) -> str:
-    """The nearest spelling of a word that is no command, or the setting that it begins; empty if unknown."""
+    """Returns the nearest spelling of a word that is no command, or the setting that it begins; empty if unknown."""
     if name in INSTEAD:
         return f" {INSTEAD[name]}"
     from mxtrain.description.groups import GROUPS, PRESET_GROUPS
@@ -112,7 +112,7 @@ def only_prints(arguments: List[str]) -> bool:
 
 
 def command_of(arguments: List[str]) -> Callable[[], int]:
-    """The function that does what the arguments ask for; it returns the exit code.
+    """Returns the function that does what the arguments ask for; it returns the exit code.
 
     Raises:
         MxtrainError: something is wrong with them.
@@ -188,7 +188,7 @@ def leave_role(command: str) -> None:
 
 
 def find_command(arguments: List[str]) -> Optional[int]:
-    """The position of the command: the first word that is no override, no flag and no flag's value."""
+    """Returns the position of the command: the first word that is no override, no flag and no flag's value."""
     is_value = False
     for position, argument in enumerate(arguments):
         # A word is a misspelt command only in first position: elsewhere it may be the value of a misspelt flag.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def compose_and_check(
     composer: Composer, overrides: Sequence[str], together: bool = True
 ) -> Tuple[Composed, Description]:  # fmt: skip
-    """The composed configuration and its description.
+    """Returns the composed configuration and its description.
 
     Args:
         composer: composes.

@@ -51,7 +51,7 @@ EXPLAINED_AT_A_TIME = 8
 
 
 def read_names(given: object) -> object:
-    """The names in `noise`, `noise,blur` or `[noise, blur]`, each once.
+    """Returns the names in `noise`, `noise,blur` or `[noise, blur]`, each once.
 
     Raises:
         ValueError: there is none.
@@ -65,7 +65,7 @@ def read_names(given: object) -> object:
 
 
 def choose_corruptions(names: Sequence[str], dataset: BaseDataset) -> List[Tuple[str, int]]:
-    """The passes over corrupted samples: name and severity; all where `all` is among the names.
+    """Returns the passes over corrupted samples: name and severity; all where `all` is among the names.
 
     Raises:
         ConfigError: the dataset has no such corruption.
@@ -275,7 +275,7 @@ def measure_corruptions(
 def load_method(
     settings: EvalSettings, checkpoint: Checkpoint, description: Description, signature: Signature
 ) -> Method:  # fmt: skip
-    """The method that explains, with a network of its own.
+    """Returns the method that explains, with a network of its own.
 
     Raises:
         ConfigError: the network has no layer for it.

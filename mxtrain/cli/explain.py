@@ -57,7 +57,7 @@ def settings(key: str, composed: Composed) -> Mapping[str, object]:
 
 
 def describe_setting(path: str, value: object, composed: Composed) -> List[str]:
-    """The lines about one setting."""
+    """Returns the lines about one setting."""
     origins = find_origins(path, composed.composer, composed.overrides)
     lines = [f"{path} = {shown(value)}"]
     meaning = meaning_of(path, composed.config) or next((origin.comment for origin in origins if origin.comment), "")
@@ -90,7 +90,7 @@ def scaled_for_the_batch(path: str, composed: Composed) -> str:
 
 
 def meaning_of(path: str, config: Config) -> str:
-    """The docstring of the field in the class that the nearest `_target_` names."""
+    """Returns the docstring of the field in the class that the nearest `_target_` names."""
     names = path.split(".")
     for depth in range(len(names) - 1, 0, -1):
         node: Any = config

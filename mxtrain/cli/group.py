@@ -38,8 +38,8 @@ LOGS = "workers"
 
 
 def find_role(description: Description) -> Optional[Member]:
-    """The role and rank of this process in a run of several processes, which its launcher has put into the environment.
-    None if it runs alone, or is the supervisor that starts the others.
+    """Returns the role and rank of this process in a run of several processes, which its launcher has put into the
+    environment. None if it runs alone, or is the supervisor that starts the others.
 
     Raises:
         ConfigError: what mpirun or srun started does not fit the description.
@@ -88,7 +88,7 @@ def _supervise(
         passed = time.time() - started if attempt else 0.0
         return ["train", *arguments_of(arguments, description, supervisor.has_trained, passed), *place]
 
-    def say_and_note(line: str) -> None:
+    def print_and_log(line: str) -> None:
         say(line)
         with suppress(OSError), append_to(logs / "supervisor.log", encoding="utf-8") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
@@ -97,7 +97,7 @@ def _supervise(
     with ring_of(description, launcher) as ring:
         supervisor = Supervisor(
             description.cluster, _starter(launcher, again, logs), lambda: steps_of(run_dir / CHECKPOINTS),
-            say_and_note, launcher.obstacle, ring,
+            print_and_log, launcher.obstacle, ring,
         )  # fmt: skip
         code = supervisor.run()
     if code == EXIT_BAD_INPUT and not supervisor.has_trained:
@@ -110,7 +110,8 @@ def _supervise(
 def arguments_of(
     arguments: Sequence[str], description: Description, has_trained: bool, seconds_passed: float
 ) -> List[str]:  # fmt: skip
-    """The command line for the processes of an attempt. A restart continues the run, and has the time that is left.
+    """Returns the command line for the processes of an attempt. A restart continues the run, and has the time that is
+    left.
 
     Args:
         arguments: flags and overrides of the command.

@@ -24,13 +24,13 @@ def malformed(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The message's first line without its full stop; the class where there is no message."""
+    """Returns the message's first line without its full stop; the class where there is no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def reasons_of(error: BaseException) -> str:
-    """The first line of a message and of what it comes from, without Hydra's advice to add keys with `+`: `Error
-    merging override x=1` alone does not help."""
+    """Returns the first line of a message and of what it comes from, without Hydra's advice to add keys with `+`:
+    `Error merging override x=1` alone does not help."""
     causes = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)

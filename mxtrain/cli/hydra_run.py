@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-class Begun(Callback):
+class JobStartCallback(Callback):
     """Notes that Hydra is ready, and the job begins."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ def run_composed(composed: Composed, run_dir: Path, job: Callable[[DictConfig], 
     Raises:
         ConfigError: one of Hydra's own settings is wrong.
     """
-    config, begun = composed.tree, Begun()
+    config, begun = composed.tree, JobStartCallback()
     config.hydra.run.dir = str(run_dir).replace("${", "\\${")
     config.hydra.mode = RunMode.RUN
     config.hydra.overrides.hydra.extend([f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"])

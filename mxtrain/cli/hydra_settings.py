@@ -18,7 +18,7 @@ LONGEST_NAME, LONGEST_PATH = 255, 4000
 
 
 def folder_of(hydra: DictConfig, key: str) -> Path:
-    """The folder that `hydra.<key>` names.
+    """Returns the folder that `hydra.<key>` names.
 
     Raises:
         ConfigError: it is no name that a folder can have.

@@ -44,7 +44,7 @@ from mxtrain.process.stopping import keep_termination
 from mxtrain.runtime import RuntimeReport, huge_pages
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.training.resume import ResumePoint, find_end, find_resume_point, nothing_left, set_aside
+from mxtrain.training.resume import ResumePoint, already_finished_message, find_end, find_resume_point, move_to_previous
 from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def job(config: DictConfig) -> Optional[float]:
     """One job of a sweep in Hydra's directory; returns the best value of `trainer.monitor` for sweepers.
 
     Raises:
-        JobFailed: to a sweeper that wants to know.
+        JobFailed: the job failed, and the sweeper is not the basic one.
         KeyboardInterrupt: the sweep must not go on to the next job.
     """
     plain: Dict[str, Any] = OmegaConf.to_container(config, resolve=True)
@@ -78,11 +78,11 @@ def job(config: DictConfig) -> Optional[float]:
     run_dir = Path(settings.runtime.output_dir)
     number = number_of(run_dir, int(settings.job.num))
     outcome = sweep_job(plain, settings, run_dir, replace(command, job=number, swept=swept))
-    if outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM) and sweep.in_this_process:
+    if outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM) and sweep.SWEEP.is_running:
         raise KeyboardInterrupt
     if outcome.exit_code != EXIT_FINISHED and outcome.exit_code not in STOPS:
         if "BasicSweeper" in str(settings.sweeper.get("_target_")):
-            return None  # it only repeats what was said
+            return None  # the basic sweeper would only print the same error again
         raise JobFailed(outcome.cause)
     return None if outcome.best is None else float(outcome.best["value"])
 
@@ -91,7 +91,7 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
     """One job of a sweep, under its own lock, with its line in jobs.jsonl."""
     number, overrides = command.job, command.overrides
     print(f"\njob {number}: {' '.join(sweep.overrides_of(command.swept, overrides) or overrides)}", flush=True)
-    share_machine(config, settings, overrides)
+    limit_concurrent_job(config, settings, overrides)
     before = None
     try:
         with lock_run_directory(run_dir):
@@ -121,7 +121,7 @@ def train_as_group(description: Description, run_dir: Path, arguments: Sequence[
     return Result(state=status["state"], exit_code=code, metrics=status.get("metrics") or {}, **known)
 
 
-def share_machine(config: Dict[str, Any], settings: DictConfig, overrides: Sequence[str]) -> None:
+def limit_concurrent_job(config: Dict[str, Any], settings: DictConfig, overrides: Sequence[str]) -> None:
     """Divides the cores among jobs that run side by side, and hides the tree and the table of each of many jobs."""
     n_jobs = int(settings.launcher.get("n_jobs") or 1)
     if n_jobs != 1 and config["runtime"]["threads"] == "auto" and config["runtime"]["mode"] == "auto":
@@ -174,14 +174,14 @@ def synchronize() -> None:
 
 
 def checked_by(command: CommandLine) -> str:
-    """The command that lists all that is wrong with the data of a run, in a sentence."""
+    """Returns the command that lists all that is wrong with the data of a run, in a sentence."""
     overrides = [word for word in command.overrides if key_of(word).split(".")[0] in DECIDING_DATA]
     words = " ".join(map(shlex.quote, [*command.flags, *overrides]))
     return f"`{command.program} data check {words}` lists all that is wrong with the data."
 
 
 def failure(error: MxtrainError) -> Result:
-    """The result of a run that could not start."""
+    """Returns the result of a run that could not start."""
     return Result("failed", error.exit_code, str(error), step=0, epoch=0)
 
 
@@ -189,8 +189,8 @@ def begin_run(
     description: Description, run_dir: Path, command: CommandLine, resume_point: Optional[ResumePoint] = None,
     loop: Optional[CustomSteps] = None,
 ) -> Union[Result, BuiltRun]:  # fmt: skip
-    """The run that is ready to train, or the result of one that has nothing left to do. Arguments as `train_safely`;
-    with a user's own `loop` a run is always built.
+    """Returns the run that is ready to train, or the result of one that has nothing left to do. Arguments as
+    `train_safely`; with a user's own `loop` a run is always built.
 
     Raises:
         MxtrainError: nothing was started.
@@ -202,7 +202,7 @@ def begin_run(
     world = find_world()
     if resume_point is None and world.rank == 0:
         if description.checkpoint.resume == "never":
-            moved = set_aside(run_dir)
+            moved = move_to_previous(run_dir)
             if moved is not None:
                 log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
         resume_point = find_resume_point(run_dir, description.checkpoint, description.config)
@@ -210,16 +210,17 @@ def begin_run(
     if resume_point is not None and loop is None and not description.kvstore.distributed:
         ended = find_end(run_dir, description.config, resume_point.own_checkpoint)
         if ended is not None:
-            log.info("%s", nothing_left(run_dir, ended.cause, ended.step))
+            log.info("%s", already_finished_message(run_dir, ended.cause, ended.step))
             return ended
     report_environment(report, description)
     # Imports MXNet: only from here on.
     from mxtrain.build import build_run
     from mxtrain.description.provenance import write_meta
-    from mxtrain.engine.backend import own_operators
+    from mxtrain.engine.backend import native_operators
 
-    if description.runtime.operators is True and own_operators().path is None:
-        raise ConfigError(f"runtime.operators=true: {own_operators().why}. Type runtime.operators=auto, or mend that.")
+    if description.runtime.operators is True and native_operators().path is None:
+        reason = native_operators().why
+        raise ConfigError(f"runtime.operators=true: {reason}. Fix this, or type runtime.operators=auto.")
     built = build_run(description, run_dir, command, world, resume_point, loop)
     if world.rank == 0:
         choices: JsonObject = {"choices": dict(command.choices)}
@@ -252,13 +253,13 @@ def report_environment(report: RuntimeReport, description: Description) -> None:
 
 
 def command_of(settings: DictConfig) -> CommandLine:
-    """The command line of this process, from Hydra's own node."""
+    """Returns the command line of this process, from Hydra's own node."""
     overrides = list(settings.overrides.task)
     return command_line(flags=config_dir_of(settings), overrides=overrides, choices=choices_of(settings))
 
 
 def config_dir_of(settings: DictConfig) -> List[str]:
-    """The flags that bring in the user's own configuration, to show with the commands to go on."""
+    """Returns the flags that bring in the user's own configuration, to show with the commands to go on."""
     return config_flags(
         [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
     )
@@ -271,6 +272,6 @@ def swept_of(settings: DictConfig, overrides: Sequence[str]) -> List[str]:
 
 
 def choices_of(settings: DictConfig) -> Dict[str, str]:
-    """The chosen option of each group that takes one."""
+    """Returns the chosen option of each group that takes one."""
     chosen = settings.runtime.choices.items()
     return {group: str(option) for group, option in chosen if option is not None and not group.startswith("hydra/")}

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Collection, Dict, List
 
-from mxtrain.data.loading.described_paths import leads, lost_paths, with_paths
+from mxtrain.data.loading.described_paths import lost_paths, path_exists, with_paths
 from mxtrain.description.groups import Description
 from mxtrain.description.provenance import WORKING_FOLDER
 from mxtrain.files.json_text import read_json
@@ -19,8 +19,8 @@ from mxtrain.files.run_files import META_FILE
 def find_data(
     run_dir: Path, description: Description, typed: Collection[str], needs_data: bool
 ) -> Description:  # fmt: skip
-    """The description of a run with those relative paths of its dataset that lead nowhere from here as they were meant
-    where the run was started, if they lead somewhere from there; says so.
+    """Returns the description of a run with those relative paths of its dataset that lead nowhere from here as they
+    were meant where the run was started, if they lead somewhere from there; says so.
 
     Args:
         run_dir: its meta.json says where it was started; copied checkpoints do not.
@@ -34,7 +34,8 @@ def find_data(
     lost = {name: paths for name, paths in lost_paths(description.dataset).items()
             if f"dataset.{name}" not in known and not any(map(os.path.isabs, paths))}  # fmt: skip
     folder = _started_in(run_dir)
-    found = {name: paths for name, paths in lost.items() if folder and all(leads(_from(folder, one)) for one in paths)}
+    found = {name: paths for name, paths in lost.items()
+             if folder and all(path_exists(_from(folder, one)) for one in paths)}  # fmt: skip
     if found:
         print(f"{_shown(found)}: read from {folder}, where the run was started", file=sys.stderr)
     left = {name: paths for name, paths in lost.items() if name not in found}
@@ -50,7 +51,7 @@ def find_data(
 
 
 def _started_in(run_dir: Path) -> str:
-    """The folder in which a run was started; empty where its meta.json does not say it."""
+    """Returns the folder in which a run was started; empty if its meta.json does not say it."""
     try:
         folder = read_json(run_dir / META_FILE)[WORKING_FOLDER]
     except (OSError, ValueError, KeyError, TypeError):

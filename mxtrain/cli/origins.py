@@ -30,7 +30,8 @@ class Origin:
 
 
 def find_origins(path: str, files: ConfigFiles, given: Sequence[str]) -> List[Origin]:
-    """All places that give `path` a value, in the order in which they are applied; the default of its class first.
+    """Returns all places that give `path` a value, in the order in which they are applied; the default of its class
+    first.
 
     Args:
         path: a setting.
@@ -48,7 +49,7 @@ def find_origins(path: str, files: ConfigFiles, given: Sequence[str]) -> List[Or
 
 
 def file_with_target(path: str, files: ConfigFiles, given: Sequence[str]) -> str:
-    """The file that names the class of a setting; an empty string if none does."""
+    """Returns the file that names the class of a setting; an empty string if none does."""
     _, target = _target_of(path, files, given)
     return target.place.rpartition(":")[0] if target else ""
 
@@ -78,7 +79,7 @@ def _target_of(path: str, files: ConfigFiles, given: Sequence[str]) -> Tuple[Lis
 
 
 def _default_of(path: str, files: ConfigFiles, given: Sequence[str]) -> Optional[Origin]:
-    """The default that `mxtrain.cli.config_loader` gives to what files leave out."""
+    """Returns the default that `mxtrain.cli.config_loader` gives to what files leave out."""
     names, target = _target_of(path, files, given)
     spec = _spec_at(target.value) if target else None
     found = find_declaration(spec, names) if spec is not None else None
@@ -94,7 +95,7 @@ def _default_of(path: str, files: ConfigFiles, given: Sequence[str]) -> Optional
 
 
 def _spec_at(target: str) -> Optional[Type[Spec]]:
-    """The spec at an import path, of mxtrain or the user's own; None for anything else."""
+    """Returns the spec at an import path, of mxtrain or the user's own; None for anything else."""
     try:
         found = import_target(target, "")
     except ConfigError:
@@ -126,7 +127,7 @@ def _read_node(file: Path) -> yaml.Node:
 
 
 def shown_node(node: yaml.Node) -> str:
-    """A YAML node on one line."""
+    """Returns a YAML node on one line."""
     if isinstance(node, yaml.ScalarNode):
         return str(node.value)
     return yaml.serialize(_flow(copy.copy(node)), width=10_000).strip()

@@ -96,8 +96,8 @@ def append_outcome(file: Path, outcome: Outcome) -> None:
 
 
 def read_outcomes(file: Path, start: int, end: Optional[int] = None) -> List[Outcome]:
-    """The outcomes from byte `start` on, before byte `end`, by job number. Lines that are none, such as one that was
-    half written when the machine stopped, are passed over with a warning."""
+    """Returns the outcomes from byte `start` on, before byte `end`, by job number. Lines that are none, such as one
+    that was half written when the machine stopped, are passed over with a warning."""
     if not file.is_file():
         return []
     with open_regular(file) as (stream, _):

@@ -32,7 +32,7 @@ def check_output_file(name: str) -> str:
 
 
 def check_output_folder(name: str) -> str:
-    """The same for a folder. Raises: ValueError."""
+    """Does the same for a folder. Raises: ValueError."""
     if Path(name).exists() and not Path(name).is_dir():
         raise ValueError("should be a folder, and this is a file")
     _check_parents(Path(name))
@@ -46,7 +46,7 @@ OutputFolder = Annotated[PathText, pydantic.AfterValidator(check_output_folder)]
 
 
 def require_writable(folder: Path, setting: str) -> Path:
-    """The folder, which no setting names: `setting` would.
+    """Returns the folder, which no setting names: `setting` would.
 
     Raises:
         ConfigError: files cannot be written there.

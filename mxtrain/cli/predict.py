@@ -134,7 +134,7 @@ def run(arguments: Sequence[str]) -> int:
     task = description.task
     predicted = predict_rows(trained, loader, source, places, settings.top_k, unreadable, drawn, kept)
     predicted = itertools.islice(predicted, len(places))  # a split has more samples than are asked for
-    rows = Counted(predicted, task.list_field[0])
+    rows = CountingIterator(predicted, task.list_field[0])
     try:
         with open_output(settings.output) as stream:
             write_rows(form, task, trained.signature, rows, stream, sample_ids)
@@ -356,7 +356,7 @@ def write_file(path: Path, content: bytes) -> None:
         raise explain(str(path), error, "written") from error
 
 
-class Counted:
+class CountingIterator:
     """Iterates over rows and counts them, and the elements of their list column `listing`."""
 
     def __init__(self, rows: Iterator[Dict[str, Json]], listing: str = ""):

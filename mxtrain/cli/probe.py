@@ -45,10 +45,10 @@ def mxnet() -> Mapping[str, Json]:
 
 @_step
 def operators() -> Mapping[str, Json]:
-    """Compile and load our own operators."""
-    from mxtrain.engine.backend import own_operators
+    """Compile and load mxtrain's native operators."""
+    from mxtrain.engine.backend import native_operators
 
-    found = own_operators()
+    found = native_operators()
     return {"operators": {"compiled": found.path is not None, "why": found.why}}
 
 

@@ -25,7 +25,7 @@ def program() -> str:
 
 
 def tensorboard() -> str:
-    """The command that starts TensorBoard here."""
+    """Returns the command that starts TensorBoard here."""
     folder = os.path.dirname(os.path.abspath(sys.executable))
     script = os.environ.get(STARTED_BY)
     if _is_on_path("tensorboard", folder):
@@ -49,7 +49,8 @@ def python() -> str:
 
 
 def as_typed(text: str) -> str:
-    """A text that names `python -m mxtrain`, with the script's name for it where that was called; else as it is."""
+    """Returns a text that names `python -m mxtrain`, with the script's name for it where that was called; else as it
+    is."""
     if not os.environ.get(STARTED_BY) or _is_active():
         return text
     text = re.sub(r"\bpython -m mxtrain(?![.\w])", lambda match: program(), text)

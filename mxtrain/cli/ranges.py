@@ -23,7 +23,7 @@ FIELDS = ("values", "when")
 
 
 def long_form(text: str) -> str:
-    """An override with Hydra's form of `log(1e-4,1e-1)`, `int(1,8)` and `log_int(8,512)`."""
+    """Returns an override with Hydra's form of `log(1e-4,1e-1)`, `int(1,8)` and `log_int(8,512)`."""
     key, sign, value = text.partition("=")
     found = _SHORT.fullmatch(value.strip())
     if not found:
@@ -59,7 +59,7 @@ def split_space(composer: Composer, overrides: Sequence[str], file: str = "") ->
 
 
 def parameter_of(override: Override) -> TunedSetting:
-    """The setting that an override gives several values.
+    """Returns the setting that an override gives several values.
 
     Raises:
         ConfigError: they cannot be tried, such as a glob of Hydra's.
@@ -89,7 +89,7 @@ def parameter_of(override: Override) -> TunedSetting:
 
 
 def read_space_file(composer: Composer, file: str) -> List[TunedSetting]:
-    """The settings of a YAML file: `key: RANGE`, or `key: {values: RANGE, when: {other: value}}`.
+    """Returns the settings of a YAML file: `key: RANGE`, or `key: {values: RANGE, when: {other: value}}`.
 
     Raises:
         ConfigError: it cannot be read, or something in it is no range.

@@ -184,11 +184,11 @@ def meta_of_worker(description: Description, recorded: RecordedRun) -> Dict[str,
         if description.kvstore.distributed:
             os.environ[HOST_WORKERS] = str(cluster.workers)  # they share this machine, unless hosts are named
         report = set_environment(description)
-        from mxtrain.engine.backend import own_operators  # imports MXNet, which reads the environment
+        from mxtrain.engine.backend import native_operators  # imports MXNet, which reads the environment
 
         now = collect_meta(description, report)
         if recorded.meta.get("asks_for_operators"):  # the new run asks for them only when its network is built
-            path = own_operators().path
+            path = native_operators().path
             now["own_operators"] = path.name if path else ""
     finally:
         if description.kvstore.distributed:  # each worker sets its own

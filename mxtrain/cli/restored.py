@@ -69,7 +69,7 @@ def restore_description(
     given: Arguments, command: str, which: str, overrides: Sequence[str], settings: Collection[str] = (),
     replace: Callable[[Config], Mapping[str, Config]] = lambda config: {},
 ) -> Tuple[Checkpoint, Description]:  # fmt: skip
-    """The checkpoint that was named, and the description of its run with `overrides`. Imports no MXNet.
+    """Returns the checkpoint that was named, and the description of its run with `overrides`. Imports no MXNet.
 
     Args:
         given: the command line.
@@ -127,7 +127,7 @@ def for_one_device(config: Config, composer: Composer) -> Dict[str, Any]:
 
 
 def on_this_machine(before: object, default: Config) -> object:
-    """The runtime of a run without what fits the machine that trained it: another one may have fewer cores.
+    """Returns the runtime of a run without what fits the machine that trained it: another one may have fewer cores.
 
     Args:
         before: The run's; not validated yet.
@@ -200,18 +200,18 @@ def restore_inputs(
 
 
 def names_of(overrides: Sequence[str]) -> Set[str]:
-    """The groups and settings that were typed."""
+    """Returns the groups and settings that were typed."""
     return {word.lstrip("+").partition("=")[0] for word in overrides}
 
 
 def run_dir_of(checkpoint: Checkpoint) -> Path:
-    """The run directory that a checkpoint lies in, or the current folder where it was copied out of one."""
+    """Returns the run directory that a checkpoint lies in, or the current folder where it was copied out of one."""
     folder = Path(os.path.abspath(checkpoint.path)).parent  # as it was named: a link in it is not followed
     return folder.parent if folder.name in (CHECKPOINTS, AVERAGED) else Path.cwd()
 
 
 def one_run(given: Arguments, command: str) -> str:
-    """The run or checkpoint that was named.
+    """Returns the run or checkpoint that was named.
 
     Raises:
         ConfigError: none was; names the path that was taken for a setting, or lists the latest runs here.

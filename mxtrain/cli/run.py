@@ -23,7 +23,7 @@ from mxtrain.cli.store_server import serve
 from mxtrain.cluster.member import Member
 from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError
-from mxtrain.training.resume import ResumePoint, find_resume_point, set_aside
+from mxtrain.training.resume import ResumePoint, find_resume_point, move_to_previous
 from mxtrain.types import CommandLine, Result
 
 
@@ -106,7 +106,7 @@ def claim(run_dir: Path, description: Description) -> Iterator[ResumePoint]:
     with lock_run_directory(run_dir):
         resume_point = find_resume_point(run_dir, description.checkpoint, description.config)
         if description.checkpoint.resume == "never":
-            moved = set_aside(run_dir, hydra=True)  # before Hydra writes there
+            moved = move_to_previous(run_dir, hydra=True)  # before Hydra writes there
             if moved is not None:
                 print(f"checkpoint.resume=never: the earlier run's files are now in {moved}", flush=True)
         yield resume_point

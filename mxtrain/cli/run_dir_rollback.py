@@ -87,7 +87,7 @@ class RunDirRollback:
 
     @property
     def holds_settings(self) -> bool:
-        """True if the directory contains Hydra's files of an earlier run."""
+        """Returns True if the directory contains Hydra's files of an earlier run."""
         return bool(self._settings)
 
 

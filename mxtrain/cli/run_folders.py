@@ -47,7 +47,7 @@ def parse_words(
 
 
 def folders_of(given: Arguments, command: str) -> List[str]:
-    """The folders that were named, else `outputs`.
+    """Returns the folders that were named, else `outputs`.
 
     Raises:
         ConfigError: one is no folder.
@@ -82,7 +82,7 @@ def require_folder(folder: str, command: str) -> None:
 
 
 def runs_below(folders: Sequence[str], needed: Sequence[str], command: str) -> List[ListedRun]:
-    """All runs below folders.
+    """Returns all runs below folders.
 
     Raises:
         ConfigError: a folder cannot be read, or there is no run.

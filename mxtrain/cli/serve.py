@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def read_folders(positionals: Sequence[str], named: Sequence[str]) -> Dict[str, str]:
-    """The folders to serve, by the names of their models.
+    """Returns the folders to serve, by the names of their models.
 
     Raises:
         ConfigError: there is none, a word is no folder, or two have the same name.
@@ -83,7 +83,7 @@ def read_folders(positionals: Sequence[str], named: Sequence[str]) -> Dict[str, 
 
 
 def read_token(host: str) -> str:
-    """The token of the environment; empty if there is none.
+    """Returns the token of the environment; empty if there is none.
 
     Raises:
         ConfigError: it is too short or cannot be sent.
@@ -98,7 +98,7 @@ def read_token(host: str) -> str:
 
 
 def exported(folder: str, stack: ExitStack) -> str:
-    """A folder itself if it is exported; for a run a temporary one, which `stack` removes.
+    """Returns a folder itself if it is exported; for a run a temporary one, which `stack` removes.
 
     Raises:
         DataError: the run cannot be exported.

@@ -12,7 +12,7 @@ S = TypeVar("S", bound=Spec)
 
 
 def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, List[str]]:
-    """The command's own settings (`split=test`), and the overrides that are left.
+    """Returns the command's own settings (`split=test`), and the overrides that are left.
 
     Raises:
         ConfigError: a setting has a wrong value.
@@ -30,8 +30,8 @@ def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, Li
 
 
 def _read(text: str, default: object) -> Union[None, bool, int, float, str]:
-    """A number where the setting is one, and None if that is its default and `null` was typed; else the text, which
-    is judged later."""
+    """Returns a number where the setting is one, and None if that is its default and `null` was typed; else the text,
+    which is judged later."""
     if default is None and text.lower() == "null":
         return None
     if isinstance(default, bool):

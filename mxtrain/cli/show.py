@@ -64,7 +64,7 @@ def show_config(given: Arguments, composer: Composer, overrides: List[str]) -> N
 
 
 def help_text(composed: Composed) -> str:
-    """The help, from its template in conf/hydra/help/mxtrain.yaml."""
+    """Returns the help, from its template in conf/hydra/help/mxtrain.yaml."""
     HydraConfig.instance().cfg = None
     template = string.Template(composed.hydra.help.template)
     return as_typed(template.safe_substitute(APP_CONFIG_GROUPS="\n".join(group_lines(composed))))

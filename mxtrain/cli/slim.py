@@ -113,7 +113,7 @@ def print_report(report: SlimReport, checkpoint: Checkpoint, run_dir: Path) -> N
 
 
 def _typed(run_dir: Path) -> List[str]:
-    """The overrides that the run was started with; empty where they are not known."""
+    """Returns the overrides that the run was started with; empty if they are not known."""
     file = run_dir / META_FILE
     try:
         found = read_json(file) if file.is_file() else {}
@@ -125,7 +125,7 @@ def _typed(run_dir: Path) -> List[str]:
 
 
 def scratch_command(widths: Mapping[str, int], typed: Sequence[str]) -> str:
-    """The command that trains a network of these widths from scratch.
+    """Returns the command that trains a network of these widths from scratch.
 
     Args:
         widths: `model.widths`.

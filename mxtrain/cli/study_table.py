@@ -45,24 +45,26 @@ def print_study(folder: StudyFolder, description: StudyDescription, study: Study
 
 
 def run_of(trial: Any) -> str:
-    """The name of a trial's run directory; a member of a population has a new one for each checkpoint it took over."""
+    """Returns the name of a trial's run directory; a member of a population has a new one for each checkpoint it took
+    over."""
     return str(trial.user_attrs.get("run", trial.number))
 
 
 def shown_value(value: object) -> str:
-    """A value as the table shows it; six digits tell a trial's rate from another's."""
+    """Returns a value as the table shows it; six digits tell a trial's rate from another's."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def state_of(folder: StudyFolder, trial: Any) -> str:
-    """The state of a trial, in a word."""
+    """Returns the state of a trial, in a word."""
     if trial.state.name == "RUNNING":
         return "running" if folder.is_claimed(trial.number) else "interrupted"
     return STATES[trial.state.name]
 
 
 def values_of(trial: Any, count: int) -> List[Any]:
-    """The values of a trial's objectives: the results, or the value at the last rung of one that did not finish."""
+    """Returns the values of a trial's objectives: the results, or the value at the last rung of one that did not
+    finish."""
     if trial.values:
         return list(trial.values)
     rungs = trial.intermediate_values

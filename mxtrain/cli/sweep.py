@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Sequence, Tuple
 
@@ -43,10 +43,18 @@ if TYPE_CHECKING:
 MAX_CHECKED_JOBS = 32
 OUTCOMES = "jobs.jsonl"
 JOB = "MXTRAIN_SWEEP_JOB"
-"""The number of the job and what is swept, for the processes of a job of several."""
+"""Environment variable with the number and the swept settings of a job, for the worker processes of the job."""
 
-in_this_process = False
-"""True if a sweep was started by this very process, and not by the parent of a launcher's worker."""
+@dataclass
+class _SweepState:
+    """State of the sweep of this process."""
+
+    is_running: bool = False
+    """True while Hydra runs the jobs of a sweep that this process started. A joblib worker, which runs a job of
+    another process's sweep, has False: it must not stop that sweep."""
+
+
+SWEEP = _SweepState()
 
 
 def run_sweep(
@@ -116,8 +124,8 @@ def refuse_other_task(first: Description, other: Description) -> None:
     """
     if type(first.task) is not type(other.task):
         raise ConfigError(
-            f"the jobs of this sweep are of different tasks: {first.task.name or 'one'} and "
-            f"{other.task.name or 'another'}. Sweep over each by itself."
+            f"the jobs of this sweep have different tasks: {first.task.name or 'one'} and "
+            f"{other.task.name or 'another'}. Start one sweep per task."
         )
 
 
@@ -151,8 +159,7 @@ def _all_failed(outcomes: Sequence[Outcome]) -> bool:
 
 def _call_hydra(composer: Composer, overrides: Sequence[str], job: Callable[[DictConfig], Optional[float]]) -> int:
     """Runs the jobs with Hydra; returns 0, or the exit code of the signal that ended the sweep."""
-    global in_this_process
-    in_this_process = True
+    SWEEP.is_running = True
     try:
         composer.hydra.multirun(
             config_name=CONFIG_NAME, task_function=job, overrides=[*overrides, "hydra.mode=MULTIRUN"]
@@ -162,11 +169,11 @@ def _call_hydra(composer: Composer, overrides: Sequence[str], job: Callable[[Dic
         print_cause("the sweep was interrupted; the same command and hydra.sweep.dir continue it", code)
         return code
     finally:
-        in_this_process = False
+        SWEEP.is_running = False
     return EXIT_FINISHED
 
 
-# What the jobs are.
+# Jobs of a sweep.
 
 
 def jobs(composer: Composer, overrides: Sequence[str]) -> Iterator[List[str]]:
@@ -230,7 +237,7 @@ def folder_names(composer: Composer, overrides: Sequence[str], swept: Sequence[s
     return f"hydra.job.config.override_dirname.exclude_keys=[{','.join(map(quote, sorted(fixed)))}]"
 
 
-# Jobs of several processes, whose workers know of no sweep.
+# Jobs with several worker processes, which Hydra does not tell the number of the job.
 
 
 @contextmanager
@@ -249,7 +256,7 @@ def with_exported_job(command: CommandLine) -> CommandLine:
     return replace(command, job=int(number), swept=swept) if number else command
 
 
-# Jobs that need not run again.
+# Jobs that have finished in an earlier call.
 
 
 def finished_before(run_dir: Path, config: Config) -> Optional[Result]:
@@ -268,7 +275,7 @@ def overrides_of(swept: Sequence[str], overrides: Sequence[str]) -> List[str]:
     return [text for text in overrides if key_of(text) in swept]
 
 
-# What is shown.
+# Table of the results.
 
 
 def by_rank(outcomes: Sequence[Outcome], direction: str) -> List[Outcome]:

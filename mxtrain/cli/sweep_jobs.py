@@ -48,7 +48,7 @@ def earlier_outcomes(file: Path, until: int) -> List[Outcome]:
 
 
 def number_of(run_dir: Path, default: int) -> int:
-    """The number of a job by its folder, whose name begins with it; `default` where it does not."""
+    """Returns the number of a job by its folder, whose name begins with it; `default` where it does not."""
     found = re.match(r"(\d+)(_|$)", run_dir.name)
     return int(found[1]) if found else default
 

@@ -59,5 +59,5 @@ def format_age(seconds: float) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """A text in which line ends and what a terminal would obey, as names of files may hold, are spelled out."""
+    """Returns a text in which line ends and what a terminal would obey, as names of files may hold, are spelled out."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

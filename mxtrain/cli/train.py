@@ -61,7 +61,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def description_of(arguments: Sequence[str]) -> Description:
-    """The description for a server, from the same arguments as the workers'. Raises: ConfigError: they are wrong."""
+    """Returns the description for a server, from the same arguments as the workers'. Raises: ConfigError: they are
+    wrong."""
     given = given_arguments.parse(arguments, trains=True)
     with Composer(given.config_dirs) as composer:
         composed = composer.compose(given.overrides)

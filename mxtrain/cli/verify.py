@@ -73,7 +73,8 @@ def compare(description: Description, settings: VerifySettings, world: World = A
 
 
 def description_of(arguments: Sequence[str]) -> Description:
-    """The description for a server, from the same arguments as the workers'. Raises: ConfigError: they are wrong."""
+    """Returns the description for a server, from the same arguments as the workers'. Raises: ConfigError: they are
+    wrong."""
     given = command_line.parse(arguments)
     _, overrides = split_settings(given, VerifySettings, "verify")
     with Composer(given.config_dirs) as composer:

@@ -83,7 +83,7 @@ def run_script(command: Sequence[str], arguments: Sequence[str]) -> int:
 
 
 def main_script() -> List[str]:
-    """The script that this process runs, and its arguments.
+    """Returns the script that this process runs, and its arguments.
 
     Raises:
         ConfigError: it runs none, as in a notebook.

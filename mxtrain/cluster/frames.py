@@ -22,7 +22,7 @@ Message = Dict[str, Any]
 
 
 def encode(message: Message) -> bytes:
-    """The line of a message."""
+    """Returns the line of a message."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return b"%s%08x %s\n" % (MARK, zlib.crc32(body), body)
 
@@ -50,5 +50,5 @@ def pieces(output: bytes) -> Iterator[str]:
 
 
 def joined(piece: str) -> bytes:
-    """The inverse of `pieces`, of one."""
+    """Inverse of `pieces`, of one."""
     return base64.b64decode(piece)

@@ -35,7 +35,7 @@ class Host:
 
 
 def read_hosts(file: str) -> List[Host]:
-    """The hosts of a file, this machine first.
+    """Returns the hosts of a file, this machine first.
 
     Raises:
         ConfigError: it cannot be read, holds something else, or this machine is not among them.
@@ -102,7 +102,7 @@ def is_own_address(address: str) -> bool:
 
 
 def interface_address(name: str) -> str:
-    """The IPv4 address of a network interface of this machine.
+    """Returns the IPv4 address of a network interface of this machine.
 
     Raises:
         ConfigError: there is no such interface, or it has none.
@@ -118,7 +118,7 @@ def interface_address(name: str) -> str:
 
 
 def free_port(address: str) -> int:
-    """A port at which nothing listens now."""
+    """Returns a port at which nothing listens now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])

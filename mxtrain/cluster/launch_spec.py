@@ -37,7 +37,7 @@ class Root:
 
 
 def local_root(folder: Path) -> Root:
-    """The root of processes that are all on this machine.
+    """Returns the root of processes that are all on this machine.
 
     Args:
         folder: for their sockets.
@@ -46,7 +46,7 @@ def local_root(folder: Path) -> Root:
 
 
 def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict[str, str]:
-    """The environment variables that all processes of a run share, whatever starts them.
+    """Returns the environment variables that all processes of a run share, whatever starts them.
 
     Args:
         cluster: the description.
@@ -71,7 +71,7 @@ def roles(cluster: Cluster, van: Optional[str]) -> List[Tuple[str, int]]:
 
 
 def name_of(role: str, number: int) -> str:
-    """The name of a process in messages, e.g. "worker 1"."""
+    """Returns the name of a process in messages, e.g. "worker 1"."""
     return role if role == "scheduler" else f"{role} {number}"
 
 
@@ -79,7 +79,7 @@ def launch_specs(
     cluster: Cluster, van: Optional[str], arguments: Sequence[str], logs: Path, root: Root,
     environment: Mapping[str, str], host_workers: Optional[Sequence[int]] = None,
 ) -> List[LaunchSpec]:  # fmt: skip
-    """The specs of all processes as they run on one machine; worker 0 has the supervisor's own output.
+    """Returns the specs of all processes as they run on one machine; worker 0 has the supervisor's own output.
 
     Args:
         cluster: the description.
@@ -109,7 +109,8 @@ def launch_specs(
 
 
 def inherited(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """The environment that processes on this machine inherit, without the variables of an earlier run of several."""
+    """Returns the environment that processes on this machine inherit, without the variables of an earlier run of
+    several."""
     return {n: value for n, value in environ.items() if not n.startswith(_FOREIGN) and n not in ("PORT", VARIABLE)}
 
 

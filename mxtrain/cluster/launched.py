@@ -69,7 +69,7 @@ def ranks_here(environ: Mapping[str, str]) -> List[int]:
 
 
 def place_among(workers: Sequence[int], environ: Mapping[str, str]) -> Dict[str, str]:
-    """The variables that say how many workers share this host, and which of them this process is.
+    """Returns the variables that say how many workers share this host, and which of them this process is.
 
     Args:
         workers: the numbers of the workers among the processes that mpirun or srun started.
@@ -98,7 +98,7 @@ def has_own_gpus(num_gpus: int, environ: Mapping[str, str] = os.environ) -> bool
 def launched_environment(
     cluster: Cluster, van: Optional[str], environ: Mapping[str, str] = os.environ
 ) -> Optional[Dict[str, str]]:
-    """The variables that make this process the scheduler, a server or a worker, by its rank: in this order.
+    """Returns the variables that make this process the scheduler, a server or a worker, by its rank: in this order.
 
     Args:
         cluster: the description.
@@ -146,7 +146,7 @@ def launched_environment(
 
 
 def own_address(interface: Optional[str], root: str) -> str:
-    """The address to which processes of this host bind.
+    """Returns the address to which processes of this host bind.
 
     Args:
         interface: the network interface; None: the one that leads to `root`.
@@ -164,7 +164,7 @@ def own_address(interface: Optional[str], root: str) -> str:
 
 
 def find_root(environ: Mapping[str, str], is_one_host: bool, starter: str) -> Root:
-    """The address of the scheduler, rank 0. All processes must come to the same answer by themselves.
+    """Returns the address of the scheduler, rank 0. All processes must come to the same answer by themselves.
 
     Raises:
         ConfigError: they cannot.
@@ -190,7 +190,7 @@ def find_root(environ: Mapping[str, str], is_one_host: bool, starter: str) -> Ro
 
 
 def _resolved(host: str, given: str) -> str:
-    """The IPv4 address of a host: ps-lite does not bind to names."""
+    """Returns the IPv4 address of a host: ps-lite does not bind to names."""
     try:
         return str(socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0])
     except OSError as error:
@@ -200,7 +200,7 @@ def _resolved(host: str, given: str) -> str:
 
 
 def first_node(nodes: str) -> str:
-    """The first host of a list as Slurm writes it: "n[03-05,9],m1" -> "n03"."""
+    """Returns the first host of a list as Slurm writes it: "n[03-05,9],m1" -> "n03"."""
     found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,\[]*)", nodes)
     if found is None:
         raise ConfigError(f"SLURM_STEP_NODELIST={nodes}: names no host. Set {ROOT}=HOST:PORT.")

@@ -35,7 +35,7 @@ class Launcher:
 
     @property
     def address(self) -> str:
-        """The address of this machine, as the processes reach it."""
+        """Returns the address of this machine, as the processes reach it."""
         return LOOPBACK
 
     @property
@@ -62,7 +62,7 @@ class Launcher:
 
 
 def started_here(spec: LaunchSpec, stack: ExitStack) -> Process:
-    """A process on this machine, which the stack closes."""
+    """Returns a process on this machine, which the stack closes."""
     process = LocalProcess(spec)
     stack.callback(process.close)
     return process
@@ -85,7 +85,7 @@ def launch_message(
     cluster: Cluster, specs: Sequence[Optional[LaunchSpec]], environment: Mapping[str, str], python: str,
     proof: Optional[Path] = None,
 ) -> Message:  # fmt: skip
-    """The message to relays, each of which starts the specs that are meant for it.
+    """Returns the message to relays, each of which starts the specs that are meant for it.
 
     Args:
         cluster: the description.
@@ -117,5 +117,5 @@ def python_of(cluster: Cluster) -> str:
 
 
 def directory_of(cluster: Cluster) -> str:
-    """The working directory on the other hosts."""
+    """Returns the working directory on the other hosts."""
     return os.getcwd() if cluster.directory == "auto" else cluster.directory

@@ -84,7 +84,7 @@ def find_world() -> World:
 
 
 def _horovod_member(environ: Mapping[str, str]) -> Optional[Member]:
-    """The rank and size that horovodrun has set."""
+    """Returns the rank and size that horovodrun has set."""
     if "HOROVOD_RANK" not in environ or "HOROVOD_SIZE" not in environ:
         return None
     return Member("worker", World(_number(environ, "HOROVOD_RANK"), _number(environ, "HOROVOD_SIZE")))

@@ -81,7 +81,7 @@ class Process:
 
     @property
     def state(self) -> str:
-        """The kernel's letter for its state, e.g. R, S, T."""
+        """Returns the kernel's letter for its state, e.g. R, S, T."""
         raise NotImplementedError
 
     @property

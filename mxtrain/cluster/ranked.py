@@ -60,7 +60,7 @@ class RankedLauncher(Launcher):
         return False
 
     def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
-        """The command, started.
+        """Returns the command, started.
 
         Args:
             message: specs for its relays.

@@ -50,7 +50,7 @@ class Ring:
         self.generation, self._members = 0, []
         self._control.values.clear()
 
-    def tend(self, workers: Sequence[Process]) -> None:
+    def update(self, workers: Sequence[Process]) -> None:
         """Forms the next generation once all remaining members of the current one have asked for it.
 
         Args:

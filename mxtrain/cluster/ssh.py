@@ -89,7 +89,7 @@ class SSHLauncher(Launcher):
         return sorted(processes, key=lambda process: names.index(process.spec.name))
 
     def _ssh(self, host: Host, arguments: Sequence[str]) -> List[str]:
-        """The command that runs a relay on a host."""
+        """Returns the command that runs a relay on a host."""
         alive = max(1, self._patience_s // 3)
         options = {
             "BatchMode": "yes", "ConnectTimeout": self._patience_s, "ServerAliveInterval": alive,
@@ -105,7 +105,8 @@ class SSHLauncher(Launcher):
         ]  # fmt: skip
 
     def _own_address(self, seen: Sequence[str]) -> str:
-        """The address by which the other hosts reach this one. `seen`: the addresses from which they see it call."""
+        """Returns the address by which the other hosts reach this one. `seen`: the addresses from which they see it
+        call."""
         if self.cluster.interface is not None:
             return interface_address(self.cluster.interface)
         fitting = [address for address in seen if ":" not in address and is_own_address(address)]

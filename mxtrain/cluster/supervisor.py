@@ -186,7 +186,7 @@ class Supervisor:
             self._listen(processes, workers)
             self._signal = self._signal or _signal_before_training(workers)
             if self._ring is not None:
-                self._ring.tend(workers)
+                self._ring.update(workers)
             # A newcomer that waits to join the ring must not keep the run from ending.
             members = [w for w in workers if self._ring is None or not self._ring.is_newcomer(w)]
             late = [worker for worker in members if worker.exit_code is None]

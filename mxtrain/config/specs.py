@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Config
 
 Where = Callable[[str], str]
-"""Dotted path of a setting, or a group -> the file that gives it, for messages."""
+"""Function that returns the file that sets a setting (dotted path) or group, for messages."""
 S = TypeVar("S", bound=Spec)
 T = TypeVar("T")
 LARGEST_FLOAT, SMALLEST_FLOAT = 3.4028e38, 1.1755e-38
-"""Limits of 32-bit floats with all digits. MXNet refuses others when a run has begun, or takes them for 0."""
+"""Range of normal 32-bit floats. MXNet rejects larger numbers only during the run, and treats smaller ones as 0."""
 MOST_NAMES = 30
-"""Names that a message lists at most."""
+"""Maximum number of names that a message lists."""
 SHOULD_BE = "Input should be "
 """Start of most messages of pydantic."""
 
@@ -70,6 +70,7 @@ def import_target(target: str, path: str) -> Any:
     if not module_name:
         raise ConfigError(f"{path}._target_={target}: write an import path, package.module.Name.")
     if module_name.partition(".")[0] != __package__.partition(".")[0]:
+        # The current folder is searched only for classes that users name; see `mxtrain.search_path`.
         admit_current_folder(module_name)
     try:
         module = importlib.import_module(module_name)
@@ -132,6 +133,7 @@ def build_spec(
         return validate(target, _over_nested_defaults(target, fields), path, where)
     if not callable(target):
         raise ConfigError(f"{path}._target_={node['_target_']}: is no class or function, but {target!r:.100}.")
+    # A user's own class or function: the group's common settings go to the wrapper, all others to the class.
     wrapper = wrapper or base
     common = wrapper.with_target()
     own = {name: fields.pop(name) for name in common.model_fields if name in fields}
@@ -145,6 +147,7 @@ def validate(spec: Type[S], fields: Mapping[str, object], path: str, where: Wher
     Raises:
         ConfigError: a field is invalid; the message has one line for each error.
     """
+    # pydantic checks neither of these, because Python's floats have 64 bits.
     lines = [f"{name}={shown(value)}: {reason}. ({where(name)})" for name, value, reason in _out_of_range(fields, path)]
     try:
         described = spec.model_validate(dict(fields))
@@ -301,7 +304,8 @@ def _describe(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where
 
 
 def _is_branch(part: str) -> bool:
-    # pydantic puts the type of a union's branch into the location, e.g. int, constrained-float or list[str].
+    # pydantic puts the type of a union's branch into the location, e.g. int, constrained-float or list[str]. Users do
+    # not know these names, so messages omit them.
     return any(sign in part for sign in "[]'") or part in ("int", "float", "str", "bool", "none", "constrained-int",
                                                            "constrained-float", "constrained-str")  # fmt: skip
 
@@ -443,7 +447,7 @@ def _fields_in_source(owner: type) -> Mapping[str, Tuple[int, str]]:
 
 
 def spec_help(spec: Type[Spec], names: Sequence[str]) -> str:
-    """The docstring under a field, e.g. of `Parallel.devices`, as its one-line help."""
+    """Returns the docstring under a field, e.g. of `Parallel.devices`, as one line of help; empty if it has none."""
     found = find_declaration(spec, names)
     return found.help if found is not None else ""
 
@@ -468,16 +472,18 @@ def refuse_unknown_names(path: str, kind: str, given: Iterable[str], known: Sequ
             )
 
 
-def collect(makers: Sequence[Callable[[], T]]) -> List[T]:
+def collect(builders: Sequence[Callable[[], T]]) -> List[T]:
     """Calls all functions and returns their results.
+
+    All are called even if one fails, so that users see the errors of all groups at once.
 
     Raises:
         ConfigError: at least one raised it; the message joins the messages of all.
     """
     results, wrong = [], []
-    for make in makers:
+    for build in builders:
         try:
-            results.append(make())
+            results.append(build())
         except ConfigError as error:
             wrong.append(str(error))
     if wrong:

@@ -89,16 +89,17 @@ class BaseDataset(Spec):
     """Samples of a training epoch: shuffle = each once; balanced = equally many of each class; weighted = classes in
     the ratio of class_weights. The number of samples is always that of the split, in random order."""
     class_weights: Dict[str, PositiveFloat] = {}
-    """By the name of a class, for sampler=weighted: how often it is drawn relative to others, whose weight is 1, e.g.
-    {cat: 2.0}."""
+    """Sampling weight by class name, for sampler=weighted, e.g. {cat: 2.0}; 1 for other classes."""
     val_fraction: OpenFraction = 0.1
-    """Share of samples held out for validation where the format has no validation split."""
+    """Share of samples held out for validation if the format has no validation split."""
     test_fraction: OpenFraction = 0.0
-    """Share of samples held out for testing where the format has no test split."""
+    """Share of samples held out for testing if the format has no test split."""
     split_seed: int = 0
-    """The seed that chooses which samples are held out; another one than the run's, so that runs compare."""
+    """Seed of the choice of held-out samples; independent of trainer.seed, so that runs with different seeds are
+    comparable."""
     prefetch: NonNegative = 2
-    """Batches prepared ahead on the device; 0 = none, in the training thread."""
+    """Number of batches that a background thread prepares in advance on the device; 0 = the training thread prepares
+    them."""
 
     _fold: Optional[Fold] = None
     """See `for_fold`."""
@@ -128,19 +129,19 @@ class BaseDataset(Spec):
 
     @property
     def location(self) -> str:
-        """The file or folder that it reads, for messages; its class where no setting names one."""
+        """Returns the file or folder that it reads, for messages; its class where no setting names one."""
         named = (str(getattr(self, name) or "") for name in ("root", "train") if name in type(self).model_fields)
         return next(filter(None, named), type(self).__name__)
 
     @property
     def mixes(self) -> bool:
-        """True if training mixes samples, so that labels are probabilities."""
+        """Returns True if training mixes samples, so that labels are probabilities."""
         return False
 
     @property
     def batch_unit(self) -> Tuple[str, int]:
-        """The setting that says how large a batch of training is, and what it says: "batch_size" where all batches have
-        as many samples."""
+        """Returns the setting that says how large a batch of training is, and what it says: "batch_size" where all
+        batches have as many samples."""
         return "batch_size", self.samples_per_step
 
     @property
@@ -178,7 +179,7 @@ class BaseDataset(Spec):
 
     @property
     def fold(self) -> Optional[Fold]:
-        """The fold that is the validation split; None = there are no folds."""
+        """Returns the fold that is the validation split; None = there are no folds."""
         return self._fold
 
     def divide(
@@ -271,8 +272,8 @@ class BaseDataset(Spec):
         return self
 
     def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
-        """The samples of training in each of the sizes that batches have in turn, and what enters the network then;
-        empty: all have one size."""
+        """Returns the samples of training in each of the sizes that batches have in turn, and what enters the network
+        then; empty: all have one size."""
         return ()
 
     def further_checks(self, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
@@ -281,11 +282,11 @@ class BaseDataset(Spec):
         return checks
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        """A sentence on how samples enter the network; empty if there is nothing to say."""
+        """Returns a sentence on how samples enter the network; empty if there is nothing to say."""
         return ""
 
     def build_loader(self, source: Samples, signature: Signature, options: LoaderOptions) -> BatchLoader:
-        """The loader of a split.
+        """Returns the loader of a split.
 
         Args:
             source: of the samples.
@@ -348,12 +349,12 @@ class BaseDataset(Spec):
         return {}
 
     def corruptions(self) -> Mapping[str, Sequence[int]]:
-        """The ways in which samples can be corrupted, by name, and at which severities; by default none."""
+        """Returns the ways in which samples can be corrupted, by name, and at which severities; by default none."""
         return {}
 
     def corrupted(self, source: Samples, name: str, severity: int) -> Samples:
-        """The samples of a split, corrupted as in the world: for `eval`, which measures how metrics fall. Imports no
-        MXNet.
+        """Returns the samples of a split, corrupted as in the world: for `eval`, which measures how metrics fall.
+        Imports no MXNet.
 
         Args:
             source: of the samples.
@@ -388,7 +389,7 @@ class BaseDataset(Spec):
             findings: gets each problem.
 
         Raises:
-            DataError: the data cannot be opened; one more problem. `NothingLeft` where all was said.
+            DataError: the data cannot be opened; one more problem. `NoUsableSamples` where all was said.
         """
         return self.open()
 

@@ -13,7 +13,7 @@ from mxtrain.data.loading.official import sklearn_datasets
 
 
 def read_digits() -> Tuple[np.ndarray, np.ndarray]:
-    """All digits and their labels.
+    """Returns all digits and their labels.
 
     Returns:
         image_N1HW uint8 with white 255, and label_N.

@@ -62,7 +62,7 @@ class Signature:
 
     @classmethod
     def cast(cls, signature: Signature) -> Self:
-        """A signature as one of this class.
+        """Returns a signature as one of this class.
 
         Raises:
             TypeError: it is one of other samples.
@@ -75,7 +75,7 @@ class Signature:
 
     @classmethod
     def extending(cls, signature: Signature, **more: Any) -> Self:
-        """A signature of this class: what another one says that it has too, and more.
+        """Returns a signature of this class: what another one says that it has too, and more.
 
         Args:
             signature: of another class, such as that of the base class of a dataset.
@@ -86,16 +86,16 @@ class Signature:
 
     @property
     def scales_targets(self) -> bool:
-        """True if the number to predict is learned standardised."""
+        """Returns True if the number to predict is learned standardised."""
         return (self.target_mean, self.target_std) != (0.0, 1.0)
 
     @property
     def learned_names(self) -> Sequence[str]:
-        """The names whose order the network has learned."""
+        """Returns the names whose order the network has learned."""
         return self.class_names
 
     def build_network(self, model: Model, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.Block:
-        """The network of a model for such samples, uninitialised; by default the one for a single array.
+        """Returns the network of a model for such samples, uninitialized; by default the one for a single array.
 
         Args:
             model: the description.
@@ -109,7 +109,7 @@ class Signature:
         return {}, {}
 
     def to_json(self) -> Dict[str, Json]:
-        """The plain values that a checkpoint holds. Subclasses add theirs."""
+        """Returns the plain values that a checkpoint holds. Subclasses add theirs."""
         found: Dict[str, Json] = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
         if self.scales_targets:
             found.update(target_mean=self.target_mean, target_std=self.target_std)
@@ -117,7 +117,7 @@ class Signature:
 
     @classmethod
     def from_json(cls, values: JsonObject) -> Self:
-        """The inverse of `to_json`, of values that have the form.
+        """Inverse of `to_json`, of values that have the form.
 
         Raises:
             DamagedCheckpoint: no samples can become inputs so.
@@ -132,7 +132,7 @@ class Signature:
 
 
 def signature_of(checkpoint: Checkpoint, kind: Type[Signature]) -> Signature:
-    """The signature that a checkpoint holds.
+    """Returns the signature that a checkpoint holds.
 
     Args:
         checkpoint: a run's.

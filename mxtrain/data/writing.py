@@ -33,7 +33,7 @@ MOST_TEXTS = 2000
 
 
 def language_without_spaces(texts: Iterable[str], name: str = "") -> str:
-    """The language of texts, if words have no spaces between them in its script, or Korean.
+    """Returns the language of texts, if words have no spaces between them in its script, or Korean.
 
     Args:
         texts: the first `MOST_TEXTS` are looked at.
@@ -66,5 +66,5 @@ def is_unspaced(text: str) -> bool:
 
 
 def split_units(text: str) -> List[str]:
-    """The characters of scripts without spaces, and the words between spaces of all others."""
+    """Returns the characters of scripts without spaces, and the words between spaces of all others."""
     return _UNITS.findall(text)

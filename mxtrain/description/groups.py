@@ -137,7 +137,8 @@ def describe(
         if group not in NAMED_GROUPS:
             return build_group(group, config[group], where)
         named = config[group] or {}
-        return dict(zip(named, collect([_maker(f"{group}.{name}", node, where) for name, node in named.items()])))
+        builders = [_spec_builder(f"{group}.{name}", node, where) for name, node in named.items()]
+        return dict(zip(named, collect(builders)))
 
     if set_environment is not None:
         with suppress(ConfigError):  # which is said below, together with everything else that is wrong
@@ -201,5 +202,5 @@ def build_group(path: str, node: object, where: Where) -> Spec:
     return build_spec(node, path, GROUPS[group], where, WRAPPERS.get(group))
 
 
-def _maker(path: str, node: object, where: Where) -> Callable[[], Spec]:
+def _spec_builder(path: str, node: object, where: Where) -> Callable[[], Spec]:
     return lambda: build_group(path, node, where)

@@ -51,13 +51,13 @@ class RecordedRun:
 
     @property
     def description(self) -> Config:
-        """The configuration of the run, with all defaults."""
+        """Returns the configuration of the run, with all defaults."""
         found: Config = self.meta[DESCRIPTION]
         return found
 
     @property
     def choices(self) -> Mapping[str, str]:
-        """The chosen option of each group; empty if the run was started in another way."""
+        """Returns the chosen option of each group; empty if the run was started in another way."""
         found = self.meta.get("choices")
         return {str(group): str(option) for group, option in found.items()} if isinstance(found, dict) else {}
 

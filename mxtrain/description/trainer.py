@@ -23,11 +23,12 @@ class Trainer(Spec):
     """Epoch budget: after this epoch the process validates, saves and exits with code 75, resumable. Schedules keep the
     length of `max_epochs`, so that a run in several parts computes the same as an unbroken one."""
     max_time: Optional[PositiveFloat] = None
-    """Seconds that this process may train; then it saves and exits with code 75, resumable."""
+    """Time budget of this process in seconds; then it saves and exits with code 75, resumable."""
     seed: NonNegative = 0
     """The seed of the initial weights, sample order, augmentation and dropout."""
     log_interval: Positive = 50
-    """Steps between two looks at the device. Every step gets its row in metrics.jsonl all the same."""
+    """Number of steps between two reads of metrics from the device. Every step has a row in metrics.jsonl in any
+    case."""
     val_interval: Positive = 1
     """Interval between validations, in `val_interval_unit`s."""
     val_interval_unit: Literal["epochs", "steps"] = "epochs"
@@ -39,7 +40,8 @@ class Trainer(Spec):
     limit_test_batches: Optional[Positive] = None
     """Batches of the test split, for quick trials; `eval` measures all of them unless it gets limit_batches."""
     overfit_batches: Optional[Positive] = None
-    """Train on the same first batches in every epoch, unaugmented and unshuffled: they must be learnt by heart."""
+    """Train on this number of first batches in every epoch, without augmentation and shuffling, to check that the
+    network can overfit them."""
     reference_batch_size: Optional[Positive] = None
     """The global batch that optimizer.lr and lr_scheduler.warmup were tuned for: where dataset.batch_size is another
     one, they are scaled. null = they are meant as they are."""
@@ -47,9 +49,10 @@ class Trainer(Spec):
     """Scaling of the learning rate with the batch size: auto = linear for SGD and its variants, square root for Adam
     and other optimizers that normalize gradients."""
     grad_accumulation: Positive = 1
-    """Parts that a global batch is computed in, one by one, to save memory. The result is the large batch's."""
+    """Number of parts in which a global batch is computed, one after the other, to save memory. The result is that of
+    the whole batch."""
     clip_global_norm: Optional[PositiveFloat] = None
-    """Largest L2 norm of all gradients together."""
+    """Maximum L2 norm of all gradients together; larger ones are scaled down."""
     ema_decay: Optional[OpenFraction] = None
     """Validate and keep an exponential moving average of the weights with this decay, e.g. 0.99; at step t it is
     min(this, (1 + t) / (10 + t))."""
@@ -68,9 +71,10 @@ class Trainer(Spec):
     fold_repeats: Positive = 1
     """Number of cross validations, each with folds of its own."""
     fold_stratify: Union[Literal["auto"], bool] = "auto"
-    """Equal shares of each class in every fold; auto = where each sample has one class."""
+    """Stratify folds by class; auto = if each sample has one class."""
     fold_groups: Optional[str] = None
-    """Column of a table whose equal values stay in the same fold, e.g. patients; it is not learned from."""
+    """Column of a table; rows with equal values stay in the same fold, e.g. those of a patient. It is not an input of
+    the network."""
     profile: bool = False
     """Run operators one by one, look at three steps of them, on one device, too: a table, and timeline.json, a trace
     for ui.perfetto.dev."""
@@ -88,12 +92,12 @@ class Trainer(Spec):
 
     @property
     def num_folds(self) -> int:
-        """Number of runs of a cross validation; 0 = there is none."""
+        """Returns the number of runs of a cross validation; 0 = there is none."""
         return (self.folds or 0) * self.fold_repeats
 
     @property
     def is_fold_group(self) -> bool:
-        """True if a run is to be trained for each fold."""
+        """Returns True if a run is to be trained for each fold."""
         return self.folds is not None and self.fold is None
 
     def require_one_run(self, command: str) -> None:
@@ -114,7 +118,8 @@ class Trainer(Spec):
 
     @property
     def held_out(self) -> Optional[Fold]:
-        """The fold that this run validates with, the first one if all are to be trained; None = there are no folds."""
+        """Returns the fold that this run validates with, the first one if all are to be trained; None = there are no
+        folds."""
         if self.folds is None:
             return None
         return Fold(self.folds, self.fold or 1, self.fold_stratify, self.fold_groups)

@@ -60,7 +60,7 @@ def require_trusted(
     named = named_targets(config_dirs)
     found = {
         place: value
-        for place, value in foreign(config)
+        for place, value in foreign_targets(config)
         if not (_is_below(place, typed) or _is_target(place, value, named))
     }
     if not found:
@@ -78,7 +78,7 @@ def require_trusted(
     )
 
 
-def foreign(config: Config) -> Iterator[Tuple[str, object]]:
+def foreign_targets(config: Config) -> Iterator[Tuple[str, object]]:
     """Yields (dotted path, value) of each value that leads to code other than mxtrain's, or to the environment."""
     for place, value in _leaves(config, ""):
         group, _, rest = place.partition(".")

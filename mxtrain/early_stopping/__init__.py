@@ -1,4 +1,4 @@
-"""Stops a run when what it monitors no longer gets better."""
+"""Stops a run when the monitored value no longer improves."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
 
 
 class StoppingRule(Spec):
-    """Decides after each validation whether a run goes on; this one never ends it."""
+    """Base class of rules that decide after each validation if a run stops. This one never stops it."""
 
     @property
     def monitored(self) -> str:
-        """The tag of the value that it looks at; empty: none."""
+        """Tag of the monitored value, e.g. "val/accuracy"; empty if there is none."""
         return ""
 
     def check(
         self, values: Mapping[str, float], state: JsonObject, direction_of: Callable[[str], str]
     ) -> Mapping[str, Json]:
-        """The state after one more validation.
+        """Returns the state after one more validation.
 
         Args:
             values: loss and metrics by tag, e.g. {"val/accuracy": 0.9}.
-            state: what this returned last; empty at first.
-            direction_of: "max" or "min" by a metric's name.
+            state: previous result of this method; empty at first.
+            direction_of: returns "max" or "min" for the name of a metric.
         """
         return {}
 
     def reason(self, state: JsonObject) -> str:
-        """The sentence that says why the run stops in this state, or an empty string."""
+        """Returns the reason to stop in this state as a sentence; empty to continue."""
         return ""
 
 
@@ -41,23 +41,24 @@ class EarlyStopping(StoppingRule):
     """Stop after `patience` validations without an improvement of more than `min_delta`.
 
     While the value is still that of the first validation, a validation with the lowest val/loss so far is an
-    improvement too: a score of exact hits stays at 0 while the network learns what leads to the first hit.
+    improvement, too: scores of exact matches, such as BLEU, stay at 0 for a long time at the beginning of training.
 
-    The direction is the metric's own. The state lives in `TrainState.early_stopping`, so that it survives a resume.
+    The metric determines if larger or smaller values are better. The state is in `TrainState.early_stopping`, so that a
+    resumed run continues to count.
     """
 
     monitor: str = "val/accuracy"
-    """A value that is measured; whether larger or smaller is better follows from the metric."""
+    """Tag of the monitored value; the metric determines if larger or smaller is better."""
     patience: Positive = 15
     """Validations without improvement before the run is stopped; while the value has never changed, a lower val/loss is
     an improvement, too."""
     min_delta: NonNegativeFloat = 0.0
-    """The least change that counts as an improvement."""
+    """Minimum change that counts as an improvement."""
     baseline: Optional[Finite] = None
-    """A value that has to be beaten for a first improvement to count."""
+    """Value that the first improvement must exceed; null = any value."""
     threshold: Optional[Finite] = None
-    """A value that is good enough: a validation that reaches it ends the run, e.g. the return at which an environment
-    counts as solved."""
+    """Target value: the run stops after the first validation that reaches it, e.g. the return at which an environment
+    counts as solved; null = none."""
 
     @property
     def monitored(self) -> str:
@@ -70,6 +71,7 @@ class EarlyStopping(StoppingRule):
         value = values[self.monitor]
         direction = direction_of(self.monitor.split("/", 1)[1])
         sign = 1.0 if direction == "max" else -1.0
+        # A value that cannot improve must not be kept alive by a falling loss.
         unmoved = {} if is_perfect(value, direction) else _note_first(value, values.get(VAL_LOSS), state)
         best = state.get("best", self.baseline)
         reached = {"reached": True} if self.threshold is not None and sign * value >= sign * self.threshold else {}
@@ -93,7 +95,7 @@ class EarlyStopping(StoppingRule):
 
 
 def _note_first(value: float, loss: Optional[float], state: JsonObject) -> Mapping[str, Json]:
-    """The first value and the lowest loss, while all values are the first; else nothing."""
+    """Returns the first value and the lowest loss while all values were equal; otherwise an empty mapping."""
     is_first = not state
     if not math.isfinite(value) or not (is_first or state.get("first") == value):
         return {}

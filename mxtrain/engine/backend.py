@@ -96,7 +96,7 @@ __all__ = [
     "nd",
     "operator_handle",
     "operators_in_use",
-    "own_operators",
+    "native_operators",
     "same_device_runs",
 ]
 
@@ -130,8 +130,8 @@ def all_finite(arrays: Sequence[mx.nd.NDArray]) -> bool:
 _taking_in = threading.Lock()
 
 
-def own_operators() -> native.Library:
-    """Registers our own operators with MXNet, as `nd._internal._mxtrain_*` and `mx.sym._internal._mxtrain_*`.
+def native_operators() -> native.Library:
+    """Registers mxtrain's native operators with MXNet, as `nd._internal._mxtrain_*` and `mx.sym._internal._mxtrain_*`.
 
     The first call compiles them if they are not in the cache; other threads wait for it. If they are not available,
     the returned library has no path, and callers use MXNet's operators.
@@ -139,11 +139,11 @@ def own_operators() -> native.Library:
     # functools.cache alone does not keep two threads from computing the value. MXNet refuses to load a library twice,
     # so the second thread would use MXNet's operators, whose results differ in the last bits.
     with _taking_in:
-        return _own_operators()
+        return _native_operators()
 
 
 @functools.cache
-def _own_operators() -> native.Library:
+def _native_operators() -> native.Library:
     found = native.Library(None, "they are for CPUs, and this machine has GPUs") if _has_gpus() else native.library()
     if found.path is not None:
         try:
@@ -157,13 +157,13 @@ def _own_operators() -> native.Library:
 
 
 def has_asked_for_operators() -> bool:
-    """Returns True if something in this process has asked for our own operators."""
-    return _own_operators.cache_info().currsize > 0
+    """Returns True if something in this process has asked for mxtrain's native operators."""
+    return _native_operators.cache_info().currsize > 0
 
 
 def operators_in_use() -> str:
-    """Returns the file name of the library of our own operators; "" if it was not requested or is not available."""
-    path = own_operators().path if has_asked_for_operators() else None
+    """Returns the file name of the library of native operators; "" if it was not requested or is not available."""
+    path = native_operators().path if has_asked_for_operators() else None
     return path.name if path else ""
 
 

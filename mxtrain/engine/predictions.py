@@ -33,7 +33,7 @@ class DecodedOnce:
         self._found: Optional[Predictions] = None
 
     def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
-        """The predictions, on the device."""
+        """Returns the predictions, on the device."""
         if self._found is None or outputs is not self._outputs:
             self._outputs, self._found = outputs, self._decode(outputs, batch)
         return self._found
@@ -44,7 +44,7 @@ class DecodedOnce:
 
 
 def to_host(predictions: Predictions) -> Union[np.ndarray, Sequence[np.ndarray]]:
-    """The prediction of each sample; waits for the device."""
+    """Returns the prediction of each sample; waits for the device."""
     if isinstance(predictions, (list, tuple)):
         return [prediction.asnumpy() for prediction in predictions]
     return predictions.asnumpy()

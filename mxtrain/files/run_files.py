@@ -17,7 +17,7 @@ OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", STATUS_FIL
 
 
 def inside_run_directory(name: str) -> str:
-    """A file's name, where it stays inside the run directory and belongs to no other file there.
+    """Returns a file's name, where it stays inside the run directory and belongs to no other file there.
 
     Raises:
         ValueError: it does not, or is.

@@ -22,7 +22,7 @@ _LEAST_FREQUENT, _LEAST_KANA, _LEAST_HANGUL, _LEAST_PAIRS = 0.8, 0.2, 0.97, 8
 
 
 def guess_encoding(lines: Iterable[bytes]) -> str:
-    """The likely encoding of lines that are not UTF-8, as `iconv` names it.
+    """Returns the likely encoding of lines that are not UTF-8, as `iconv` names it.
 
     Returns:
         GB18030, BIG5, SHIFT_JIS, EUC-JP, EUC-KR, WINDOWS-1251 or WINDOWS-1252.

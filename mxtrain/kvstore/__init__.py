@@ -53,7 +53,7 @@ class KVStore(Spec):
 
     @property
     def serves_tables(self) -> bool:
-        """True if servers hold the rows of large tables."""
+        """Returns True if servers hold the rows of large tables."""
         return False
 
     @property
@@ -75,7 +75,7 @@ class KVStore(Spec):
         return ""
 
     def build(self, world: World = ALONE) -> Store:
-        """The store of one run. Waits for the other workers, where there are any.
+        """Returns the store of one run. Waits for the other workers, where there are any.
 
         Raises:
             ConfigError: this MXNet or this machine lacks it.
@@ -99,7 +99,7 @@ class Device(KVStore):
     """2bit: every element travels as -threshold, 0 or +threshold, and the residual is added to the next gradient.
     The residual is kept inside MXNet, which cannot export it: a resumed run begins with none."""
     threshold: Optional[PositiveFloat] = None
-    """The threshold of 2bit compression, in the unit of a gradient; needed by it."""
+    """Threshold of 2bit compression, in the unit of a gradient; required for 2bit."""
     tree: bool = False
     """Sum along the tree of GPU links that MXNet finds (MXNET_KVSTORE_USETREE); between GPUs only."""
 
@@ -145,9 +145,9 @@ class Joined(KVStore):
     in checkpoints. fp16, bf16: 16-bit numbers; 2bit: every element as -threshold, 0 or +threshold; topk: only the
     largest elements."""
     threshold: Optional[PositiveFloat] = None
-    """The threshold of 2bit compression, in the unit of a worker's share of the gradient; needed by it."""
+    """Threshold of 2bit compression, in the unit of a worker's share of the gradient; required for 2bit."""
     ratio: ProperFraction = 0.01
-    """For topk compression: the fraction of the elements that travels, the largest of each bucket."""
+    """Fraction of the elements that topk compression sends: the largest of each bucket."""
 
     @property
     def compresses_by(self) -> str:
@@ -230,15 +230,16 @@ class DistAsync(Joined):
     def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.async_store import AsyncStore
 
-        return AsyncStore(world, self.build_ways())
+        return AsyncStore(world, self.build_compressor_pair())
 
     def unsupported_reason(self, devices: str, num_workers: int = 1) -> str:
-        return super().unsupported_reason(devices)  # nothing is summed on its way
+        return super().unsupported_reason(devices)  # servers update with each worker's gradients, without a sum
 
-    def build_ways(self) -> Optional[Tuple[Build, Build]]:
-        """Builds the compression of gradients, and that of changes of weights, whose mean size is about 1; or None."""
+    def build_compressor_pair(self) -> Optional[Tuple[Build, Build]]:
+        """Returns builders of the compressors of gradients and of weight changes; None without compression."""
         if self.compression == "none":
             return None
+        # Servers divide weight changes by their mean size before they compress them, so their threshold is 1.
         return self.build_compressor(), self.model_copy(update={"threshold": 1.0}).build_compressor()
 
 

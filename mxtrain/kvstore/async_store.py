@@ -15,7 +15,7 @@ import numpy as np
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore import wire
-from mxtrain.kvstore.compression import Build, other_parameters, split_anew
+from mxtrain.kvstore.compression import Build, other_parameters, redistribute_residual
 from mxtrain.kvstore.dist_store import create, join_servers, stop_servers
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.remote_updater import RemoteUpdater
@@ -35,13 +35,13 @@ class AsyncStore(Store):
 
     Args:
         world: rank and number of workers.
-        ways: builders of the compressors of gradients and of changes of weights; None: no compression.
+        compressors: builders of the compressors of gradients and of changes of weights; None: no compression.
     """
 
     updates = True
 
-    def __init__(self, world: World, ways: Optional[Tuple[Build, Build]] = None):
-        self.world, self.ways = world, ways
+    def __init__(self, world: World, compressors: Optional[Tuple[Build, Build]] = None):
+        self.world, self.compressors = world, compressors
         # Do not split a parameter between servers, since an optimizer may need its norm. MXNet reads the variable when
         # the store is created.
         os.environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(2**31 - 1)
@@ -123,7 +123,7 @@ class AsyncStore(Store):
         return b"".join(pieces)
 
     def residuals(self, reductions: Sequence[Reduction]) -> Dict[str, np.ndarray]:
-        if self.ways is None:
+        if self.compressors is None:
             return {}
         assert self._updater is not None
         own, found = self._updater.residuals(), {}
@@ -136,13 +136,13 @@ class AsyncStore(Store):
         return found
 
     def restore_residuals(self, reductions: Sequence[Reduction], arrays: Mapping[str, np.ndarray]) -> None:
-        if not arrays or self.ways is None:
+        if not arrays or self.compressors is None:
             return
         assert self._updater is not None
         end = f":{self.world.rank}"
         own = {name[: -len(end)]: array for name, array in arrays.items() if name.endswith(end)}
         try:
-            own.update({name: split_anew(arrays, name, self.world) for name in self._updater.names})
+            own.update({name: redistribute_residual(arrays, name, self.world) for name in self._updater.names})
             self._updater.restore_residuals(own)
         except (KeyError, ValueError) as error:
             raise other_parameters(error) from error

@@ -107,13 +107,13 @@ class CompressedExchange:
     """A worker's side of the exchange for a group of parameters.
 
     Args:
-        ways: builders of the compressors of gradients and of changes of weights.
+        compressors: builders of the compressors of gradients and of changes of weights.
         shapes: shapes of the parameters.
         device: device of the parameters.
     """
 
-    def __init__(self, ways: Tuple[Build, Build], shapes: Sequence[Shape], device: Context):
-        self._there, self._back = (CompressedArrays(build, shapes, device) for build in ways)
+    def __init__(self, compressors: Tuple[Build, Build], shapes: Sequence[Shape], device: Context):
+        self._there, self._back = (CompressedArrays(build, shapes, device) for build in compressors)
         # ps-lite writes an answer into the array of the message, so both have the same length.
         self._message = CompressedMessage(self._there)
         self.flat, self.header = self._message.flat, self._message.header
@@ -153,14 +153,14 @@ class CompressedReplies:
     """A server's side of the exchange with all workers; see `CompressedExchange`.
 
     Args:
-        ways: see `CompressedExchange`.
+        compressors: see `CompressedExchange`.
         shapes: shapes of the parameters.
         weights: the server's weights, (N,) or longer; the same array in every step.
         workers: number of workers.
     """
 
-    def __init__(self, ways: Tuple[Build, Build], shapes: Sequence[Shape], weights: nd.NDArray, workers: int):
-        self._there, self._back = (CompressedArrays(build, shapes, mx.cpu()) for build in ways)
+    def __init__(self, compressors: Tuple[Build, Build], shapes: Sequence[Shape], weights: nd.NDArray, workers: int):
+        self._there, self._back = (CompressedArrays(build, shapes, mx.cpu()) for build in compressors)
         self._inbox, self._outbox = CompressedMessage(self._there), CompressedMessage(self._back)
         self._weights = weights[: self._there.flat.size]
         self._known = [self._weights.copy() for _ in range(workers)]

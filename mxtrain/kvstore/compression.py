@@ -315,7 +315,7 @@ def other_parameters(error: Exception) -> CheckpointError:
     return CheckpointError(f"the checkpoint's residuals are of other parameters: {error}")
 
 
-def split_anew(arrays: Mapping[str, np.ndarray], name: str, world: World) -> np.ndarray:
+def redistribute_residual(arrays: Mapping[str, np.ndarray], name: str, world: World) -> np.ndarray:
     """Returns this worker's residual of a parameter from the arrays `<name>:<rank>` of a checkpoint.
 
     If the number of workers has changed, each gets an equal part of the sum of all residuals, so that none is lost.

@@ -127,7 +127,7 @@ class HorovodStore(JoinedStore):
 
     @property
     def elastic(self) -> bool:
-        """True if a supervisor can form a new ring after members leave or join."""
+        """Returns True if a supervisor can form a new ring after members leave or join."""
         return self._ring is not None
 
     def wants_regroup(self) -> bool:

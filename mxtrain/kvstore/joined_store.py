@@ -10,7 +10,7 @@ import numpy as np
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore.buckets import Bucket, make_buckets
-from mxtrain.kvstore.compression import Build, Compressor, other_parameters, split_anew
+from mxtrain.kvstore.compression import Build, Compressor, other_parameters, redistribute_residual
 from mxtrain.kvstore.store import Numbers, Reduction, Store
 from mxtrain.kvstore.times import EVERY, FIRST_STEP, WorkerTimes
 from mxtrain.kvstore.world import World
@@ -187,7 +187,7 @@ class JoinedStore(Store):
             for bucket, compressor in zip(self.buckets_of(reductions), self.compressors_of(reductions)):
                 if compressor.residual is None:
                     continue
-                parts = [split_anew(arrays, name, self.world).reshape((-1,)) for name in bucket.names]
+                parts = [redistribute_residual(arrays, name, self.world).reshape((-1,)) for name in bucket.names]
                 compressor.residual[:] = np.concatenate(parts)
                 for key, value in compressor.shared.items():
                     # Parameters that share a bucket now may have had different scales before: take the safe one.

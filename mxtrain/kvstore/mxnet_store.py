@@ -53,13 +53,13 @@ class MXNetStore(Store):
             call()
 
     def _prepare(self, reductions: Sequence[Reduction]) -> List[Callable[[], None]]:
-        """The calls that sum the gradients."""
+        """Returns the calls that sum the gradients."""
         replicas = [list(reduction.replicas) for reduction in reductions]
         # A list of lists, one of one array per key: a flat list of one key would mean something else.
         return [self._sum(replicas, [[reduction.replicas[reduction.owner]] for reduction in reductions])]
 
     def _sum(self, pushed: List[List[nd.NDArray]], pulled: List[List[nd.NDArray]]) -> Callable[[], None]:
-        """The call of a new store of MXNet's that sums each list of arrays into another."""
+        """Returns the call of a new store of MXNet's that sums each list of arrays into another."""
         if self._tree:
             os.environ["MXNET_KVSTORE_USETREE"] = "1"  # read when the store is made
         store = mx.kv.create(self._kind)

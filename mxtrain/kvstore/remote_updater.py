@@ -46,9 +46,9 @@ class RemoteUpdater:
         self._groups = [
             UpdateGroup([self.names[i] for i in run], weights) for run in in_buckets(list(weights.values()))
         ]
-        if store.ways is not None:
+        if store.compressors is not None:
             for group in self._groups:
-                group.compress(store.ways)
+                group.compress(store.compressors)
         self._messages = [group.flat for group in self._groups]
         self._compressed = [group.compressed.flat for group in self._groups if group.compressed is not None]
         self._keys = store.init(self._messages, wire.FIRST_KEY)
@@ -312,10 +312,10 @@ class UpdateGroup:
         self.compressed: Optional[CompressedExchange] = None
         self._answer_is_compressed = False
 
-    def compress(self, ways: Tuple[Build, Build]) -> None:
+    def compress(self, compressors: Tuple[Build, Build]) -> None:
         """Turns on compression of gradients and of answers, with builders of both compressors."""
         first = self._weights[0].context
-        self.compressed = CompressedExchange(ways, [weight.shape for weight in self._weights], first)
+        self.compressed = CompressedExchange(compressors, [weight.shape for weight in self._weights], first)
 
     def to_wire(self, key: int, compressed_key: Optional[int], multipliers: Mapping[str, Tuple[float, float]]) -> Group:
         """Returns the description of these parameters for the servers."""
@@ -351,7 +351,7 @@ class UpdateGroup:
 
     @property
     def header(self) -> nd.NDArray:
-        """The header of the last answer."""
+        """Returns the header of the last answer."""
         if self.compressed is not None and self._answer_is_compressed:
             return self.compressed.header
         return header_of(self.flat)

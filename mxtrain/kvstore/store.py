@@ -157,7 +157,7 @@ class Store:
 
     @property
     def elastic(self) -> bool:
-        """True if workers may join and leave during the run."""
+        """Returns True if workers may join and leave during the run."""
         return False
 
     def wants_regroup(self) -> bool:

@@ -27,7 +27,7 @@ _BACKLOG = 128
 
 
 def listen(name: str) -> Tuple[socket.socket, str]:
-    """A socket that listens, and its address: a path, or HOST:PORT.
+    """Returns a socket that listens, and its address: a path, or HOST:PORT.
 
     Args:
         name: of the socket, in the folder of this run.
@@ -49,7 +49,7 @@ def listen(name: str) -> Tuple[socket.socket, str]:
 
 
 def connect(address: str) -> socket.socket:
-    """A socket that is connected to such an address. Raises: OSError."""
+    """Returns a socket that is connected to such an address. Raises: OSError."""
     target: Union[str, Tuple[str, int]] = address
     family = socket.AF_UNIX
     if not address.startswith("/"):

@@ -154,7 +154,7 @@ class Connection:
             raise TableServerLost(str(error)) from error
 
     def receive(self) -> Header:
-        """The header of the next message.
+        """Returns the header of the next message.
 
         Raises:
             TableServerLost: the other side has gone, or says something else.
@@ -171,7 +171,7 @@ class Connection:
         return found
 
     def read_array(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-        """An array of this shape."""
+        """Returns an array of this shape."""
         import numpy as np
 
         found = np.empty(shape, dtype)
@@ -203,7 +203,7 @@ class Connection:
             raise TableServerLost(str(error)) from error
 
     def greeted(self, token: bytes) -> Optional[int]:
-        """The rank of the worker that has connected; None: it does not know the token, or says nothing."""
+        """Returns the rank of the worker that has connected; None: it does not know the token, or says nothing."""
         self._socket.settimeout(HELLO_TIMEOUT_S)
         try:
             given, rank = _HELLO.unpack(self.read(_HELLO.size))

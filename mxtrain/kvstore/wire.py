@@ -90,7 +90,7 @@ Header = TypeVar("Header", Request, Reply)
 
 
 def encode(header: Union[Request, Reply]) -> np.ndarray:
-    """A header as (HEADER,) float32, exactly: 3 x 24 bits hold the 53 of a float64."""
+    """Returns a header as (HEADER,) float32, exactly: 3 x 24 bits hold the 53 of a float64."""
     numbers = [float(getattr(header, item.name)) for item in fields(header)]
     rest = np.array(numbers + [0.0] * (NUMBERS - len(numbers)), np.float64)
     parts = []
@@ -101,7 +101,7 @@ def encode(header: Union[Request, Reply]) -> np.ndarray:
 
 
 def decode(words: np.ndarray, kind: Type[Header]) -> Header:
-    """The inverse of `encode`.
+    """Inverse of `encode`.
 
     Raises:
         ValueError: the array contains no valid header.
@@ -159,7 +159,7 @@ class ServerCommand(Spec):
 
 
 def read_command(body: bytes) -> Optional[ServerCommand]:
-    """The command, or None for anything else."""
+    """Returns the command, or None for anything else."""
     try:
         return ServerCommand.model_validate_json(body)
     except (pydantic.ValidationError, ValueError):
@@ -167,7 +167,7 @@ def read_command(body: bytes) -> Optional[ServerCommand]:
 
 
 def write_command(**given: Any) -> str:
-    """The inverse of `read_command`."""
+    """Inverse of `read_command`."""
     return ServerCommand(mxtrain="command", **given).model_dump_json()
 
 
@@ -180,7 +180,7 @@ def pack_state(arrays: Mapping[str, np.ndarray], numbers: Optional[JsonObject]) 
 
 
 def unpack_state(blob: bytes) -> Tuple[Dict[str, np.ndarray], Any]:
-    """The inverse of `pack_state`.
+    """Inverse of `pack_state`.
 
     Raises:
         ValueError: these are other bytes.

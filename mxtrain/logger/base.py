@@ -12,7 +12,8 @@ class Logger(Spec):
 
     @property
     def writes_to(self) -> Optional[str]:
-        """The file in the run directory that it writes rows to, and cuts back when a run resumes; None: it has none."""
+        """Returns the file in the run directory that it writes rows to, and cuts back when a run resumes; None: it has
+        none."""
         return None
 
     def build(self) -> Callback:

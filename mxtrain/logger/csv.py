@@ -47,7 +47,7 @@ class CsvLogger(RowFileLogger):
 
 
 def columns_for(metric_names: Iterable[str]) -> list[str]:
-    """The columns of the table, in order."""
+    """Returns the columns of the table, in order."""
     names = ["step", "epoch", "split", "loss", *metric_names, "lr", "samples_per_s"]
     return list(dict.fromkeys(names))
 

@@ -40,7 +40,8 @@ class AppendedFile:
             self._good_size = os.fstat(self._fd).st_size
         except OSError as error:
             raise RunDirectoryError(
-                f"Cannot write {path}: {error.strerror}. Mend its folder, or choose another with hydra.run.dir=FOLDER."
+                f"Cannot write {path}: {error.strerror}. Fix the permissions of its folder, or choose "
+                "another folder with hydra.run.dir=FOLDER."
             ) from error
 
     def append(self, record: bytes) -> None:

@@ -21,7 +21,7 @@ UNFIT = ("emoji", "symbol", "math", "bold", "italic", "oblique", "condensed", "m
 
 @functools.cache
 def font_of(name: str) -> Optional[str]:
-    """The file of a font that has every letter of a name; "" where Pillow's own has, None if there is none."""
+    """Returns the file of a font that has every letter of a name; "" where Pillow's own has, None if there is none."""
     letters = frozenset(ord(letter) for letter in name if letter.isprintable() and not letter.isspace())
     if all(letter < 128 for letter in letters):
         return ""
@@ -30,8 +30,8 @@ def font_of(name: str) -> Optional[str]:
 
 
 def drawable(names: Sequence[str]) -> List[str]:
-    """The names as an image can show them: those with letters that no font here has become their numbers, which is
-    said once."""
+    """Returns the names as an image can show them: those with letters that no font here has become their numbers, which
+    is said once."""
     shown = [str(name) if font_of(str(name)) is not None else f"#{number}" for number, name in enumerate(names)]
     missing = next((str(name) for name in names if font_of(str(name)) is None), None)
     if missing is not None:

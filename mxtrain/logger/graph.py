@@ -16,7 +16,7 @@ Node = Tuple[str, str, Sequence[str], Any, Any]
 
 
 def build_graph_def(nodes: Iterable[Node]) -> GraphDef:
-    """A GraphDef that TensorBoard draws: each layer a node that opens into its operator and its parameters.
+    """Returns a GraphDef that TensorBoard draws: each layer a node that opens into its operator and its parameters.
 
     Args:
         nodes: (name, operator, inputs, attributes, output shape) in topological order; parameters and inputs of the
@@ -44,7 +44,8 @@ def build_graph_def(nodes: Iterable[Node]) -> GraphDef:
 
 
 def _scoped_names(nodes: Sequence[Node]) -> Dict[str, str]:
-    """A unique TensorBoard path for each node: `layer/operator`, and `layer/weight` for what only that layer uses."""
+    """Returns a unique TensorBoard path for each node: `layer/operator`, and `layer/weight` for what only that layer
+    uses."""
     users: Dict[str, List[str]] = {}
     for name, _, inputs, _, _ in nodes:
         for source in inputs:
@@ -73,7 +74,8 @@ def _scoped_names(nodes: Sequence[Node]) -> Dict[str, str]:
 
 
 def _common_prefix(names: Sequence[str]) -> str:
-    """The beginning that all names share, up to a separator: Gluon puts the network's own name before every layer's."""
+    """Returns the beginning that all names share, up to a separator: Gluon puts the network's own name before every
+    layer's."""
     if len(names) < 2:
         return ""
     shared = os.path.commonprefix(list(names))
@@ -81,7 +83,7 @@ def _common_prefix(names: Sequence[str]) -> str:
 
 
 def _shown(name: str, op: str, prefix: str) -> str:
-    """The name as a TensorBoard path; short, because TensorBoard cuts names after some fifteen letters.
+    """Returns the name as a TensorBoard path; short, because TensorBoard cuts names after some fifteen letters.
 
     A layer that has only a number for a name is told by its operator as well.
     """

@@ -67,7 +67,7 @@ def experiment_summary(hparams: Mapping[str, Value], swept: Sequence[str], metri
 
 
 def start_summary(hparams: Mapping[str, Value]) -> Summary:
-    """The beginning of a session with these values."""
+    """Returns the beginning of a session with these values."""
     info = SessionStartInfo(start_time_secs=time.time())
     for name, value in hparams.items():
         if isinstance(value, bool):
@@ -80,7 +80,7 @@ def start_summary(hparams: Mapping[str, Value]) -> Summary:
 
 
 def end_summary() -> Summary:
-    """The end of a session that finished."""
+    """Returns the end of a session that finished."""
     info = SessionEndInfo(status=Status.Value("STATUS_SUCCESS"), end_time_secs=time.time())
     return _summary("_hparams_/session_end_info", HParamsPluginData(session_end_info=info, version=0))
 

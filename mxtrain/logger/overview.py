@@ -22,7 +22,8 @@ WIDTH = 100
 
 
 def layout_summary(run: RunInfo) -> Summary:
-    """The charts of the CUSTOM SCALARS tab: losses, the monitored metric, the others, learning rate, throughput.
+    """Returns the charts of the CUSTOM SCALARS tab: losses, the monitored metric, the others, learning rate,
+    throughput.
 
     All charts are in one category, since TensorBoard opens the first category only.
     """
@@ -40,7 +41,7 @@ def layout_summary(run: RunInfo) -> Summary:
 
 
 def command_text(run: RunInfo) -> str:
-    """The command and the settings that differ from the defaults, as Markdown."""
+    """Returns the command and the settings that differ from the defaults, as Markdown."""
     lines = [as_code(" ".join([run.command.program, *map(shlex.quote, run.command.words)]))]
     typed = [word for word in run.command.overrides if not key_of(word).startswith("hydra.")]
     lines += ["differs from the defaults:\n", as_code("\n".join(typed))] if typed else ["all settings are defaults"]
@@ -48,7 +49,7 @@ def command_text(run: RunInfo) -> str:
 
 
 def model_text(run: RunInfo) -> str:
-    """The summary of the network, as Markdown."""
+    """Returns the summary of the network, as Markdown."""
     output = io.StringIO()
     Console(file=output, width=WIDTH, color_system=None).print(run.model_table)
     return as_code(output.getvalue())
@@ -71,5 +72,5 @@ def result_text(result: Result) -> str:
 
 
 def as_code(text: str) -> str:
-    """A Markdown code block, which TensorBoard shows as it is."""
+    """Returns a Markdown code block, which TensorBoard shows as it is."""
     return "".join(f"    {line}\n" for line in split_lines(text))

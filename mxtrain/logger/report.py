@@ -127,7 +127,7 @@ def next_commands(
     result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True,
     predict_inputs: str = "FILE...",
 ) -> List[Tuple[str, str]]:  # fmt: skip
-    """Returns commands to suggest after the run, the likeliest first. Only commands that can work are suggested.
+    """Returns commands to suggest after the run, the most probable first. Only commands that can work are suggested.
 
     Args:
         result: result of the run.

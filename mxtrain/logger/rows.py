@@ -12,7 +12,7 @@ NOT_METRICS = frozenset(("step", "epoch", "split", "samples_per_s"))
 
 
 def mean_of_rows(rows: Iterable[MetricRow]) -> Dict[str, float]:
-    """The mean of the loss and of every metric over the rows, by name.
+    """Returns the mean of the loss and of every metric over the rows, by name.
 
     A NaN makes its mean NaN, so that it shows; a missing value is left out.
     """

@@ -42,7 +42,7 @@ class Tracker(Logger):
     queue_size: Positive = 20_000
     """Points that wait in memory while the service does not answer; later ones are left to `push`."""
     timeout_s: PositiveFloat = 10.0
-    """Seconds without an answer after which the end of a run waits no longer. For a file on this machine a minute."""
+    """Seconds that the end of a run waits for an answer; a minute if the destination is a file on this machine."""
 
     @property
     def destination(self) -> str:
@@ -51,12 +51,13 @@ class Tracker(Logger):
 
     @property
     def is_local(self) -> bool:
-        """True if no network is involved: then work that takes long, such as creating a database, is waited for."""
+        """Returns True if no network is involved: then work that takes long, such as creating a database, is waited
+        for."""
         return False
 
     @property
     def shown_destination(self) -> str:
-        """The destination without credentials that the environment may have put into it."""
+        """Returns the destination without credentials that the environment may have put into it."""
         return hide_secrets(self.destination)
 
     @property

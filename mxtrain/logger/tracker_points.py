@@ -168,7 +168,7 @@ class Position:
 
     @property
     def newest_step(self) -> int:
-        """The last step of which anything was sent; -1 if nothing was."""
+        """Returns the last step of which anything was sent; -1 if nothing was."""
         return max(self.sent.values(), default=-1)
 
     def begin(self, points: Sequence[Point]) -> None:

@@ -56,7 +56,7 @@ class _View:
         self._print_epoch_line()
 
     def _line(self, split: str) -> Text:
-        """The line of what has just happened, an epoch ("train") or a validation ("val")."""
+        """Returns the line of what has just happened, an epoch ("train") or a validation ("val")."""
         raise NotImplementedError
 
     def _print_epoch_line(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional, Tuple, Type
 from mxtrain.config.specs import call_target
 from mxtrain.config.wrapped import Wrapped
 from mxtrain.errors import ConfigError
-from mxtrain.loss.losses import LossOfUser
+from mxtrain.loss.losses import UserLoss
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ LIBRARIES = ("mxtrain", "mxnet", "numpy")
 """Packages whose files are not the user's code."""
 
 
-class CustomLoss(Wrapped, LossOfUser):
+class CustomLoss(Wrapped, UserLoss):
     """Wraps a Gluon loss class, or a function that returns a loss block: (scores (B, K), labels) -> loss (B,).
 
     Labels are class indices (B,), as in Gluon's losses. With `dense_labels` they are probabilities (B, K): one-hot,
@@ -32,7 +32,7 @@ class CustomLoss(Wrapped, LossOfUser):
 
     @classmethod
     def with_target(cls) -> Type[Spec]:
-        return LossOfUser
+        return UserLoss
 
     @property
     def name(self) -> str:

@@ -33,9 +33,10 @@ class Distillation(Spec):
     which: Literal["best", "last"] = "best"
     """The checkpoint of a run to use: its last or its best one."""
     temperature: PositiveFloat = 4.0
-    """Both sides' scores are divided by it before the softmax: above 1 it shows which wrong classes are alike."""
+    """Divisor of the logits of teacher and student before the softmax: above 1, probabilities of wrong classes weigh
+    more."""
     alpha: Optional[Fraction] = None
-    """Weight of the loss of the labels; 1 - alpha that of the teacher. null: 0.1, and 0 with labels=false."""
+    """Weight of the loss on labels; the distillation loss has weight 1 - alpha. null: 0.1, or 0 with labels=false."""
     labels: bool = True
     """false: labels are not used in training, so samples need no right ones; alpha is then 0."""
     features: Dict[str, str] = {}

@@ -58,7 +58,7 @@ class Loss(Spec):
         return getattr(gluon.loss, self.gluon_name)(**self.model_dump(exclude={"label_smoothing"}))
 
 
-class LossOfUser(Loss):
+class UserLoss(Loss):
     """Settings of the group `loss` that a user's own loss (`_target_`) accepts in addition to its arguments."""
 
     tasks: ClassVar[Tuple[str, ...]] = ()
@@ -136,7 +136,7 @@ class Hinge(Loss):
     """Hinge loss max(0, margin - score * sign); sign is 1 for the class of the sample and -1 for all others."""
 
     margin: PositiveFloat = 1.0
-    """Score beyond which a sample costs nothing."""
+    """Margin: samples with a larger score have no loss."""
     gluon_name: ClassVar[str] = "HingeLoss"
     signed_target: ClassVar[bool] = True
 
@@ -145,7 +145,7 @@ class SquaredHinge(Loss):
     """Squared hinge loss max(0, margin - score * sign)^2; see `Hinge`."""
 
     margin: PositiveFloat = 1.0
-    """Score beyond which a sample costs nothing."""
+    """Margin: samples with a larger score have no loss."""
     gluon_name: ClassVar[str] = "SquaredHingeLoss"
     signed_target: ClassVar[bool] = True
 

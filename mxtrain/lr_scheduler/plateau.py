@@ -17,19 +17,19 @@ class Plateau(Schedule):
     """
 
     monitor: str = "val/accuracy"
-    """A value that is measured; whether larger or smaller is better follows from the metric."""
+    """Tag of the monitored value; the metric determines if larger or smaller is better."""
     gamma: ProperFraction = 0.1
     """Factor at each fall."""
     patience: NonNegative = 5
-    """Validations without improvement that are waited for; the rate falls at the next one."""
+    """Number of validations without improvement after which the next one lowers the rate."""
     threshold: NonNegativeFloat = 1e-4
-    """The least change that counts as an improvement."""
+    """Minimum change that counts as an improvement."""
     threshold_mode: Literal["rel", "abs"] = "rel"
     """rel: `threshold` is a fraction of the best value; abs: a difference from it."""
     cooldown: NonNegative = 0
-    """Validations after a fall that do not count as waited for."""
+    """Number of validations after a decrease that do not count towards patience."""
     min_lr: NonNegativeFloat = 0.0
-    """Learning rate below which it does not fall."""
+    """Lower bound of the learning rate."""
 
     @property
     def monitored(self) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
 RULES = {"linear": lambda ratio: ratio, "sqrt": math.sqrt}
-"""The factor of the learning rate by that of the batch."""
+"""Rule -> function that computes the factor of the learning rate from the factor of the batch size."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ def scale_rates(
         return LearningRates(lr, schedule)
     if rule is None:
         raise ConfigError(
-            f"trainer.reference_batch_size={reference}: no rule is known by which the learning rate of {optimizer} "
-            f"follows the batch (here {batch_size}). Type trainer.lr_scaling=linear or sqrt, or "
+            f"trainer.reference_batch_size={reference}: no rule is known that scales the learning rate of {optimizer} "
+            f"to a batch size of {batch_size}. Type trainer.lr_scaling=linear or sqrt, or "
             "trainer.reference_batch_size=null."
         )
     ratio = batch_size / reference
     scaled = lr * RULES[rule](ratio)
-    remark = f"learning rate {lr:.6g} for a batch of {reference}, {scaled:.6g} for this one of {batch_size} ({rule})"
+    remark = f"learning rate scaled from {lr:.6g} (batch size {reference}) to {scaled:.6g} ({batch_size}; {rule} rule)"
     facts: Dict[str, Json] = {
         "reference_batch_size": reference, "batch_size": batch_size, "rule": rule, "reference_lr": lr, "lr": scaled,
     }  # fmt: skip

@@ -100,7 +100,7 @@ class Schedule(Spec):
         return []
 
     def warmup_steps(self, per_unit: int, end: int) -> int:
-        """Number of warm-up steps."""
+        """Returns the number of warm-up steps."""
         return round(self.warmup * per_unit)
 
     def end_steps(self, per_unit: int, total_steps: Optional[int]) -> int:

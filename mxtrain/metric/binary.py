@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Tuple
 
 import numpy as np
 
-from mxtrain.metric.host import OfPairs, ranks
+from mxtrain.metric.host import PairMetric, ranks
 from mxtrain.metric.metrics import Metric
 from mxtrain.types import Positive
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
 
-class RocAuc(OfPairs):
+class RocAuc(PairMetric):
     """Area under the ROC curve: the probability that a positive sample scores higher than a negative one.
 
     Ties count half. The value is 0.5 if all samples are of one class.
@@ -32,7 +32,7 @@ class RocAuc(OfPairs):
         return roc_auc(prediction_N, target_N)
 
 
-class AveragePrecision(OfPairs):
+class AveragePrecision(PairMetric):
     """Average precision: the sum over thresholds of the precision times the increase in recall, without interpolation.
 
     The value is 0 without positive samples. Random scores get about the fraction of positive samples.
@@ -56,7 +56,7 @@ class LogLoss(Metric):
         return F.sum(F.Activation(F.reshape(logits_BK, shape=(-1,)) * sign_B, act_type="softrelu")).reshape((1,))
 
 
-class BrierScore(OfPairs):
+class BrierScore(PairMetric):
     """Mean squared difference between probability and target, from 0 to 1."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
@@ -66,7 +66,7 @@ class BrierScore(OfPairs):
         return float(((sigmoid(prediction_N) - target_N) ** 2).mean()) if len(target_N) else 0.0
 
 
-class ExpectedCalibrationError(OfPairs):
+class ExpectedCalibrationError(PairMetric):
     """Difference between mean probability and fraction of positive samples per bin, averaged over samples."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"

@@ -26,7 +26,7 @@ class HostMetric(Metric):
 
     on_host: ClassVar[bool] = True
     collects: ClassVar[Type[Collected]]
-    """Collects what the metric needs of each sample. Metrics with equal collectors share one, which is filled once."""
+    """Class of the collector that the metric reads. Metrics with the same class share one collector."""
 
     def compute(self, collected: Collected) -> float:
         """Value of the metric over all collected samples, in float64."""
@@ -34,13 +34,13 @@ class HostMetric(Metric):
 
 
 class Collected:
-    """Collector of the data that metrics need of one pass over a split. A sample may have any number of rows.
+    """Collects rows of numbers for metrics during one pass over a split. A sample may have any number of rows.
 
     A row holds the index of the sample in its split, the number of the row within the sample, then `width` values.
     """
 
     width: ClassVar[int]
-    """Numbers in a row besides the first two."""
+    """Number of values in a row, without the two indices."""
 
     def __init__(self) -> None:
         self.reset()
@@ -109,7 +109,7 @@ def all_gather(collected: Collected, workers: Store) -> None:
     collected.merge(rows)
 
 
-class OfPairs(HostMetric):
+class PairMetric(HostMetric):
     """Base class of metrics of one predicted number and one target number per sample."""
 
     collects: ClassVar[Type[Collected]] = Pairs
@@ -124,14 +124,14 @@ class OfPairs(HostMetric):
         raise NotImplementedError
 
 
-class Pearson(OfPairs):
+class Pearson(PairMetric):
     """Pearson correlation of predictions and targets, from -1 to 1; 0 if one of them is constant."""
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return correlation(prediction_N, target_N)
 
 
-class Spearman(OfPairs):
+class Spearman(PairMetric):
     """Spearman rank correlation, from -1 to 1; equal values have their mean rank."""
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:

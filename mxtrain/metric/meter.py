@@ -17,9 +17,9 @@ class LossWeights(NamedTuple):
     """Sample weights of a loss."""
 
     are_given: bool = False
-    """True if the loss returns a weight for each sample; without, each weighs 1."""
+    """True if the loss returns a weight for each sample; otherwise all weights are 1."""
     least: float = 0.0
-    """The weights of a global batch count at least so much."""
+    """Lower bound of the sum of the weights of a global batch."""
 
     @classmethod
     def from_loss(cls, loss: LossBlock) -> LossWeights:
@@ -33,9 +33,9 @@ class MeterOutputs(NamedTuple):
     num_arrays: int = 1
     """Number of arrays; the arrays after them are targets."""
     num_read: Optional[int] = None
-    """Number of the first arrays that metrics read; None = all."""
+    """Metrics read only the first `num_read` arrays; None = all."""
     scale: Tuple[float, float] = (0.0, 1.0)
-    """Mean and deviation by which outputs become what targets are."""
+    """Mean and standard deviation that convert normalized outputs to the units of the targets."""
 
 
 UNWEIGHTED, ONE_OUTPUT = LossWeights(), MeterOutputs()

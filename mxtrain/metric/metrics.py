@@ -91,7 +91,7 @@ class Accuracy(Metric):
         return F.sum(F.argmax(logits_BK, axis=-1) == label_B).reshape((1,))
 
 
-class OfPositions(Metric):
+class PositionMetric(Metric):
     """Base class of metrics that average over the labelled positions of all samples.
 
     Scores are (B, M, K). Labels are (B, M); a label of -1 excludes its position. The sums are the measured value and
@@ -107,7 +107,7 @@ class OfPositions(Metric):
         return float(sums[0] / max(sums[1], 1.0))
 
 
-class MaskedAccuracy(OfPositions):
+class MaskedAccuracy(PositionMetric):
     """Fraction of masked tokens that are predicted correctly, from 0 to 1."""
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
@@ -125,7 +125,7 @@ class TopKAccuracy(Metric):
     """Fraction of samples whose label is among the `top_k` highest-scoring classes, from 0 to 1."""
 
     top_k: Positive = 5
-    """Scores that count as a hit."""
+    """Number of highest-scoring classes that must contain the label."""
 
     @property
     def signature(self) -> str:
@@ -150,7 +150,7 @@ class CrossEntropy(Metric):
         return -F.sum(F.pick(F.log_softmax(logits_BK), label_B, axis=-1)).reshape((1,))
 
 
-class MaskedPerplexity(OfPositions):
+class MaskedPerplexity(PositionMetric):
     """Exponential of the mean cross entropy of masked tokens."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
@@ -171,7 +171,7 @@ class Perplexity(CrossEntropy):
         return perplexity(super().value(sums, count))
 
 
-class OfTokens(Metric):
+class TokenMetric(Metric):
     """Base class of language-model metrics.
 
     The network's output is -log p of each token, (B, T), already 0 at padding. Targets are the tokens (B, T), -1 for
@@ -191,14 +191,14 @@ class OfTokens(Metric):
         return F.concat(*(one.reshape((1,)) for one in sums), dim=0)
 
 
-class TokenPerplexity(OfTokens):
+class TokenPerplexity(TokenMetric):
     """Exponential of the mean of -log p per token. Comparable only between models with the same vocabulary and text."""
 
     def value(self, sums: np.ndarray, count: int) -> float:
         return perplexity(float(sums[0] / max(sums[1], 1.0)))
 
 
-class BitsPerByte(OfTokens):
+class BitsPerByte(TokenMetric):
     """Mean of -log2 p per byte of text. Comparable between vocabularies."""
 
     def value(self, sums: np.ndarray, count: int) -> float:
@@ -312,7 +312,7 @@ class MCC(ConfusionMetric):
         return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0
 
 
-class OfValues(Metric):
+class ValueMetric(Metric):
     """Base class of mean errors of predictions (B, 1) against targets (B,), in the unit of the targets."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
@@ -326,7 +326,7 @@ class OfValues(Metric):
         raise NotImplementedError
 
 
-class MeanSquaredError(OfValues):
+class MeanSquaredError(ValueMetric):
     """Mean of the squared differences."""
 
     def error(self, F: OperatorModule, difference_B: Array) -> Array:
@@ -340,7 +340,7 @@ class RootMeanSquaredError(MeanSquaredError):
         return math.sqrt(super().value(sums, count))
 
 
-class MeanAbsoluteError(OfValues):
+class MeanAbsoluteError(ValueMetric):
     """Mean of the absolute differences."""
 
     def error(self, F: OperatorModule, difference_B: Array) -> Array:

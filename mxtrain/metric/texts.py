@@ -40,7 +40,7 @@ class ReferenceText(Protocol):
 
     @property
     def text(self) -> str:
-        """The reference text."""
+        """Returns the reference text."""
 
     def read(self, prediction: np.ndarray) -> str:
         """Converts the task's decoded prediction for this sample to text."""
@@ -95,7 +95,7 @@ class TextMetric(HostMetric):
 
     @property
     def num_counts(self) -> int:
-        """Number of counts of a pair of texts, C."""
+        """Returns the number of counts of a pair of texts, C."""
         raise NotImplementedError
 
     def count(self, found: str, right: str) -> Sequence[int]:

@@ -79,8 +79,8 @@ class Model(Spec):
 
     @property
     def usual_side(self) -> Optional[int]:
-        """The side in pixels of the images that it was published for, which `image_size=auto` of files of any size
-        means; None if there is none."""
+        """Returns the side in pixels of the images that it was published for, which `image_size=auto` of files of any
+        size means; None if there is none."""
         return None
 
     @property
@@ -102,8 +102,8 @@ class Model(Spec):
 
     @classmethod
     def option_of(cls, name: str, task: str) -> str:
-        """The option of conf/model/ that `model.name=NAME` means where no model is chosen; empty if this class, which
-        has a setting `name`, knows none.
+        """Returns the option of conf/model/ that `model.name=NAME` means where no model is chosen; empty if this class,
+        which has a setting `name`, knows none.
 
         Args:
             name: as typed, perhaps misspelt.
@@ -113,16 +113,16 @@ class Model(Spec):
 
     @classmethod
     def hint_for(cls, word: str) -> str:
-        """A sentence that says what to type in place of `model=WORD` if this class, which has a setting `name`, knows
-        the meaning; else empty."""
+        """Returns a sentence that says what to type in place of `model=WORD` if this class, which has a setting `name`,
+        knows the meaning; else empty."""
         return ""
 
     def input_shape(self, native: Shape) -> Shape:
-        """The (C, H, W) that the network wants for data whose own shape is `native`. Imports no MXNet."""
+        """Returns the (C, H, W) that the network wants for data whose own shape is `native`. Imports no MXNet."""
         return tuple(native)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.Block:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Args:
             num_classes: length of the output vector.
@@ -131,8 +131,8 @@ class Model(Spec):
         raise missing_method(self, "build")
 
     def build_filled(self, num_classes: int, **known: object) -> gluon.Block:
-        """The network for samples of a field by a model of no class of this field, uninitialised. A class or function
-        of the user's own takes the arguments that it names (`CustomModel`).
+        """Returns the network for samples of a field by a model of no class of this field, uninitialized. A class or
+        function of the user's own takes the arguments that it names (`CustomModel`).
 
         Args:
             num_classes: length of the output vector.
@@ -158,7 +158,7 @@ class Model(Spec):
 
 
 def missing_method(model: Model, method: str) -> ConfigError:
-    """The error for a class of the user's own that lacks a method which its base class declares."""
+    """Returns the error for a class of the user's own that lacks a method which its base class declares."""
     name = f"{type(model).__module__}.{type(model).__qualname__}"
     return ConfigError(
         f"model: {name} has no method '{method}', which builds the network "

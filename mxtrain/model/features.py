@@ -17,8 +17,8 @@ class FeatureModel(Model):
     dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=feature_table"}
 
     def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.Block:
-        """The network, uninitialised. It takes ids (B, F) int32 and numbers (B, N) float32; where F or N is 0, only the
-        other.
+        """Returns the network, uninitialized. It takes ids (B, F) int32 and numbers (B, N) float32; where F or N is 0,
+        only the other.
 
         Args:
             num_classes: length of the output vector.
@@ -36,8 +36,8 @@ class IndexedModel(Model):
     dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=libsvm"}
 
     def build_indexed(self, num_classes: int, num_indices: int) -> gluon.Block:
-        """The network, uninitialised. It takes ids (B, L) int32 and their values (B, L) float32, which are 0 behind a
-        row's last one.
+        """Returns the network, uninitialized. It takes ids (B, L) int32 and their values (B, L) float32, which are 0
+        behind a row's last one.
 
         Args:
             num_classes: length of the output vector.
@@ -49,14 +49,14 @@ class IndexedModel(Model):
 def build_features(
     model: Model, num_classes: int, field_sizes: Sequence[int], num_numbers: int
 ) -> gluon.Block:  # fmt: skip
-    """The network of any model for categories and numbers; see `FeatureModel.build_features`."""
+    """Returns the network of any model for categories and numbers; see `FeatureModel.build_features`."""
     if isinstance(model, FeatureModel):
         return model.build_features(num_classes, field_sizes, num_numbers)
     return model.build_filled(num_classes, field_sizes=list(field_sizes), num_numbers=num_numbers)
 
 
 def build_indexed(model: Model, num_classes: int, num_indices: int) -> gluon.Block:
-    """The network of any model for features by index; see `IndexedModel.build_indexed`."""
+    """Returns the network of any model for features by index; see `IndexedModel.build_indexed`."""
     if isinstance(model, IndexedModel):
         return model.build_indexed(num_classes, num_indices)
     return model.build_filled(num_classes, num_indices=num_indices)

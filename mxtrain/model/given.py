@@ -90,8 +90,8 @@ class GivenModel(Given, CustomFields):
 
 
 def structure_of(block: gluon.Block, children: bool = True) -> str:
-    """The class of a block and a hash of what it computes, as far as its attributes tell. It does not depend on values
-    of parameters, names that Gluon counts up, or whether shapes were inferred by a first call.
+    """Returns the class of a block and a hash of what it computes, as far as its attributes tell. It does not depend on
+    values of parameters, names that Gluon counts up, or whether shapes were inferred by a first call.
 
     Args:
         block: of any class.
@@ -123,7 +123,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _block_of(one: Any) -> Any:
-    """The block of a network, which may be given with the shape of its input."""
+    """Returns the block of a network, which may be given with the shape of its input."""
     return one[0] if isinstance(one, tuple) else one
 
 
@@ -153,8 +153,8 @@ def build_group(networks: Mapping[str, Any]) -> gluon.Block:
 
 
 def copy_block(block: gluon.Block) -> gluon.Block:
-    """A copy of a block whose parameters have shapes and no values. Compiled graphs of the block itself are dropped,
-    and made again at its next call: they cannot be copied."""
+    """Returns a copy of a block whose parameters have shapes and no values. Compiled graphs of the block itself are
+    dropped, and made again at its next call: they cannot be copied."""
     from mxtrain.engine.backend import gluon
 
     copies: Dict[int, Any] = {}

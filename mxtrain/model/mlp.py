@@ -26,10 +26,10 @@ class MLP(FeatureModel):
     activation: Activation = "relu"
     """Activation after each hidden layer."""
     dropout: OpenFraction = 0.0
-    """Probability that a hidden unit is dropped while training."""
+    """Dropout probability of hidden units."""
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised; it takes a sample of any shape."""
+        """Returns the network, uninitialized; it takes a sample of any shape."""
         from mxtrain.model.networks import classifier
 
         return classifier.build_mlp(num_classes, self.hidden, self.activation, self.dropout)

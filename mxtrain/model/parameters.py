@@ -69,7 +69,7 @@ def is_trained(parameter: gluon.Parameter) -> bool:
 
 
 def parameter_multipliers(model: Model, network: gluon.Block) -> Dict[str, Tuple[float, float]]:
-    """The (lr_mult, wd_mult) of every parameter by structural name.
+    """Returns the (lr_mult, wd_mult) of every parameter by structural name.
 
     Norm and bias have no weight decay if the description says so; `param_groups` follow in their order, and what a
     later one says replaces what an earlier one said.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_params(path: Union[str, Path]) -> Dict[str, np.ndarray]:
-    """The arrays of a `.params` file by name, in the file's order.
+    """Returns the arrays of a `.params` file by name, in the file's order.
 
     Args:
         path: a file written by `save_parameters`, `mx.nd.save`, `Module.save_params` or `export`.

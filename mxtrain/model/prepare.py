@@ -11,7 +11,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
 from mxtrain.model.graph.id_inputs import make_sparse, tables_of
 from mxtrain.model.graph.kernels import average_by_mean
-from mxtrain.model.graph.mxnet_workarounds import mend_layers
+from mxtrain.model.graph.mxnet_workarounds import replace_wrong_layers
 from mxtrain.model.graph.shapes import first_line, infer_shapes
 from mxtrain.model.parameters import distinct_parameters, freeze, parameter_multipliers
 from mxtrain.model.published import find_weights
@@ -99,7 +99,7 @@ def prepare_network(
         network = model.build(num_classes, shapes_of(input_shape)[0])
     # Must precede `infer_shapes`, whose trace rejects operators with wrong gradients: this replaces those that have a
     # workaround.
-    mend_layers(network)
+    replace_wrong_layers(network)
     wanted = [(num_classes,)] if output_shapes is None else output_shapes or None
     infer_shapes(network, input_shape, wanted)
     if model.widths:
@@ -110,7 +110,7 @@ def prepare_network(
         dense_tables = make_sparse(network, input_shape, tables.sparse_from, tables.sparse_samples)
     apart = [table for table in tables_of(network) if table.ids_from is not None] if tables.remote_rows else []
     if not learns:
-        forgo_gradients(network)
+        disable_gradients(network)
     refuse_too_large(network, [table.weight for table in apart])
     average_by_mean(network, input_shape)
     initialize(network, model.init, seed, device if device is not None else mx.cpu(), apart)
@@ -215,7 +215,7 @@ def initialize(
         np.random.set_state(numpy_state)
 
 
-def forgo_gradients(network: gluon.Block) -> None:
+def disable_gradients(network: gluon.Block) -> None:
     """Disables the gradients of all parameters except vectors, before their arrays are allocated.
 
     Vectors are small, and the vectors of batch norms are needed to recognise moving statistics.

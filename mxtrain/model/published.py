@@ -52,7 +52,7 @@ GLUONNLP_SHA1: Mapping[str, str] = {
 
 
 def published_sha1(library: str) -> Mapping[str, str]:
-    """The SHA-1 of each published weights file, by name of the network.
+    """Returns the SHA-1 of each published weights file, by name of the network.
 
     Args:
         library: gluoncv or gluonnlp.
@@ -62,7 +62,8 @@ def published_sha1(library: str) -> Mapping[str, str]:
 
 @functools.cache
 def _gluoncv_sha1() -> Mapping[str, str]:
-    """The table of the installed GluonCV, read from its source: importing it would import MXNet. Empty without it."""
+    """Returns the table of the installed GluonCV, read from its source: importing it would import MXNet. Empty without
+    it."""
     found = importlib.util.find_spec("gluoncv")
     if found is None or found.origin is None:
         return {}
@@ -111,8 +112,8 @@ def require_published(weights: str, own: str) -> str:
 
 
 def find_weights(weights: str, own: str) -> Path:
-    """The file that `model.weights` means: published weights are looked for in the cache, and downloaded if they are
-    not there.
+    """Returns the file that `model.weights` means: published weights are looked for in the cache, and downloaded if
+    they are not there.
 
     Args:
         weights, own: as `require_published` takes them.
@@ -148,7 +149,7 @@ def find_weights(weights: str, own: str) -> Path:
 
 
 def models_folder() -> Path:
-    """The folder in which GluonCV and GluonNLP keep weights."""
+    """Returns the folder in which GluonCV and GluonNLP keep weights."""
     return Path(os.path.expanduser(os.environ.get("MXNET_HOME", "~/.mxnet"))) / "models"
 
 
@@ -158,7 +159,7 @@ def cached_weights() -> List[str]:
 
 
 def repository() -> str:
-    """The address of MXNet's files, which ends in a slash."""
+    """Returns the address of MXNet's files, which ends in a slash."""
     return (os.environ.get(REPOSITORY) or OFFICIAL).rstrip("/") + "/"
 
 

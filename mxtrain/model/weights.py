@@ -170,7 +170,7 @@ def load_weights(
 
 
 def _with_own_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """The arrays of a file of the network's backbone alone, by their names in the network, which says in
+    """Returns the arrays of a file of the network's backbone alone, by their names in the network, which says in
     `backbone_names` what they are called there; those of other files as they are."""
     names: Mapping[str, str] = getattr(network, "backbone_names", {})
     known = {name: here for here, name in names.items()}
@@ -287,7 +287,7 @@ def _as_part(parameters: Mapping[str, gluon.Parameter], plain: Mapping[str, str]
     """
     outer = sorted({name.split(".")[0] for name in parameters if "." in name})
     inner = sorted({name.split(".")[0] for name in plain if "." in name})
-    ways = [
+    candidates = [
         plain,
         *[{f"{part}.{name}": given for name, given in plain.items()} for part in outer],
         *[
@@ -295,7 +295,7 @@ def _as_part(parameters: Mapping[str, gluon.Parameter], plain: Mapping[str, str]
             for part in inner
         ],
     ]
-    return max(ways, key=lambda way: sum(name in way for name in parameters))
+    return max(candidates, key=lambda candidate: sum(name in candidate for name in parameters))
 
 
 def _without_common_prefix(names: Collection[str]) -> Dict[str, str]:

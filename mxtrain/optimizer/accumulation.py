@@ -29,7 +29,7 @@ class GradientSum:
 
     @property
     def takes_part(self) -> bool:
-        """True if this step's gradients do not make an update alone."""
+        """Returns True if this step's gradients do not make an update alone."""
         return self.is_open or self._size > 0
 
     def add(self, gradients: Sequence[nd.NDArray], weight: Optional[nd.NDArray], size: int) -> None:

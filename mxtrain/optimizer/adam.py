@@ -11,19 +11,19 @@ from typing import Any, Dict, Sequence, Tuple
 import numpy as np
 
 from mxtrain.engine.backend import mx, nd
-from mxtrain.optimizer.own_update import OwnUpdate
+from mxtrain.optimizer.native_update import NativeUpdate
 
 
-class OwnAdam(OwnUpdate):
-    """Mixin of optimizers that use the operator `_mxtrain_adamw` if our own operators are available."""
+class NativeAdam(NativeUpdate):
+    """Mixin of optimizers that use the native operator `_mxtrain_adamw` if native operators are available."""
 
-    def _own_adam(
+    def _update_adam(
         self, weight: Sequence[nd.NDArray], grad: Sequence[nd.NDArray],
         state: Sequence[Tuple[nd.NDArray, nd.NDArray]], **options: Any,
     ) -> None:  # fmt: skip
         """Updates several arrays with our own operator."""
         arrays = [(w, g, *moments) for w, g, moments in zip(weight, grad, state)]
-        self._own("_mxtrain_adamw", arrays, ("beta1", "beta2", "epsilon"), **options)
+        self._update_native("_mxtrain_adamw", arrays, ("beta1", "beta2", "epsilon"), **options)
 
 
 def correction(optimizer: mx.optimizer.Optimizer, step: int) -> float:
@@ -31,19 +31,19 @@ def correction(optimizer: mx.optimizer.Optimizer, step: int) -> float:
     return math.sqrt(1 - optimizer.beta2**step) / (1 - optimizer.beta1**step)
 
 
-class AdamOptimizer(OwnAdam, mx.optimizer.Adam):
-    """MXNet's Adam, in one pass over weight, gradient and moments if our own operators are available.
+class AdamOptimizer(NativeAdam, mx.optimizer.Adam):
+    """MXNet's Adam, in one pass over weight, gradient and moments if mxtrain's native operators are available.
 
     Source: Kingma and Ba, https://arxiv.org/abs/1412.6980, algorithm 1, in the order of its section 2's last sentence.
     """
 
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
-        if not self.has_own:
+        if not self.has_native:
             self.aggregate_num = 0  # MXNet's Adam updates one array at a time
 
     def update(self, index, weight, grad, state):
-        if not self.has_own:
+        if not self.has_native:
             super().update(index, weight, grad, state)
             return
         if not isinstance(index, (list, tuple)):
@@ -52,12 +52,12 @@ class AdamOptimizer(OwnAdam, mx.optimizer.Adam):
         steps = [self._index_update_count[i] for i in index]
         known = {step: correction(self, step) for step in set(steps)}
         corrections = [known[step] for step in steps]
-        self._own_adam(
+        self._update_adam(
             weight, grad, state, lrs=corrections, wds=self._get_wds(index), etas=self._get_lrs(index), coupled=1
         )
 
 
-class AdamWOptimizer(OwnAdam, mx.optimizer.Optimizer):
+class AdamWOptimizer(NativeAdam, mx.optimizer.Optimizer):
     """AdamW: weight -= lr * (mean / (sqrt(variance) + epsilon) + wd * weight).
 
     Source: Loshchilov and Hutter, https://arxiv.org/abs/1711.05101, algorithm 2. The learning rate replaces the paper's
@@ -88,8 +88,8 @@ class AdamWOptimizer(OwnAdam, mx.optimizer.Optimizer):
         self._update_count(index)
         rates, decays = self._get_lrs(index), self._get_wds(index)
         corrections = [self._correction(self._index_update_count[i]) for i in index]
-        if self.has_own:
-            self._own_adam(weight, grad, state, lrs=corrections, wds=decays, etas=rates)
+        if self.has_native:
+            self._update_adam(weight, grad, state, lrs=corrections, wds=decays, etas=rates)
             return
         means, variances = zip(*state)
         common = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}

@@ -38,7 +38,7 @@ class Optimizer(Spec):
 
     @property
     def is_lazy(self) -> bool:
-        """True if it leaves the rows of a table as they are that no gradient reaches."""
+        """Returns True if it leaves the rows of a table as they are that no gradient reaches."""
         return False
 
     def arguments(self, steps_per_epoch: int) -> Dict[str, Any]:
@@ -47,7 +47,7 @@ class Optimizer(Spec):
         return {self.mxnet_names.get(name, name): value for name, value in given.items()}
 
     def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
-        """The mxnet.optimizer.Optimizer."""
+        """Returns the mxnet.optimizer.Optimizer."""
         if self.workaround_class:
             from mxtrain.optimizer import mxnet_workarounds
 

@@ -6,7 +6,7 @@ from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.engine.backend import nd, own_operators, same_device_runs
+from mxtrain.engine.backend import native_operators, nd, same_device_runs
 from mxtrain.engine.bound_call import BoundCall, are_same
 
 Factor = Optional[nd.NDArray]
@@ -23,20 +23,21 @@ class GradientLimit:
 
     def __init__(self, max_norm: float):
         self._max_norm = max_norm
-        self._own: Optional[_OwnNorm] = None
+        self._own: Optional[_NativeNorm] = None
 
     def __call__(self, gradients: Sequence[nd.NDArray], factor: Factor = None) -> Tuple[nd.NDArray, nd.NDArray]:
-        """The norm of the gradients times `factor`, if there is one; and what to multiply them by so that the factor is
-        in them and their norm is within the limit: (1,) both, of which the second is written anew by the next call."""
+        """Returns the norm of the gradients times `factor`, if there is one; and what to multiply them by so that the
+        factor is in them and their norm is within the limit: (1,) both, of which the second is written anew by the next
+        call."""
         own = self._own
         if own is None or not own.is_of(gradients, factor):
-            own = self._own = _OwnNorm(gradients, factor) if _OwnNorm.can(gradients, factor) else None
+            own = self._own = _NativeNorm(gradients, factor) if _NativeNorm.can(gradients, factor) else None
         if own is not None:
             return own(self._max_norm, factor)
         return norm_and_limit(gradients, self._max_norm, factor)
 
 
-class _OwnNorm:
+class _NativeNorm:
     """The same by one call of an operator of our own, to the bit. It is bound to its gradients, which are the same
     arrays in every step."""
 
@@ -50,9 +51,9 @@ class _OwnNorm:
 
     @staticmethod
     def can(gradients: Sequence[nd.NDArray], factor: Factor) -> bool:
-        """Returns True if it is for these: in float32, on one CPU, where our own operators are in use."""
+        """Returns True if the native operator supports these arrays: float32, on one CPU device."""
         given = [*gradients, *([] if factor is None else [factor])]
-        return own_operators().path is not None and all(
+        return native_operators().path is not None and all(
             one.dtype == np.float32 and one.context == given[0].context and one.context.device_type == "cpu"
             for one in given
         )
@@ -91,10 +92,10 @@ def norm_and_limit(
 
 
 def _norm(arrays: Sequence[nd.NDArray]) -> nd.NDArray:
-    """The L2 norm of all numbers of arrays on one device, (1,). Ours gives the same bits on any number of threads;
-    neither overflows before the norm does, as `multi_sum_sq` does."""
+    """Returns the L2 norm of all numbers of arrays on one device, (1,). Ours gives the same bits on any number of
+    threads; neither overflows before the norm does, as `multi_sum_sq` does."""
     are_plain = all(array.dtype == np.float32 for array in arrays)
-    if are_plain and own_operators().path is not None:
+    if are_plain and native_operators().path is not None:
         sizes = [array.size for array in arrays]
         return nd._internal._mxtrain_array_norm(*arrays, size=len(arrays), sizes=sizes)
     wide = [array.astype("float64" if array.dtype == np.float64 else "float32", copy=False) for array in arrays]

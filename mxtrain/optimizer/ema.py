@@ -98,5 +98,5 @@ Average = Union[ExponentialMovingAverage, NoAverage]
 
 
 def build_average(decay: Optional[float], values: Mapping[str, nd.NDArray], publish: Callable[[], None]) -> Average:
-    """The average that `trainer.ema_decay` asks for."""
+    """Returns the average that `trainer.ema_decay` asks for."""
     return NoAverage() if decay is None else ExponentialMovingAverage(decay, values, publish)

@@ -68,7 +68,7 @@ class GivenOptimizer(Given, Optimizer):
         return copy.deepcopy(self.require())
 
     def build_for(self, name: str) -> mx.optimizer.Optimizer:
-        """The optimizer of one of several networks.
+        """Returns the optimizer of one of several networks.
 
         Raises:
             ConfigError: there is none of this name.
@@ -81,7 +81,7 @@ class GivenOptimizer(Given, Optimizer):
         return copy.deepcopy(given[name])
 
     def relative_lr(self, name: str) -> float:
-        """The learning rate of one of several networks, over that of the first."""
+        """Returns the learning rate of one of several networks, over that of the first."""
         return float(self.settings[name]["lr"]) / self.lr if isinstance(self.settings.get(name), dict) else 1.0
 
 

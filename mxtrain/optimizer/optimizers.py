@@ -49,7 +49,7 @@ class Adam(RowwiseOptimizer):
     beta2: OpenFraction = 0.999
     """Decay of the second moment."""
     epsilon: PositiveFloat = 1e-8
-    """Added where a divisor could be 0."""
+    """Small number added to divisors, for numerical stability."""
     mxnet_name: ClassVar[str] = "adam"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
@@ -68,13 +68,13 @@ class AdamW(RowwiseOptimizer):
 
     lr: PositiveFloat = 0.0005
     wd: NonNegativeFloat = 0.01
-    """Weight decay: each step takes lr * wd of a weight away, whatever its gradient."""
+    """Decoupled weight decay: each step subtracts lr * wd times the weight."""
     beta1: OpenFraction = 0.9
     """Decay of the first moment."""
     beta2: OpenFraction = 0.999
     """Decay of the second moment."""
     epsilon: PositiveFloat = 1e-6
-    """Added where a divisor could be 0."""
+    """Small number added to divisors, for numerical stability."""
     bias_correction: bool = True
     """True if the moments' bias towards 0 is corrected; the published BERT and GluonNLP's BERTAdam do not."""
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
@@ -107,7 +107,7 @@ class Nadam(RowwiseOptimizer):
     beta2: OpenFraction = 0.999
     """Decay of the second moment."""
     epsilon: PositiveFloat = 1e-8
-    """Added where a divisor could be 0."""
+    """Small number added to divisors, for numerical stability."""
     schedule_decay: NonNegativeFloat = 0.004
     """Speed of the momentum's warm-up."""
     mxnet_name: ClassVar[str] = "nadam"
@@ -123,7 +123,7 @@ class AdaGrad(RowwiseOptimizer):
 
     lr: PositiveFloat = 0.01
     epsilon: PositiveFloat = 1e-7
-    """Added where a divisor could be 0."""
+    """Small number added to divisors, for numerical stability."""
     mxnet_name: ClassVar[str] = "adagrad"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
@@ -135,7 +135,7 @@ class GroupAdaGrad(RowwiseOptimizer):
     lr: PositiveFloat = 0.01
     wd: Literal[0.0] = 0.0  # type: ignore[valid-type]  # pydantic takes it, and says which value is allowed
     epsilon: PositiveFloat = 1e-5
-    """Added where a divisor could be 0."""
+    """Small number added to divisors, for numerical stability."""
     mxnet_name: ClassVar[str] = "groupadagrad"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
@@ -152,7 +152,7 @@ class AdaDelta(RowwiseOptimizer):
     rho: OpenFraction = 0.9
     """Decay of the squared averages."""
     epsilon: PositiveFloat = 1e-5
-    """Added where a divisor could be 0."""
+    """Small number added to divisors, for numerical stability."""
     mxnet_name: ClassVar[str] = "adadelta"
 
 
@@ -195,7 +195,7 @@ class FTML(RowwiseOptimizer):
     beta2: OpenFraction = 0.999
     """Decay of the second moment."""
     epsilon: PositiveFloat = 1e-8
-    """Added where a divisor could be 0."""
+    """Small number added to divisors, for numerical stability."""
     mxnet_name: ClassVar[str] = "ftml"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
@@ -207,7 +207,7 @@ class Signum(RowwiseOptimizer):
     momentum: OpenFraction = 0.9
     """Momentum; 0 is none."""
     wd_lh: NonNegativeFloat = 0.0
-    """Decoupled weight decay: each step takes lr * wd_lh of a weight away."""
+    """Decoupled weight decay: each step subtracts lr * wd_lh times the weight."""
     mxnet_name: ClassVar[str] = "signum"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
     workaround_class: ClassVar[str] = "SignumOptimizer"
@@ -247,7 +247,7 @@ class LAMB(Optimizer):
     beta2: OpenFraction = 0.999
     """Decay of the second moment."""
     epsilon: PositiveFloat = 1e-6
-    """Added where a divisor could be 0."""
+    """Small number added to divisors, for numerical stability."""
     lower_bound: Optional[PositiveFloat] = None
     """Least norm of the weights in the trust ratio; null is none."""
     upper_bound: Optional[PositiveFloat] = None
@@ -270,7 +270,7 @@ class LARS(Optimizer):
     eta: PositiveFloat = 0.001
     """Trust coefficient."""
     epsilon: NonNegativeFloat = 0.0
-    """Added where a divisor could be 0."""
+    """Small number added to divisors, for numerical stability."""
     momentum_correction: bool = True
     """Rescale the momentum of all parameters when the learning rate changes."""
     mxnet_name: ClassVar[str] = "lars"

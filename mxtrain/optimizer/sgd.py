@@ -5,29 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from mxtrain.engine.backend import mx
-from mxtrain.optimizer.own_update import OwnUpdate
+from mxtrain.optimizer.native_update import NativeUpdate
 
 
-class SGDOptimizer(OwnUpdate, mx.optimizer.SGD):
-    """MXNet's SGD, to the bit, where gradients are not multiplied first; without our own operators it is MXNet's.
+class SGDOptimizer(NativeUpdate, mx.optimizer.SGD):
+    """Bit-identical to MXNet's SGD, unless gradients are multiplied first. Without native operators it is MXNet's.
 
     MXNet's update of several arrays at once walks through all of them in one thread as far as the largest goes.
     """
 
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
-        if not self.has_own:
+        if not self.has_native:
             self.aggregate_num = mx.optimizer.SGD(**arguments).aggregate_num
 
     def _update_impl(self, indices, weights, grads, states, multi_precision=False):
-        if not self.has_own or multi_precision:
+        if not self.has_native or multi_precision:
             super()._update_impl(indices, weights, grads, states, multi_precision)
             return
         if not isinstance(indices, (list, tuple)):
             indices, weights, grads, states = [indices], [weights], [grads], [states]
         self._update_count(indices)
         has_momentum = states[0] is not None
-        self._own(
+        self._update_native(
             "_mxtrain_sgd",
             [(w, g, *([state] if has_momentum else [])) for w, g, state in zip(weights, grads, states)],
             ("momentum",) if has_momentum else (), has_momentum=int(has_momentum), lrs=self._get_lrs(indices),

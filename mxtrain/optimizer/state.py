@@ -11,7 +11,7 @@ OptimizerState = Union[None, nd.NDArray, Sequence["OptimizerState"]]
 
 
 def flatten(state: OptimizerState) -> List[nd.NDArray]:
-    """The arrays of one parameter's optimizer state, in order."""
+    """Returns the arrays of one parameter's optimizer state, in order."""
     if state is None:
         return []
     if isinstance(state, nd.NDArray):
@@ -20,7 +20,7 @@ def flatten(state: OptimizerState) -> List[nd.NDArray]:
 
 
 def map_state(state: OptimizerState, change: Callable[[nd.NDArray], nd.NDArray]) -> OptimizerState:
-    """The same nest with each of its arrays exchanged."""
+    """Returns the same nest with each of its arrays exchanged."""
     if isinstance(state, nd.NDArray):
         return change(state)
     return type(state)(map_state(part, change) for part in state) if isinstance(state, (list, tuple)) else state

@@ -13,7 +13,7 @@ from mxtrain.checkpoint import require_same_arrays
 from mxtrain.checkpoint.pieces import write_rows
 from mxtrain.engine.backend import mx, nd, same_device_runs
 from mxtrain.errors import CheckpointError, ConfigError
-from mxtrain.optimizer.own_update import OwnUpdate
+from mxtrain.optimizer.native_update import NativeUpdate
 from mxtrain.optimizer.rows import TouchedRows, exact_update, lazy_update
 from mxtrain.optimizer.state import OptimizerState, flatten, map_state
 
@@ -124,8 +124,8 @@ class Updater:
         self._weights = [weights[name] for name in self.names]
         self._runs: Dict[Tuple[int, ...], List[List[int]]] = {}
         self._frozen: FrozenSet[int] = frozenset()
-        self._own = optimizer if isinstance(optimizer, OwnUpdate) else None
-        self._has_own = self._own is not None and self._own.has_own
+        self._native = optimizer if isinstance(optimizer, NativeUpdate) else None
+        self._has_native = self._native is not None and self._native.has_native
         for i, weight in enumerate(self._weights):
             optimizer._index_update_count[i] = 0
             if optimizer.lr_mult[i]:
@@ -134,8 +134,9 @@ class Updater:
 
     @property
     def multiplies(self) -> bool:
-        """True if `update` accepts a factor, which our own update operators apply while they read the gradients."""
-        return self._own is not None and self._own.factor is None
+        """Returns True if `update` accepts a factor, which our own update operators apply while they read the
+        gradients."""
+        return self._native is not None and self._native.factor is None
 
     def update(self, gradients: Sequence[nd.NDArray], lr: float, factor: Optional[nd.NDArray] = None) -> None:
         """Updates all parameters once.
@@ -157,7 +158,7 @@ class Updater:
             if run[0] in self._rows:
                 self._update_rows(run[0], gradients[run[0]])
                 continue
-            if not self._has_own:
+            if not self._has_native:
                 self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
                 continue
             # The same calls as MXNet's updater makes, but without its per-array type checks in every step.
@@ -168,15 +169,15 @@ class Updater:
         weight, state, rows = self._weights[i], self._updater.states[i], self._rows[i]
         gradient = gradient.as_in_context(weight.context)
         lazy = self._lazy or self._rests(i)
-        if self._own is not None and self._own.update_rows(i, weight, gradient, state, rows, lazy):
+        if self._native is not None and self._native.update_rows(i, weight, gradient, state, rows, lazy):
             return
         # The updates below get temporary copies and views, so a bound call could not be reused in the next step.
-        with nullcontext() if self._own is None else self._own.unbound():
+        with nullcontext() if self._native is None else self._native.unbound():
             (lazy_update if lazy else exact_update)(self._optimizer, i, weight, state, rows, gradient)
 
     @property
     def moves_all_rows(self) -> bool:
-        """True if an update changes rows of tables that have no gradient, by weight decay or momentum."""
+        """Returns True if an update changes rows of tables that have no gradient, by weight decay or momentum."""
         return not self._lazy and not all(self._rests(i) for i in self._rows)
 
     def _rests(self, i: int) -> bool:
@@ -205,8 +206,8 @@ class Updater:
             weights = [self._weights[i] for i in whole]
             runs = [alike for run in same_device_runs(weights) for alike in _same_types(run, weights)]
             if self._optimizer.aggregate_num > 0:
-                # Our own operators process one array after the other, so sizes in a group may differ.
-                ratio = math.inf if self._has_own else 4
+                # Native operators process one array after the other, so sizes in a group may differ.
+                ratio = math.inf if self._has_native else 4
                 runs = [group for run in runs for group in similar_sizes(run, weights, ratio)]
             by_rows = [[i] for i in moving if i in self._rows]
             self._runs[moving] = [[whole[i] for i in run] for run in runs] + by_rows

@@ -108,11 +108,12 @@ def choose_cut(
     shapes = graph.shapes(objective.input_shape, microbatch_size)
     costs = block_costs(graph, candidates, shapes, objective.network, device.device_type)
     sent = rates_of(device.device_type).sent
-    ways = [sum(math.prod(shapes[tensor]) for tensor in graph.crossing(p)) * FLOAT_BYTES / sent for p in candidates]
+    num_elements = [sum(math.prod(shapes[tensor]) for tensor in graph.crossing(p)) for p in candidates]
+    transfer_s = [count * FLOAT_BYTES / sent for count in num_elements]
     bounds = (
-        list(range(len(candidates) + 2)) if parallel.cut_before else balance(costs, ways, num_stages)
+        list(range(len(candidates) + 2)) if parallel.cut_before else balance(costs, transfer_s, num_stages)
     )  # fmt: skip
-    return _describe(graph, parallel, candidates, costs, ways, bounds)
+    return _describe(graph, parallel, candidates, costs, transfer_s, bounds)
 
 
 def given_positions(graph: Cuttable, layers: Sequence[str], num_stages: int) -> List[int]:
@@ -168,7 +169,7 @@ def find_candidates(graph: Cuttable, num_stages: int) -> List[int]:
     return found
 
 
-def balance(costs: Sequence[BlockCost], ways: Sequence[float], num_stages: int) -> List[int]:
+def balance(costs: Sequence[BlockCost], transfer_s: Sequence[float], num_stages: int) -> List[int]:
     """Returns stage boundaries as block indices, including 0 and `len(costs)`.
 
     First minimises the time of the slowest stage, then the memory of the largest stage among all cuts whose slowest
@@ -176,14 +177,14 @@ def balance(costs: Sequence[BlockCost], ways: Sequence[float], num_stages: int) 
 
     Args:
         costs: cost of each block.
-        ways: seconds to transfer the tensors between blocks i and i + 1.
+        transfer_s: seconds to transfer the tensors between blocks i and i + 1.
         num_stages: number of stages, at most `len(costs)`.
     """
     times, sizes = _prefix([c.forward_s + c.backward_s for c in costs]), _prefix([_bytes(c) for c in costs])
 
     def stage_time(begin: int, end: int) -> float:
         # The forward pass transfers the input of the stage, the backward pass its gradient.
-        return times[end] - times[begin] + (2 * ways[begin - 1] if begin else 0.0)
+        return times[end] - times[begin] + (2 * transfer_s[begin - 1] if begin else 0.0)
 
     _, fastest = _partition(len(costs), num_stages, stage_time)
     limit = fastest * SLACK
@@ -235,20 +236,21 @@ def _bytes(cost: BlockCost) -> int:
 
 
 def _describe(
-    graph: Cuttable, parallel: Staged, candidates: Sequence[int], costs: Sequence[BlockCost], ways: Sequence[float],
-    bounds: Sequence[int],
+    graph: Cuttable, parallel: Staged, candidates: Sequence[int], costs: Sequence[BlockCost],
+    transfer_s: Sequence[float], bounds: Sequence[int],
 ) -> Cut:  # fmt: skip
     schedule, microbatches = parallel.pipeline_schedule, parallel.num_microbatches()
     positions = [0, *candidates, len(graph)]
     num_stages, names = len(bounds) - 1, graph.beginnings()
     stages = []
     for number, (begin, end) in enumerate(zip(bounds, bounds[1:])):
-        blocks, way = costs[begin:end], ways[begin - 1] if begin else 0.0
+        blocks, transfer = costs[begin:end], transfer_s[begin - 1] if begin else 0.0
         count = held(schedule, number, num_stages, microbatches)
         stages.append(
             StageCost(
                 first=names.get(positions[begin], ""), last=graph.layers[positions[end] - 1],
-                forward_s=sum(c.forward_s for c in blocks) + way, backward_s=sum(c.backward_s for c in blocks) + way,
+                forward_s=sum(c.forward_s for c in blocks) + transfer,
+                backward_s=sum(c.backward_s for c in blocks) + transfer,
                 held=count, parameter_bytes=2 * sum(c.parameter_bytes for c in blocks),
                 activation_bytes=count * sum(c.activation_bytes for c in blocks),
             )

@@ -74,7 +74,7 @@ class RemoteTables:
         """
 
     def gradients(self) -> List[NDArray]:
-        """The gradients of the rows that the last batch has, of this worker."""
+        """Returns the gradients of the rows that the last batch has, of this worker."""
         return []
 
     def push(self, gradients: Sequence[NDArray], lr: float, factor: Optional[NDArray]) -> None:
@@ -94,11 +94,11 @@ class RemoteTables:
         """Waits until the servers have applied what this worker has sent."""
 
     def first_nonfinite(self) -> str:
-        """The name of a table with infinite numbers or NaNs; or an empty string."""
+        """Returns the name of a table with infinite numbers or NaNs; or an empty string."""
         return ""
 
     def optimizer_state(self, updater: Stateful) -> Stateful:
-        """The state of the updater and of the servers' optimizers, as one."""
+        """Returns the state of the updater and of the servers' optimizers, as one."""
         return updater
 
 
@@ -159,7 +159,7 @@ class Strategy:
         raise NotImplementedError
 
     def gradient(self, reduction: Reduction) -> np.ndarray:
-        """A parameter's gradient, which its owner has, of all rows. Waits for the device."""
+        """Returns a parameter's gradient, which its owner has, of all rows. Waits for the device."""
         return reduction.replicas[reduction.owner].asnumpy()
 
     def publish(self, names: Optional[Collection[str]] = None) -> None:
@@ -186,5 +186,5 @@ class Strategy:
         return None
 
     def gather(self) -> gluon.Block:
-        """The network with all of its parameters on the first device. The strategy cannot train any more."""
+        """Returns the network with all of its parameters on the first device. The strategy cannot train any more."""
         raise NotImplementedError

@@ -157,7 +157,8 @@ def watched(network: gluon.Block, stack: List[Call]) -> Iterator[None]:
 def open_to_cut(
     network: gluon.Block, input_shape: Shapes, why: str, needs_graph: bool, precision: Precision = FULL
 ) -> Cuttable:
-    """The network as something that can be cut: between operators where MXNet can trace it, else between blocks.
+    """Returns the network as something that can be cut: between operators where MXNet can trace it, else between
+    blocks.
 
     Args:
         network: the gluon block, initialised, on one device.

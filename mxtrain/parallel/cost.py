@@ -55,7 +55,7 @@ FREE = ("Reshape", "reshape", "Flatten", "expand_dims", "squeeze", "BlockGrad", 
 
 
 def rates_of(device_type: str) -> Rates:
-    """The rates of this kind of device."""
+    """Returns the rates of this kind of device."""
     return RATES["cpu" if device_type.startswith("cpu") else "gpu"]
 
 
@@ -111,7 +111,7 @@ def _window(node: Node) -> int:
 
 
 def _traces_of_row(row: BlockRow, shapes: Mapping[Tensor, Shape]) -> List[Trace]:
-    """A trace of each block. One that cannot be traced counts as one matrix product with all its parameters."""
+    """Returns a trace of each block. One that cannot be traced counts as one matrix product with all its parameters."""
     found = []
     begin = row.inputs[0][0]
     for number, block in enumerate(row.blocks):

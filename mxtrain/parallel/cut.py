@@ -123,7 +123,7 @@ class Cuttable:
         raise NotImplementedError
 
     def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Union[Piece, BlockRow]:
-        """The operators from `begin` up to `end`."""
+        """Returns the operators from `begin` up to `end`."""
         raise NotImplementedError
 
     def beginnings(self) -> Dict[int, str]:

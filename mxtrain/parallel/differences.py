@@ -39,7 +39,7 @@ class Difference:
 
     @property
     def worst(self) -> float:
-        """The larger relative one; not a number counts as infinite."""
+        """Returns the larger relative one; not a number counts as infinite."""
         return max(self.gradient_rel, self.parameter_rel)
 
 
@@ -71,7 +71,7 @@ class Verification:
 
     @property
     def worst(self) -> Difference:
-        """The layer that differs most."""
+        """Returns the layer that differs most."""
         return max(self.layers, key=lambda layer: layer.worst)
 
     @property
@@ -81,16 +81,16 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """True if all is within the tolerance, and equal where it must be."""
+        """Returns True if all is within the tolerance, and equal where it must be."""
         return self.worst.worst <= self.tolerance and not self.unequal and not self.low_is_off
 
     @property
     def low_is_off(self) -> bool:
-        """True if the low precision differs by more than its rounding explains."""
+        """Returns True if the low precision differs by more than its rounding explains."""
         return self.low is not None and not self.low <= self.low_tolerance
 
     def to_json(self) -> Mapping[str, Json]:
-        """The findings as plain values."""
+        """Returns the findings as plain values."""
         return {**asdict(self), "passed": self.passed}
 
 

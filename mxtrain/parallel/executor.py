@@ -54,7 +54,7 @@ class Pipelined:
         """Recurrent state of each shard for the next batch, in the order of their rows."""
 
     def __call__(self, parts: List[Shares], global_batch_size: int, loss_scale: float) -> List[nd.NDArray]:
-        """The meter's sums of each microbatch; gradients of the scaled loss are left in the parameters."""
+        """Returns the meter's sums of each microbatch; gradients of the scaled loss are left in the parameters."""
         self.head_gradient.scale = loss_scale
         sums: List[nd.NDArray] = []
         self.states = []
@@ -77,7 +77,7 @@ class Pipelined:
         return sums
 
     def _run_fused(self, fused: FusedGraph, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
-        """The same with one call forward and one backward for each shard, all replicas in step."""
+        """Does the same with one call forward and one backward for each shard, all replicas in step."""
         sums: List[nd.NDArray] = []
         for shares in parts:
             found: List[List[nd.NDArray]] = [[] for _ in shares]
@@ -157,4 +157,4 @@ class Lane:
             outputs, heads = tape.heads(stage.outputs)
             if outputs:
                 autograd.backward(outputs, heads)
-        tape.come_back(number)
+        tape.keep_input_gradients(number)

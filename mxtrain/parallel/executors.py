@@ -52,7 +52,7 @@ class Predictor:
         self._form, self._devices = form, layout.devices
 
     def __call__(self, replica: int, batch: Batch) -> List[nd.NDArray]:
-        """The network's outputs for `Batch.inputs`, on the last device of a replica. Asynchronous."""
+        """Returns the network's outputs for `Batch.inputs`, on the last device of a replica. Asynchronous."""
         form = self._form
         known: Dict[Tensor, nd.NDArray] = dict(zip(form.inputs, batch.inputs))
         for stage in form.stages:

@@ -55,7 +55,7 @@ class FusedGraph:
         return self._calls[key] is not None
 
     def __call__(self, replica: int, batch: Batch, device: mx.Context) -> Tuple[nd.NDArray, nd.NDArray]:
-        """The loss of each sample of a batch that it `takes`, (B,), recorded; and the meter's sums.
+        """Returns the loss of each sample of a batch that it `takes`, (B,), recorded; and the meter's sums.
 
         Args:
             replica: whose parameters compute.

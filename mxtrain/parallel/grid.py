@@ -27,7 +27,7 @@ from mxtrain.parallel.chain import open_to_cut
 from mxtrain.parallel.cut import Cuttable
 from mxtrain.parallel.executors import Executors
 from mxtrain.parallel.loss_function import FunctionExecutor, Network
-from mxtrain.parallel.norm import obey_placement
+from mxtrain.parallel.norm import limit_sync_batch_norms
 from mxtrain.parallel.parameters import PlacedParameters
 from mxtrain.parallel.planner import Shares, assign_stages, plan
 from mxtrain.parallel.recurrent_state import RecurrentState
@@ -39,7 +39,6 @@ from mxtrain.types import Batch, shapes_of
 if TYPE_CHECKING:
     import mxnet as mx
     import numpy as np
-    from mxnet import gluon
 
     from mxtrain.annotations import SymbolGraph
     from mxtrain.parallel.strategies import Parallel, Staged
@@ -83,7 +82,7 @@ class Grid(Strategy):
         self.network = objective.network
         self._state = RecurrentState(objective.state_shapes, self.network, self._workers)
         self.recurrent_state = self._state if objective.state_shapes else None
-        obey_placement(self.network)
+        limit_sync_batch_norms(self.network)
         # Must precede everything that reads the network's parameters: it replaces large tables by the rows of a batch.
         num_samples = objective.global_batch_size or objective.batch_size
         shape, predict_shape = objective.input_shape, objective.predict_shape or objective.input_shape
@@ -182,7 +181,7 @@ class Grid(Strategy):
         first, num_replicas = self.layout.devices[0][0], self.layout.num_replicas
         found: List[List[nd.NDArray]] = []
         for batch in self._tables.fitting(Batch(tuple(inputs), (), inputs[0].shape[0])):
-            shares = split(self._tables.enter_alone(batch), num_replicas)
+            shares = split(self._tables.enter_evaluation(batch), num_replicas)
             found += [self._executors.predict(replica, share) for replica, share in enumerate(shares)]
         parts = [[part.as_in_context(first) for part in output] for output in zip(*found)]
         return tuple(output[0] if len(output) == 1 else nd.concat(*output, dim=0) for output in parts)

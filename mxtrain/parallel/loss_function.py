@@ -50,7 +50,8 @@ class FunctionExecutor:
     def __call__(
         self, function: LossFunction, parts: List[Shares], global_batch_size: int, loss_scale: float
     ) -> List[nd.NDArray]:
-        """The meter's sums of each shard, without metrics, which are 0; gradients are left in the parameters."""
+        """Returns the meter's sums of each shard, without metrics, which are 0; gradients are left in the
+        parameters."""
         self._head_gradient.scale = loss_scale
         sums: List[nd.NDArray] = []
         for shares in parts:
@@ -67,7 +68,7 @@ class FunctionExecutor:
         return sums
 
     def sums(self, losses: Sequence[nd.NDArray], batch: Batch) -> nd.NDArray:
-        """The sums of losses and weights in the meter's layout."""
+        """Returns the sums of losses and weights in the meter's layout."""
         meter = self._objective.meter
         if len(losses) == 2 and not meter.weighted:
             raise ConfigError("s.step: this task weighs all samples equally, and the loss function returns weights.")
@@ -98,7 +99,7 @@ def backward(loss_B: nd.NDArray, head_gradient: nd.NDArray) -> None:
 
 
 def on_device(batch: Batch, device: Context) -> Batch:
-    """The part of a batch of a replica, on its device."""
+    """Returns the part of a batch of a replica, on its device."""
     inputs, targets = (tuple(bring(array, device) for array in arrays) for arrays in (batch.inputs, batch.targets))
     return replace(batch, inputs=inputs, targets=targets)
 

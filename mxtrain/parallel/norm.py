@@ -60,7 +60,7 @@ class JointNorm:
     def forward(
         self, replicas: Sequence[int], inputs: Sequence[List[nd.NDArray]], counts: Sequence[int]
     ) -> List[List[nd.NDArray]]:
-        """The normalised shards.
+        """Returns the normalised shards.
 
         Args:
             replicas: of each shard.
@@ -180,7 +180,7 @@ class JointNorm:
         return nd.concat(mean, nd.broadcast_mul(variances + off, fractions).sum(axis=0), dim=0)
 
     def _zeros(self) -> nd.NDArray:
-        """The statistics of a worker without samples: zeros."""
+        """Returns the statistics of a worker without samples: zeros."""
         return nd.zeros((2 * self._moving[0][0].size,), ctx=self._device, dtype=self._moving[0][0].dtype)
 
     def _move(self, mean: nd.NDArray, variance: nd.NDArray) -> None:
@@ -190,7 +190,7 @@ class JointNorm:
                 moved.copyto(copy)
 
 
-def obey_placement(network: gluon.Block) -> None:
+def limit_sync_batch_norms(network: gluon.Block) -> None:
     """Makes every gluon SyncBatchNorm wait for one device only: `parallel.batch_norm` says what batch norms take their
     mean over. It would wait for as many devices as it was told, for ever if there are fewer."""
     norms = [block for _, block in blocks_by_path(network) if isinstance(block, gluon.contrib.nn.SyncBatchNorm)]

@@ -51,8 +51,8 @@ class OperatorTime:
 
     @property
     def share_of_limit(self) -> float:
-        """The share of its time that the machine needs at least: for arithmetic or for moving bytes,
-        whichever is longer (the roofline model: Williams et al., 2009, doi:10.1145/1498765.1498785)."""
+        """Returns the share of its time that the machine needs at least: for arithmetic or for moving bytes, whichever
+        is longer (the roofline model: Williams et al., 2009, doi:10.1145/1498765.1498785)."""
         return max(self._shares)
 
     @property
@@ -78,7 +78,8 @@ class OperatorTimes:
     """True if some of them compute with shorter numbers."""
 
     def scalars(self) -> Dict[str, float]:
-        """The values by TensorBoard tag: ms a step, and the share of the machine's limit where work is known."""
+        """Returns the values by TensorBoard tag: ms a step, and the share of the machine's limit where work is
+        known."""
         found = {}
         for row in self.rows[:SHOWN]:
             found[f"operator_ms/{row.name}"] = 1000 * row.seconds / self.num_steps
@@ -87,7 +88,7 @@ class OperatorTimes:
         return found
 
     def table(self) -> Table:
-        """A rich table: one row per operator."""
+        """Returns a rich table: one row per operator."""
         from rich.table import Table
 
         low = f" ({self.limits.low_flops / 1e9:,.0f} in fewer bits)" if self.low else ""

@@ -46,7 +46,7 @@ class Layout:
 
     @property
     def cut_before(self) -> List[str]:
-        """The layers that begin a stage, but the first; empty if each device has all of the network."""
+        """Returns the layers that begin a stage, but the first; empty if each device has all of the network."""
         return self.cut.layers if self.cut else []
 
     @property
@@ -63,33 +63,33 @@ class Layout:
 
     @property
     def gpus(self) -> List[int]:
-        """The numbers of the GPUs among them, each once, in order."""
+        """Returns the numbers of the GPUs among them, each once, in order."""
         return sorted({device.device_id for row in self.devices for device in row if device.device_type == "gpu"})
 
     @property
     def accumulates(self) -> bool:
-        """True if a parameter's gradient is the sum of several backward passes."""
+        """Returns True if a parameter's gradient is the sum of several backward passes."""
         return self.num_parts * self.num_microbatches > 1
 
     def microbatch_size(self, batch_size: int) -> int:
-        """The most samples that a stage computes at once, of a batch of that size."""
+        """Returns the most samples that a stage computes at once, of a batch of that size."""
         return -(-batch_size // (self.num_replicas * self.num_parts * self.num_microbatches))
 
     def divide(self, batch: Batch) -> List[Shares]:
-        """The shares of a batch, [part][replica][microbatch]; none of an empty one."""
+        """Returns the shares of a batch, [part][replica][microbatch]; none of an empty one."""
         return [
             [list(split(share, self.num_microbatches)) for share in split(part, self.num_replicas)]
             for part in (split(batch, self.num_parts) if batch.size else ())
         ]  # fmt: skip
 
     def order(self, num_microbatches: int) -> List[StageAction]:
-        """The forward and backward passes of one replica, in the order of the schedule."""
+        """Returns the forward and backward passes of one replica, in the order of the schedule."""
         # A backward takes about twice a forward; only the order is used.
         return timetable(self.schedule, num_microbatches, [1.0] * self.num_stages, [2.0] * self.num_stages).actions
 
 
 def plan(parallel: Parallel, devices: List[List[Context]], num_parts: int, is_alone: bool) -> Layout:
-    """The layout of a placement whose network is not cut yet.
+    """Returns the layout of a placement whose network is not cut yet.
 
     Args:
         parallel: the placement.
@@ -141,8 +141,8 @@ def isolate(alone: Collection[int], cuts: Sequence[int], length: int) -> List[Tu
 
 
 def placement_table(layout: Layout) -> Optional[Table]:
-    """A rich table: one row per stage, and the expected bubble. None if there is nothing to tell: the network is
-    whole on each device."""
+    """Returns a rich table: one row per stage, and the expected bubble. None if there is nothing to tell: the network
+    is whole on each device."""
     from rich.table import Table
 
     cut, devices, microbatches = layout.cut, layout.devices, layout.num_microbatches

@@ -41,7 +41,8 @@ class RecurrentState:
         self._global_size = 0
 
     def enter(self, batch: Batch) -> Batch:
-        """The batch with the state of its rows behind its inputs: zeros where it does not go on where another ended."""
+        """Returns the batch with the state of its rows behind its inputs: zeros where it does not go on where another
+        ended."""
         if not self.shapes:
             return batch
         self._global_size = batch.global_size

@@ -134,7 +134,7 @@ class RowTables:
 
     @property
     def remote(self) -> RemoteTables:
-        """The tables whose rows are on servers."""
+        """Returns the tables whose rows are on servers."""
         return RemoteTables()
 
     @property
@@ -158,11 +158,11 @@ class RowTables:
         return replace(batch, ids={one.number: distinct_ids(batch.inputs[one.number].asnumpy()) for one in self.inputs})
 
     def enter(self, batch: Batch) -> Batch:
-        """The batch with positions in the place of ids, once their rows are in the network. Collective."""
+        """Returns the batch with positions instead of ids, once their rows are in the network. Collective."""
         return self._enter(batch, trains=True)
 
-    def enter_alone(self, batch: Batch) -> Batch:
-        """The same for a batch that no other worker has a share of, and that is not trained on."""
+    def enter_evaluation(self, batch: Batch) -> Batch:
+        """Does the same for a batch that no other worker has a share of, and that is not trained on."""
         return self._enter(batch, trains=False)
 
     def _enter(self, batch: Batch, trains: bool) -> Batch:
@@ -187,7 +187,7 @@ class RowTables:
         one.fill(id_K, self._copies, trains)
 
     def _of_all(self, own_K: np.ndarray, num_samples: int, width: int) -> np.ndarray:
-        """The distinct ids of all workers' shares of a batch, ascending. Waits for all."""
+        """Returns the distinct ids of all workers' shares of a batch, ascending. Waits for all."""
         world = self._workers.world
         if world.size == 1:
             return own_K

@@ -40,12 +40,12 @@ class Timetable:
 
     @property
     def bubble(self) -> float:
-        """The share of the devices' time in which they wait."""
+        """Returns the share of the devices' time in which they wait."""
         return 1 - sum(self.busy) / (len(self.busy) * self.makespan)
 
 
 def stage_order(schedule: str, stage: int, num_stages: int, num_microbatches: int) -> List[StageAction]:
-    """The actions of one stage, in its order."""
+    """Returns the actions of one stage, in its order."""
     ahead = num_microbatches if schedule == "gpipe" else min(num_stages - stage, num_microbatches)
     forwards = [StageAction(FORWARD, stage, m) for m in range(num_microbatches)]
     backwards = [StageAction(BACKWARD, stage, m) for m in range(num_microbatches)]
@@ -58,7 +58,7 @@ def stage_order(schedule: str, stage: int, num_stages: int, num_microbatches: in
 
 
 def held(schedule: str, stage: int, num_stages: int, num_microbatches: int) -> int:
-    """The most microbatches whose activations a stage holds at once."""
+    """Returns the most microbatches whose activations a stage holds at once."""
     count = most = 0
     for action in stage_order(schedule, stage, num_stages, num_microbatches):
         count += 1 if action.kind == FORWARD else -1
@@ -69,7 +69,7 @@ def held(schedule: str, stage: int, num_stages: int, num_microbatches: int) -> i
 def timetable(
     schedule: str, num_microbatches: int, forward_s: Sequence[float], backward_s: Sequence[float]
 ) -> Timetable:
-    """All stages' work in the order in which it begins.
+    """Returns all stages' work in the order in which it begins.
 
     Args:
         schedule: "gpipe" or "1f1b".

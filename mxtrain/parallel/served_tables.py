@@ -180,7 +180,7 @@ class ServedTables(RowTables, RemoteTables):
 
     @property
     def is_first(self) -> bool:
-        """True if this worker writes to the servers, i.e. has rank 0."""
+        """Returns True if this worker writes to the servers, i.e. has rank 0."""
         return self._store.world.rank == 0
 
     def wait_for_all(self) -> None:

@@ -27,7 +27,7 @@ class Stage(Protocol):
 
 
 def bring(array: nd.NDArray, device: mx.Context) -> nd.NDArray:
-    """The array on a device; a handle of its own, so that it can be a variable of another autograd graph. While
+    """Returns the array on a device; a handle of its own, so that it can be a variable of another autograd graph. While
     recording, the way is part of the graph."""
     if array.context != device:
         return array.as_in_context(device)
@@ -35,7 +35,7 @@ def bring(array: nd.NDArray, device: mx.Context) -> nd.NDArray:
 
 
 def as_list(outputs: Returned) -> List[nd.NDArray]:
-    """The outputs of a block as a list: it returns one array, or several."""
+    """Returns the outputs of a block as a list: it returns one array, or several."""
     return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
 
 

@@ -78,7 +78,8 @@ class MovingStatistics:
                 root.copyto(array)
 
     def _num_active(self, global_size: int, worker: int, num_parts: int) -> int:
-        """The number of a worker's replicas that get samples of a batch of that size; its first part is the largest."""
+        """Returns the number of a worker's replicas that get samples of a batch of that size; its first part is the
+        largest."""
         begin, end = self._workers.world.share_of(worker, global_size)
         largest = -(-(end - begin) // min(num_parts, max(end - begin, 1)))
         return min(largest, self._num_replicas)

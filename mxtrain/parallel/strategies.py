@@ -59,7 +59,7 @@ class Parallel(Spec):
         return fit_axes(self, num_gpus)
 
     def num_microbatches(self) -> int:
-        """Number of microbatches of each replica's share of a batch."""
+        """Returns the number of microbatches of each replica's share of a batch."""
         return 1
 
     @property
@@ -129,7 +129,7 @@ class Replicated(Parallel):
     """Base class of strategies with several copies of the network, each with its share of every batch."""
 
     replicas: Union[Auto, Positive] = "auto"
-    """Copies of the network; auto: as many as the devices allow, 2 on a CPU."""
+    """Number of copies of the network (data parallelism); auto: as many as the devices allow, 2 on a CPU."""
 
 
 class Staged(Parallel):
@@ -146,7 +146,7 @@ class Microbatched(Staged):
     """Base class of strategies whose stages compute different microbatches at the same time."""
 
     microbatches: Positive = 8
-    """Parts of a replica's share of a batch, which follow each other through the stages."""
+    """Number of microbatches into which a replica's share of a batch is divided."""
     schedule: Literal["1f1b", "gpipe"] = "1f1b"
     """Order of forward and backward passes: `gpipe`: all forwards, then all backwards; `1f1b`: a backward as soon as
     possible, so that a stage never holds more microbatches than there are later stages."""

@@ -112,7 +112,7 @@ class SyncBatchNormExecutor:
             found = [tape.heads(piece.outputs) for tape in tapes]
             piece.backward([output for outputs, _ in found for output in outputs], [h for _, hs in found for h in hs])
             for tape in tapes:
-                tape.come_back(number)
+                tape.keep_input_gradients(number)
         return sums
 
     def _compute_loss(self, tape: Tape, batch: Batch, device: Context, global_batch_size: int) -> nd.NDArray:
@@ -123,7 +123,7 @@ class SyncBatchNormExecutor:
         with autograd.record():
             losses = as_list(self._objective.loss(*outputs, *targets))
         losses[0].backward(self.head_gradient(losses[0], batch.size, global_batch_size))
-        tape.come_back(last)
+        tape.keep_input_gradients(last)
         return self._objective.meter(*losses, *outputs, *targets)
 
 

@@ -35,7 +35,7 @@ class Tape:
         self._without_gradient, self._copies = without_gradient, copies
 
     def enter(self, number: int, tensors: Sequence[Tensor], device: Context) -> List[nd.NDArray]:
-        """The inputs of piece `number`, on its device. Call outside of `record`: a recorded copy would join two
+        """Returns the inputs of piece `number`, on its device. Call outside of `record`: a recorded copy would join two
         pieces to one graph, and MXNet runs backward through a graph only once."""
         inputs = []
         entered = self._entered[number] = []
@@ -52,7 +52,8 @@ class Tape:
         self._made.update(zip(tensors, outputs))
 
     def heads(self, tensors: Sequence[Tensor]) -> Tuple[List[nd.NDArray], List[nd.NDArray]]:
-        """The outputs of a piece for which gradients have come back, and these gradients. Each is returned once."""
+        """Returns the outputs of a piece for which gradients have come back, and these gradients. Each is returned
+        once."""
         made = [tensor for tensor in tensors if tensor in self._gradients]
         outputs = [self._made.pop(tensor) for tensor in made]
         gradients = []
@@ -67,7 +68,7 @@ class Tape:
         is_there = device in (None, array.context)
         return array.detach() if is_there and not copies else array.copyto(device or array.context)
 
-    def come_back(self, number: int) -> None:
+    def keep_input_gradients(self, number: int) -> None:
         """Called after the backward pass of piece `number`: keeps the gradients of its inputs."""
         for tensor, value in self._entered.pop(number):
             self._gradients.setdefault(tensor, []).append(value.grad)

@@ -26,8 +26,8 @@ Interval = Tuple[float, float]
 
 
 def kind_of(name: str) -> str:
-    """The kind of an operation of the engine, by its name: exchange is copies and the store's sums. Optimizers without
-    an operator count as compute."""
+    """Returns the kind of an operation of the engine, by its name: exchange is copies and the store's sums. Optimizers
+    without an operator count as compute."""
     if name.startswith(("Copy", "KVStore", "_CrossDeviceCopy")):
         return EXCHANGE
     return UPDATE if name.endswith(("_update", "_mxtrain_adamw", "_mxtrain_sgd")) or "_update_" in name else COMPUTE
@@ -75,11 +75,11 @@ class Usage:
 
     @property
     def bubble(self) -> float:
-        """The share of the devices' time in which nothing ran on them."""
+        """Returns the share of the devices' time in which nothing ran on them."""
         return mean(device.waiting for device in self.devices)
 
     def scalars(self) -> Dict[str, float]:
-        """The values by TensorBoard tag: shares of time, and samples/s."""
+        """Returns the values by TensorBoard tag: shares of time, and samples/s."""
         found = {"perf/bubble": self.bubble, "perf/exchange": mean(device.exchange for device in self.devices)}
         for device in self.devices:
             name = device.device.replace("(", "").replace(")", "")
@@ -89,7 +89,8 @@ class Usage:
         return found
 
     def table(self) -> Table:
-        """A rich table: one row per device, for stages with the share that was expected of them beside the time."""
+        """Returns a rich table: one row per device, for stages with the share that was expected of them beside the
+        time."""
         from rich.table import Table
 
         cut = self.layout.cut
@@ -151,8 +152,8 @@ def measure_usage(
 
 
 def chrome_trace(layout: Layout, operations: Sequence[Operation]) -> Mapping[str, Json]:
-    """A timeline to open in ui.perfetto.dev or chrome://tracing: one process per device, further lines where operations
-    overlap.
+    """Returns a timeline to open in ui.perfetto.dev or chrome://tracing: one process per device, further lines where
+    operations overlap.
 
     Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ("complete" events, times
     in microseconds).

@@ -1,7 +1,7 @@
-"""Sockets that only this user can reach, for libraries that would listen where every user of the machine can connect.
+"""Restricts the sockets of ps-lite and Gloo to the current user. By default every local user can connect to them.
 
-folder: of mode 0700, under a random name, made before anything listens
-calls: what a library that is loaded calls is replaced
-zeromq: ps-lite's sockets are put into the folder instead of /tmp
-gloo: Horovod's connections go through sockets in the folder instead of ports of loopback
+folder: creates the folder of the sockets, with mode 0700 and a random name, before any library listens.
+calls: replaces the functions that a loaded library calls, such as `bind` and `connect`.
+zeromq: moves ps-lite's sockets from /tmp to the folder.
+gloo: replaces Gloo's loopback ports with sockets in the folder.
 """

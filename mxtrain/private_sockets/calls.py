@@ -1,8 +1,8 @@
 """Replaces the functions that a loaded shared library calls in others.
 
 A library calls functions of other libraries through a table of addresses, one for each function, that the dynamic
-linker fills in (ELF's global offset table). Here an address in that table is replaced. Nothing else in the process
-notices.
+linker fills in (ELF's global offset table). This module replaces addresses in the table of one library. Other libraries
+of the process continue to call the original functions.
 
 Source: System V ABI, chapter 5, dynamic linking (https://www.sco.com/developers/gabi/latest/ch5.dynamic.html).
 """
@@ -22,7 +22,7 @@ _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_PLTRELSZ, _DT_STRTAB, _DT_SYMTAB, _DT_RELA, _DT_RELASZ, _DT_JMPREL = 2, 5, 6, 7, 8, 23
 _RELOCATION, _SYMBOL = struct.Struct("<QQq"), struct.Struct("<IBBHQQ")
 _NOT_A_FUNCTION = (0, 8, 37)
-"""Kinds of relocations that name no symbol: none, relative and irelative on x86-64."""
+"""Types of relocations without a symbol: none, relative and irelative on x86-64."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 Replacement = Callable[..., int]
@@ -33,16 +33,16 @@ _kept: List[object] = []
 def replace_calls(
     library: str, types: Mapping[str, Any], replacements: Mapping[str, Callable[[Replacement], Replacement]]
 ) -> bool:
-    """From now on, until the interpreter ends, a library calls functions of ours.
+    """Replaces functions that a library calls with Python functions, until the interpreter ends.
 
     Args:
-        library: path of a library that is loaded.
-        types: function's name -> its type, of `ctypes.CFUNCTYPE`.
-        replacements: function's name -> what makes the function to be called instead, from the original one; it may
-            raise OSError.
+        library: path of a loaded library.
+        types: name of a function -> its type, from `ctypes.CFUNCTYPE`.
+        replacements: name of a function -> factory that receives the original function and returns its replacement,
+            which may raise OSError.
 
     Returns:
-        Whether all were replaced; if not, none was.
+        True if all functions were replaced; otherwise none was.
     """
     places = find_calls(Path(library), list(replacements))
     if set(places) != set(replacements):
@@ -54,13 +54,13 @@ def replace_calls(
         _kept.append(ours)
         for place in places[name]:
             _write(place, ctypes.cast(ours, ctypes.c_void_p).value)
-            # C may outlive the interpreter, in which ours runs.
+            # Threads of the library can run longer than the interpreter, so put the original functions back.
             atexit.register(_write, place, original)
     return True
 
 
 def _answering(function: Replacement) -> Replacement:
-    """Makes a function answer as C expects: -1 and errno for an error, which ctypes would print and forget."""
+    """Converts an OSError to -1 and errno, as C expects; ctypes would only print the exception."""
 
     def call(*arguments: object) -> int:
         try:
@@ -89,13 +89,13 @@ def find_calls(library: Path, names: List[str]) -> Dict[str, List[int]]:
 
 
 def _relocations(image: mmap.mmap, names: List[bytes]) -> Iterator[Tuple[int, bytes]]:
-    """(address from the library's beginning, function) of the table's entries for these functions."""
+    """Yields (offset from the start of the library, name) of the table entries for these functions."""
     at, size, count = struct.unpack_from("<Q", image, 32)[0], *struct.unpack_from("<HH", image, 54)
     headers = [struct.unpack_from("<IIQQQQ", image, at + number * size) for number in range(count)]
     loads = [(address, offset, length) for kind, _, offset, address, _, length in headers if kind == _PT_LOAD]
 
     def position(address: int) -> int:
-        """The position of an address in the file."""
+        """Returns the position of an address in the file."""
         return next(offset + address - begin for begin, offset, length in loads if begin <= address < begin + length)
 
     dynamic = next(((offset, length) for kind, _, offset, _, _, length in headers if kind == _PT_DYNAMIC), (0, 0))
@@ -117,7 +117,7 @@ def _relocations(image: mmap.mmap, names: List[bytes]) -> Iterator[Tuple[int, by
 
 
 def _mappings() -> Iterator[Tuple[int, int, str, str]]:
-    """(first address, address after the last, permissions, path) of the process's memory."""
+    """Yields (first address, address after the last, permissions, path) of each memory mapping of the process."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         fields = line.split(None, 5)
         start, _, end = fields[0].partition("-")
@@ -125,7 +125,7 @@ def _mappings() -> Iterator[Tuple[int, int, str, str]]:
 
 
 def _write(place: int, address: Optional[int]) -> None:
-    """Replaces one entry of the table, which the dynamic linker may have made read-only."""
+    """Replaces one entry of the table. Makes its page writable meanwhile if the dynamic linker made it read-only."""
     permissions = next(found for start, end, found, _ in _mappings() if start <= place < end)
     page = place - place % mmap.PAGESIZE
     is_read_only = "w" not in permissions

@@ -1,4 +1,8 @@
-"""The folder that holds the sockets of one run: for its user only, and removed when it is no longer used."""
+"""Creates, joins and removes the folder with the sockets of a run, which only the user of the run can enter.
+
+Every process holds a lock (`flock`) on the folder while it uses it. The kernel releases the lock when the process dies,
+so a folder without a lock belongs to no living process and can be removed.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +20,20 @@ from typing import Dict, Iterator, List, Mapping, Optional
 from mxtrain.errors import ConfigError
 
 VARIABLE = "MXTRAIN_SOCKETS"
-"""The environment variable that names the folder to the processes of a run."""
+"""Environment variable with the path of the folder, for the processes of a run."""
 PREFIX = "mxtrain-sockets-"
 MAX_NAME_BYTES = 10
-"""The longest name of a socket in the folder: a number."""
+"""Maximum length of the name of a socket in the folder, which is a number."""
 MAX_PATH_BYTES = 107
-"""The longest path of a socket on Linux."""
+"""Maximum length of the path of a Unix socket on Linux."""
 
 _joined: Dict[Path, int] = {}
-"""Folders that this process uses until it ends -> the open file that says so."""
+"""Folder that this process uses until it ends -> its open file descriptor, which holds the lock."""
 
 
 @contextmanager
 def socket_folder() -> Iterator[Path]:
-    """A new folder for as long as it is needed. What killed supervisors of this user have left behind goes first.
+    """Context with a new folder, which is removed at the end. First removes the folders of killed supervisors.
 
     Raises:
         ConfigError: no folder for temporary files protects files from other users, or it cannot be written, or its file
@@ -51,13 +55,13 @@ def socket_folder() -> Iterator[Path]:
 
 
 def join_folder(name: str) -> Path:
-    """The folder of this name, which all processes of a job make or find by themselves; the last one removes it.
+    """Creates or joins the folder of a job whose processes have no common supervisor. The last process removes it.
 
     Args:
-        name: the same in all of them, and of this job only.
+        name: name that is equal in all processes of the job and different from that of other jobs.
 
     Raises:
-        ConfigError: another user has taken the name, or as `socket_folder`.
+        ConfigError: another user has a folder with this name; see also `socket_folder`.
     """
     place = _place()
     folder = place / f"{PREFIX}{os.getuid()}-{name}"
@@ -67,7 +71,7 @@ def join_folder(name: str) -> Path:
     while folder not in _joined:
         with suppress(FileExistsError):
             _make(folder)
-        # Until it is locked, another process that clears up may take it for abandoned: then it is made once more.
+        # Between `mkdir` and `flock`, `remove_abandoned` of another process may remove the folder: then try again.
         with suppress(FileNotFoundError):
             _require_own(folder, folder.lstat())
         lock = _lock(folder, fcntl.LOCK_SH)
@@ -78,20 +82,20 @@ def join_folder(name: str) -> Path:
 
 
 def given_folder(environ: Mapping[str, str] = os.environ) -> Optional[Path]:
-    """The folder that this process's starter has made; None if there is none.
+    """Returns the folder that the supervisor of this process has created; None if there is none.
 
     Raises:
-        ConfigError: others could reach what lies in it.
+        ConfigError: other users can enter the folder.
     """
     given = environ.get(VARIABLE)
-    if not given or environ.get("DMLC_LOCAL") != "1":  # it was another run's, in which this one was started
+    if not given or environ.get("DMLC_LOCAL") != "1":  # inherited from another run, which started this one
         return None
     require_own(Path(given))
     return Path(given)
 
 
 def require_own(folder: Path) -> None:
-    """Raises: ConfigError: it is not a folder of this user, or others may enter it."""
+    """Raises: ConfigError: the path is not a folder of this user, or other users can enter it."""
     try:
         found = folder.lstat()
     except FileNotFoundError:
@@ -119,7 +123,8 @@ def _remove_unused(folder: Path) -> None:
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(opened), folder.lstat()):  # or another process has removed and remade it meanwhile
+        # The name may belong to a new folder by now: another process may have removed and recreated it.
+        if os.path.samestat(os.fstat(opened), folder.lstat()):
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(opened)
@@ -132,23 +137,23 @@ def _leave(folder: Path) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Raises: FileExistsError. ConfigError: nothing can be written where it would be."""
+    """Raises: FileExistsError. ConfigError: the parent folder cannot be written."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
         raise
     except OSError as error:
         raise ConfigError(
-            f"no folder can be made in {folder.parent} for the sockets of this run: {error.strerror}. Set TMPDIR to a "
-            "folder of your own in which there is room."
+            f"no folder can be created in {folder.parent} for the sockets of this run: {error.strerror}. Set TMPDIR to "
+            "a folder of your own with free space."
         ) from None
 
 
 def _lock(folder: Path, kind: int) -> Optional[int]:
-    """The open folder, which counts as used while it is open; None where another process has removed it before.
+    """Opens and locks the folder; returns its file descriptor, or None if another process has removed the folder.
 
     Raises:
-        ConfigError: its file system has no locks. A folder that was made for nothing is removed.
+        ConfigError: its file system has no locks; the folder is then removed if it is empty.
     """
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -158,7 +163,7 @@ def _lock(folder: Path, kind: int) -> Optional[int]:
         fcntl.flock(opened, kind)
     except OSError as error:
         os.close(opened)
-        with suppress(OSError):  # others may be in it
+        with suppress(OSError):  # fails if the folder holds sockets of other processes
             folder.rmdir()
         raise ConfigError(
             f"{folder.parent}, where the sockets of this run belong, is on a file system that has no locks "
@@ -172,7 +177,7 @@ def _lock(folder: Path, kind: int) -> Optional[int]:
 
 
 def _place() -> Path:
-    """The folder in which folders for sockets are made."""
+    """Returns the parent of the folders for sockets: the first directory for temporary files that is safe."""
     tried: List[Path] = [Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve()]
     for place in tried:
         length = len(os.fsencode(place / f"{PREFIX}{os.getuid()}-{'0' * 16}")) + 1 + MAX_NAME_BYTES

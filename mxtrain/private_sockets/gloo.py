@@ -1,8 +1,8 @@
-"""Gloo's connections on one machine, which it would make over loopback, go through sockets in the run's own folder.
+"""Replaces the loopback ports of Gloo with Unix sockets in the folder of the run.
 
-Every user of a machine can connect to a port of its loopback, and Gloo accepts the first connection as the expected
-worker. So a socket that it binds to a loopback port is replaced by a Unix socket, named by a number that represents the
-port, and connections to that port go to this socket. Gloo sees loopback addresses only.
+Every user of a machine can connect to its loopback ports, and Gloo accepts the first connection as the expected worker.
+So a socket that Gloo binds to a loopback port is replaced by a Unix socket, whose name is a number in the place of the
+port, and connections to that port go to this socket. Gloo itself sees only loopback addresses.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ _moved: Optional[Loopback] = None
 
 
 def move_gloo(library: str) -> None:
-    """Must be called before each ring is formed, in each worker. Does nothing where there is no folder.
+    """Moves Gloo's sockets to the folder. Must be called in each worker before each ring is formed.
+
+    Does nothing if the run has no folder for sockets.
 
     Args:
-        library: path of Horovod's, which holds Gloo.
+        library: path of Horovod's library, which contains Gloo.
 
     Raises:
-        ConfigError: others could reach the folder, or this Horovod cannot be made to use it.
+        ConfigError: other users can enter the folder, or the calls of this library cannot be replaced.
     """
     global _moved
     folder = given_folder()
@@ -54,7 +56,7 @@ def move_gloo(library: str) -> None:
         _moved.forget()
         return
     if not find_calls(Path(library), ["bind"]):
-        return  # built without Gloo: MPI or NCCL sums
+        return  # built without Gloo: MPI or NCCL does the all-reduce
     moved = Loopback(folder)
     replacements = {name: getattr(moved, name) for name in _TYPES}
     if not replace_calls(library, _TYPES, replacements):
@@ -66,10 +68,10 @@ def move_gloo(library: str) -> None:
 
 
 class Loopback:
-    """Loopback's ports, as sockets in a folder. Each method makes the function that is called instead of libc's.
+    """Emulates loopback ports by sockets in a folder. Each method returns the replacement of a function of libc.
 
     Args:
-        folder: for this user only.
+        folder: folder that only this user can enter.
     """
 
     def __init__(self, folder: Path):
@@ -77,7 +79,7 @@ class Loopback:
         self._own: Set[Path] = set()
 
     def forget(self) -> None:
-        """Removes the names of this process's sockets: their ring is gone."""
+        """Removes the sockets of this process from the folder, because their ring no longer exists."""
         for path in self._own:
             path.unlink(missing_ok=True)
         self._own.clear()
@@ -116,7 +118,7 @@ class Loopback:
 
     def setsockopt(self, original: Replacement) -> Replacement:
         def call(fd: int, level: int, option: int, value: int, length: int) -> int:
-            # Unix sockets send at once anyway, and know no such option.
+            # Unix sockets never delay data, and do not have this option.
             is_no_delay = (level, option) == (socket.IPPROTO_TCP, socket.TCP_NODELAY)
             if is_no_delay and _family(fd) == socket.AF_UNIX:
                 return 0
@@ -156,7 +158,7 @@ def _named(original: Replacement) -> Replacement:
 
 
 def _read(address: int, length: int) -> Tuple[bytes, int]:
-    """(host, port) of an IPv4 address; an empty host for other families."""
+    """Returns (host, port) of an IPv4 address; an empty host for other address families."""
     text = ctypes.string_at(address, min(length, _INET.size))
     if len(text) < _INET.size or struct.unpack_from("=H", text)[0] != socket.AF_INET:
         return b"", 0
@@ -171,13 +173,13 @@ def _family(fd: int) -> int:
 
 
 def _become(fd: int, ours: socket.socket) -> None:
-    """The descriptor is this socket from now on, and waits, or does not, as before."""
+    """Replaces the socket behind a file descriptor. The descriptor keeps its flags, such as non-blocking."""
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     os.dup2(ours.fileno(), fd, inheritable=False)
     fcntl.fcntl(fd, fcntl.F_SETFL, flags)
 
 
 def _peer_user(connected: socket.socket) -> int:
-    """The user id of who listens at the other end."""
+    """Returns the user id of the process at the other end of a connection."""
     _, user, _ = struct.unpack("=iII", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return int(user)

@@ -1,4 +1,4 @@
-"""ps-lite's sockets, which it would put into /tmp under numbers (DMLC_LOCAL=1), are put into the run's own folder."""
+"""Moves the Unix sockets of ps-lite, which it would create in /tmp (DMLC_LOCAL=1), to the folder of the run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ _moved_to: Optional[Path] = None
 
 
 def move_ps_lite(library: str) -> None:
-    """Must be called before ps-lite begins, in each process of the run. Does nothing where there is no folder.
+    """Moves ps-lite's sockets to the folder. Must be called in each process of the run before ps-lite starts.
+
+    Does nothing if the run has no folder for sockets.
 
     Args:
-        library: path of MXNet's, which holds ps-lite.
+        library: path of MXNet's library, which contains ps-lite.
 
     Raises:
-        ConfigError: others could reach the folder, or this MXNet cannot be made to use it.
+        ConfigError: other users can enter the folder, or the calls of this library cannot be replaced.
     """
     global _moved_to
     folder = given_folder()
@@ -53,7 +55,7 @@ def move_ps_lite(library: str) -> None:
 
 
 def _may_be_used(path: Path) -> bool:
-    """Returns True if no other user's process listens there: it is this user's socket, or not there yet."""
+    """Returns True if the socket belongs to this user or does not exist yet, so no other user listens there."""
     try:
         return path.lstat().st_uid == os.getuid()
     except FileNotFoundError:

@@ -33,7 +33,7 @@ class Heartbeat:
 
     @property
     def has_listener(self) -> bool:
-        """True if a supervisor receives the heartbeats."""
+        """Returns True if a supervisor receives the heartbeats."""
         return self._thread is not None
 
     def begin(self, variable: str) -> None:

@@ -39,7 +39,7 @@ class Terminated(KeyboardInterrupt):
     """True if SIGTERM arrived during start-up."""
 
 
-class BrokenOff(Exception):
+class PassInterrupted(Exception):
     """Ends a pass over the data early after a signal. Never leaves the runner."""
 
 

@@ -70,7 +70,7 @@ class ScoresOfAllItems:
         return _joined_scores(parts)
 
     def _one_by_one_joined(self, id_BK: NDArray) -> NDArray:
-        """The same of a network that reads rows of features."""
+        """Does the same of a network that reads rows of features."""
         from mxtrain.engine.backend import nd
 
         if self._joined is None:

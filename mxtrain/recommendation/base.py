@@ -56,20 +56,22 @@ class InteractionDataset(BaseDataset):
     problem_kinds: ClassVar[Tuple[str, ...]] = (FEW_ITEMS,)
 
     feedback: Literal["implicit", "explicit"] = "implicit"
-    """implicit = that a user has an item is all that is known: items are ranked; explicit = ratings are predicted,
-    which needs loss=l2 metric=[root_mean_squared_error,mean_absolute_error]
+    """implicit = interactions without ratings: the task ranks items; explicit = interactions with ratings, which are
+    predicted; needs loss=l2 metric=[root_mean_squared_error,mean_absolute_error]
     trainer.monitor=val/root_mean_squared_error."""
     negatives: Annotated[int, pydantic.Field(ge=1, le=999)] = 4
-    """Items of a training sample that its user has not in training, drawn anew in each epoch; not used for ratings."""
+    """Number of negative items per training sample: random items that the user does not have in the training split, new
+    ones in each epoch; not used for ratings."""
     sampled_negatives: Annotated[int, pydantic.Field(ge=1, le=9999)] = 99
-    """Items that the user has in no split, with which metrics whose names end in _sampled compare the held-out one; as
-    many as the user with the most items lacks, if that is less."""
+    """Number of negative items that metrics whose names end in _sampled compare the held-out item with: random items
+    that the user has in no split. Fewer if a user does not have that many."""
     max_history: Positive = 50
-    """Items of a user that enter a network which reads histories (fism, svd_pp); of more, a random choice."""
+    """Maximum number of a user's items that a network with histories (fism, svd_pp) reads; a random choice if the user
+    has more."""
     largest_batch: ClassVar[int] = 512
     batch_size: BatchSize = "auto"
-    """Interactions per optimizer step, over all devices and workers together; their negatives come on top; auto = 512,
-    or fewer where there are few samples."""
+    """Interactions per optimizer step, over all devices and workers together, without their negatives; auto = 512, or
+    fewer if there are few samples."""
     eval_batch_size: Positive = 256
     """Users per batch of an evaluation."""
 
@@ -120,18 +122,19 @@ class InteractionDataset(BaseDataset):
         return Splits(train, val, test, class_names=[], mean=mean)
 
     def _check_num_sampled(self, train: Interactions) -> None:
-        lacking = self._num_sampled(train)
-        if lacking == self.sampled_negatives:
+        available = self._num_sampled(train)
+        if available == self.sampled_negatives:
             return
         user = train.catalog.users[int(np.argmax(train.seen.count_U))]
-        if not lacking:
+        if not available:
             raise DataError(
                 f"{self.named}: user {user} has all {len(train.catalog.items):,} items, so there is none to compare a "
                 "held-out one with. Leave that user out, or give more items."
             )
+        # All samples must have the same number of candidates, so the user with the fewest decides for all.
         log.warning(
             "dataset.sampled_negatives=%d: of %s items user %s lacks only %d, so metrics whose names end in _sampled "
-            "compare with %d.", self.sampled_negatives, f"{len(train.catalog.items):,}", user, lacking, lacking,
+            "compare with %d.", self.sampled_negatives, f"{len(train.catalog.items):,}", user, available, available,
         )  # fmt: skip
 
     def _num_sampled(self, source: Interactions) -> int:
@@ -271,7 +274,10 @@ def _warn_of_two_spellings(side: str, names: Sequence[str]) -> None:
     known = set(names) if floats else set()
     both = next((name for name in floats if whole_number(name) in known), None)
     if both is not None:
-        log.warning("%s '%s' and '%s' are two: write the ids of all rows alike.", side, whole_number(both), both)
+        log.warning(
+            "%s '%s' and '%s' count as different: write the ids of all rows in the same form.", side,
+            whole_number(both), both,
+        )  # fmt: skip
 
 
 def _check(file: SideFile, ids: Sequence[str], findings: Findings) -> None:

@@ -33,8 +33,8 @@ def popularity(known: UserItems) -> Scores:
 
 
 def item_neighbours(known: UserItems) -> Scores:
-    """The sum over the items that a user has of their cosine with each item, which is how many users have both, over
-    the root of the product of how many have each. The item itself counts 0.
+    """Returns the sum over the items that a user has of their cosine with each item, which is how many users have both,
+    over the root of the product of how many have each. The item itself counts 0.
 
     Source: Sarwar et al., "Item-based Collaborative Filtering Recommendation Algorithms" (2001), section 3.1.1.
     """
@@ -57,8 +57,8 @@ def _matrix(known: UserItems) -> csr_matrix:
 
 
 def ranks_of(scores: Scores, source: Interactions, candidate_NC: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """The rank of each sample's item among its candidates, (N,), and among all that the user has in no split, (N,);
-    ties as in `metric.ranking`.
+    """Returns the rank of each sample's item among its candidates, (N,), and among all that the user has in no split,
+    (N,); ties as in `metric.ranking`.
 
     Args:
         scores: of all items.
@@ -80,7 +80,7 @@ def _ranks(
 
 
 def sampled_ranks(score_BI: np.ndarray, candidate_BC: np.ndarray) -> np.ndarray:
-    """The number of candidates that are not below the first, (B,)."""
+    """Returns the number of candidates that are not below the first, (B,)."""
     score_BC = np.take_along_axis(score_BI, candidate_BC.astype(np.int64), axis=1)
     return ranks_in(score_BC, np.zeros(len(score_BC), np.int64))
 

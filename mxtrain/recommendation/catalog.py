@@ -35,7 +35,7 @@ class Catalog:
 
     @cached_property
     def user_of(self) -> Mapping[str, int]:
-        """The place of each user."""
+        """Returns the place of each user."""
         return {name: number for number, name in enumerate(self.users)}
 
     def difference_from(self, learned: Catalog) -> str:
@@ -61,7 +61,7 @@ class Catalog:
 
     @classmethod
     def from_json(cls, values: Any) -> Catalog:
-        """The inverse of `to_json`, of values in the form of `CATALOG_STATE`.
+        """Inverse of `to_json`, of values in the form of `CATALOG_STATE`.
 
         Raises:
             DamagedCheckpoint: they are no catalog.

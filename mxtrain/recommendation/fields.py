@@ -25,12 +25,12 @@ class RecommenderFields(NamedTuple):
 
     @property
     def sizes(self) -> Tuple[int, ...]:
-        """The sizes of all fields."""
+        """Returns the sizes of all fields."""
         return self.user_sizes + self.item_sizes
 
     @property
     def num_numbers(self) -> int:
-        """The count of numbers of a user and an item together."""
+        """Returns the count of numbers of a user and an item together."""
         return self.user_numbers + self.item_numbers
 
     def shapes(self, num_candidates: int) -> Tuple[Shape, ...]:

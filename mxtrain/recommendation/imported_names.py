@@ -26,9 +26,9 @@ class ImportedNames(InteractionDataset):
     batch_size: BatchSize = 256
     """Interactions per optimizer step, over all devices and workers together; their negatives come on top."""
     min_user_items: Positive = 5
-    """Files of fewer names are left out."""
+    """Minimum number of imported names; files with fewer are left out."""
     min_item_users: Positive = 5
-    """Names that fewer files import are left out."""
+    """Minimum number of files that import a name; other names are left out."""
 
     @property
     def named(self) -> str:

@@ -40,21 +40,21 @@ class InteractionTable(InteractionDataset):
     """Column of times, increasing numbers; null = no such column, and `split_seed` chooses the held-out
     interactions."""
     min_rating: Optional[float] = None
-    """Rows of lower ratings do not count; null = all do."""
+    """Minimum rating; rows with a lower rating are ignored; null = all rows count."""
     user_features: Optional[PathText] = None
     """Table of users with further columns, which networks for features (model=factorization_machine, wide_deep, deepfm)
     read; its first row names them."""
     item_features: Optional[PathText] = None
-    """The same of items."""
+    """Table of items with further columns; see `user_features`."""
     user_id: Optional[str] = None
-    """Column of `user_features` that says which user a row is of; null = as in `user`."""
+    """Column of `user_features` with the user's id; null = as in `user`."""
     item_id: Optional[str] = None
-    """The same of `item_features`; null = as in `item`."""
+    """Column of `item_features` with the item's id; null = as in `item`."""
     user_columns: FeatureSpecs = {}
     """Kinds of the columns of `user_features`, by name: number, count, category, hashed or ignore, as for tables, e.g.
     {age: number, town: {kind: hashed, buckets: 5000}}."""
     item_columns: FeatureSpecs = {}
-    """The same of `item_features`."""
+    """Kinds of the columns of `item_features`; see `user_columns`."""
     others: Literal["guess", "ignore"] = "guess"
     """Columns of both that are not named: guessed from the first rows, which is said, or ignored."""
     missing: CellTexts = list(MISSING_CELLS)
@@ -101,11 +101,11 @@ class InteractionTable(InteractionDataset):
 
     @property
     def described(self) -> str:
-        """The first of the settings that name a file of features; empty if there is none."""
+        """Returns the first of the settings that name a file of features; empty if there is none."""
         return "user_features" if self.user_features else "item_features" if self.item_features else ""
 
     def _columns(self) -> List[str]:
-        """The settings that name a column, in the order in which rows are read."""
+        """Returns the settings that name a column, in the order in which rows are read."""
         return ["user", "item", *(name for name in ("rating", "timestamp") if getattr(self, name) is not None)]
 
     @property

@@ -23,15 +23,15 @@ class ItemFactors(Recommender):
     reads_history: ClassVar[bool] = True
 
     units: Positive = 64
-    """Length of the vectors."""
+    """Embedding size."""
     alpha: Fraction = 0.5
     """The sum is divided by the number of items to this power: 0 = a sum, 1 = a mean."""
     user_vectors: bool = False
     """If true, a user embedding is added to the sum."""
     dropout: OpenFraction = 0.0
-    """Probability that a number of the user's vector is dropped while training."""
+    """Dropout probability of the user vector."""
     scale: PositiveFloat = 0.05
-    """Standard deviation of the vectors at the beginning."""
+    """Standard deviation of the initial embeddings."""
 
     def build_recommender(self, num_users: int, num_items: int, mean: float) -> gluon.HybridBlock:
         """See `Recommender.build_recommender`."""

@@ -43,7 +43,7 @@ class JoinedRows(NamedTuple):
 
 
 def join_rows(fields: RecommenderFields, users: Optional[Features], items: Optional[Features]) -> JoinedRows:
-    """All users and items.
+    """Returns all users and items.
 
     Args:
         fields: of the network.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def kept_pairs(
     path: Path, read_as: Json, columns: Columns, read: Callable[[], InteractionRows], findings: Findings
 ) -> InteractionRows:
-    """The interactions of a file, as they were read before or are read now.
+    """Returns the interactions of a file, as they were read before or are read now.
 
     Args:
         path: of the file.

@@ -19,9 +19,9 @@ class MatrixFactorization(Recommender):
     """
 
     units: Positive = 32
-    """Length of the vectors."""
+    """Embedding size."""
     scale: PositiveFloat = 0.05
-    """Standard deviation of the vectors at the beginning."""
+    """Standard deviation of the initial embeddings."""
 
     def build_recommender(self, num_users: int, num_items: int, mean: float) -> gluon.HybridBlock:
         """See `Recommender.build_recommender`."""

@@ -25,8 +25,8 @@ class Recommender(Model):
     """True if the network takes the items of each user and their number as its third and fourth input."""
 
     def build_recommender(self, num_users: int, num_items: int, mean: float) -> gluon.Block:
-        """The network, uninitialised. It takes users (B,), candidates (B, C) and, where `reads_history`, the items that
-        each user has, (B, H), all int32, and how many these are, (B,); it returns (B, C).
+        """Returns the network, uninitialized. It takes users (B,), candidates (B, C) and, where `reads_history`, the
+        items that each user has, (B, H), all int32, and how many these are, (B,); it returns (B, C).
 
         Args:
             num_users: users are from 0 to this.
@@ -36,8 +36,8 @@ class Recommender(Model):
         raise missing_method(self, "build_recommender")
 
     def score_all(self, values: Mapping[str, NDArray], inputs: Sequence[NDArray]) -> Optional[NDArray]:
-        """The scores of all items for users, (B, I), where the network has a faster way to them than to score each as
-        a candidate; None if it has not.
+        """Returns the scores of all items for users, (B, I), where the network has a faster way to them than to score
+        each as a candidate; None if it has not.
 
         Args:
             values: parameters by structural name, in float32.
@@ -48,9 +48,9 @@ class Recommender(Model):
 
 
 def build_feature_recommender(model: Model, fields: RecommenderFields) -> gluon.Block:
-    """The network of a model of features where users and items are rows of features, uninitialised. It takes ids (B, K)
-    int32 of one joined table: the user's, then those of each of C candidates; with numeric features also (B, C N)
-        float32, for each candidate the user's and its own; and returns (B, C).
+    """Returns the network of a model of features where users and items are rows of features, uninitialized. It takes
+    ids (B, K) int32 of one joined table: the user's, then those of each of C candidates; with numeric features also (B,
+    C N) float32, for each candidate the user's and its own; and returns (B, C).
 
     Args:
         model: builds the network that scores one row of features.

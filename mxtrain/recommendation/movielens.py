@@ -31,11 +31,12 @@ class MovieLens(PublicDataset, InteractionDataset):
     version: Literal["100k", "1m", "10m", "20m", "25m"] = "1m"
     """The version that `download=true` puts into the folder ml-VERSION of `root`, and reads."""
     min_rating: Optional[float] = None
-    """Lower ratings do not count; null = all do, whatever they say, as in papers on implicit feedback."""
+    """Minimum rating; lower ratings are ignored; null = all ratings count as interactions, as in papers on implicit
+    feedback."""
 
     @property
     def public_names(self) -> Sequence[str]:
-        """The chosen version."""
+        """Returns the chosen version."""
         return [f"movielens-{self.version}"]
 
     @property

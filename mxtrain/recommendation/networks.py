@@ -1,5 +1,8 @@
-"""Networks for recommendation: (user (B,), candidates (B, C)[, history (B, H), its length (B,)]) to a score of each
-candidate, (B, C). Ids are int32, lengths float32. A network for features takes rows of ids and numbers instead.
+"""Networks that score candidate items for users.
+
+Inputs are user (B,), candidates (B, C) and, for networks with histories, history (B, H) and its length (B,); the output
+is the score of each candidate (B, C). Ids are int32, lengths float32. Networks for features take rows of ids and
+numbers instead.
 
 Legend: B batch, C candidates, H items of a history, I all items, U units, F fields, N = B C.
 """
@@ -22,7 +25,7 @@ Values = Mapping[str, "nd.NDArray"]
 
 
 class MatrixFactorizationNetwork(gluon.HybridBlock):
-    """score = bias + bias of the user + bias of the item + product of their vectors.
+    """Matrix factorization: score = bias + user bias + item bias + dot product of user and item vectors.
 
     Source: Koren, Bell, Volinsky, "Matrix Factorization Techniques for Recommender Systems" (2009), equation 4.
     """
@@ -40,18 +43,20 @@ class MatrixFactorizationNetwork(gluon.HybridBlock):
 
     @staticmethod
     def score_all(values: Values, user_B: nd.NDArray) -> nd.NDArray:
-        """The scores of all items, (B, I), from parameters by name."""
+        """Returns the scores of all items, (B, I), computed from parameters by name."""
         score_BI = nd.dot(values["users.weight"].take(user_B), values["items.weight"], transpose_b=True)
         return score_BI + values["item_bias.weight"].T + values["user_bias.weight"].take(user_B) + values["bias"]
 
 
 class ItemFactorsNetwork(gluon.HybridBlock):
-    """score = bias + bias of the user + bias of the item + product of its vector and the user's, which is the sum of
-    vectors of the items in the user's history over their number to the power of `alpha`, and where `with_users` one of
-    the user's own.
+    """Matrix factorization whose user vector is computed from the items in the user's history.
+
+    The score is bias + user bias + item bias + dot product of user and item vectors. The user vector is the sum of the
+    history's item vectors, divided by their number to the power of `alpha`; if `with_users` is true, a learned vector
+    of the user is added.
 
     Source: Kabbur, Ning, Karypis, "FISM: Factored Item Similarity Models for Top-N Recommender Systems" (2013),
-    equation 4; with the user's own Koren, https://doi.org/10.1145/1401890.1401944 (2008), equation 15 (SVD++).
+    equation 4; with user vectors Koren, https://doi.org/10.1145/1401890.1401944 (2008), equation 15 (SVD++).
     """
 
     def __init__(
@@ -80,7 +85,7 @@ class ItemFactorsNetwork(gluon.HybridBlock):
     def score_all(
         values: Values, alpha: float, user_B: nd.NDArray, item_BH: nd.NDArray, length_B: nd.NDArray
     ) -> nd.NDArray:  # fmt: skip
-        """The scores of all items, (B, I), from parameters by name."""
+        """Returns the scores of all items, (B, I), computed from parameters by name."""
         user_BU = pooled(nd, values["history.weight"].take(item_BH), length_B, alpha)
         if "users.weight" in values:
             user_BU = user_BU + values["users.weight"].take(user_B)
@@ -89,10 +94,10 @@ class ItemFactorsNetwork(gluon.HybridBlock):
 
 
 class NeuMFNetwork(gluon.HybridBlock):
-    """Neural matrix factorization: a weighted product of vectors (GMF) and a multilayer perceptron of further ones.
+    """Neural matrix factorization: a weighted product of vectors (GMF) and a multilayer perceptron of other vectors.
 
-    The perceptron's first layer is the sum of one of the user's vector and one of the item's, which is a layer of both
-    joined, and computes the user's part once for all candidates.
+    The first layer of the perceptron, a dense layer of the concatenated vectors, is computed as the sum of a dense
+    layer of the user vector and one of the item vector. So the user's part is computed once for all candidates.
 
     Source: He et al., "Neural Collaborative Filtering" (2017), https://arxiv.org/abs/1708.05031, equations 9 to 12.
     """
@@ -125,14 +130,15 @@ class NeuMFNetwork(gluon.HybridBlock):
 
 
 class FeatureScores(gluon.HybridBlock):
-    """Scores candidates with a network that reads rows of features: the user's features, then those of one candidate.
+    """Scores candidates with a network for rows of features: the features of the user, then those of one candidate.
 
-    It takes ids (B, K) of one joined table: the user's, then each candidate's; with numeric features also (B, M): for
-    each candidate the user's and its own. So a table has its ids from one input, and they are only looked up.
+    Inputs are ids (B, K) of one joined embedding table, those of the user followed by those of each candidate, and, if
+    there are numeric features, numbers (B, M): for each candidate those of the user and its own. All ids of the table
+    are in one input, because only then can large tables be trained by rows.
 
     Args:
-        network: (ids (N, F), numbers (N, M / C)) to (N, 1).
-        fields: of users and items.
+        network: network from ids (N, F) and numbers (N, M / C) to scores (N, 1).
+        fields: fields of users and items.
     """
 
     def __init__(self, network: gluon.Block, fields: RecommenderFields, **kwargs: Any):
@@ -154,20 +160,20 @@ class FeatureScores(gluon.HybridBlock):
 
 
 def products(F: OperatorModule, user_BU: Array, item_BCU: Array) -> Array:
-    """The product of each candidate's vector with the user's, (B, C)."""
+    """Returns the dot product of each candidate's vector and the user's vector, (B, C)."""
     return last_of(F, F.batch_dot(item_BCU, F.expand_dims(user_BU, axis=2)))
 
 
 def last_of(F: OperatorModule, array_BC1: Array) -> Array:
-    """(B, C, 1) as (B, C)."""
+    """Removes the last axis: (B, C, 1) to (B, C)."""
     return F.reshape(array_BC1, shape=(0, 0))
 
 
 def pooled(F: OperatorModule, vector_BHU: Array, length_B: Array, alpha: float) -> Array:
-    """The sum of the vectors of a history over their number to the power of `alpha`, (B, U); 0 of an empty one."""
+    """Returns the sum of a history's vectors divided by their number to the power of `alpha`, (B, U); 0 if empty."""
     one_BH = F.ones_like(last_of(F, F.slice_axis(vector_BHU, axis=2, begin=0, end=1)))
     kept_BH = F.SequenceMask(one_BH, length_B, use_sequence_length=True, axis=1)
     number_B1 = F.expand_dims(F.relu(length_B - 1) + 1, axis=1)  # at least 1
     weight_BH = F.broadcast_div(kept_BH, number_B1**alpha)
-    # A product takes half the time of masking vectors and adding them up.
+    # A matrix product takes half the time of masking and adding the vectors.
     return F.reshape(F.batch_dot(F.expand_dims(weight_BH, axis=1), vector_BHU), shape=(0, -1))

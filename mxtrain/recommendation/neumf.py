@@ -22,15 +22,15 @@ class NeuMF(Recommender):
     """
 
     units: Positive = 16
-    """Length of the vectors that are multiplied."""
+    """Size of the embeddings that are multiplied."""
     hidden: Annotated[List[Positive], pydantic.Field(min_length=2)] = [64, 32, 16, 8]
-    """Of the perceptron: numbers of user's and item's vectors together, then units of each layer."""
+    """Sizes of the perceptron: total size of user and item embeddings, then units of each layer."""
     activation: Activation = "relu"
     """Activation after each hidden layer."""
     dropout: OpenFraction = 0.0
-    """Probability that a number of the perceptron's last layer is dropped while training."""
+    """Dropout probability of the perceptron's last hidden layer."""
     scale: PositiveFloat = 0.05
-    """Standard deviation of the vectors at the beginning."""
+    """Standard deviation of the initial embeddings."""
 
     def build_recommender(self, num_users: int, num_items: int, mean: float) -> gluon.HybridBlock:
         """See `Recommender.build_recommender`."""

@@ -29,7 +29,7 @@ class RankingMetric(Metric):
     tasks: ClassVar[Tuple[str, ...]] = ("recommendation",)
 
     k: Positive = 10
-    """The highest places, which count."""
+    """Number of highest-scoring items in which the held-out item must be."""
 
     def gain(self, rank_N: np.ndarray) -> np.ndarray:
         """Returns the gain of an item at each rank, counted from 0."""
@@ -84,7 +84,7 @@ def ranks_in(score_BI: np.ndarray, item_B: np.ndarray) -> np.ndarray:
     return found
 
 
-class AmongAll(RankingMetric, HostMetric):
+class AllItemsMetric(RankingMetric, HostMetric):
     """Base class of metrics among all items, computed on the host."""
 
     collects: ClassVar[Type[Collected]] = Ranks
@@ -98,15 +98,15 @@ class AmongAll(RankingMetric, HostMetric):
         return float(self.gain(rows[:, 2]).mean()) if len(rows) else 0.0
 
 
-class HitRateAmongAll(AmongAll, HitRate):
+class HitRateAmongAll(AllItemsMetric, HitRate):
     """HR@k among all items that the user has in no split."""
 
 
-class NDCGAmongAll(AmongAll, NDCG):
+class NDCGAmongAll(AllItemsMetric, NDCG):
     """NDCG@k among all items that the user has in no split."""
 
 
-class AmongSampled(RankingMetric):
+class SampledItemsMetric(RankingMetric):
     """Base class of metrics among sampled candidates, computed on the device."""
 
     in_training: ClassVar[bool] = False
@@ -127,14 +127,14 @@ class AmongSampled(RankingMetric):
         raise NotImplementedError
 
 
-class HitRateAmongSampled(AmongSampled, HitRate):
+class HitRateAmongSampled(SampledItemsMetric, HitRate):
     """HR@k among the held-out item and sampled items that the user has in no split."""
 
     def gain_on_device(self, F: OperatorModule, rank_B: Array) -> Array:
         return rank_B < self.k
 
 
-class NDCGAmongSampled(AmongSampled, NDCG):
+class NDCGAmongSampled(SampledItemsMetric, NDCG):
     """NDCG@k among the held-out item and sampled items that the user has in no split."""
 
     def gain_on_device(self, F: OperatorModule, rank_B: Array) -> Array:

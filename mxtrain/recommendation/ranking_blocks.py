@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def own_and_others(F: OperatorModule, array_BC: Array) -> Tuple[Array, Array]:
-    """The first column (B, 1) and the others (B, N)."""
+    """Returns the first column (B, 1) and the others (B, N)."""
     return F.slice_axis(array_BC, axis=1, begin=0, end=1), F.slice_axis(array_BC, axis=1, begin=1, end=None)
 
 

@@ -54,7 +54,7 @@ class Columns(NamedTuple):
 
 
 def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findings) -> InteractionRows:
-    """The interactions of a file; users and items have their places in the order in which they come.
+    """Returns the interactions of a file; users and items have their places in the order in which they come.
 
     Args:
         path: of the file.

@@ -78,7 +78,7 @@ class SideFile(NamedTuple):
     def read(
         self, columns: Sequence[Tuple[str, Kind]], ids: Sequence[str], findings: Findings = STRICT, says: bool = False
     ) -> FeatureRows:
-        """A row for each user or item, (E,), with all cells missing where the file has none.
+        """Returns a row for each user or item, (E,), with all cells missing where the file has none.
 
         Args:
             columns: names and kinds.
@@ -102,7 +102,7 @@ class SideFile(NamedTuple):
         return FeatureRows([FeatureStore("", store.numbers, store.codes, number_EN, code_EF, label_E, store.texts)])
 
     def _rows_of(self, store: FeatureStore, ids: Sequence[str], findings: Findings, says: bool) -> np.ndarray:
-        """The row of each id, -1 where there is none."""
+        """Returns the row of each id, -1 where there is none."""
         code_R = store.code_RF[:, list(store.codes).index(self.id)].astype(np.int64)
         for row in np.flatnonzero(code_R == MISSING_CODE).tolist():
             place = store.places(np.array([row]))[0]
@@ -172,6 +172,6 @@ def match_ids(ids: Sequence[str], texts: Sequence[str]) -> Tuple[List[int], int]
 
 
 def whole_number(text: str) -> str:
-    """The digits of `12` and `12.0`; empty for another text."""
+    """Returns the digits of `12` and `12.0`; empty for another text."""
     found = _WHOLE.fullmatch(text)
     return found[1] if found else ""

@@ -41,7 +41,7 @@ class RecommendationSignature(Signature):
 
     @property
     def recommender_fields(self) -> RecommenderFields:
-        """The numbers of users and items, and their features."""
+        """Returns the numbers of users and items, and their features."""
         users, items = self.user_columns, self.item_columns
         return RecommenderFields(
             (len(self.catalog.users), *(users.field_sizes if users else ())),
@@ -51,7 +51,7 @@ class RecommendationSignature(Signature):
 
     @property
     def num_candidates(self) -> int:
-        """The number of candidates of a sample in evaluations."""
+        """Returns the number of candidates of a sample in evaluations."""
         fields, shapes = self.recommender_fields, shapes_of(self.shape)
         if shapes[0] == ():  # users, then candidates
             return shapes[1][0]
@@ -59,7 +59,7 @@ class RecommendationSignature(Signature):
 
     @property
     def has_ratings(self) -> bool:
-        """True if ratings are to be predicted."""
+        """Returns True if ratings are to be predicted."""
         return len(self.mean) > 0
 
     def to_json(self) -> Dict[str, Json]:

@@ -17,9 +17,9 @@ from mxtrain.recommendation.catalog import Catalog
 from mxtrain.recommendation.user_items import NOTHING, UserItems
 
 FEWEST = 3
-"""Interactions of a user of whom some are held out: one to train on, one for validation and one for testing."""
+"""Minimum number of interactions of a user with held-out interactions: one each for training, validation and test."""
 FEW_ITEMS = "few_items"
-"""Of a user: none is held out, so nothing is measured for him."""
+"""Kind of problem: a user has too few interactions to hold any out, so metrics do not include this user."""
 
 
 class InteractionRows(NamedTuple):
@@ -105,7 +105,7 @@ class InteractionChecks(SourceChecks):
 
 
 def newest_of_each(pairs: InteractionRows, findings: Findings, remarks: bool) -> InteractionRows:
-    """Returns the last interaction of each pair of user and item, sorted by user and item.
+    """Removes repeated interactions: returns the last one of each pair of user and item, sorted by user and item.
 
     The last one is determined by time if times are known, otherwise by the order of the rows.
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
-from mxtrain.metric.metrics import OfValues
+from mxtrain.metric.metrics import ValueMetric
 from mxtrain.recommendation.base import ALL, InteractionDataset
 from mxtrain.recommendation.interactions import InteractionTable
 from mxtrain.recommendation.losses import RankingLoss
 from mxtrain.recommendation.model import Recommender, build_feature_recommender
-from mxtrain.recommendation.ranking import AmongSampled, RankingMetric
+from mxtrain.recommendation.ranking import RankingMetric, SampledItemsMetric
 from mxtrain.recommendation.signature import RecommendationSignature
 from mxtrain.task.base import Report, Task
 from mxtrain.types import Artifact, Table
@@ -111,14 +111,14 @@ class Recommendation(Task):
 
     def num_choices(self, metric: Metric, signature: Signature) -> int:
         signature = RecommendationSignature.cast(signature)
-        return signature.num_candidates if isinstance(metric, AmongSampled) else len(signature.catalog.items)
+        return signature.num_candidates if isinstance(metric, SampledItemsMetric) else len(signature.catalog.items)
 
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
         """Adds the number of sampled items to the signatures of metrics that sample."""
         count = RecommendationSignature.cast(signature).num_candidates - 1
         found = dict(super().metric_signatures(description, signature))
         for name, metric in description.metric.items():
-            if isinstance(metric, AmongSampled):
+            if isinstance(metric, SampledItemsMetric):
                 found[name] = f"k={metric.k},among={count}_sampled_unseen_items,ties=worst"
         return found
 
@@ -128,7 +128,7 @@ class Recommendation(Task):
         return ScoresOfAllItems(description, signature, strategy)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        raise AssertionError("all items are scored, which the network's outputs have not: `build_decode_with`")
+        raise AssertionError("outputs hold only candidates; `build_decode_with` scores all items")
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """Returns the highest-scoring items that the user does not have, best first."""
@@ -181,7 +181,7 @@ class Recommendation(Task):
 
 
 def _unfitting(metrics: Mapping[str, Metric], is_rated: bool) -> List[str]:
-    return [name for name, metric in metrics.items() if isinstance(metric, RankingMetric if is_rated else OfValues)]
+    return [name for name, metric in metrics.items() if isinstance(metric, RankingMetric if is_rated else ValueMetric)]
 
 
 def _fitting_metrics(is_rated: bool) -> str:

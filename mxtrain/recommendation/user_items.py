@@ -1,7 +1,7 @@
-"""Items of each user, as two arrays; also draws items that a user does not have, without a search. Exported folders
-have a copy of this module.
+"""Stores the items of each user in two arrays, and samples items that a user does not have without rejection. Exported
+folders have a copy of this module.
 
-Legend: U users, P pairs of user and item, B batch, N items drawn.
+Legend: U users, P pairs of user and item, B batch, N sampled items.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 from mxtrain.data.loading.uniform_hash import uniform, uniform_rows
 
 NOTHING = -1
-"""Fills rows of items that are shorter than others."""
+"""Padding of rows of items."""
 HISTORY = 751
 """Stream of random numbers that choose the items of a long history, see `loader.RecommendationDraw`."""
 
 
 class UserItems:
-    """The items of each user, ascending and each once.
+    """Items of each user, ascending and without duplicates.
 
     Args:
-        user_P, item_P: pairs, in any order; the same pair may be there several times.
-        num_users: users are from 0 to this.
-        num_items: likewise.
+        user_P, item_P: pairs in any order, duplicates allowed.
+        num_users: number of users; users are numbered from 0.
+        num_items: number of items; items are numbered from 0.
     """
 
     def __init__(self, user_P: np.ndarray, item_P: np.ndarray, num_users: int, num_items: int) -> None:
@@ -32,8 +32,8 @@ class UserItems:
         key_P = np.unique(user_P.astype(np.int64) * num_items + item_P)
         self.user_P, self.item_P = (part.astype(np.int32) for part in np.divmod(key_P, num_items))
         self.begin_U = np.searchsorted(self.user_P, np.arange(num_users + 1))
-        # Of the item at place j among a user's: how many items below it he has not. These never fall, so that the
-        # item of any number among those he has not is found by halving.
+        # For each item of a user, the number of smaller items that the user does not have. Within a user these numbers
+        # never decrease, so a binary search finds the n-th item that the user does not have.
         below_P = self.item_P - (np.arange(len(self.item_P)) - self.begin_U[self.user_P])
         self._missing_P = self.user_P.astype(np.int64) * (num_items + 1) + below_P
 
@@ -46,12 +46,12 @@ class UserItems:
         return np.diff(self.begin_U)
 
     def items_of(self, user: int) -> np.ndarray:
-        """The items of a user, ascending."""
+        """Returns the items of a user, ascending."""
         found: np.ndarray = self.item_P[self.begin_U[user] : self.begin_U[user + 1]]
         return found
 
     def without(self, user: int, item: int) -> np.ndarray:
-        """The items of a user but one."""
+        """Returns the items of a user except `item`."""
         found = self.items_of(user)
         return found[found != item]
 
@@ -65,32 +65,39 @@ class UserItems:
     def draw_missing(
         self, user_B: np.ndarray, index_B: np.ndarray, count: int, seed: int, epoch: int, draw: int
     ) -> np.ndarray:  # fmt: skip
-        """Items that users have not, each as likely as any other, a function of (seed, epoch, index): (B, count), the
-        same one possibly more than once; `NOTHING` for a user who has all."""
-        room_B = self.num_items - self.count_U[user_B]
-        chosen = [uniform(seed, epoch, index_B, draw + number) for number in range(count)]
-        number_BN = (np.stack(chosen, axis=1) * room_B[:, None]).astype(np.int64)
-        return np.where(room_B[:, None] > 0, self.missing_at(user_B, number_BN), NOTHING).astype(np.int32)
+        """Samples items that each user does not have, uniformly with replacement, by (seed, epoch, index).
+
+        Returns:
+            Items (B, count); `NOTHING` for users who have all items.
+        """
+        missing_B = self.num_items - self.count_U[user_B]
+        random_BN = np.stack([uniform(seed, epoch, index_B, draw + number) for number in range(count)], axis=1)
+        number_BN = (random_BN * missing_B[:, None]).astype(np.int64)
+        return np.where(missing_B[:, None] > 0, self.missing_at(user_B, number_BN), NOTHING).astype(np.int32)
 
     def draw_different(self, user_B: np.ndarray, count: int, seed: int, draw: int) -> np.ndarray:
-        """Different items that each user has not, all choices as likely: (B, count), a function of seed and user. Each
-        must have at least `count` that he has not."""
-        room_B = self.num_items - self.count_U[user_B]
-        drawn_BN = uniform_rows(seed, 0, user_B, draw, count).astype(np.float64)
+        """Samples items that each user does not have, uniformly without replacement, as a function of seed and user.
+
+        Each user must lack at least `count` items.
+
+        Returns:
+            Items (B, count).
+        """
+        missing_B = self.num_items - self.count_U[user_B]
+        random_BN = uniform_rows(seed, 0, user_B, draw, count).astype(np.float64)
         number_BN = np.empty((len(user_B), count), np.int64)
-        for row, room in enumerate(room_B.tolist()):
-            number_BN[row] = _different(drawn_BN[row], room)
+        for row, missing in enumerate(missing_B.tolist()):
+            number_BN[row] = _sample_distinct(random_BN[row], missing)
         return self.missing_at(user_B, number_BN)
 
     def rows(self, user_B: np.ndarray, key_BN: np.ndarray, except_B: np.ndarray, most: int) -> List[np.ndarray]:
-        """Returns at most so many items of each user, without one item: all, or the ones with the lowest keys,
-        ascending.
+        """Returns items of each user without one item, ascending: all, or the `most` items with the lowest keys.
 
         Args:
-            user_B: whose.
-            key_BN: random numbers, one for each item of the user of the most items, and one more.
-            except_B: the item that is left out of each.
-            most: items.
+            user_B: users.
+            key_BN: random sort keys; N is at least the largest number of items of a user.
+            except_B: item to exclude for each user.
+            most: maximum number of items per user.
         """
         found = []
         for row, (user, left_out) in enumerate(zip(user_B.tolist(), except_B.tolist())):
@@ -112,14 +119,14 @@ def with_lowest_keys(item_H: np.ndarray, key_N: np.ndarray, most: int) -> np.nda
     return np.sort(item_H[np.argsort(key_N[: len(item_H)], kind="stable")[:most]])
 
 
-def _different(drawn_N: np.ndarray, room: int) -> np.ndarray:
-    """Different numbers below `room`, of as many random ones in [0, 1).
+def _sample_distinct(random_N: np.ndarray, limit: int) -> np.ndarray:
+    """Converts N random numbers in [0, 1) to N distinct integers below `limit`.
 
     Source: Floyd's algorithm, Bentley and Floyd, "A Sample of Brilliance" (1987).
     """
-    count = len(drawn_N)
-    found: dict = {}
-    for last, drawn in zip(range(room - count, room), drawn_N.tolist()):
-        number = int(drawn * (last + 1))
+    count = len(random_N)
+    found: dict = {}  # a dict keeps the order, unlike a set, so the result is reproducible
+    for last, random in zip(range(limit - count, limit), random_N.tolist()):
+        number = int(random * (last + 1))
         found[last if number in found else number] = None
     return np.fromiter(found, np.int64, count)

@@ -29,7 +29,7 @@ class ActorCritic(PolicyModel):
     shared: bool = False
     """If true, policy and value share their hidden layers."""
     initial_log_std: float = 0.0
-    """Logarithm of the standard deviations that a policy for numbers begins with."""
+    """Initial log standard deviation of a Gaussian policy."""
     normalize_observations: bool = False
     """If true, observations are standardized by running means and deviations, and clipped to +-10."""
 

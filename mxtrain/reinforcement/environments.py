@@ -43,7 +43,7 @@ def require_gymnasium() -> Any:
 
 
 @dataclass(frozen=True)
-class Maker:
+class EnvironmentFactory:
     """Factory of an environment.
 
     Attributes:
@@ -160,7 +160,7 @@ class Spaces:
 
     @property
     def is_plain(self) -> bool:
-        """True if observations need no conversion."""
+        """Returns True if observations need no conversion."""
         return self.space is None and self.images is None
 
     def observed(self, observation: Any) -> Any:
@@ -195,7 +195,9 @@ class VectorEnvironment:
         returns: sum of rewards of each current episode.
     """
 
-    def __init__(self, maker: Maker, spaces: Spaces, names: Sequence[str], render_mode: Optional[str] = None):
+    def __init__(
+        self, maker: EnvironmentFactory, spaces: Spaces, names: Sequence[str], render_mode: Optional[str] = None
+    ):
         self._spaces, self._id, self._names = spaces, maker.id, names
         self._is_plain = spaces.is_plain
         self._environments = [maker.make(render_mode) for _ in names]

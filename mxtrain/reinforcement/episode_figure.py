@@ -19,7 +19,7 @@ CAPTION = 18
 
 
 def encode_animation(frames: Sequence[np.ndarray], frames_per_s: float) -> bytes:
-    """A GIF that runs in a loop.
+    """Returns a GIF that runs in a loop.
 
     Args:
         frames: images (H, W, 3), uint8.

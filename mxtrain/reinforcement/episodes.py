@@ -14,7 +14,7 @@ import numpy as np
 from mxtrain.data.loading.loader import BatchLoader, Consumer, LoaderOptions
 from mxtrain.data.loading.randomness import bits
 from mxtrain.errors import LoaderError
-from mxtrain.reinforcement.environments import Maker, Spaces, VectorEnvironment
+from mxtrain.reinforcement.environments import EnvironmentFactory, Spaces, VectorEnvironment
 from mxtrain.reinforcement.policy import FACTS, NUM_FACTS
 from mxtrain.types import Batch
 
@@ -28,7 +28,7 @@ MOST_STEPS = 100_000
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedEpisode:
     """A played episode: its seed and the actions of the policy, (T, A)."""
 
     seed: int
@@ -46,13 +46,13 @@ class Episodes:
         played: number -> episode as it was last played.
     """
 
-    maker: Maker
+    maker: EnvironmentFactory
     spaces: Spaces
     seed_N: np.ndarray
-    played: Dict[int, Played] = field(default_factory=dict)
+    played: Dict[int, PlayedEpisode] = field(default_factory=dict)
 
     @classmethod
-    def drawn(cls, maker: Maker, spaces: Spaces, count: int, seed: int, draw: int) -> Episodes:
+    def drawn(cls, maker: EnvironmentFactory, spaces: Spaces, count: int, seed: int, draw: int) -> Episodes:
         """Builds `count` episodes, whose seeds are a function of `seed` and `draw`."""
         return cls(maker, spaces, (bits(seed, 0, np.arange(count), draw) >> np.uint64(33)).astype(np.int64))
 
@@ -155,5 +155,5 @@ class EpisodeLoader(BatchLoader):
         facts_BX[:, FACTS.index("length")] = [len(taken) for taken in playing.taken]
         facts_BX[:, FACTS.index("ended")] = 1
         for place, index in enumerate(index_B.tolist()):
-            self._source.played[index] = Played(playing.seeds[place], np.stack(playing.taken[place]))
+            self._source.played[index] = PlayedEpisode(playing.seeds[place], np.stack(playing.taken[place]))
         return first_B, facts_BX

@@ -11,7 +11,7 @@ from mxtrain.data.base import BaseDataset, Samples, Splits
 from mxtrain.data.signature import Signature
 from mxtrain.errors import CheckpointError, ConfigError, DataError
 from mxtrain.reinforcement.draws import ReinforcementDraw
-from mxtrain.reinforcement.environments import Maker, Spaces, close
+from mxtrain.reinforcement.environments import EnvironmentFactory, Spaces, close
 from mxtrain.reinforcement.episodes import EpisodeLoader, Episodes
 from mxtrain.reinforcement.image_layout import Channels
 from mxtrain.reinforcement.rollout_loader import RolloutLoader
@@ -40,14 +40,14 @@ class Gymnasium(BaseDataset):
     tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
 
     id: str = "CartPole-v1"
-    """Environment, as gymnasium has it registered."""
+    """Id of the environment in gymnasium's registry."""
     kwargs: Dict[str, Any] = {}
     """Arguments of the environment."""
     channels: Channels = "auto"
     """The axis of an image that holds its channels; auto = the last one, or the first one if that is the shortest, as
     in stacks of frames."""
     max_episode_steps: Optional[Positive] = None
-    """Steps after which an episode is cut off; null = as the environment is registered."""
+    """Maximum number of steps of an episode; null = as registered."""
     num_envs: Positive = 8
     """Environments that are played side by side, over all workers together."""
     rollout_steps: Positive = 32
@@ -57,9 +57,9 @@ class Gymnasium(BaseDataset):
     rollouts_per_epoch: Positive = 40
     """Roll-outs of an epoch, after which there is a validation."""
     gamma: Fraction = 0.98
-    """Discount of a step."""
+    """Discount factor per step."""
     gae_lambda: Fraction = 0.9
-    """Of generalised advantage estimation: 1 = advantages from whole returns, 0 = from one step."""
+    """Lambda of generalised advantage estimation: 1 = advantages from whole returns, 0 = from one step."""
     normalize_advantages: bool = True
     """If true, the advantages of a roll-out are standardized to mean 0 and deviation 1."""
     normalize_rewards: bool = False
@@ -77,7 +77,7 @@ class Gymnasium(BaseDataset):
     val_fraction: OpenFraction = 0.0
     """Not used: validation plays episodes of its own."""
     prefetch: Literal[0] = 0
-    """Must be 0: samples come from the weights as they are."""
+    """Must be 0: samples are played with the current weights."""
 
     @pydantic.field_validator("id")
     @classmethod
@@ -108,9 +108,9 @@ class Gymnasium(BaseDataset):
     def for_loss(self, loss: Loss) -> Gymnasium:
         return self if self.passes != "auto" else self.model_copy(update={"passes": loss.passes})
 
-    def maker(self) -> Maker:
+    def maker(self) -> EnvironmentFactory:
         """Returns the factory of the environment."""
-        return Maker(self.id, self.kwargs, self.max_episode_steps)
+        return EnvironmentFactory(self.id, self.kwargs, self.max_episode_steps)
 
     def open(self) -> Splits:
         """See `BaseDataset.open`: opens the environment once to read its spaces."""
@@ -125,7 +125,7 @@ class Gymnasium(BaseDataset):
         )  # fmt: skip
         return Splits(Environments(maker, spaces, settings), val, test, class_names=(), shape=spaces.shape)
 
-    def _open_environment(self) -> Tuple[Maker, Spaces]:
+    def _open_environment(self) -> Tuple[EnvironmentFactory, Spaces]:
         maker = self.maker()
         environment = maker.make()
         try:

@@ -40,7 +40,7 @@ class ImageLayout:
     scale: float = 1.0
 
     def read(self, observation: Any) -> np.ndarray:
-        """An observation as it enters the network.
+        """Returns an observation as it enters the network.
 
         Raises:
             ValueError: it has another shape.
@@ -69,7 +69,7 @@ class ImageLayout:
 
 
 def find_images(space: Any, channels: Channels, name: str) -> Optional[ImageLayout]:
-    """The layout of a Box whose observations are images; None if they are other numbers.
+    """Returns the layout of a Box whose observations are images; None if they are other numbers.
 
     Images are uint8 of three axes, of two if they go up to 255, and of four if the first axis is a small stack; numbers
     of another type if they lie between 0 and 1 or 0 and 255 and are large enough for convolutions.

@@ -25,10 +25,10 @@ class PolicyLoss(Loss):
     value_coefficient: NonNegativeFloat = 0.5
     """Weight of the squared error of values."""
     entropy_coefficient: NonNegativeFloat = 0.0
-    """Weight of the policy's entropy in nats, which is to be large."""
+    """Weight of the entropy bonus, in nats."""
 
     def build_for(self, actions: Actions) -> gluon.Block:
-        """A HybridBlock of (outputs (B, O), facts (B, X)) -> loss (B,); see `dataset.acting.policy`."""
+        """Returns a HybridBlock of (outputs (B, O), facts (B, X)) -> loss (B,); see `dataset.acting.policy`."""
         from mxtrain.reinforcement.loss_blocks import PolicyLossBlock
 
         return PolicyLossBlock(actions, self.value_coefficient, self.entropy_coefficient, self.clips_ratio())

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def sums_of(F: OperatorModule, *arrays: Array) -> Array:
-    """The sum of each array (B,), one behind the other."""
+    """Returns the sum of each array (B,), one after the other."""
     sums = [F.sum(array, axis=0, keepdims=True) for array in arrays]
     return sums[0] if len(sums) == 1 else F.concat(*sums, dim=0)
 
 
-class OfEpisodes(Metric):
+class EpisodeMetric(Metric):
     """Base of means over the episodes that ended with one of the samples; not a number where none did. The sums are
     the sums of all `facts` from returns to episodes, so that several metrics share one operator."""
 
@@ -46,19 +46,19 @@ class OfEpisodes(Metric):
         return found / ended if ended else math.nan
 
 
-class EpisodeReturn(OfEpisodes):
+class EpisodeReturn(EpisodeMetric):
     """Mean return: the sum of an episode's rewards, neither discounted nor normalised."""
 
     of: ClassVar[str] = "return"
 
 
-class EpisodeLength(OfEpisodes):
+class EpisodeLength(EpisodeMetric):
     """Mean length of an episode in steps."""
 
     of: ClassVar[str] = "length"
 
 
-class OfPolicy(Metric):
+class PolicyMetric(Metric):
     """Base of what shows how training goes; validations have none of it."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
@@ -67,14 +67,14 @@ class OfPolicy(Metric):
     actions: Actions
 
 
-class PolicyEntropy(OfPolicy):
+class PolicyEntropy(PolicyMetric):
     """Mean entropy of the policy, in nats."""
 
     def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
         return sums_of(F, self.actions.entropy(F, outputs[0]))
 
 
-class ApproximateDivergence(OfPolicy):
+class ApproximateDivergence(PolicyMetric):
     """Estimates the Kullback-Leibler divergence in nats of the policy from the one that acted: the mean of r - 1 - log
     r over actions, where r is the ratio of their p. Unbiased and never negative.
 
@@ -90,7 +90,7 @@ class ApproximateDivergence(OfPolicy):
         return sums_of(F, F.exp(log_ratio_B) - 1 - log_ratio_B)
 
 
-class ExplainedVariance(OfPolicy):
+class ExplainedVariance(PolicyMetric):
     """Share of the variance of values' targets that values explained when actions were chosen: 1 at best, 0 for a
     constant."""
 

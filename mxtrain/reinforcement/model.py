@@ -22,7 +22,7 @@ class PolicyModel(Model):
     tasks: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
 
     def build_policy(self, actions: Actions, input_shape: Shape) -> gluon.Block:
-        """The network that acts, uninitialised: (B, ...) to (B, O), see `mxtrain.reinforcement.policy`.
+        """Returns the network that acts, uninitialized: (B, ...) to (B, O), see `mxtrain.reinforcement.policy`.
 
         Args:
             actions: what it may do.

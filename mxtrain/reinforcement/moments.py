@@ -29,7 +29,7 @@ class RunningMoments:
 
     @property
     def variance(self) -> np.ndarray:
-        """The variance of the population; 1 where nothing was seen."""
+        """Returns the variance of the population; 1 where nothing was seen."""
         return self._squares / self.count if self.count else np.ones(self.shape)
 
     def update(self, rows: np.ndarray, total: Total = np.asarray) -> None:
@@ -53,7 +53,7 @@ class RunningMoments:
         self.count = whole
 
     def arrays(self) -> Mapping[str, np.ndarray]:
-        """All of it, as a checkpoint holds it."""
+        """Returns all of it, as a checkpoint holds it."""
         return {"count": np.array([self.count]), "mean": self.mean.reshape(-1), "squares": self._squares.reshape(-1)}
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:

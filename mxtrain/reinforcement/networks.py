@@ -110,5 +110,5 @@ def hidden_layers(sizes: ActorCriticSizes) -> gluon.HybridBlock:
 
 
 def dense(units: int, gain: float) -> gluon.HybridBlock:
-    """A dense layer of orthogonal weights."""
+    """Returns a dense layer of orthogonal weights."""
     return nn.Dense(units, weight_initializer=mx.init.Orthogonal(gain))

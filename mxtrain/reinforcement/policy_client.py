@@ -52,7 +52,7 @@ class PolicyClient:
 
     @property
     def has_moments(self) -> bool:
-        """True if the network normalises observations."""
+        """Returns True if the network normalises observations."""
         return len(self._moment_names) == len(MOMENTS)
 
     def act(self, observation_E: np.ndarray) -> np.ndarray:

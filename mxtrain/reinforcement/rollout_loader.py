@@ -38,7 +38,7 @@ class RolloutLoader(BatchLoader):
 
     @property
     def world(self) -> World:
-        """The workers, of whom this one plays its share of the environments."""
+        """Returns the workers, of whom this one plays its share of the environments."""
         return self._world
 
     @world.setter
@@ -64,7 +64,7 @@ class RolloutLoader(BatchLoader):
             yield self._batch(rollout, rollout_number, *divmod(part, parts))
 
     def _batch(self, rollout: Rollout, number: int, turn: int, part: int) -> Batch:
-        """A part of a pass over a roll-out, environment after environment."""
+        """Returns a part of a pass over a roll-out, environment after environment."""
         count, global_size = len(rollout.facts_ETX), self._settings.num_envs * self._steps_each
         if not count:
             return Batch((), (), 0, global_size)
@@ -78,8 +78,8 @@ class RolloutLoader(BatchLoader):
         return placed if is_whole else placed.slice(part * size, (part + 1) * size, global_size)
 
     def _place(self, rollout: Rollout, key: Tuple[int, int]) -> Tuple[NDArray, NDArray]:
-        """All batches of a pass on the device, one behind the other: few copies, each of which costs as much as a small
-        network."""
+        """Returns all batches of a pass on the device, one after the other: few copies, each of which costs as much as
+        a small network."""
         from mxtrain.data.loading.placing import copy_to
 
         count, steps = rollout.facts_ETX.shape[:2]
@@ -95,7 +95,7 @@ class RolloutLoader(BatchLoader):
         return observations, facts
 
     def _steps_of(self, key: Tuple[int, int], count: int) -> np.ndarray:
-        """The order in which a pass goes through the steps of each environment, (E, T)."""
+        """Returns the order in which a pass goes through the steps of each environment, (E, T)."""
         number, turn = key
         steps = self._settings.rollout_steps
         if self._steps_each == steps:

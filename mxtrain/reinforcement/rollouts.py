@@ -21,7 +21,7 @@ from mxtrain.errors import CheckpointError
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.reinforcement.advantages import discounted_sums, generalised_advantages
 from mxtrain.reinforcement.draws import ReinforcementDraw
-from mxtrain.reinforcement.environments import Maker, Spaces, VectorEnvironment
+from mxtrain.reinforcement.environments import EnvironmentFactory, Spaces, VectorEnvironment
 from mxtrain.reinforcement.moments import RunningMoments
 from mxtrain.reinforcement.policy import NUM_FACTS
 
@@ -62,7 +62,7 @@ class Environments:
         settings: number of environments and lengths of roll-outs.
     """
 
-    maker: Maker
+    maker: EnvironmentFactory
     spaces: Spaces
     settings: RolloutSettings
 
@@ -146,12 +146,12 @@ class Rollouts:
 
     # Playing.
 
-    def _own(self) -> range:
+    def _local_environments(self) -> range:
         """Returns the global numbers of this worker's environments."""
         return range(*self._world.share(self._source.settings.num_envs))
 
     def _begin(self, number: int) -> None:
-        source, own = self._source, self._own()
+        source, own = self._source, self._local_environments()
         self._playing = playing = VectorEnvironment(source.maker, source.spaces, [f"environment {one}" for one in own])
         self._discounted_E = np.zeros(len(own))
         restored, self._restored = self._restored, {}
@@ -188,7 +188,7 @@ class Rollouts:
     def _episode_seeds(self, number: int) -> np.ndarray:
         """Returns the seed of an episode that would begin before each step or after the last one, (T + 1, E)."""
         steps = self._source.settings.rollout_steps + 1
-        index_TE = np.arange(steps)[:, None] + steps * np.array(self._own(), np.int64)[None]
+        index_TE = np.arange(steps)[:, None] + steps * np.array(self._local_environments(), np.int64)[None]
         # 31 bits fit a signed 32-bit integer, which some environments require.
         seeds = bits(self._seed, number, index_TE.reshape(-1), ReinforcementDraw.EPISODE) >> np.uint64(33)
         return seeds.astype(np.int64).reshape(index_TE.shape)
@@ -201,7 +201,8 @@ class Rollouts:
         """
         actions, steps = self._source.spaces.actions, self._source.settings.rollout_steps
         width = actions.count or actions.size
-        index_TEW = np.arange(steps)[:, None, None] + steps * np.array(self._own(), np.int64)[None, :, None]
+        local_E = np.array(self._local_environments(), np.int64)
+        index_TEW = np.arange(steps)[:, None, None] + steps * local_E[None, :, None]
         index_TEW = index_TEW * width + np.arange(width)
         first, second = (
             uniform(self._seed, number, index_TEW.reshape(-1), draw).reshape(index_TEW.shape)
@@ -215,7 +216,7 @@ class Rollouts:
     def _collect(self, number: int, client: PolicyClient) -> Rollout:
         assert self._playing is not None
         playing, spaces, settings = self._playing, self._source.spaces, self._source.settings
-        steps, size, actions = settings.rollout_steps, len(self._own()), spaces.actions
+        steps, size, actions = settings.rollout_steps, len(self._local_environments()), spaces.actions
         client.publish(self._moments["observation"])
         client.refresh()
         noise_TE, seed_TE = self._noise(number), self._episode_seeds(number)
@@ -307,7 +308,7 @@ class Rollouts:
 
     def _rows(self, playing: VectorEnvironment) -> Dict[str, np.ndarray]:
         """Returns the unfinished episodes and the current roll-out of all workers, one row per environment."""
-        size = len(self._own())
+        size = len(self._local_environments())
         taken = [np.concatenate(one) if one else np.zeros(0, np.float32) for one in playing.taken]
         lengths = [len(one) // self._source.spaces.actions.size for one in taken]
         facts = np.stack([np.array(playing.seeds, np.float64), lengths, self._discounted_E], axis=1)

@@ -62,7 +62,7 @@ class ReinforcementLearning(Task):
     shown_frames: NonNegative = 12
     """Images of an episode that TensorBoard shows after a validation; 0 = none."""
     frames_per_s: PositiveFloat = 30.0
-    """Of animations that `predict` writes."""
+    """Frame rate of the animations that `predict` writes."""
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -155,7 +155,7 @@ class ReinforcementLearning(Task):
         return {"return": round(float(prediction[0]), 6), "length": int(prediction[1])}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """An animated GIF of the episode."""
+        """Returns an animated GIF of the episode."""
         from mxtrain.reinforcement.episode_figure import encode_animation
 
         played: Episodes = source  # type: ignore[assignment]  # of environments

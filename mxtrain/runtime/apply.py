@@ -42,7 +42,7 @@ class Setting:
     it is left alone."""
 
 
-class Wish(NamedTuple):
+class Desired(NamedTuple):
     """Desired value of a variable. If `is_given`, it is from the configuration and overrides the user's environment."""
 
     value: str
@@ -118,59 +118,60 @@ def apply(
 
 def _wanted(
     runtime: Runtime, *, num_devices: int, cores: int, one_by_one: bool, environ: Mapping[str, str]
-) -> Iterator[Tuple[str, Wish]]:  # fmt: skip
+) -> Iterator[Tuple[str, Desired]]:  # fmt: skip
     """Yields (variable, wish) in the order of the report; a later wish replaces an earlier one of the same variable."""
     auto = runtime.mode == "auto"
     threads = max(1, cores // num_devices) if runtime.threads == "auto" else runtime.threads
     if runtime.threads != "auto":
         many = f": more than there are cores ({cores}), which slows it down" if threads * num_devices > cores else ""
-        yield THREADS, Wish(str(threads), GIVEN + many, is_given=True)
+        yield THREADS, Desired(str(threads), GIVEN + many, is_given=True)
     elif auto:
         why = f"{cores} usable cores / {num_devices} CPU devices" if num_devices > 1 else f"{cores} usable cores"
-        yield THREADS, Wish(str(threads), f"{why}; MXNet alone would take half the cores")
+        yield THREADS, Desired(str(threads), f"{why}; MXNet alone would take half the cores")
         kept = environ.get(THREADS, "")
         threads = int(kept) if kept.isdecimal() else threads
     if auto:
-        yield WAIT_POLICY, Wish("passive", "threads that wait for each other sleep, so that others have the cores")
+        yield WAIT_POLICY, Desired("passive", "threads that wait for each other sleep, so that others have the cores")
         is_chosen = WAIT_POLICY in runtime.env or (WAIT_POLICY in environ and not _is_own(WAIT_POLICY, environ))
         if not is_chosen and 1 < threads <= cores // num_devices:
             yield from _spinning()
         core = openblas_core(cpu_flags())
         if core:
-            yield CORE, Wish(core, "OpenBLAS does not know newer processors and takes its slowest kernels for them")
+            yield CORE, Desired(core, "OpenBLAS does not know newer processors and takes its slowest kernels for them")
     if runtime.cpu_temp_copy != "auto":
-        yield "MXNET_CPU_TEMP_COPY", Wish(str(runtime.cpu_temp_copy), GIVEN, is_given=True)
+        yield "MXNET_CPU_TEMP_COPY", Desired(str(runtime.cpu_temp_copy), GIVEN, is_given=True)
     elif auto and num_devices > 1:
         why = "CPU devices share these work spaces and wait for each other at MXNet's 4"
-        yield "MXNET_CPU_TEMP_COPY", Wish("64", why)
+        yield "MXNET_CPU_TEMP_COPY", Desired("64", why)
     if runtime.cpu_workers != "auto":
-        yield "MXNET_CPU_WORKER_NTHREADS", Wish(str(runtime.cpu_workers), GIVEN, is_given=True)
+        yield "MXNET_CPU_WORKER_NTHREADS", Desired(str(runtime.cpu_workers), GIVEN, is_given=True)
     if runtime.bulk_size != "auto":
-        yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", Wish(str(runtime.bulk_size), GIVEN, is_given=True)
+        yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", Desired(str(runtime.bulk_size), GIVEN, is_given=True)
     elif one_by_one:
-        yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", Wish("0", "trainer.profile=true shows each operator's time")
+        yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", Desired("0", "trainer.profile=true shows each operator's time")
     if runtime.operators is False:
-        yield native.VARIABLE, Wish(native.OFF, f"{GIVEN}: MXNet's operators only", is_given=True)
+        yield native.VARIABLE, Desired(native.OFF, f"{GIVEN}: MXNet's operators only", is_given=True)
     elif runtime.operators == "auto" and not auto:
-        yield native.VARIABLE, Wish(native.OFF, "runtime.mode=manual: MXNet's operators only")
+        yield native.VARIABLE, Desired(native.OFF, "runtime.mode=manual: MXNet's operators only")
     if runtime.tf32 is False:
-        yield "NVIDIA_TF32_OVERRIDE", Wish("0", "float32 products on GPUs keep all 23 bits of mantissa", is_given=True)
+        reason = "float32 products on GPUs keep all 23 bits of mantissa"
+        yield "NVIDIA_TF32_OVERRIDE", Desired("0", reason, is_given=True)
     if runtime.deterministic:
         why = f"{GIVEN} (runtime.deterministic)"
-        yield "MXNET_ENFORCE_DETERMINISM", Wish("1", why, is_given=True)
-        yield "MXNET_CUDNN_AUTOTUNE_DEFAULT", Wish("0", why, is_given=True)
+        yield "MXNET_ENFORCE_DETERMINISM", Desired("1", why, is_given=True)
+        yield "MXNET_CUDNN_AUTOTUNE_DEFAULT", Desired("0", why, is_given=True)
     for name, value in runtime.env.items():
-        yield name, Wish(str(value), f"{GIVEN} (runtime.env)", is_given=True)
+        yield name, Desired(str(value), f"{GIVEN} (runtime.env)", is_given=True)
 
 
-def _spinning() -> Iterator[Tuple[str, Wish]]:
+def _spinning() -> Iterator[Tuple[str, Desired]]:
     """Yields the variables that let idle threads spin for a moment while the cores are free; see `spinning`."""
     quota = cgroup_quota()
     is_limited = quota is not None and quota < len(os.sched_getaffinity(0))  # spinning would use up the CPU quota
     if not is_limited and spinning.can_watch():
         why = "but they spin for a millisecond first, while nothing else wants the cores"
-        yield spinning.VARIABLE, Wish(str(spinning.SPINS), why)
-        yield "MXNET_CPU_PARALLEL_SIZE", Wish("2147483647", "with a team for copies they could not spin")
+        yield spinning.VARIABLE, Desired(str(spinning.SPINS), why)
+        yield "MXNET_CPU_PARALLEL_SIZE", Desired("2147483647", "with a team for copies they could not spin")
 
 
 def _forget_own(environ: MutableMapping[str, str]) -> None:
@@ -191,7 +192,7 @@ def lets_threads_spin(environ: Mapping[str, str] = os.environ) -> bool:
     return _is_own(spinning.VARIABLE, environ) and environ[spinning.VARIABLE] == str(spinning.SPINS)
 
 
-def _set(name: str, wish: Wish, imported: bool, environ: MutableMapping[str, str]) -> Setting:
+def _set(name: str, wish: Desired, imported: bool, environ: MutableMapping[str, str]) -> Setting:
     present, (value, why, is_given) = environ.get(name), wish
     if present == value and (imported or _is_own(name, environ)):
         return Setting(name, value, why, "set" if _is_own(name, environ) else "user")

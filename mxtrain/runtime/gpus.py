@@ -32,7 +32,7 @@ class Gpu(NamedTuple):
 
     @property
     def is_too_new(self) -> bool:
-        """True if no published build of MXNet runs on it."""
+        """Returns True if no published build of MXNet runs on it."""
         return self.capability >= FIRST_UNSUPPORTED
 
     def __str__(self) -> str:

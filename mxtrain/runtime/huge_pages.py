@@ -51,7 +51,7 @@ def join_pages() -> int:
 
 
 def keep_joining() -> bool:
-    """Starts a thread that joins pages now and then; False where the kernel does not join pages on request."""
+    """Starts a thread that joins pages now and then; False if the kernel does not join pages on request."""
     if not on_request():
         return False
     threading.Thread(target=_keep_joining, name="mxtrain-huge-pages", daemon=True).start()

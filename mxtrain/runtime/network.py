@@ -14,7 +14,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def address_of(interface: str) -> Optional[str]:
-    """The IPv4 address of a network interface; None if there is none."""
+    """Returns the IPv4 address of a network interface; None if there is none."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         found = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
         return socket.inet_ntoa(found[20:24])
@@ -30,6 +30,6 @@ def address_towards(address: str) -> Optional[str]:
 
 
 def interface_towards(address: str) -> Optional[str]:
-    """The name of the network interface on the way to another machine; None if there is no way."""
+    """Returns the name of the network interface on the way to another machine; None if there is no way."""
     own = address_towards(address)
     return next((name for _, name in socket.if_nameindex() if own is not None and address_of(name) == own), None)

@@ -37,7 +37,8 @@ class Runtime(Spec):
     """OpenMP threads of each CPU device (OMP_NUM_THREADS); auto: usable cores / CPU devices. At most four times
     the usable cores."""
     cpu_temp_copy: Union[Auto, Limited] = "auto"
-    """Work spaces that all CPU devices share (MXNET_CPU_TEMP_COPY); auto: 64 for several devices, else MXNet's 4."""
+    """Number of temporary workspaces that all CPU devices share (MXNET_CPU_TEMP_COPY); auto: 64 for several devices,
+    otherwise MXNet's 4."""
     cpu_workers: Union[Auto, Positive] = "auto"
     """Engine threads of each CPU device (MXNET_CPU_WORKER_NTHREADS); auto: MXNet's own 1. At most four times the
     usable cores."""
@@ -46,7 +47,7 @@ class Runtime(Spec):
     bulk_size: Union[Auto, NonNegative] = "auto"
     """Operators handed to the engine at once (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN); 0: one by one; auto: MXNet's 15."""
     operators: Union[Auto, bool] = "auto"
-    """Use mxtrain's own operators (BERT's attention and norms, AdamW, regions of detectors) instead of MXNet's, on
+    """Use mxtrain's native operators (BERT's attention and norms, AdamW, regions of detectors) instead of MXNet's, on
     CPUs; auto: where there is a C++ compiler, which they need once."""
     huge_pages: bool = False
     """Join the pages of memory that is computed in to pages of 2 MiB, where the kernel does so on request ("madvise" in
@@ -56,7 +57,7 @@ class Runtime(Spec):
     keeps 10 of 23 bits of the mantissa (NVIDIA_TF32_OVERRIDE=0 forbids it to cuBLAS and cuDNN). auto: MXNet's and
     NVIDIA's default, which is yes, but no for `verify`."""
     deterministic: bool = False
-    """Take only kernels of GPUs that give the same bits each time (MXNET_ENFORCE_DETERMINISM), and choose them without
-    timing them (MXNET_CUDNN_AUTOTUNE_DEFAULT=0): slower, and a run continues to the same bits."""
+    """Use only deterministic GPU kernels (MXNET_ENFORCE_DETERMINISM), chosen without autotuning
+    (MXNET_CUDNN_AUTOTUNE_DEFAULT=0): slower, but runs are reproducible bit by bit."""
     env: Dict[VariableName, Union[str, int]] = {}
     """Further environment variables, set before MXNet is imported, e.g. {DNNL_VERBOSE: 1}."""

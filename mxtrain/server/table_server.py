@@ -63,7 +63,7 @@ class GroupShard:
         self.trained = {name: array for name, array in self.tables.items() if multipliers[name][0]}
         self._updater = Updater(optimizer, self.trained, multipliers, self._rows, lazy)
         self._touched_R = np.zeros(self.num_rows, np.uint32)
-        """The update that moved each row last."""
+        """Number of the last update that changed each row."""
         self.version = 0
         self._waiting: Dict[int, Deque[Gradients]] = {rank: deque() for rank in range(set_up.workers)}
         self._last: Tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int32), np.zeros((0, self.width), set_up.dtype))
@@ -91,7 +91,7 @@ class GroupShard:
             return
         self._waiting[rank].append(given)
         if all(self._waiting.values()):
-            self._update(in_order([self._waiting[rank].popleft() for rank in sorted(self._waiting)]))
+            self._update(sum_in_order([self._waiting[rank].popleft() for rank in sorted(self._waiting)]))
 
     def _update(self, given: Gradients) -> None:
         id_K, gradient_KS, lr, factor = given
@@ -119,16 +119,16 @@ class GroupShard:
         """Returns the arrays that READ and WRITE address by number: first the tables, then the optimizer state."""
         return [*self.tables.values(), *self._updater.arrays().values()]
 
-    def note(self, looks: bool) -> Dict[str, Any]:
+    def note(self, checks_finite: bool) -> Dict[str, Any]:
         """Returns the state for a checkpoint, except arrays.
 
         Args:
-            looks: True to include the name of the first table with infinite or NaN values.
+            checks_finite: True to include the name of the first table with infinite or NaN values.
         """
         return {
             "state": {name: list(array.shape[1:]) for name, array in self._updater.arrays().items()},
             "numbers": self._updater.numbers(),
-            "nonfinite": self._first_nonfinite() if looks else "",
+            "nonfinite": self._first_nonfinite() if checks_finite else "",
             "moves_all": self._updater.moves_all_rows,
         }
 
@@ -147,7 +147,7 @@ class GroupShard:
         self._updater.restore_numbers(numbers)
 
 
-def in_order(given: Sequence[Gradients]) -> Gradients:
+def sum_in_order(given: Sequence[Gradients]) -> Gradients:
     """Sums the gradients of several workers in the given order, so that the bits of the result do not depend on timing.
 
     Learning rate and factor are those of the first worker; all workers send the same ones.
@@ -202,6 +202,7 @@ class TableServer:
             table_wire.READ: self._read, table_wire.WRITE: self._write, table_wire.NOTE: self._note,
             table_wire.COUNT: self._count, table_wire.LAST: self._give_last,
         }  # fmt: skip
+        # A worker sends one message after the other, so no lock is held between messages.
         while True:
             try:
                 header = connection.receive()
@@ -293,6 +294,7 @@ def read_ids(connection: Connection, shard: GroupShard, header: Header) -> np.nd
     Raises:
         ValueError: an id is no row of this server, or ids are not in order.
     """
+    # Check the count before the memory for it is allocated: a message of a stranger must not fill the memory.
     if header.count > shard.num_rows:
         raise ValueError(f"{header.count} ids of {shard.num_rows} rows")
     id_K = connection.read_array((header.count,), "<i4").astype(np.int64)

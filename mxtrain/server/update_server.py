@@ -58,14 +58,15 @@ class UpdateServer:
         updates_per_epoch = given.steps_per_epoch * given.workers
         for number, group in enumerate(given.groups):
             if group.key not in self._known:
-                leads = given.workers if number == 0 else 0
+                num_voters = given.workers if number == 0 else 0
                 seed = (self._description.trainer.seed, group.key) if optimizer.draws_random else None
                 self._known[group.key] = group
-                server = GroupServer(group, optimizer.build(updates_per_epoch), seed, leads)
+                server = GroupServer(group, optimizer.build(updates_per_epoch), seed, num_voters)
                 self._groups[group.key] = server
-                ways = self._description.kvstore.build_ways()  # type: ignore[attr-defined]  # only ways in which servers update
-                if group.compressed_key is not None and ways is not None:
-                    server.accept_compressed(ways, given.workers)
+                # Only stores whose servers update parameters have this method, and only they start this server.
+                compressors = self._description.kvstore.build_compressor_pair()  # type: ignore[attr-defined]
+                if group.compressed_key is not None and compressors is not None:
+                    server.accept_compressed(compressors, given.workers)
                     self._compressed[group.compressed_key] = server
 
     def update(self, key: int, received: nd.NDArray, stored: nd.NDArray) -> None:
@@ -92,10 +93,13 @@ class GroupServer:
         group: the parameters.
         optimizer: an mxnet.optimizer.Optimizer that only this group uses.
         seed: seed of the optimizer's random numbers; None if it draws none.
-        leads: number of workers whose common decisions (see `Poll`) this group coordinates; 0 if another group does.
+        num_voters: number of workers whose common decisions (see `Poll`) this group coordinates; 0 if another group
+            does.
     """
 
-    def __init__(self, group: Group, optimizer: mx.optimizer.Optimizer, seed: Optional[Tuple[int, int]], leads: int):
+    def __init__(
+        self, group: Group, optimizer: mx.optimizer.Optimizer, seed: Optional[Tuple[int, int]], num_voters: int
+    ):
         shapes = self._shapes = [parameter.shape for parameter in group.parameters]
         names = [parameter.name for parameter in group.parameters]
         self._inbox, self._outbox = (Message(shapes, group.dtype, mx.cpu()) for _ in range(2))
@@ -104,22 +108,22 @@ class GroupServer:
         self._updater = Updater(optimizer, self._weights, multipliers)
         self._seed = seed
         self._num_bytes = 4 * self._outbox.words
-        self._poll: Optional[Poll] = Poll(leads) if leads else None
+        self._poll: Optional[Poll] = Poll(num_voters) if num_voters else None
         self._reply = Reply()
         self._seen: Dict[int, int] = defaultdict(int)
-        """The number of updates in the weights that a worker has, by worker."""
+        """Worker -> number of updates that were in the weights which it received last; gives the staleness."""
         self._snapshot = b""
         self._arriving: List[bytes] = []
         self._compressed_replies: Optional[CompressedReplies] = None
 
-    def accept_compressed(self, ways: Tuple[Build, Build], workers: int) -> None:
+    def accept_compressed(self, compressors: Tuple[Build, Build], workers: int) -> None:
         """Accepts compressed gradients from now on.
 
         Args:
-            ways: compression of both directions, see `CompressedReplies`.
+            compressors: compression of both directions, see `CompressedReplies`.
             workers: number of workers.
         """
-        self._compressed_replies = CompressedReplies(ways, self._shapes, self._outbox.flat, workers)
+        self._compressed_replies = CompressedReplies(compressors, self._shapes, self._outbox.flat, workers)
 
     def answer_compressed(self, received: nd.NDArray, stored: nd.NDArray) -> None:
         """Does the same as `answer` for a message with compressed gradients.
@@ -183,7 +187,7 @@ class GroupServer:
         self._updater.update(gradients, request.lr)
 
     def _updates_made(self) -> int:
-        """Number of updates, including those before a resume."""
+        """Returns the number of updates, including those before a resume."""
         return max(self._updater.numbers()["update_counts"].values())
 
     def _read(self, offset: int) -> np.ndarray:

@@ -92,13 +92,13 @@ class AlignedSource:
         return self._feature is not None
 
     def read(self, index: int) -> np.ndarray:
-        """The frames (T, F) of an utterance, float32: logarithms of power."""
+        """Returns the frames (T, F) of an utterance, float32: logarithms of power."""
         assert self._feature is not None
         row = int(self._row_N[index])
         return self._feature.value[self._feature.begin[row] : self._feature.begin[row + 1]].astype(np.float32)
 
     def symbols_of(self, index: int) -> np.ndarray:
-        """The numbers of the symbols of an utterance, (L,)."""
+        """Returns the numbers of the symbols of an utterance, (L,)."""
         return self.symbol.value[self.symbol.begin[index] : self.symbol.begin[index + 1]]
 
     def durations_of(self, index: int) -> np.ndarray:
@@ -106,7 +106,7 @@ class AlignedSource:
         return self.duration.value[self.duration.begin[index] : self.duration.begin[index + 1]]
 
     def take(self, indices: Sequence[int]) -> AlignedSource:
-        """Some of the samples; those beyond the end are left out."""
+        """Returns some of the samples; those beyond the end are left out."""
         kept = [int(index) for index in indices if index < len(self)]
         return AlignedSource(
             [self.given[index] for index in kept], ragged([self.symbols_of(index) for index in kept]),
@@ -156,7 +156,7 @@ def numbered(
             place, shown = one.utterance.place, ", ".join(map(repr, unknown[:8]))
             fact = f"{place} has {shown}, which {'is no symbol' if len(unknown) == 1 else 'are no symbols'} of these."
             known = ", ".join(map(repr, symbols[:60])) + (", ..." if len(symbols) > 60 else "")
-            findings.refuse(Problem(UNKNOWN_SYMBOL, place, fact, f"Mend it. Known are {known}."))
+            findings.refuse(Problem(UNKNOWN_SYMBOL, place, fact, f"Correct it. Known are {known}."))
             continue
         kept.append(one)
         found.append(np.array([number[symbol] for symbol in one.symbols], np.int32))

@@ -59,11 +59,11 @@ Parts = Tuple[str, List[Aligned], Optional[List[Aligned]], Optional[List[Aligned
 """The name of a dataset, and its utterances for training, validation and test; None if they are held out of those
 for training."""
 MOST_MEASURED = 2000
-"""Utterances whose frames say mean and deviation of each band, and of each symbol."""
+"""Maximum number of utterances from which the mean and deviation of each band and each symbol are computed."""
 SYNTHESIS_FEATURES = Features(
     sample_rate=22050, window_ms=46.44, step_ms=11.61, high_hz=8000.0, preemphasis=0.0, normalize="none"
 )  # fmt: skip
-"""1024 samples, 256 from one to the next, 80 bands: as published synthesisers have them."""
+"""Windows of 1024 samples with a hop of 256 at 22,050 Hz, and 80 bands up to 8 kHz, as in NVIDIA's Tacotron 2."""
 
 
 class AlignedDataset(BaseDataset):
@@ -83,35 +83,35 @@ class AlignedDataset(BaseDataset):
     samples."""
     eval_batch_size: Positive = 32
     batches_per_pool: Positive = 16
-    """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
+    """Number of batches whose samples are sorted by length together in training, to reduce padding; 1 = no sorting."""
     features: Features = SYNTHESIS_FEATURES
     """Settings of the frames computed from a recording; normalize must be none, because sound is reconstructed from
     frames."""
     symbols: Union[Literal["auto"], Names] = "auto"
     """All allowed characters or phonemes; auto = the ones of the training utterances."""
     tolerance_frames: NonNegative = 2
-    """By how many frames durations may differ from their recording; the last symbol then gets the difference."""
+    """Maximum difference in frames between the sum of durations and the recording; it is added to the last symbol."""
     max_seconds: Optional[PositiveFloat] = None
-    """Longer utterances are not trained on; null = any are."""
+    """Maximum length of training utterances; longer ones are left out; null = no limit."""
     batch_seconds: Optional[PositiveFloat] = None
-    """Seconds of sound in a batch of training at most, padding included: rows times the longest; null = batch_size
-    utterances."""
+    """Maximum seconds of sound in a training batch, including padding: number of utterances times the longest; null =
+    batches of batch_size utterances."""
     skip_unreadable: bool = False
-    """Train without utterances that cannot be used, and say how many there are; else the first one is refused."""
+    """Train without unusable utterances and report their number; otherwise the first one is an error."""
     num_workers: Union[Literal["auto"], Positive] = "auto"
-    """Threads that compute features, once; auto = the cores this process may use."""
+    """Number of threads that compute features, once before training; auto = the cores this process may use."""
 
     @pydantic.model_validator(mode="after")
     def _check_features(self) -> AlignedDataset:
         if self.features.normalize != "none":
             raise ValueError(
-                f"features.normalize={self.features.normalize} cannot be undone: sound has to come back from frames. "
-                "Type dataset.features.normalize=none"
+                f"features.normalize={self.features.normalize} cannot be inverted, which is needed to reconstruct "
+                "sound from frames. Type dataset.features.normalize=none"
             )
         if self.features.step * 2 > self.features.window:
             raise ValueError(
                 f"features.step_ms={self.features.step_ms} is more than half of window_ms={self.features.window_ms}: "
-                "phases cannot be found where windows overlap less. Type e.g. dataset.features.step_ms="
+                "windows must overlap by half to reconstruct phases. Type e.g. dataset.features.step_ms="
                 f"{self.features.window_ms / 4:g}"
             )
         return self

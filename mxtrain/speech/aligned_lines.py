@@ -18,7 +18,7 @@ from mxtrain.speech.utterances import Utterance, json_rows, utterance_of
 
 
 def read_aligned(path: str, findings: Findings, has_audio: bool = True) -> List[Aligned]:
-    """The utterances of a file, one in each line that is not empty.
+    """Returns the utterances of a file, one in each line that is not empty.
 
     Args:
         path: of the file; recordings are named relative to its folder.

@@ -28,7 +28,7 @@ class Alphabet:
         self._number = {character: number for number, character in enumerate(self.characters)}
 
     def unknown(self, text: str) -> List[str]:
-        """The different characters of a text that are none of these, in their order."""
+        """Returns the different characters of a text that are none of these, in their order."""
         return [character for character in dict.fromkeys(text) if character not in self._number]
 
     def encode(self, text: str) -> np.ndarray:
@@ -52,12 +52,13 @@ class Transcript(NamedTuple):
     alphabet: Alphabet
 
     def read(self, prediction: np.ndarray) -> str:
-        """The text that was decoded for the sample."""
+        """Returns the text that was decoded for the sample."""
         return self.alphabet.decode(prediction)
 
 
 def normalized(text: str, case: str, punctuation: str = "keep") -> str:
-    """A transcript as it is compared: Unicode's NFC, in one case, with single spaces between words and none around.
+    """Returns a transcript as it is compared: Unicode's NFC, in one case, with single spaces between words and none
+    around.
 
     Args:
         text: as it was written.
@@ -71,7 +72,7 @@ def normalized(text: str, case: str, punctuation: str = "keep") -> str:
 
 
 def without_punctuation(text: str) -> str:
-    """A text with spaces in the place of punctuation, but for apostrophes between two letters, which become `'`, and
+    """Returns a text with spaces instead of punctuation, but for apostrophes between two letters, which become `'`, and
     for the spoken words: %, &, @ and #."""
     text = text.translate(_APOSTROPHES)
     kept = list(text)
@@ -89,8 +90,8 @@ def is_punctuation(character: str) -> bool:
 
 
 def needed_frames(value: np.ndarray, begin_N1: np.ndarray) -> np.ndarray:
-    """The fewest scores of which CTC can make each transcript: one for each character, and a blank between two that are
-    the same.
+    """Returns the fewest scores of which CTC can make each transcript: one for each character, and a blank between two
+    that are the same.
 
     Args:
         value: the characters of all transcripts, one after the other.

@@ -80,18 +80,18 @@ class AudioDataset(TranscribedDataset):
     case: Literal["lower", "upper", "keep"] = "lower"
     """Case of transcripts."""
     punctuation: Literal["keep", "remove"] = "keep"
-    """Of transcripts; remove = all of it becomes spaces, but for apostrophes inside of words."""
+    """Punctuation of transcripts; remove = replace it with spaces, except apostrophes inside of words."""
     characters: str = "auto"
-    """All that transcripts may hold, e.g. "abcdefghijklmnopqrstuvwxyz' "; auto = what the training transcripts hold."""
+    """Alphabet of transcripts, e.g. "abcdefghijklmnopqrstuvwxyz' "; auto = characters of the training transcripts."""
     max_seconds: Optional[PositiveFloat] = None
-    """Longer utterances are not trained on; null = any are."""
+    """Maximum length of training utterances; longer ones are left out; null = no limit."""
     batch_seconds: Optional[PositiveFloat] = None
-    """Seconds of sound in a batch of training at most, padding included: rows times the longest; null = batch_size
-    utterances."""
+    """Maximum seconds of sound in a training batch, including padding: number of utterances times the longest; null =
+    batches of batch_size utterances."""
     skip_unreadable: bool = False
-    """Train without utterances that cannot be used, and say how many there are; else the first one is refused."""
+    """Train without unusable utterances and report their number; otherwise the first one is an error."""
     num_workers: Union[Literal["auto"], Positive] = "auto"
-    """Threads that compute features, once; auto = the cores this process may use."""
+    """Number of threads that compute features, once before training; auto = the cores this process may use."""
     _count_scores: Callable[[int], Optional[int]] = pydantic.PrivateAttr(default=int)
     """Maps a number of frames to the number of scores of the network, which limits the length of transcripts."""
     _is_restored: bool = pydantic.PrivateAttr(default=False)
@@ -198,6 +198,7 @@ class AudioDataset(TranscribedDataset):
             if self._has_right_text(one, alphabet, findings) and self.is_there(one, findings)
         ]  # fmt: skip
         if not readable:
+            # An empty split is not an error here: `divide` decides, which knows the other splits.
             nothing = Ragged(np.zeros((0, self.features.num_mels), np.float16), np.zeros(1, np.int64))
             return Recordings([], nothing, np.zeros(0, np.int64), alphabet)
         shards = self.compute_features(name, readable)
@@ -229,7 +230,7 @@ class AudioDataset(TranscribedDataset):
     def _remedy_for(self, unknown: Sequence[str], alphabet: Alphabet) -> str:
         """Returns the advice for characters that are not in the alphabet."""
         characters = repr("".join(alphabet.characters))
-        remedies = ["Mend it"]
+        remedies = ["Correct it"]
         if any(map(is_punctuation, unknown)) and self.punctuation == "keep":
             remedies.append("type dataset.punctuation=remove")
         if self._is_restored:

@@ -28,7 +28,7 @@ class TranscribedDataset(BaseDataset):
     batch_size: BatchSize = "auto"
     eval_batch_size: Positive = 64
     batches_per_pool: Positive = 16
-    """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
+    """Number of batches whose samples are sorted by length together in training, to reduce padding; 1 = no sorting."""
 
     @property
     def batch_frames(self) -> Optional[int]:

@@ -30,17 +30,17 @@ class Conformer(ConvolvedFrames):
     time_strides: List[Positive] = [2, 2]
     frequency_strides: List[Positive] = [2, 2]
     units: Positive = 96
-    """Width of what passes between blocks."""
+    """Width of the residual stream between blocks."""
     hidden_size: Positive = 256
-    """Width inside a feed-forward part."""
+    """Hidden width of the feed-forward sublayers."""
     num_heads: Positive = 4
-    """Attention heads; they divide units."""
+    """Number of attention heads; a divisor of units."""
     num_layers: Positive = 3
     """Blocks."""
     kernel: Odd = 15
-    """Frames that the convolution of a block sees, odd."""
+    """Kernel size of a block's convolution in frames, odd."""
     dropout: OpenFraction = 0.1
-    """Probability that something is dropped in training behind each part of a block, and of attention."""
+    """Dropout probability after each sublayer of a block and of attention weights."""
 
     @pydantic.model_validator(mode="after")
     def _check_block(self) -> Conformer:

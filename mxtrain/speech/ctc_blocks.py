@@ -116,7 +116,7 @@ def log_likelihood(
 
 
 def _add(*logs: nd.NDArray) -> nd.NDArray:
-    """The logarithm of the sum of what these are the logarithms of."""
+    """Returns the logarithm of the sum of what these are the logarithms of."""
     largest = logs[0]
     for one in logs[1:]:
         largest = nd.maximum(largest, one)

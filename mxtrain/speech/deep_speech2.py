@@ -25,7 +25,7 @@ class DeepSpeech2(ConvolvedFrames):
     num_layers: Positive = 1
     """Recurrent layers of both directions."""
     dropout: OpenFraction = 0.1
-    """Probability that something is dropped in training of what enters each recurrent layer and the last one."""
+    """Dropout probability of the inputs of each recurrent layer and of the output layer."""
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         from mxtrain.speech.networks.speech import RecurrentRecognizer

@@ -34,9 +34,9 @@ class DigitLines(TranscribedDataset):
     """Lines of digits, whose columns are frames."""
 
     length: Range[Positive] = [3, 8]
-    """Fewest and most digits in a line."""
+    """Minimum and maximum number of digits in a line."""
     height: Annotated[int, pydantic.Field(ge=8, le=128)] = 24
-    """Height of a line in pixels, which is how many numbers a frame has."""
+    """Height of a line in pixels, i.e. number of values per frame."""
     num_train: Positive = 6000
     """Training lines; how they are written differs from epoch to epoch."""
     num_val: Positive = 500
@@ -109,7 +109,7 @@ def list_images(folder: Path, findings: Findings) -> List[Path]:
 
 
 def read_line(file: Path, content: bytes, height: int) -> np.ndarray:
-    """The frames of an image file.
+    """Returns the frames of an image file.
 
     Raises:
         DataError: it is no image that can be read.

@@ -150,7 +150,7 @@ _espeak: Optional[Espeak] = None
 
 
 def espeak_library() -> Espeak:
-    """The library, which a process can begin once.
+    """Returns the library, which a process can begin once.
 
     Raises:
         DataError: it cannot be used.

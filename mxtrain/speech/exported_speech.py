@@ -60,7 +60,8 @@ def text_of_scores(score_TK: np.ndarray, share: float, names: Sequence[str], bea
 
 
 def decode(score_TK: np.ndarray, width: int) -> List[int]:
-    """The characters of scores: of the likeliest alignment if the width is 1, else by prefix beam search."""
+    """Returns the characters of scores: of the most probable alignment if the width is 1, else by prefix beam
+    search."""
     if width > 1:
         shifted_TK = score_TK - score_TK.max(axis=1, keepdims=True)
         log_p_TK = shifted_TK - np.log(np.exp(shifted_TK).sum(axis=1, keepdims=True))

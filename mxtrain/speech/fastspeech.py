@@ -24,21 +24,21 @@ class FastSpeech(SymbolModel):
     tasks: ClassVar[Tuple[str, ...]] = ("speech_synthesis",)
 
     units: Positive = 96
-    """Width of what passes between blocks."""
+    """Width of the residual stream between blocks."""
     hidden_size: Positive = 192
-    """Width inside a feed-forward part."""
+    """Hidden width of the feed-forward sublayers."""
     num_heads: Positive = 2
-    """Attention heads; they divide units."""
+    """Number of attention heads; a divisor of units."""
     encoder_layers: Positive = 1
     """Blocks over symbols."""
     decoder_layers: Positive = 2
     """Blocks over frames."""
     encoder_kernel: Odd = 5
-    """Symbols that the convolution of a block sees, odd."""
+    """Kernel size of a block's convolution in symbols, odd."""
     decoder_kernel: Odd = 13
-    """Frames that the convolution of a block sees, odd."""
+    """Kernel size of a block's convolution in frames, odd."""
     dropout: OpenFraction = 0.0
-    """Probability that something is dropped in training behind each part of a block, and of attention."""
+    """Dropout probability after each sublayer of a block and of attention weights."""
 
     @pydantic.model_validator(mode="after")
     def _check_block(self) -> FastSpeech:

@@ -19,19 +19,19 @@ class Features(FrameSizes, Spec):
     """Settings of the frames computed from a recording."""
 
     sample_rate: Annotated[int, pydantic.Field(ge=1000, le=192_000)] = 16000
-    """Samples a second; recordings of another rate are resampled."""
+    """Sample rate in Hz; recordings with another rate are resampled."""
     window_ms: PositiveFloat = 25.0
-    """Length of what one frame is of, in milliseconds."""
+    """Length of the window of a frame, in milliseconds."""
     step_ms: PositiveFloat = 10.0
-    """From one frame to the next, in milliseconds."""
+    """Hop between frames, in milliseconds."""
     num_mels: Annotated[int, pydantic.Field(ge=8, le=256)] = 80
-    """Mel bands, which is how many numbers a frame has."""
+    """Number of mel bands, i.e. of values per frame."""
     low_hz: NonNegativeFloat = 0.0
     """Lowest frequency of the lowest band."""
     high_hz: Annotated[float, pydantic.Field(ge=0)] = 0.0
     """Highest frequency of the highest band; 0 = half the sample rate."""
     preemphasis: OpenFraction = 0.97
-    """Of each sample so much of the one before is taken away; 0 = nothing."""
+    """Coefficient of pre-emphasis: share of the previous sample that is subtracted from each sample; 0 = none."""
     normalize: Literal["utterance", "none"] = "utterance"
     """utterance = each band has mean 0 and deviation 1 over a recording."""
 

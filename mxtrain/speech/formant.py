@@ -81,7 +81,7 @@ DIGITS: Dict[str, Sequence[str]] = {
 
 
 def say(symbols: Sequence[str], samples_N: Sequence[int], sample_rate: int, seed: int) -> np.ndarray:
-    """The sound of phonemes, (S,) float32 from -1 to 1.
+    """Returns the sound of phonemes, (S,) float32 from -1 to 1.
 
     Args:
         symbols: of `PHONEMES`.
@@ -126,7 +126,7 @@ def _excitation(total: int, sample_rate: int) -> np.ndarray:
 
 
 def _resonances(formant_TR: np.ndarray, hz_P: np.ndarray) -> np.ndarray:
-    """Magnitudes (T, P) of resonances one behind the other, and of a voice that falls by 6 dB an octave."""
+    """Magnitudes (T, P) of resonances one after the other, and of a voice that falls by 6 dB an octave."""
     ratio_TRP = hz_P / formant_TR[:, :, None]
     width_R1 = (BANDWIDTH_R / formant_TR)[:, :, None]
     gain_TP = np.prod(1 / np.sqrt((1 - ratio_TRP**2) ** 2 + (width_R1 * ratio_TRP) ** 2), axis=1)
@@ -143,7 +143,7 @@ def _smoothed(value_TR: np.ndarray, width: int) -> np.ndarray:
 
 
 def _filtered(source_S: np.ndarray, gain_TP: np.ndarray, step: int, size: int) -> np.ndarray:
-    """A source through a filter that changes from frame to frame, (S,)."""
+    """Returns a source through a filter that changes from frame to frame, (S,)."""
     import scipy.fft
 
     window_W = np.hanning(2 * step + 1)[:-1]

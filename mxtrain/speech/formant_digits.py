@@ -36,7 +36,7 @@ class FormantDigits(AlignedDataset):
 
     features: Features = Features(window_ms=40.0, num_mels=64, preemphasis=0.0, normalize="none")
     length: Range[Positive] = [1, 5]
-    """Fewest and most digits of an utterance."""
+    """Minimum and maximum number of digits of an utterance."""
     num_train: Positive = 800
     """Training utterances."""
     num_val: Positive = 80
@@ -84,5 +84,5 @@ class FormantDigits(AlignedDataset):
 
 
 def _seed(one: Aligned) -> int:
-    """The seed of the noise of an utterance."""
+    """Returns the seed of the noise of an utterance."""
     return one.utterance.place.record or 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
 
-class OfFrames(Metric):
+class FrameMetric(Metric):
     """Base of means over all frames that are no padding, of frames (B, T, F) and the true ones, how many of them
     count, (B,), and the decibels of a unit of each band, (B, F). The sums are the measured value and the number of
     frames."""
@@ -38,14 +38,14 @@ class OfFrames(Metric):
         return F.concat(F.sum(counts_BT).reshape((1,)), F.sum(count_B).reshape((1,)), dim=0)
 
     def error(self, F: OperatorModule, difference_BTF: Array, num_mels: int) -> Array:
-        """The error of each frame, (B, T)."""
+        """Returns the error of each frame, (B, T)."""
         raise NotImplementedError
 
     def value(self, sums: np.ndarray, count: int) -> float:
         return float(sums[0] / max(sums[1], 1.0))
 
 
-class MelError(OfFrames):
+class MelError(FrameMetric):
     """Mean absolute difference of log-mel frames over bands and frames, in dB of power."""
 
     @property
@@ -56,7 +56,7 @@ class MelError(OfFrames):
         return F.mean(F.abs(difference_BTF), axis=2)
 
 
-class MelCepstralDistortion(OfFrames):
+class MelCepstralDistortion(FrameMetric):
     """Mean over frames of the mel-cepstral distortion in dB, of cepstra that are a cosine transform of log-mel frames;
     the level, coefficient 0, does not count. Frames need no alignment, as durations are given.
 

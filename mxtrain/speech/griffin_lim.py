@@ -44,7 +44,7 @@ def stft(sound_S: np.ndarray, features: FrameNumbers) -> np.ndarray:
 
 
 def istft(spectrum_TP: np.ndarray, features: FrameNumbers) -> np.ndarray:
-    """The sound (S,) whose spectra are the nearest to these in the sense of least squares.
+    """Returns the sound (S,) whose spectra are the nearest to these in the sense of least squares.
 
     Source: Griffin and Lim, "Signal Estimation from Modified Short-Time Fourier Transform" (1984), equation 6: windowed
     frames are added up and divided by the sum of the squared windows.
@@ -60,7 +60,7 @@ def istft(spectrum_TP: np.ndarray, features: FrameNumbers) -> np.ndarray:
 
 
 def griffin_lim(magnitude_TP: np.ndarray, features: FrameNumbers, iterations: int, seed: int = 0) -> np.ndarray:
-    """A sound (S,) whose spectra have about these magnitudes.
+    """Returns a sound (S,) whose spectra have about these magnitudes.
 
     Each iteration keeps the phases of the spectra of a sound, and replaces their magnitudes. Source: Griffin and Lim
     (1984), section III, with the momentum of Perraudin et al. (2013), algorithm 2.
@@ -89,7 +89,8 @@ def spectral_convergence(sound_S: np.ndarray, magnitude_TP: np.ndarray, features
 
 
 def frames_to_sound(frames_TF: np.ndarray, features: FrameNumbers, iterations: int) -> np.ndarray:
-    """The sound (S,) of frames that are `features.centred`, float32 at `features.sample_rate`: step samples a frame.
+    """Returns the sound (S,) of frames that are `features.centred`, float32 at `features.sample_rate`: step samples a
+    frame.
 
     Args:
         frames_TF: logarithms of power, not normalised.

@@ -33,7 +33,7 @@ class LibriSpeech(PublicDataset, AudioDataset):
 
     @property
     def public_names(self) -> Sequence[str]:
-        """The parts that are named and published."""
+        """Returns the parts that are named and published."""
         parts = [part for named in (self.train, self.val, self.test) for part in _listed(named)]
         return [name for part in parts if (name := f"librispeech-{part}") in PUBLIC_FILES]
 

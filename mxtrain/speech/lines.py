@@ -84,7 +84,7 @@ class WrittenLines(TranscribedSource):
         return (self.draw(index, seed=seed, epoch=epoch, train=train).T - np.float32(MEAN)) / np.float32(DEVIATION)
 
     def draw(self, index: int, *, seed: int = 0, epoch: int = 0, train: bool = False) -> np.ndarray:
-        """The image of a line (H, T), ink is 1."""
+        """Returns the image of a line (H, T), ink is 1."""
         layout, number = self._layouts[index], np.array([self._numbers[index]])
         drawn = (seed, epoch) if train else (self._seed, -1)
         look = uniform_rows(*drawn, number, SpeechDraw.LINE_LOOK, 3 * len(layout.label_D))[0]
@@ -103,7 +103,7 @@ class WrittenLines(TranscribedSource):
 
 
 def scaled(image_GG: np.ndarray, height: int, width: int) -> np.ndarray:
-    """A digit in another size, ink is 1."""
+    """Returns a digit in another size, ink is 1."""
     image = Image.fromarray(image_GG).resize((width, height), Image.Resampling.BILINEAR)
     return np.asarray(image, np.float32) / np.float32(255)
 
@@ -128,7 +128,7 @@ def lay_out(number_N: np.ndarray, length: Tuple[int, int], height: int, seed: in
 
 
 def image_frames(image: Image.Image, height: int) -> np.ndarray:
-    """The frames (T, H) of an image of a line with white ink on black, in its own proportions."""
+    """Returns the frames (T, H) of an image of a line with white ink on black, in its own proportions."""
     grey = image.convert("L")
     width = max(round(grey.width * height / max(grey.height, 1)), 1)
     scaled = np.asarray(grey.resize((width, height), Image.Resampling.BILINEAR), np.float32) / np.float32(255)

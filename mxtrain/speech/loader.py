@@ -21,7 +21,7 @@ FRAME_STEP = 16
 
 
 def padded_frames(longest: np.ndarray) -> np.ndarray:
-    """The frames of batches whose longest sample has so many."""
+    """Returns the frames of batches whose longest sample has so many."""
     return -(-longest // FRAME_STEP) * FRAME_STEP
 
 

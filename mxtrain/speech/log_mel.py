@@ -74,7 +74,7 @@ class FrameSizes:
         return self.high_hz or self.sample_rate / 2
 
     def count_frames(self: FrameNumbers, num_samples: int) -> int:
-        """Number of frames of a recording: only complete windows, but at least one."""
+        """Returns the number of frames of a recording: only complete windows, but at least one."""
         return max(1 + (num_samples - self.window) // self.step, 1)
 
 

@@ -14,7 +14,8 @@ Line = TypeVar("Line")
 def read_parts(
     read: Callable[[str], List[Line]], train: Files, val: Optional[Files], test: Optional[Files]
 ) -> Tuple[str, List[Line], Optional[List[Line]], Optional[List[Line]]]:
-    """The name of a dataset, and its utterances for training, validation and test; None if there is no manifest.
+    """Returns the name of a dataset, and its utterances for training, validation and test; None if there is no
+    manifest.
 
     Args:
         read: reads one manifest.

@@ -39,8 +39,8 @@ class SymbolModel(Model):
     dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=formant_digits"}
 
     def build_symbols(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
-        """The network, uninitialised. It takes symbols (B, L), their number (B,), of which symbol each frame is (B, T)
-        and where in it (B, T, 4), and returns frames (B, T, num_classes).
+        """Returns the network, uninitialized. It takes symbols (B, L), their number (B,), of which symbol each frame is
+        (B, T) and where in it (B, T, 4), and returns frames (B, T, num_classes).
 
         Args:
             num_classes: mel bands.
@@ -51,7 +51,7 @@ class SymbolModel(Model):
 
 
 def build_symbols(model: Model, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
-    """The network of any model that speaks symbols; see `SymbolModel.build_symbols`."""
+    """Returns the network of any model that speaks symbols; see `SymbolModel.build_symbols`."""
     if isinstance(model, SymbolModel):
         return model.build_symbols(num_classes, input_shape, vocab_size)
     return model.build_filled(num_classes, input_shape=input_shape, vocab_size=vocab_size)
@@ -65,7 +65,7 @@ class FrameModel(Model):
     dataset_hints: ClassVar[Mapping[str, str]] = {"": "dataset=digit_lines"}
 
     def count_scores(self, frames: int) -> int:
-        """The count of scores, T', of a sample of T frames. Imports no MXNet."""
+        """Returns the count of scores, T', of a sample of T frames. Imports no MXNet."""
         raise NotImplementedError(f"{type(self).__name__} does not say how many scores it gives")
 
 
@@ -75,13 +75,13 @@ class ConvolvedFrames(FrameModel):
     channels: Annotated[List[Positive], pydantic.Field(min_length=1)] = [16, 32, 48]
     """Channels of each convolution."""
     time_kernels: List[Odd] = [5, 3, 3]
-    """Frames that each convolution sees, odd."""
+    """Kernel size of each convolution in time, odd."""
     frequency_kernels: List[Odd] = [5, 3, 3]
-    """Numbers of a frame that each convolution sees, odd."""
+    """Kernel size of each convolution in frequency, odd."""
     time_strides: List[Positive] = [2, 2, 1]
-    """Step of each convolution in time: their product is the frames of one score."""
+    """Stride of each convolution in time; their product is the number of frames per score."""
     frequency_strides: List[Positive] = [2, 2, 2]
-    """Step of each convolution over the numbers of a frame."""
+    """Stride of each convolution in frequency."""
     @pydantic.model_validator(mode="after")
     def _check_convolutions(self) -> ConvolvedFrames:
         for name in ("time_kernels", "frequency_kernels", "time_strides", "frequency_strides"):
@@ -100,7 +100,7 @@ class ConvolvedFrames(FrameModel):
 
     @property
     def convolutions(self) -> List[ConvolutionSizes]:
-        """The sizes of each convolution."""
+        """Returns the sizes of each convolution."""
         from mxtrain.speech.networks.speech import ConvolutionSizes
 
         columns = (

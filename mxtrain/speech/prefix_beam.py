@@ -1,9 +1,9 @@
-"""Prefix beam search: the likeliest text of scores along time, summed over all of its alignments.
+"""Prefix beam search for CTC: finds the text with the highest probability, summed over all of its alignments.
 
 Source: Hannun et al., "First-Pass Large Vocabulary Continuous Speech Recognition using Bi-Directional Recurrent DNNs"
 (2014), algorithm 1, here for all prefixes of a step at once.
 
-Legend: T scores of a sample, K characters and the blank, which is the last class, W prefixes that are kept.
+Legend: T time steps, K characters and the blank, which is the last class, C = K - 1 characters, W prefixes of the beam.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ NOWHERE = -1
 
 
 class Scorer(Protocol):
-    """Scores prefixes with a language model. A state is what the model remembers of a prefix."""
+    """Scores prefixes with a language model. The state holds all that the scores of a prefix depend on."""
 
     def initial_state(self) -> Hashable:
-        """The state of the empty prefix."""
+        """Returns the state of the empty prefix."""
 
     def scores(self, state: Hashable) -> np.ndarray:
         """Returns the amount added to the log probability of each possible next character, (K - 1,)."""
 
     def follow(self, state: Hashable, character: int) -> Hashable:
-        """The state behind a character."""
+        """Returns the state after a character."""
 
     def end(self, state: Hashable) -> float:
         """Returns the amount added at the end of a text."""
 
 
-class Found(NamedTuple):
-    """A text that was found.
+class Transcription(NamedTuple):
+    """A text found by the search.
 
     Attributes:
-        characters: their numbers.
-        score: log p, and what the language model adds.
+        characters: class indices of the characters.
+        score: log probability, plus the score of the language model.
     """
 
     characters: List[int]
     score: float
 
 
-class _Nodes:
-    """Prefixes as a tree: each is its parent and one more character."""
+class _PrefixTree:
+    """Tree of prefixes. A node is its parent's prefix and one more character; node 0 is the empty prefix."""
 
     def __init__(self) -> None:
         self.parent, self.character = [NOWHERE], [NOWHERE]
         self._number: Dict[Tuple[int, int], int] = {}
 
     def child(self, parent: int, character: int) -> int:
-        """The number of a prefix and one more character."""
+        """Returns the node of a prefix and one more character; creates it if necessary."""
         number = self._number.setdefault((parent, character), len(self.parent))
         if number == len(self.parent):
             self.parent.append(parent)
@@ -59,7 +59,7 @@ class _Nodes:
         return number
 
     def characters(self, node: int) -> List[int]:
-        """The characters of a prefix."""
+        """Returns the characters of a prefix."""
         found = []
         while node:
             found.append(self.character[node])
@@ -69,18 +69,18 @@ class _Nodes:
 
 def prefix_beam_search(
     log_p_TK: np.ndarray, width: int, scorer: Optional[Scorer] = None, num_best: int = 1
-) -> List[Found]:  # fmt: skip
-    """The best texts, best first.
+) -> List[Transcription]:  # fmt: skip
+    """Returns the texts with the highest scores, best first.
 
     Args:
-        log_p_TK: logarithms of probabilities.
-        width: W; with as many as there are prefixes the sums are exact.
-        scorer: a language model.
-        num_best: texts at most.
+        log_p_TK: log probabilities.
+        width: W, the beam width; the result is exact if no prefix is dropped.
+        scorer: language model; None = none.
+        num_best: maximum number of texts.
     """
     log_p_TK = np.asarray(log_p_TK, np.float64)
     num_characters = log_p_TK.shape[1] - 1
-    nodes, states = _Nodes(), {0: scorer.initial_state()} if scorer is not None else {}
+    nodes, states = _PrefixTree(), {0: scorer.initial_state()} if scorer is not None else {}
     added = {0: 0.0}
     node_W = np.zeros(1, np.int64)
     blank_W, other_W = np.zeros(1), np.full(1, -np.inf)  # log p of alignments that end in a blank, and in a character
@@ -91,11 +91,12 @@ def prefix_beam_search(
         total_W = np.logaddexp(blank_W, other_W)
         longer_WC = total_W[:, None] + log_p_K[None, :-1]
         has_last = np.flatnonzero(last_W >= 0)
-        # The same character again is a new one only behind a blank; else it is the same one for longer.
+        # CTC merges repeated characters: a repetition is a new character only after a blank.
         longer_WC[has_last, last_W[has_last]] = blank_W[has_last] + log_p_K[last_W[has_last]]
         new_blank_W = total_W + log_p_K[-1]
         new_other_W = np.where(last_W >= 0, other_W + log_p_K[last_W], -np.inf)
-        # A prefix may also come from its parent, if that is kept, too.
+        # A prefix of the beam is also reached by extending its parent if the parent is in the beam: add both
+        # probabilities, and do not extend the parent a second time.
         child, parent = np.nonzero(parent_W[:, None] == node_W[None, :])
         new_other_W[child] = np.logaddexp(new_other_W[child], longer_WC[parent, last_W[child]])
         longer_WC[parent, last_W[child]] = -np.inf
@@ -105,7 +106,7 @@ def prefix_beam_search(
                                 (longer_WC + model_W[:, None] + model_WC).ravel()])  # fmt: skip
         best = np.argsort(-ranks, kind="stable")[:width]
         best = best[np.isfinite(ranks[best])]
-        if not len(best):  # nothing has a probability: what there is goes on
+        if not len(best):  # all probabilities are 0, e.g. because scores are NaN: keep the current prefixes
             best = np.arange(len(node_W))
         kept, longer = best[best < len(node_W)], best[best >= len(node_W)] - len(node_W)
         new = []
@@ -123,19 +124,19 @@ def prefix_beam_search(
     ends = [0.0 if scorer is None else scorer.end(states[node]) for node in node_W.tolist()]
     score_W = total_W + np.array([added[node] for node in node_W.tolist()]) + np.array(ends)
     order = np.argsort(-score_W, kind="stable")[:num_best]
-    return [Found(nodes.characters(int(node_W[place])), float(score_W[place])) for place in order]
+    return [Transcription(nodes.characters(int(node_W[place])), float(score_W[place])) for place in order]
 
 
 def best_of_batch(
     log_p_BTK: np.ndarray, count_B: Sequence[int], width: int, scorer: Optional[Scorer]
 ) -> np.ndarray:  # fmt: skip
-    """The best text of each sample as (B, T), -1 behind its last character.
+    """Returns the best text of each sample, (B, T), padded with -1.
 
     Args:
-        log_p_BTK: logarithms of probabilities.
-        count_B: how many scores of each sample count.
+        log_p_BTK: log probabilities.
+        count_B: number of valid time steps of each sample.
         width: see `prefix_beam_search`.
-        scorer: a language model.
+        scorer: language model; None = none.
     """
     found_BT = np.full(log_p_BTK.shape[:2], -1.0, np.float32)
     for row, count in enumerate(count_B):

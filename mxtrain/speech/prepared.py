@@ -45,7 +45,7 @@ class Computed(NamedTuple):
 
 
 def compute(sound_S: np.ndarray, features: Features, are_centred: bool = False) -> Computed:
-    """The features of an utterance that was read."""
+    """Returns the features of an utterance that was read."""
     framed_S = centred(sound_S, features) if are_centred else sound_S
     return Computed(stored(log_mel(framed_S, features)), "", len(sound_S) / features.sample_rate)
 
@@ -87,7 +87,7 @@ def features_of(
 
 
 def features_for_now(utterances: Sequence[Utterance], features: Features, num_threads: int) -> Shards:
-    """Returns the same, deleted together with the returned object."""
+    """Does the same, deleted together with the returned object."""
     write = feature_writer(len(utterances), lambda index: compute_utterance(utterances[index], features), num_threads)
     return prepare_for_now("features", feature_forms(features), write)
 
@@ -163,7 +163,7 @@ class Recordings(TranscribedSource):
         row = int(self._row_N[index])
         frames_TF = self._feature.value[self._feature.begin[row] : self._feature.begin[row + 1]].astype(np.float32)
         if train and self._augment is not None:
-            self._augment.hide(frames_TF, seed, epoch, index)
+            self._augment.apply_masks(frames_TF, seed, epoch, index)
         return frames_TF
 
 

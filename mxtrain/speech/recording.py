@@ -40,7 +40,7 @@ class RecordingError(LoaderError):
 
 
 def read_recording(path: AnyPath, rate: int, begin_s: float = 0.0, duration_s: Optional[float] = None) -> np.ndarray:
-    """The sound of a file or of a part of it, (S,) float32 at `rate`; channels are averaged.
+    """Returns the sound of a file or of a part of it, (S,) float32 at `rate`; channels are averaged.
 
     Args:
         path: of the file.

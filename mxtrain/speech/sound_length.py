@@ -30,7 +30,8 @@ class SoundBytes(NamedTuple):
 
 
 def find_sound_bytes(read: Read) -> Optional[SoundBytes]:
-    """The bytes of sound of a WAV, RF64, W64, AIFF, AU, CAF or SPHERE; None for other formats and damaged headers."""
+    """Returns the bytes of sound of a WAV, RF64, W64, AIFF, AU, CAF or SPHERE; None for other formats and damaged
+    headers."""
     try:
         return _FORMATS[read(0, 4)](read)
     except (KeyError, struct.error):

@@ -43,7 +43,7 @@ class TranscribedSource:
         return len(self.frame_N)
 
     def read(self, index: int, *, seed: int, epoch: int, train: bool) -> np.ndarray:
-        """The frames (T, F) of a sample, float32; the same arguments always give the same.
+        """Returns the frames (T, F) of a sample, float32; the same arguments always give the same.
 
         Raises:
             LoaderError: it cannot be read.
@@ -51,7 +51,7 @@ class TranscribedSource:
         raise NotImplementedError
 
     def take(self, indices: Sequence[int]) -> TranscribedSource:
-        """Some of the samples; those beyond the end are left out."""
+        """Returns some of the samples; those beyond the end are left out."""
         raise NotImplementedError
 
     def place(self, index: int) -> DataPlace:
@@ -59,7 +59,7 @@ class TranscribedSource:
         return DataPlace(record=index)
 
     def label_of(self, index: int) -> np.ndarray:
-        """The characters of a transcript, (L,)."""
+        """Returns the characters of a transcript, (L,)."""
         return self.label.value[self.label.begin[index] : self.label.begin[index + 1]]
 
     def transcript(self, index: int) -> Transcript:
@@ -67,7 +67,7 @@ class TranscribedSource:
         return Transcript("" if self._texts is None else self._texts[index], self.alphabet)
 
     def too_short(self, score_N: np.ndarray) -> np.ndarray:
-        """The samples whose transcripts need more scores than there are.
+        """Returns the samples whose transcripts need more scores than there are.
 
         Args:
             score_N: the scores that a network gives for each.
@@ -76,7 +76,7 @@ class TranscribedSource:
 
     @functools.cached_property
     def needed_N(self) -> np.ndarray:
-        """The fewest scores that each transcript needs."""
+        """Returns the fewest scores that each transcript needs."""
         return needed_frames(self.label.value, self.label.begin)
 
     def checks(self) -> Checks:
@@ -101,11 +101,11 @@ class FrameChecks(SourceChecks):
 
 
 def short_problem(source: TranscribedSource, index: int, num_scores: int) -> Problem:
-    """The problem of a transcript that is longer than its frames."""
+    """Returns the problem of a transcript that is longer than its frames."""
     place, num_frames, needed = source.place(index), int(source.frame_N[index]), int(source.needed_N[index])
     made = f"{num_frames} frames" + ("" if num_scores == num_frames else f", of which the network makes {num_scores}")
     fact = f"{place} has {made}, and CTC needs {needed} for its transcript."
-    remedy = "Mend the transcript, or choose a network with smaller steps in time, e.g. model.time_strides=[2,1,1]."
+    remedy = "Correct the transcript, or choose a network with smaller steps in time, e.g. model.time_strides=[2,1,1]."
     return Problem(SHORT_AUDIO, place, fact, remedy)
 
 

@@ -42,7 +42,7 @@ class Arpa:
         return all(len(words[0]) == 1 or words[0] in special for words in self._log_p if len(words) == 1)
 
     def log_p(self, context: Words, word: str) -> float:
-        """The logarithm of the probability of a word behind others.
+        """Returns the logarithm of the probability of a word behind others.
 
         Source: Katz (1987), as the format has it.
         """
@@ -92,7 +92,7 @@ def read_arpa(path: str) -> Arpa:
 
 
 def _section(head: str) -> int:
-    """The order of the n-grams that follow; 0 where none do."""
+    """Returns the order of the n-grams that follow; 0 where none do."""
     number = head[1 : -len("-grams:")] if head.endswith("-grams:") else ""
     return int(number) if number.isdecimal() and len(number) < 3 else 0
 

@@ -54,14 +54,15 @@ class SpeechRecognition(Task):
     metric_option: ClassVar[str] = "cer"
 
     beam_size: Positive = 8
-    """Prefixes that are kept by prefix beam search, which sums over alignments; 1 = the likeliest alignment alone."""
+    """Beam width of prefix beam search, which sums over alignments; 1 = greedy decoding of the most probable
+    alignment."""
     validation_beam_size: Positive = 1
-    """beam_size of validations, and of the test at the end of training; `eval` and `predict` take beam_size."""
+    """beam_size in validation and in the test at the end of training; `eval` and `predict` use beam_size."""
     language_model: Optional[PathText] = None
-    """n-grams that beam search asks: a file in ARPA's format, of words or of characters; train = of the characters of
-    the training transcripts, which must be at hand then; null = none."""
+    """n-gram language model for beam search: a file in ARPA format, of words or characters; train = character n-grams
+    of the training transcripts, which must then be available; null = none."""
     language_order: Annotated[int, pydantic.Field(ge=1, le=10)] = 5
-    """Characters of the longest n-grams, with language_model=train."""
+    """Order of the character n-grams, with language_model=train."""
     language_weight: NonNegativeFloat = 0.5
     """Weight of the language model's log probabilities."""
     language_bonus: Finite = 0.0
@@ -71,7 +72,7 @@ class SpeechRecognition(Task):
     def _check_language_model(self) -> SpeechRecognition:
         if self.language_model is not None and self.beam_size == 1:
             raise ValueError(
-                f"language_model={self.language_model} is asked by beam search, and beam_size=1 is none; type "
+                f"language_model={self.language_model} is used only by beam search, and beam_size=1 is greedy; type "
                 "beam_size=8"
             )
         return self
@@ -139,7 +140,7 @@ class SpeechRecognition(Task):
         return f"beam{self.beam_size}{name}"
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """The likeliest class of each frame, repetitions and blanks left out, (B, T), -1 where there is nothing."""
+        """Greedy decoding: returns the highest-scoring class of each frame, (B, T); repetitions and blanks are -1."""
         from mxtrain.engine.backend import nd
 
         score_BTK = outputs[0].astype("float32")
@@ -169,7 +170,7 @@ class SpeechRecognition(Task):
         return CharacterScorer(labels, len(names), self.language_order, weight, bonus)
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """The text of a sample."""
+        """Returns the text of a sample."""
         return {"text": text_of(signature, prediction)}
 
     def can_show(self, description: Description) -> bool:
@@ -202,8 +203,8 @@ class BeamDecode:
     """Decodes batches by prefix beam search, on the host.
 
     Args:
-        width: prefixes that are kept.
-        scorer: a language model.
+        width: beam width.
+        scorer: language model; None = none.
     """
 
     def __init__(self, width: int, scorer: Optional[Scorer]) -> None:

@@ -18,7 +18,7 @@ MAX_SHOWN = 20
 UNITS: Dict[str, ErrorRate] = {"words": WER(), "characters": CER()}
 
 
-class _Found(CollectedTexts):
+class _CollectedTranscripts(CollectedTexts):
     """The counts, and what was found for each utterance."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class SpeechReport(CollectingReport):
     """
 
     def __init__(self, decode: Decode, source: TranscribedSource):
-        self._found = _Found()
+        self._found = _CollectedTranscripts()
         super().__init__(decode, self._found)
         self._source = source
 

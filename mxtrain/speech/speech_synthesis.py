@@ -40,9 +40,10 @@ class SpeechSynthesis(Task):
     metric_option: ClassVar[str] = "mel_error"
 
     iterations: NonNegative = 60
-    """Of Griffin and Lim's algorithm, which finds a sound for frames; more sound less metallic."""
+    """Iterations of the Griffin-Lim algorithm, which reconstructs sound from frames; with more, the sound is less
+    metallic."""
     shown_sounds: NonNegative = 2
-    """Validation samples that can be heard in TensorBoard, predicted and true."""
+    """Number of validation samples whose predicted and true sound TensorBoard plays."""
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -83,7 +84,7 @@ class SpeechSynthesis(Task):
             yield number, {"text": spoken.given[number].utterance.text, **self.row(signature, prediction, top_k)}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """A WAV file."""
+        """Returns a WAV file."""
         from mxtrain.speech.griffin_lim import frames_to_sound, wav_bytes
 
         signature = AudioSignature.cast(signature)
@@ -118,7 +119,7 @@ class SpeechSynthesis(Task):
 
 
 def decode_frames(signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch) -> List[NDArray]:
-    """The frames of each sample, (T, F), without padding, as logarithms of power."""
+    """Returns the frames of each sample, (T, F), without padding, as logarithms of power."""
     from mxtrain.engine.backend import nd
 
     frames_BTF, context = outputs[0].astype("float32"), outputs[0].context

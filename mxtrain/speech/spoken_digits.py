@@ -1,4 +1,4 @@
-"""Spoken digits, synthesised by an installed eSpeak NG: nothing to download.
+"""SynthesisRequest digits, synthesised by an installed eSpeak NG: nothing to download.
 
 Voices of validation and test differ from the training voices.
 """
@@ -48,7 +48,7 @@ _COMMIT_EVERY = 256
 SOUND = "sound"
 
 
-class Spoken(NamedTuple):
+class SynthesisRequest(NamedTuple):
     """An utterance to synthesize: text, voice and settings."""
 
     text: str
@@ -67,7 +67,7 @@ class SpokenDigits(AudioDataset):
     characters: str = " efghinorstuvwxz"
     """All that transcripts may hold; auto = the characters of the ten words."""
     length: Range[Positive] = [1, 5]
-    """Fewest and most digits of an utterance."""
+    """Minimum and maximum number of digits of an utterance."""
     num_train: Positive = 1200
     """Training utterances."""
     num_val: Positive = 150
@@ -102,7 +102,7 @@ class SpokenDigits(AudioDataset):
         what = f"features of {len(spoken)} spoken digits"
         return prepare("features", made_of, feature_forms(features), write, what=what, total=len(spoken))
 
-    def _plan(self, part: int) -> List[Spoken]:
+    def _plan(self, part: int) -> List[SynthesisRequest]:
         """Returns the planned utterances of a split, as a function of `split_seed` and the number of the utterance."""
         sizes, voices = (self.num_train, self.num_val, self.num_val), VOICES[part]
         first, size = sum(sizes[:part]), sizes[part]
@@ -112,7 +112,7 @@ class SpokenDigits(AudioDataset):
         for number, (length, speed, pitch, *digits) in enumerate(drawn.astype(np.float64).tolist()):
             count = least + int(length * (most - least + 1))
             text = " ".join(WORDS[int(digit * 10)] for digit in digits[:count])
-            found.append(Spoken(
+            found.append(SynthesisRequest(
                 text, voices[number % len(voices)], _SPEED[0] + int(speed * (_SPEED[1] - _SPEED[0] + 1)),
                 _PITCH[0] + int(pitch * (_PITCH[1] - _PITCH[0] + 1)),
             ))  # fmt: skip
@@ -120,7 +120,7 @@ class SpokenDigits(AudioDataset):
 
 
 def espeak() -> str:
-    """The program.
+    """Returns the program.
 
     Raises:
         DataError: it is not installed.
@@ -143,7 +143,7 @@ def espeak_version() -> str:
     return said.partition("Data at")[0].strip()
 
 
-def synthesize(spoken: Sequence[Spoken], num_threads: int) -> Shards:
+def synthesize(spoken: Sequence[SynthesisRequest], num_threads: int) -> Shards:
     """Returns the synthesised sound, int16 at `RATE`, from the cache if it exists.
 
     Raises:
@@ -166,8 +166,8 @@ def synthesize(spoken: Sequence[Spoken], num_threads: int) -> Shards:
     return prepare("spoken", made_of, forms, write, what=f"{len(spoken)} spoken digits", total=len(spoken))
 
 
-def speak(program: str, planned: Sequence[Spoken], folder: str, index: int) -> np.ndarray:
-    """The sound of one utterance, int16.
+def speak(program: str, planned: Sequence[SynthesisRequest], folder: str, index: int) -> np.ndarray:
+    """Returns the sound of one utterance, int16.
 
     Raises:
         DataError: eSpeak NG cannot say it.

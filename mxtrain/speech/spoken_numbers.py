@@ -46,11 +46,11 @@ class SpokenNumbers(AlignedDataset):
     batch_size: BatchSize = 16
 
     voice: str = "en-us"
-    """Of eSpeak NG, e.g. en-us+f2."""
+    """Voice of eSpeak NG, e.g. en-us+f2."""
     speed: Annotated[int, pydantic.Field(ge=80, le=400)] = 170
-    """Words a minute, about."""
+    """Approximate speed in words per minute."""
     largest: Annotated[int, pydantic.Field(ge=99, le=999_999_999)] = 999_999
-    """Numbers are from 0 to this."""
+    """Largest spoken number; the smallest is 0."""
     num_train: Positive = 600
     """Training utterances."""
     num_val: Positive = 60

@@ -16,7 +16,7 @@ NUM_CEPSTRA = 13
 
 
 def cepstrum_matrix(num_mels: int, count: int = NUM_CEPSTRA) -> np.ndarray:
-    """The orthonormal cosine transform, (F, C), of which coefficient 0, the level, is left out."""
+    """Returns the orthonormal cosine transform, (F, C), of which coefficient 0, the level, is left out."""
     band_F1, order_C = np.arange(num_mels)[:, None] + 0.5, np.arange(1, min(count, num_mels - 1) + 1)
     matrix: np.ndarray = np.sqrt(2 / num_mels) * np.cos(np.pi * band_F1 * order_C / num_mels)
     return matrix

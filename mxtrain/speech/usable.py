@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Protocol, Sequ
 import numpy as np
 
 from mxtrain.data.base import Splits
-from mxtrain.data.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, NothingLeft, Problem
+from mxtrain.data.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, NoUsableSamples, Problem
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.errors import DataError, reason_of
 from mxtrain.speech.features import Features
@@ -50,7 +50,7 @@ class UsableUtterances(Protocol):
         """Returns the source location of an utterance."""
 
     def take(self: Source, indices: Sequence[int]) -> Source:
-        """Some of the utterances."""
+        """Returns some of the utterances."""
 
 
 Source = TypeVar("Source", bound=UsableUtterances)
@@ -105,14 +105,14 @@ def is_whole(one: Utterance, problem: str, seconds: float, findings: Findings) -
 
 
 def frames_of(seconds: float, features: Features) -> int:
-    """The whole steps of so many seconds."""
+    """Returns the whole steps of so many seconds."""
     return int(seconds * features.sample_rate / features.step)
 
 
 def short_enough(
     frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, max_seconds: Optional[float]
 ) -> List[int]:  # fmt: skip
-    """The indices of utterances of at most so many seconds.
+    """Returns the indices of utterances of at most so many seconds.
 
     Raises:
         DataError: none is so short.
@@ -205,7 +205,7 @@ def divide(
     """
     trained, val, test = found
     if trained is None or not len(trained):
-        raise NothingLeft(f"{name}: no utterance for training can be used.")
+        raise NoUsableSamples(f"{name}: no utterance for training can be used.")
     val = dataset.own_validation(val)
     parts = dataset.divide(np.zeros(len(trained), np.int32), val is not None, test is not None)
     shared, *held_out = (trained.take(part.tolist()) for part in parts)

@@ -26,17 +26,18 @@ from mxtrain.files.text_numbers import parse_finite, parse_number
 from mxtrain.speech.aligned_rows import TEXT_KEYS
 
 AUDIO_KEYS = ("audio_filepath", "key", "wav_filename", "audio", "path", "wav")
-"""Keys of the audio file in manifests: NeMo, Baidu's Deep Speech, Mozilla's Deep Speech, others."""
+"""Keys of the audio file, in order of priority: NeMo, Baidu's Deep Speech, Mozilla's DeepSpeech, others."""
 TIME_KEYS = ("offset", "duration")
 OTHER_TIMES = ("start", "end", "begin", "start_time", "end_time", "begin_time", "start_s", "end_s")
-"""Keys by which other programs say which part of a recording is meant."""
+"""Keys of start and end times in the manifests of other programs. They are rejected, because ignoring them would train
+on whole recordings."""
 _KEYED = re.compile(r"([^ \t]+)[ \t]*(.*)", re.DOTALL)
 CLIPS = "clips"
-"""The folder of recordings beside the tables of Common Voice."""
+"""Folder with the recordings of Common Voice, beside its tables."""
 PIPE = "pipe"
-"""Kind of problem: a command in the place of a file."""
+"""Kind of problem: wav.scp has a command instead of a file."""
 Part = Tuple[str, float, Optional[float]]
-"""A recording, where a part of it begins, and how long that is; None = to the end."""
+"""(recording, start in seconds, length in seconds or None for the rest) of a part of a recording."""
 
 
 class Utterance(NamedTuple):
@@ -77,6 +78,7 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
         place = DataPlace(path, line)
         try:
             one = utterance_of(row, folder, place)
+            # Common Voice names recordings without their folder.
             is_clip = "sentence" in row and not os.path.exists(one.path)
             beside = str(clips / os.path.basename(one.path))
             found.append(one._replace(path=beside) if is_clip and os.path.exists(beside) else one)

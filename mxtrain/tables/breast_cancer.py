@@ -48,7 +48,7 @@ class BreastCancer(FeatureDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """All rows of tables with the 30 numbers, by name; a place is `file:row`."""
+        """Returns all rows of tables with the 30 numbers, by name; a place is `file:row`."""
         layout = FeatureLayout(tuple(ReadColumn(name, "number", name) for name in NAMES), None, ("0", "1"))
         stores, places = open_inputs(names, lambda path: open_store(path, layout), skip_unreadable, unreadable)
         return FeatureRows(stores), places

@@ -25,7 +25,7 @@ class FactorizationMachine(FeatureModel, IndexedModel):
     tasks: ClassVar[Tuple[str, ...]] = ("tabular", "recommendation")
 
     units: NonNegative = 8
-    """Length of each feature's vector v; 0 = linear terms alone."""
+    """Size of each feature's embedding; 0 = linear terms only."""
 
     def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.HybridBlock:
         """See `FeatureModel.build_features`. Raises a `ConfigError` for more than one score."""

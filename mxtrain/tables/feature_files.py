@@ -6,7 +6,7 @@ from functools import partial
 from typing import Callable, ClassVar, Collection, Dict, List, Mapping, Sequence, Tuple, TypeVar, Union
 
 from mxtrain.data.base import BaseDataset, Samples, Splits
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
 from mxtrain.data.features.feature_columns import Kind
 from mxtrain.data.features.feature_rows import FeatureRows
 from mxtrain.data.features.feature_statistics import WantedColumn, build_columns
@@ -31,13 +31,13 @@ class FeatureFiles(FeatureDataset):
     train: Names = None
     """File of training rows, or a list of files."""
     val: Names = None
-    """The same of validation; null = val_fraction of the training rows."""
+    """File or files of validation rows; null = val_fraction of the training rows."""
     test: Names = None
-    """The same of testing; null = test_fraction of the training rows."""
+    """File or files of test rows; null = test_fraction of the training rows."""
     buckets: Positive = 1000
-    """Of a hashed column: each value has the id of crc32(value) modulo this."""
+    """Number of ids of a hashed column: the id of a value is crc32(value) modulo this."""
     min_count: Positive = 1
-    """Of a category: how often a value must come in the training rows to have an id of its own."""
+    """Minimum number of training rows with a value of a category for the value to get its own id."""
     largest_batch: ClassVar[int] = 256
     batch_size: BatchSize = "auto"
     """Samples per optimizer step, over all devices and workers together; auto = 256, or fewer where there are few
@@ -49,7 +49,7 @@ class FeatureFiles(FeatureDataset):
     """Share of the training rows held out for testing where there is no file of them."""
 
     def wanted(self, path: str) -> Sequence[WantedColumn]:
-        """The columns of the network, as the description and the first training file say.
+        """Returns the columns of the network, as the description and the first training file say.
 
         Raises:
             DataError: the file lacks a column that the description names.
@@ -105,7 +105,7 @@ class FeatureFiles(FeatureDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """All rows of the files; a place is `file:line`, or `file:record` of Parquet."""
+        """Returns all rows of the files; a place is `file:line`, or `file:record` of Parquet."""
         columns = [(column.name, column.kind) for column in FeatureSignature.cast(signature).columns.columns]
         stores, places = open_inputs(
             names, lambda path: open_store(path, self.layout(path, columns, False)), skip_unreadable, unreadable
@@ -114,7 +114,7 @@ class FeatureFiles(FeatureDataset):
 
 
 def files_of(train: Names, val: Names, test: Names, findings: Findings) -> Dict[str, List[str]]:
-    """The files of each split that has some.
+    """Returns the files of each split that has some.
 
     Raises:
         DataError: no training file is named, or one is not there.
@@ -133,14 +133,14 @@ def files_of(train: Names, val: Names, test: Names, findings: Findings) -> Dict[
 def open_all(
     files: Mapping[str, Sequence[str]], open_one: Callable[[str], Store], findings: Findings
 ) -> Dict[str, List[Store]]:  # fmt: skip
-    """The rows of all files of each split.
+    """Returns the rows of all files of each split.
 
     Raises:
-        DataError: a file cannot be read; `NothingLeft` where that was said.
+        DataError: a file cannot be read; `NoUsableSamples` where that was said.
     """
     found = {name: [attempt(findings, DataPlace(path), partial(open_one, path)) for path in paths]
              for name, paths in files.items()}  # fmt: skip
     stores = {name: [store for store in some if store is not None] for name, some in found.items()}
     if any(len(stores[name]) < len(files[name]) for name in files):
-        raise NothingLeft(f"dataset.train={files['train'][0]}: a table cannot be read.")
+        raise NoUsableSamples(f"dataset.train={files['train'][0]}: a table cannot be read.")
     return stores

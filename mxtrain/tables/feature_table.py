@@ -38,7 +38,7 @@ class FeatureTable(FeatureFiles):
     others: Literal["guess", "ignore"] = "guess"
     """Columns that `columns` does not name: guessed from the first rows, which is said, or ignored."""
     missing: CellTexts = list(MISSING_CELLS)
-    """Cells that mean that there is no value."""
+    """Values of cells that mean a missing value."""
     decimal: Decimal = "."
     """Decimal sign of numbers: "." or ","; the other one groups digits."""
 
@@ -60,7 +60,7 @@ class FeatureTable(FeatureFiles):
         return self.model_copy(update={"classes": list(find_classes(path, self.target, self.missing, given))})
 
     def wanted(self, path: str) -> Sequence[WantedColumn]:
-        """The columns that are wanted, in the order of the file."""
+        """Returns the columns that are wanted, in the order of the file."""
         specs = self.kinds(path)
         if not specs:
             raise DataError(f"{path}: no column is left to predict '{self.target}' from.")

@@ -31,13 +31,14 @@ class Libsvm(FeatureDataset):
     train: Names = None
     """File of training rows, or a list of files; names may end in .gz."""
     val: Names = None
-    """The same of validation; null = val_fraction of the training rows."""
+    """File or files of validation rows; null = val_fraction of the training rows."""
     test: Names = None
-    """The same of testing; null = test_fraction of the training rows."""
+    """File or files of test rows; null = test_fraction of the training rows."""
     max_features: Optional[Positive] = None
-    """Features of a row at most: its first ones; null = as many as the longest training row has, at most 10,000."""
+    """Maximum number of features of a row; further ones are dropped; null = as many as the longest training row has, at
+    most 10,000."""
     max_index: Positive = 10_000_000
-    """The largest index that is allowed: the network has a vector for each up to the largest one."""
+    """Largest allowed index; the network has an embedding for each index up to the largest one in the data."""
     largest_batch: ClassVar[int] = 256
     batch_size: BatchSize = "auto"
     """Samples per optimizer step, over all devices and workers together; auto = 256, or fewer where there are few
@@ -66,6 +67,6 @@ class Libsvm(FeatureDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """All rows of the files, with a target or without; a place is `file:line`."""
+        """Returns all rows of the files, with a target or without; a place is `file:line`."""
         stores, places = open_inputs(names, lambda path: open_indexed(path, False), skip_unreadable, unreadable)
         return IndexedRows(stores), places  # type: ignore[arg-type]  # rows of their own

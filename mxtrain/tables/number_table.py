@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     STRICT,
     DataPlace,
     Findings,
-    NothingLeft,
+    NoUsableSamples,
     Problem,
     attempt,
 )
@@ -78,7 +78,7 @@ class NumberTable(BaseDataset):
     target: str = "target"
     """Column to predict."""
     features: Optional[Names] = None
-    """Columns to predict it from, all of numbers; null = all others but ids and numbers of rows."""
+    """Numeric columns that the network reads; null = all except the target, ids and row numbers."""
     missing: CellTexts = list(MISSING_CELLS)
     """Cells that mean that there is no value; a missing feature enters as its mean."""
     decimal: Decimal = "."
@@ -106,7 +106,7 @@ class NumberTable(BaseDataset):
             tables = {name: attempt(findings, DataPlace(path), partial(self._read, path, names, findings))
                       for name, path in files.items()}  # fmt: skip
             if None in tables.values():
-                raise NothingLeft(f"dataset.train={self.train}: a table cannot be read.")
+                raise NoUsableSamples(f"dataset.train={self.train}: a table cannot be read.")
             found = [tables.get(name) for name in ("train", "val", "test")]
             origin = f"dataset.train={self.train}"
         train, val, test = found

@@ -50,7 +50,7 @@ class TabularClassification(Task):
         return outputs[0].astype("float32").reshape((-1,))
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """The probability of the second class."""
+        """Returns the probability of the second class."""
         return {"class": signature.class_names[-1], "probability": round(probability_of(prediction), 6)}
 
     def can_show(self, description: Description) -> bool:
@@ -74,7 +74,7 @@ class TabularClassification(Task):
 
 
 def probability_of(score: np.ndarray) -> float:
-    """The probability of a score."""
+    """Returns the probability of a score."""
     import numpy as np
 
     from mxtrain.metric.binary import sigmoid

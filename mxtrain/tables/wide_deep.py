@@ -19,13 +19,13 @@ class DeepFeatures(FeatureModel):
     tasks: ClassVar[Tuple[str, ...]] = ("tabular", "recommendation")
 
     units: Positive = 8
-    """Length of the vector of each id; of DeepFM, of each feature's, which both parts share."""
+    """Embedding size; in DeepFM both parts share the embeddings."""
     hidden: List[Positive] = [128, 64]
     """Units of each hidden layer, first to last."""
     activation: Activation = "relu"
     """Activation after each hidden layer."""
     dropout: OpenFraction = 0.0
-    """Probability that a hidden unit is dropped while training."""
+    """Dropout probability of hidden units."""
 
 
 class WideDeep(DeepFeatures):

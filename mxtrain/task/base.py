@@ -139,7 +139,7 @@ class Task(Spec):
         return signature.shape
 
     def build_network(self, description: Description, signature: Signature) -> gluon.Block:
-        """Builds the uninitialised network from the description's model.
+        """Builds the uninitialized network from the description's model.
 
         Args:
             description: description with the model.

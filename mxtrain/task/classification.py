@@ -81,14 +81,14 @@ class Classification(Task):
         return {"probabilities": F.softmax(outputs[0])}
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """The likeliest class, its probability, and the next ones."""
+        """Returns the most probable class, its probability, and the next ones."""
         names = signature.class_names
         order = (-prediction).argsort(kind="stable")[: min(top_k, len(names))]
         top = [{"class": names[k], "probability": round(float(prediction[k]), 6)} for k in order]
         return {**top[0], "top": top}
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
-        """Pairs of class and probability, likeliest first."""
+        """Pairs of class and probability, most probable first."""
         numbered = enumerate(row["top"], start=1)
         return {f"{name}_{number}": value for number, one in numbered for name, value in one.items()}
 
@@ -118,7 +118,8 @@ class Classification(Task):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """Returns the score of the likeliest class before the softmax: a probability near 1 hardly has a gradient."""
+        """Returns the score of the most probable class before the softmax: a probability near 1 hardly has a
+        gradient."""
         import numpy as np
 
         from mxtrain.engine.backend import nd
@@ -136,7 +137,7 @@ class Classification(Task):
 
 
 def texts_of(source: TextPairs) -> List[str]:
-    """The texts of a source as they are, pairs joined."""
+    """Returns the texts of a source as they are, pairs joined."""
     return [" | ".join(text for text in pair if text is not None) for pair in source.pairs]
 
 

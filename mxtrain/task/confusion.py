@@ -21,7 +21,7 @@ MAX_NUMBERED_CLASSES = 20
 def confusion_artifacts(
     label_N: np.ndarray, predicted_N: np.ndarray, class_names: Sequence[str], title: str
 ) -> List[Artifact]:  # fmt: skip
-    """The table of classes, the most frequent confusions, and the confusion matrix as a table and an image.
+    """Returns the table of classes, the most frequent confusions, and the confusion matrix as a table and an image.
 
     Args:
         label_N: true classes.
@@ -69,7 +69,7 @@ def worst_confusions(
 
 
 def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: str) -> Image.Image:
-    """The matrix as an image, each row scaled to its own sum."""
+    """Returns the matrix as an image, each row scaled to its own sum."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties

@@ -35,7 +35,7 @@ class OwnNetwork:
         self.longest: Optional[int] = getattr(self._network, "longest", None)
 
     def current(self) -> Any:
-        """The network with the weights of the moment, which training changes. Do not train while it is used."""
+        """Returns the network with the weights of the moment, which training changes. Do not train while it is used."""
         from mxtrain.engine.gluon_parameters import exchange
 
         for name, parameter in self._parameters.items():

@@ -31,7 +31,7 @@ class Report:
         return {}
 
     def artifacts(self, title: str) -> List[Artifact]:
-        """The artifacts to show after the pass; waits for the device.
+        """Returns the artifacts to show after the pass; waits for the device.
 
         Args:
             title: names split and step.

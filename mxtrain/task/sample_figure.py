@@ -102,18 +102,18 @@ def draw_caption(
 
 
 def font_for(name: str, size: int = FONT_SIZE) -> ImageFont.FreeTypeFont:
-    """A font that has the letters of a name."""
+    """Returns a font that has the letters of a name."""
     return open_font(font_of(name) or "", size)
 
 
 @functools.lru_cache(maxsize=16)
 def open_font(file: str, size: int) -> ImageFont.FreeTypeFont:
-    """The font in a file; "": Pillow's own."""
+    """Returns the font in a file; "": Pillow's own."""
     return ImageFont.truetype(file, size) if file else ImageFont.load_default(size)
 
 
 def as_tile(image_HWC: np.ndarray, longer_side: int) -> Image.Image:
-    """An image in RGB, its longer side about that many pixels long.
+    """Returns an image in RGB, its longer side about that many pixels long.
 
     Args:
         image_HWC: uint8.

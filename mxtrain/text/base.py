@@ -89,16 +89,16 @@ class TextDataset(BaseDataset):
     """File of the vocabulary: BERT's vocab.txt, GluonNLP's JSON, a tokenizer.json, or a .model of sentencepiece; null =
     one trained from the training texts."""
     vocab_size: Annotated[int, pydantic.Field(ge=100)] = 4000
-    """Tokens of a trained vocabulary, at most."""
+    """Maximum size of a trained vocabulary."""
     lowercase: bool = True
     """Lowercase texts and remove accents; a given vocab.txt was made with or without. A tokenizer.json and a .model of
     sentencepiece say it themselves."""
     individual_digits: bool = False
     """Make each digit a token, in a trained vocabulary of tokenizer=bpe, unigram or sentencepiece_bpe."""
     max_length: Annotated[int, pydantic.Field(ge=8)] = 64
-    """Tokens of a sample at most, special ones included; longer texts are cut."""
+    """Maximum number of tokens of a sample, including special tokens; longer texts are cut."""
     batches_per_pool: Positive = 16
-    """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
+    """Number of batches whose samples are sorted by length together in training, to reduce padding; 1 = no sorting."""
 
     @pydantic.model_validator(mode="after")
     def _check_tokenizer(self) -> TextDataset:

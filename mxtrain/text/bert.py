@@ -47,14 +47,14 @@ class Bert(TextModel):
     num_layers: Optional[Positive] = None
     """Transformer layers."""
     units: Optional[Positive] = None
-    """Width of what passes between layers."""
+    """Width of the residual stream between layers."""
     hidden_size: Optional[Positive] = None
-    """Width inside the feed-forward part of a layer."""
+    """Hidden width of the feed-forward sublayers."""
     num_heads: Optional[Positive] = None
-    """Attention heads; they divide the units."""
+    """Number of attention heads; a divisor of units."""
     max_length: Optional[Positive] = None
-    """Longest text in tokens: rows of the table of positions. None = 512 of the published sizes; of small 128, or
-    dataset.max_length if that is more."""
+    """Maximum length in tokens, i.e. rows of the position embedding. None = 512 for the published sizes; for small 128,
+    or dataset.max_length if that is more."""
     dropout: OpenFraction = 0.1
     """Dropout probability of embeddings, attention and the output of each sublayer."""
 
@@ -73,11 +73,11 @@ class Bert(TextModel):
         return self
 
     def sizes(self) -> Dict[str, int]:
-        """The numbers of `size`, overridden by the ones that are given."""
+        """Returns the numbers of `size`, overridden by the ones that are given."""
         return {name: getattr(self, name) or number for name, number in SIZES[self.size].items()}
 
     def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
-        """The network, uninitialised; a fourth input are positions of masked tokens.
+        """Returns the network, uninitialized; a fourth input are positions of masked tokens.
 
         Raises:
             ConfigError: texts may be longer than the network can take.

@@ -22,13 +22,13 @@ class BiLSTM(TextModel):
     num_token_types: ClassVar[int] = 3
 
     embed_size: Positive = 64
-    """Width of the embedding of a token."""
+    """Size of the token embedding."""
     units: Positive = 96
     """Units of each direction."""
     num_layers: Positive = 2
     """Layers of both directions."""
     dropout: OpenFraction = 0.1
-    """Probability that something is dropped in training of what enters each layer and the last one."""
+    """Dropout probability of the inputs of each layer and of the output layer."""
 
     def build_tagger(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
         from mxtrain.model.networks.bilstm import BiLSTMTagger

@@ -28,7 +28,7 @@ Steps = List[PartCase]
 
 
 def language_parts(network: Stepwise, token_BT: np.ndarray) -> Dict[str, ExportedPart]:
-    """The step of a language model; nothing if the network's step cannot be traced.
+    """Returns the step of a language model; nothing if the network's step cannot be traced.
 
     Args:
         network: on a CPU.
@@ -51,7 +51,7 @@ def language_parts(network: Stepwise, token_BT: np.ndarray) -> Dict[str, Exporte
 def translation_parts(
     network: StepDecoder, source_BS: np.ndarray, length_B: np.ndarray, bos: int, num_places: int
 ) -> Dict[str, ExportedPart]:  # fmt: skip
-    """The encoder and the step of a network that translates; nothing if they cannot be traced.
+    """Returns the encoder and the step of a network that translates; nothing if they cannot be traced.
 
     Args:
         network: on a CPU.
@@ -87,7 +87,8 @@ def translation_parts(
 
 
 def step_part(network: StepNetwork, steps: Steps, num_places: int) -> ExportedPart:
-    """The step as a graph; the cases get empty memories where the network remembers nothing before its first step.
+    """Returns the step as a graph; the cases get empty memories where the network remembers nothing before its first
+    step.
 
     Args:
         network: whose step it is.

@@ -40,7 +40,7 @@ def vocabulary_facts(config: TokenizerConfig, name: str) -> Tuple[Dict[str, Json
 
 
 def _json_of(tokenizer: BaseTokenizer) -> str:
-    """The content of a tokenizer.json that encodes as the tokenizer does."""
+    """Returns the content of a tokenizer.json that encodes as the tokenizer does."""
     library = require_tokenizers()
     if isinstance(tokenizer, PlainTokenizer):
         made = _plain(library, tokenizer)

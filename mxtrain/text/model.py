@@ -22,7 +22,7 @@ class TextModel(Model):
     """The token types that it knows, from 0."""
 
     def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
-        """The network, uninitialised. It takes tokens, token types (B, T) and valid lengths (B,).
+        """Returns the network, uninitialized. It takes tokens, token types (B, T) and valid lengths (B,).
 
         Args:
             num_classes: length of the output vector.
@@ -33,15 +33,15 @@ class TextModel(Model):
         raise missing_method(self, "build_text")
 
     def build_tagger(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
-        """The network that scores each token, (B, T, num_classes), uninitialised; arguments as of `build_text`, which
-        a class of the user's own may have alone."""
+        """Returns the network that scores each token, (B, T, num_classes), uninitialized; arguments as of `build_text`,
+        which a class of the user's own may have alone."""
         return self.build_text(num_classes, input_shape, vocab_size)
 
 
 def build_text(
     model: Model, num_classes: int, input_shape: Shapes, vocab_size: int, tags: bool = False
 ) -> gluon.Block:  # fmt: skip
-    """The network of any model for text; see `TextModel.build_text`.
+    """Returns the network of any model for text; see `TextModel.build_text`.
 
     Args:
         tags: it scores each token.

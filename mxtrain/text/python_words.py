@@ -42,7 +42,7 @@ def python_lines() -> List[Tuple[str, TaggedWords]]:
 
 
 def part_of(name: str, seed: int) -> float:
-    """A number from 0 to 1 for a file, by which it goes to a split."""
+    """Returns a number from 0 to 1 for a file, by which it goes to a split."""
     return zlib.crc32(f"{seed}:{name}".encode()) / 2**32
 
 
@@ -66,8 +66,8 @@ def _read_all(folder: Path) -> List[Tuple[str, List[List[str]], List[List[str]]]
 
 
 def tagged_lines(source: str) -> List[Line]:
-    """The logical lines of a program as words and their tags (BIO): FUNC and CLASS where one is defined, PARAM of
-    parameters and of arguments by name, CALL of callees, ATTR, MODULE (with its dots), VAR."""
+    """Returns the logical lines of a program as words and their tags (BIO): FUNC and CLASS where one is defined, PARAM
+    of parameters and of arguments by name, CALL of callees, ATTR, MODULE (with its dots), VAR."""
     type_at = _types(ast.parse(source))
     return [_tagged(line, type_at) for line in _logical_lines(source) if SHORTEST <= len(line) <= LONGEST]
 

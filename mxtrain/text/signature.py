@@ -51,7 +51,7 @@ class TextSignature(Signature):
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens."""
+        """Returns the number of tokens."""
         return self.tokenizer_config.size
 
     def build_network(self, model: Model, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.Block:

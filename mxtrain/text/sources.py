@@ -30,7 +30,7 @@ class TextSource(Protocol):
     """Texts of one split."""
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
-        """All samples as tokens."""
+        """Returns all samples as tokens."""
 
     def training_texts(self) -> TrainingTexts:
         """Returns the texts from which a vocabulary is built."""
@@ -57,7 +57,7 @@ class LabelledTexts:
         return len(self.pairs)
 
     def take(self, indices: Sequence[int]) -> LabelledTexts:
-        """Some of the samples; those beyond the end are left out."""
+        """Returns some of the samples; those beyond the end are left out."""
         kept = [index for index in indices if index < len(self)]
         places = self.places and self.places.take(kept)
         return LabelledTexts([self.pairs[index] for index in kept], self.label_N[kept], places)
@@ -67,7 +67,7 @@ class LabelledTexts:
         return TextChecks(self, self.places)
 
     def read_labels(self) -> np.ndarray:
-        """The class of each text, or the number to predict."""
+        """Returns the class of each text, or the number to predict."""
         return self.label_N
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
@@ -96,11 +96,11 @@ class PlainTexts:
 
     @property
     def num_paragraphs(self) -> int:
-        """Number of paragraphs."""
+        """Returns the number of paragraphs."""
         return sum(map(len, self.documents))
 
     def part(self, kept: np.ndarray) -> PlainTexts:
-        """Some of the paragraphs, ascending; documents without any are left out."""
+        """Returns some of the paragraphs, ascending; documents without any are left out."""
         flat = [(number, text) for number, texts in enumerate(self.documents) for text in texts]
         parts: Dict[int, List[str]] = {}
         for index in kept:
@@ -116,7 +116,7 @@ class PlainTexts:
         return len(self.documents)
 
     def take(self, indices: Sequence[int]) -> PlainTexts:
-        """Some of the documents; those beyond the end are left out."""
+        """Returns some of the documents; those beyond the end are left out."""
         return PlainTexts([self.documents[index] for index in indices if index < len(self)])
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:

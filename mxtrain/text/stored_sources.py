@@ -73,14 +73,14 @@ class StoredTexts:
 
     @property
     def pairs(self) -> StoredPairs:
-        """The texts themselves."""
+        """Returns the texts themselves."""
         return StoredPairs(self._columns())
 
     def _columns(self) -> List[StoredColumn]:
         return [StoredColumn(self.shards, column_name(number), self._row_N) for number in range(self._num_columns)]
 
     def take(self, indices: Union[Sequence[int], np.ndarray]) -> StoredTexts:
-        """Some of the samples; those beyond the end are left out."""
+        """Returns some of the samples; those beyond the end are left out."""
         kept = np.asarray(indices, np.int64)
         kept = kept[kept < len(self)]
         row_N = kept if self._row_N is None else self._row_N[kept]
@@ -93,7 +93,7 @@ class StoredTexts:
         return TextChecks(self, self.places)
 
     def read_labels(self) -> np.ndarray:
-        """The class of each text, or the number to predict."""
+        """Returns the class of each text, or the number to predict."""
         return self.label_N
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
@@ -127,13 +127,13 @@ class StoredDocuments:
 
     @property
     def _document_P(self) -> np.ndarray:
-        """The document of each paragraph; not kept, for there may be millions."""
+        """Returns the document of each paragraph; not kept, for there may be millions."""
         group_R = self.shards.array("group")
         return group_R if self.row_P is None else group_R[self.row_P]
 
     @property
     def num_paragraphs(self) -> int:
-        """Number of paragraphs."""
+        """Returns the number of paragraphs."""
         return len(self.shards) if self.row_P is None else len(self.row_P)
 
     def __len__(self) -> int:
@@ -141,12 +141,12 @@ class StoredDocuments:
 
     @property
     def paragraphs(self) -> StoredColumn:
-        """The texts themselves."""
+        """Returns the texts themselves."""
         return StoredColumn(self.shards, TEXT, self.row_P)
 
     @property
     def documents(self) -> List[List[str]]:
-        """All texts by document, in memory."""
+        """Returns all texts by document, in memory."""
         found: List[List[str]] = []
         for is_new, text in zip(begins_anew(self._document_P), self.paragraphs.texts()):
             found += [[]] if is_new else []
@@ -154,12 +154,12 @@ class StoredDocuments:
         return found
 
     def take(self, indices: Sequence[int]) -> StoredDocuments:
-        """Some of the documents; those beyond the end are left out."""
+        """Returns some of the documents; those beyond the end are left out."""
         numbers = np.cumsum(begins_anew(self._document_P)) - 1
         return self.part(np.flatnonzero(np.isin(numbers, indices)))
 
     def part(self, kept: np.ndarray) -> StoredDocuments:
-        """Some of the paragraphs, ascending."""
+        """Returns some of the paragraphs, ascending."""
         row_P = kept.astype(np.int32) if self.row_P is None else self.row_P[kept]
         return StoredDocuments(self.shards, self._what, row_P, self._record_places)
 

@@ -55,7 +55,7 @@ class TextTable:
     build: Callable[[np.ndarray, np.ndarray], AnyTexts]
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Returns the number of rows."""
         return len(self.name_N)
 
 

@@ -32,7 +32,7 @@ class Agreement:
         """True if all workers save after this step, because one of them requested it."""
 
     def after_step(self, wish: Optional[Stop], save: bool = False) -> Optional[Stop]:
-        """The stop that all workers agree on after this step, or None; every worker must ask after every step.
+        """Returns the stop that all workers agree on after this step, or None; every worker must ask after every step.
 
         Args:
             wish: the stop that this worker wants.

@@ -95,7 +95,7 @@ def agree_batch_size(own: int, workers: Store, checkpoint: Optional[Checkpoint])
 
 
 def with_fixed_batch_size(description: Description, batch_size: int) -> Description:
-    """The description with this batch size."""
+    """Returns the description with this batch size."""
     dataset = description.dataset.model_copy(update={"batch_size": batch_size})
     return replace(description, dataset=dataset)
 

@@ -57,8 +57,8 @@ class CallbackList:
 
 
 def describe_error(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
-    """The class and the message, as the last line of a traceback has them; where memory was the cause a sentence, and
-    what to do about it."""
+    """Returns the class and the message, as the last line of a traceback has them; where memory was the cause a
+    sentence, and what to do about it."""
     return out_of_memory(error, less_memory) or f"{type(error).__name__}: {error}"
 
 

@@ -1,4 +1,4 @@
-"""The objects of a run that its loop, its validations and its end share."""
+"""Objects that the training loop, validation and the end of a run share."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ class RunContext:
     data: RunData
     """Loaders."""
     evaluator: Evaluator
-    """Measures the validation and the test split."""
+    """Evaluates the network on the validation and the test split."""
     saving: Saving
-    """Store of the checkpoints."""
+    """Saves and loads checkpoints."""
     signals: SignalStop
-    """By which a person stops the run."""
+    """Signals (SIGINT, SIGTERM) that stop the run."""
     callbacks: CallbackList
-    """The callbacks."""
+    """Callbacks that are notified of events."""
     actions: ActionList = field(default_factory=lambda: ActionList({}, {}))
     """Callbacks that change the run."""
 
 
 @dataclass(frozen=True)
 class Monitors:
-    """Objects that look at the devices and workers of a run while it trains."""
+    """Objects that observe the devices and workers of a run while it trains."""
 
     profiling: Optional[Profiling] = None
-    """Looks at the engine now and then; None = nothing does."""
+    """Profiles single steps; None = no profiling."""
     stragglers: Stragglers = field(default_factory=Stragglers)
-    """Looks at the workers."""
+    """Measures the speed of the workers and detects slow ones."""
     gpu_memory: GpuMemoryMeter = field(default_factory=lambda: GpuMemoryMeter([]))
-    """Looks at the devices of this process."""
+    """Measures the memory in use on the GPUs of this process."""

@@ -137,11 +137,11 @@ class CustomSteps:
 
     @property
     def first(self) -> TrainingStep:
-        """The step that the run saves."""
+        """Returns the step that the run saves."""
         return next(iter(self.steps.values()))
 
     def prepare(self, context: RunContext, meter: Meter) -> Tuple[RunContext, Meter]:
-        """The context and the meter that the runner gets: a custom loop is not validated by a task.
+        """Returns the context and the meter that the runner gets: a custom loop is not validated by a task.
 
         Args:
             context: of the run.
@@ -155,7 +155,7 @@ class CustomSteps:
         return context, self.meter  # type: ignore[return-value]  # it has what a runner asks of one
 
     def named(self, network: Optional[str]) -> str:
-        """The name of the network that a step is for.
+        """Returns the name of the network that a step is for.
 
         Raises:
             ConfigError: there is none of this name, or several and none was named.
@@ -188,7 +188,7 @@ class LoopMeter:
         """False once a loss function was used: the task's metrics were not measured."""
 
     def join(self, found: Mapping[str, List[NDArray]]) -> NDArray:
-        """The sums of a batch's steps, by network, as one vector."""
+        """Returns the sums of a batch's steps, by network, as one vector."""
         from mxtrain.engine.backend import nd
 
         device = next(iter(found.values()))[0].context

@@ -14,7 +14,7 @@ from mxtrain.kvstore.store import Store
 
 
 def remark(lost: PeersLost, before: int, now: int, step: int) -> str:
-    """The message for a ring that was formed anew.
+    """Returns the message for a ring that was formed anew.
 
     Args:
         lost: why.

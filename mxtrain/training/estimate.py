@@ -59,7 +59,7 @@ class Estimate:
 
     @property
     def exceeds_memory(self) -> bool:
-        """True if the process would need more memory than it may have."""
+        """Returns True if the process would need more memory than it may have."""
         return self.on_cpu and self.step_bytes + self.process_bytes > usable_memory()
 
 
@@ -70,7 +70,7 @@ def shown_memory(size: float) -> str:
 
 
 def shown_time(seconds: float) -> str:
-    """A rough duration, e.g. `40 s`, `3 min`, `1.5 h`."""
+    """Returns a rough duration, e.g. `40 s`, `3 min`, `1.5 h`."""
     for unit, size, limit in (("s", 1, 90), ("min", 60, 90 * 60)):
         if seconds < limit:
             return f"{float(f'{max(seconds / size, 1):.1g}'):.0f} {unit}"

@@ -19,7 +19,7 @@ from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.recurrent_state import RecurrentState
 from mxtrain.parallel.stage import as_list
 from mxtrain.process.heartbeat import HEARTBEAT
-from mxtrain.process.stopping import BrokenOff, SignalStop
+from mxtrain.process.stopping import PassInterrupted, SignalStop
 from mxtrain.types import Artifact, Batch
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ VECTORS_PER_READ = 64
 
 
 class BreakableLoader:
-    """A loader that raises `BrokenOff` after a signal, because a validation may take longer than the grace time.
+    """A loader that raises `PassInterrupted` after a signal, because a validation may take longer than the grace time.
 
     Args:
         loader: loader of the validation split.
@@ -49,7 +49,7 @@ class BreakableLoader:
         with closing(self._loader.epoch(epoch, start, consumer)) as batches:
             for batch in batches:
                 if self._signals.stop is not None:
-                    raise BrokenOff
+                    raise PassInterrupted
                 HEARTBEAT.begin_batch()
                 yield batch
 
@@ -87,7 +87,7 @@ class Evaluator:
             workers: store that connects the workers, which measure the other shares of each batch.
 
         Raises:
-            BrokenOff: this or another worker received a signal.
+            PassInterrupted: this or another worker received a signal.
         """
         started = time.monotonic()
         sums, count, broken_off = np.zeros(self._meter.width), 0, False
@@ -104,7 +104,7 @@ class Evaluator:
                 if len(vectors) == VECTORS_PER_READ:
                     sums += read_vectors(vectors).sum(axis=0)
                     vectors = []
-        except BrokenOff:
+        except PassInterrupted:
             broken_off = True
         finally:
             if self.decode is not None:
@@ -114,7 +114,7 @@ class Evaluator:
         # Required even after a signal: the other workers wait in this sum, and learn that the pass is incomplete.
         *totals, count, broken_off = (workers or Store()).total([*sums, count, broken_off])
         if broken_off:
-            raise BrokenOff
+            raise PassInterrupted
         values = {**self._meter.values(np.array(totals), int(count)), **collector.compute(workers or Store())}
         values["samples_per_s"] = count / (time.monotonic() - started)
         return values

@@ -11,7 +11,7 @@ import numpy as np
 
 from mxtrain.data.base import Samples, Splits, open_splits
 from mxtrain.data.loading.loader import BatchLoader, LoaderOptions, Scale
-from mxtrain.data.loading.samples import Takeable
+from mxtrain.data.loading.samples import SelectableSamples
 from mxtrain.data.loading.sources import Subset
 from mxtrain.data.signature import Signature
 from mxtrain.description.groups import Description
@@ -34,7 +34,7 @@ def build_loader(
     description: Description, source: Samples, signature: Signature, device: Context, training: bool = False,
     teacher: Optional[Teacher] = None, **options: Any,
 ) -> BatchLoader:  # fmt: skip
-    """A loader of one split; evaluation order and no augmentation unless `train=True`.
+    """Returns a loader of one split; evaluation order and no augmentation unless `train=True`.
 
     Args:
         training: whether batches are trained on; they are with `train=True` anyway.
@@ -61,7 +61,7 @@ def build_data(
     description: Description, splits: Splits, signature: Signature, device: Context, world: World = ALONE,
     teacher: Optional[Teacher] = None,
 ) -> RunData:  # fmt: skip
-    """The loaders of all splits; with `trainer.overfit_batches` training sees only the first samples.
+    """Returns the loaders of all splits; with `trainer.overfit_batches` training sees only the first samples.
 
     Workers share the batches of training and validation; the test split is measured by one.
     """
@@ -89,8 +89,8 @@ def build_data(
 
 
 def take(source: Samples, indices: Sequence[int]) -> Samples:
-    """Some samples of a split, as far as it has them."""
-    if isinstance(source, Takeable):
+    """Returns some samples of a split, as far as it has them."""
+    if isinstance(source, SelectableSamples):
         return source.take(indices)
     kept = np.array([index for index in indices if index < len(source)], np.int64)
     return Subset(source, kept)  # type: ignore[arg-type]  # whatever cannot `take` is a `Source`
@@ -99,7 +99,7 @@ def take(source: Samples, indices: Sequence[int]) -> Samples:
 def build_samples(
     description: Description, splits: Splits, signature: Signature, device: Context
 ) -> Optional[ShownSamples]:  # fmt: skip
-    """A few validation samples to show with what the network says of them; None if there is nothing to show."""
+    """Returns a few validation samples to show with what the network says of them; None if there is nothing to show."""
     task = description.task
     if not task.can_show(description):
         return None
@@ -113,7 +113,7 @@ def build_samples(
 
 
 def open_data(description: Description) -> Tuple[Splits, Signature]:
-    """The opened dataset, and what of it enters the network."""
+    """Returns the opened dataset, and what of it enters the network."""
     splits = open_splits(description.dataset)
     signature = description.dataset.infer_signature(splits, description.model)
     remark = description.dataset.remark(signature, splits)
@@ -123,7 +123,7 @@ def open_data(description: Description) -> Tuple[Splits, Signature]:
 
 
 def with_batch_size(description: Description, num_samples: int) -> Description:
-    """The description with a batch for its number of training samples, where `dataset.batch_size` is auto."""
+    """Returns the description with a batch for its number of training samples, where `dataset.batch_size` is auto."""
     divisor = math.prod(batch_divisions(description).values())
     dataset = description.dataset.for_size(num_samples, divisor)
     if dataset is not description.dataset and dataset.batch_unit[0] == "batch_size":

@@ -45,12 +45,13 @@ class LearningRateCurve:
 
     @property
     def lowest(self) -> int:
-        """The step with the lowest smoothed loss."""
+        """Returns the step with the lowest smoothed loss."""
         return min(range(len(self.smoothed)), key=lambda step: self.smoothed[step])
 
     @property
     def range(self) -> Optional[Tuple[float, float]]:
-        """The rates between which the loss falls from 10 % to 90 % of its whole fall; None if it never falls."""
+        """Returns the rates between which the loss falls from 10 % to 90 % of its whole fall; None if it never
+        falls."""
         first, low = self.smoothed[0], self.smoothed[self.lowest]
         if len(self.smoothed) < FEWEST_STEPS or first - low <= 0.02 * abs(first):
             return None
@@ -61,7 +62,7 @@ class LearningRateCurve:
         return self.rates[begin], self.rates[end]
 
     def reasons(self) -> List[str]:
-        """The range, and the reasons for it."""
+        """Returns the range, and the reasons for it."""
         found = self.range
         last = f"the loss diverged at {self.rates[-1]:.2g}" if self.diverged else \
             f"the loss did not diverge up to {self.rates[-1]:.2g}: a larger end= may show higher rates"  # fmt: skip
@@ -79,7 +80,7 @@ class LearningRateCurve:
         ]  # fmt: skip
 
     def to_json(self) -> Dict[str, Json]:
-        """The numbers and the range."""
+        """Returns the numbers and the range."""
         found = self.range
         return {
             "range": None if found is None else list(found), "diverged": self.diverged, "lr": list(self.rates),

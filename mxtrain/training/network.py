@@ -25,7 +25,7 @@ log = logging.getLogger("mxtrain")
 def build_network(
     description: Description, signature: Signature, device: Context, remote_rows: bool = False, learns: bool = True
 ) -> gluon.Block:  # fmt: skip
-    """The initialised, hybridized network.
+    """Returns the initialised, hybridized network.
 
     Args:
         remote_rows: servers hold the rows of its large tables.

@@ -83,7 +83,8 @@ class Diagnosis:
         return said + "; without a checkpoint before it the layer cannot be named"
 
     def explain_weights(self, name: str) -> str:
-        """The step in which the weights became non-finite, as a sentence. `name`: of the first one that is now."""
+        """Returns the step in which the weights became non-finite, as a sentence. `name`: of the first one that is
+        now."""
         last = self._count()
         if self._workers.world.size > 1:
             said = f"the weights became non-finite in step {last} or before; the first is '{name}'"
@@ -121,7 +122,7 @@ class Diagnosis:
         return NAMED_BY_ONE
 
     def _ranks_with_nonfinite_gradients(self, batch: Batch) -> List[int]:
-        """The workers whose own gradients, not yet summed, are non-finite. Collective."""
+        """Returns the workers whose own gradients, not yet summed, are non-finite. Collective."""
         world = self._workers.world
         self._step.seed_random(self._count() + 1, world.rank)
         self._step.strategy.forward_backward(batch)
@@ -214,7 +215,7 @@ def watch_layers(
 
 
 def leaves(block: gluon.Block, prefix: str = "") -> List[Tuple[str, gluon.Block]]:
-    """All blocks without children, with their structural names, in the order of registration."""
+    """Returns all blocks without children, with their structural names, in the order of registration."""
     if not block._children:
         return [(prefix.rstrip(".") or "network", block)]
     return [leaf for name, child in block._children.items() for leaf in leaves(child, f"{prefix}{name}.")]

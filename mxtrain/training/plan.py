@@ -56,7 +56,7 @@ class Plan:
     """The setting that gives `max_steps`, as it is typed."""
 
     def budget(self, with_time: bool = True) -> Budget:
-        """The limits of the run, whose time begins now.
+        """Returns the limits of the run, whose time begins now.
 
         Args:
             with_time: False = only steps count.
@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def saves_midway(self) -> bool:
-        """True if checkpoints are written before the end, which a run can be continued from after a crash."""
+        """Returns True if checkpoints are written before the end, which a run can be continued from after a crash."""
         return not self.save.every_steps is self.save.every_epochs is self.save.every_minutes is None
 
 
@@ -77,22 +77,22 @@ class RunData:
     val: Optional[BatchLoader] = None
     test: Optional[BatchLoader] = None
     samples: Optional[ShownSamples] = None
-    """A loader of the few samples to show predictions of."""
+    """Loader of the few validation samples whose predictions are shown."""
 
     def share(self, world: World) -> None:
-        """Workers have come or gone: batches are shared anew from the next epoch or `start` on."""
+        """Divides batches among the workers of `world` from the next call of `epoch` on."""
         for loader in (self.train, self.val):
             if loader is not None:
                 loader.world = world
 
 
 def total_steps_of(trainer: Trainer, steps_per_epoch: int) -> Optional[int]:
-    """Steps of the whole run, None where only time limits it."""
+    """Returns the number of steps of the whole run; None if only time limits it."""
     return trainer.max_epochs * steps_per_epoch if trainer.max_epochs else trainer.max_steps
 
 
 def step_budget(trainer: Trainer, steps_per_epoch: int) -> Tuple[Optional[int], str]:
-    """The smaller one of the budgets in steps and in epochs: its steps, and the setting that gives it."""
+    """Returns the smaller one of the budgets in steps and in epochs: its steps, and the setting that gives it."""
     given = [(trainer.max_steps, f"trainer.max_steps={trainer.max_steps}")]
     if trainer.epoch_budget is not None:
         given.append((trainer.epoch_budget * steps_per_epoch, f"trainer.epoch_budget={trainer.epoch_budget}"))

@@ -112,7 +112,7 @@ class Recorder:
         return [self._row(entry, sums, samples_per_s) for entry, sums in zip(entries, vectors)]
 
     def glance(self) -> Optional[MetricRow]:
-        """The row of the newest step that is done, if none was shown for a while; it is read once more when its
+        """Returns the row of the newest step that is done, if none was shown for a while; it is read once more when its
         turn comes. Nothing is waited for: `add` has."""
         now = time.monotonic()
         if now - self._seen_at < GLANCE_INTERVAL_S or len(self._entries) <= STEPS_AHEAD:
@@ -172,5 +172,5 @@ class Recorder:
 
 
 def first_nonfinite(rows: Sequence[MetricRow]) -> Optional[int]:
-    """The first step whose loss is infinite or not a number."""
+    """Returns the first step whose loss is infinite or not a number."""
     return next((row["step"] for row in rows if not math.isfinite(row["loss"])), None)

@@ -50,7 +50,8 @@ def warnings_of(
 
 
 def few_samples(splits: Splits) -> List[str]:
-    """The warning about a validation split whose metrics say little, in a list; empty if it has enough samples."""
+    """Returns the warning about a validation split whose metrics say little, in a list; empty if it has enough
+    samples."""
     count = len(splits.val)
     if count >= FEW_SAMPLES:
         return []

@@ -205,7 +205,7 @@ class ResumePoint:
 
     @property
     def own_checkpoint(self) -> Optional[Checkpoint]:
-        """The checkpoint to continue from, if it belongs to this run; otherwise None."""
+        """Returns the checkpoint to continue from, if it belongs to this run; otherwise None."""
         is_own = self.checkpoint is not None and self.checkpoint.path.parent == self.store.directory
         return self.checkpoint if is_own else None
 
@@ -255,7 +255,7 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
         )
     if before["own_operators"] != operators:
         found.append(
-            f"{name} was computed with {before['own_operators'] or 'MXNet'}'s operators, now with "
+            f"{name} was computed with {before['native_operators'] or 'MXNet'}'s operators, now with "
             f"{operators or 'MXNet'}'s: the last bits and the draws of dropout differ from an uninterrupted run"
         )
     return found
@@ -281,7 +281,7 @@ def find_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
         return None
     try:
         checkpoint = CheckpointStore(run_dir / CHECKPOINTS, keep_last=1, keep_top=1).latest()
-        is_same = checkpoint is not None and _is_of(checkpoint, config)
+        is_same = checkpoint is not None and _belongs_to(checkpoint, config)
     except (OSError, ValueError, KeyError, TypeError, CheckpointError):
         return None
     return status if is_same else None
@@ -296,11 +296,11 @@ def _read_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
     return status if is_finished else None
 
 
-def _is_of(checkpoint: Checkpoint, config: Config) -> bool:
-    return _what_counts(checkpoint.state["run"]["description"]) == _what_counts(config)
+def _belongs_to(checkpoint: Checkpoint, config: Config) -> bool:
+    return _result_settings(checkpoint.state["run"]["description"]) == _result_settings(config)
 
 
-def _what_counts(config: Config) -> Dict[str, object]:
+def _result_settings(config: Config) -> Dict[str, object]:
     return {path: value for path, value in settings_of(config).items() if not path.startswith(WITHOUT_EFFECT)}
 
 
@@ -318,7 +318,7 @@ def find_end(run_dir: Path, config: Config, checkpoint: Optional[Checkpoint]) ->
         CheckpointError: the weights were removed or damaged in the meantime.
     """
     finished = _read_finished(run_dir, config)
-    if finished is None or checkpoint is None or not _is_of(checkpoint, config):
+    if finished is None or checkpoint is None or not _belongs_to(checkpoint, config):
         return None
     train = checkpoint.state["train"]
     sha256 = canonical_sha256(checkpoint.arrays("model"))
@@ -340,12 +340,12 @@ def ended_result(status: JsonObject, **known: Any) -> Result:
     )  # fmt: skip
 
 
-def nothing_left(run_dir: Path, cause: str, step: int) -> str:
+def already_finished_message(run_dir: Path, cause: str, step: int) -> str:
     """Returns the message for a run that has nothing left to do."""
     return f"nothing is left to do in {run_dir}: {cause or f'all {step} steps are trained'}"
 
 
-def set_aside(run_dir: Path, hydra: bool = False) -> Optional[Path]:
+def move_to_previous(run_dir: Path, hydra: bool = False) -> Optional[Path]:
     """Moves the files of an earlier run to previous/<n>, so that starting over loses nothing.
 
     Args:

@@ -22,7 +22,7 @@ _COLUMNS = 3
 
 
 def corruption_artifacts(rows: Sequence[Row], title: str) -> List[Artifact]:
-    """The table of all passes, and metrics over severity, a line for each corruption.
+    """Returns the table of all passes, and metrics over severity, a line for each corruption.
 
     Args:
         rows: of all passes, that of the samples as they are first.

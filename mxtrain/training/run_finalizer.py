@@ -11,8 +11,8 @@ from mxtrain.checkpoint import Checkpoint, canonical_sha256
 from mxtrain.checkpoint.average import weights_to_use
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, EXIT_SIGINT
 from mxtrain.process.heartbeat import HEARTBEAT
-from mxtrain.process.stopping import BrokenOff, Stop
-from mxtrain.ranking import is_said_midway, unmoved_remark
+from mxtrain.process.stopping import PassInterrupted, Stop
+from mxtrain.ranking import should_warn_unmoved, unmoved_warning
 from mxtrain.training import resume, snapshot
 from mxtrain.training.context import RunContext
 from mxtrain.training.evaluate import BreakableLoader
@@ -41,8 +41,8 @@ class RunFinalizer:
     def finish(self, stop: Stop, state: TrainState, recorder: Recorder) -> Result:
         """Called when this process has trained all: waits for the last save, and measures the test split."""
         saving = self._saving
-        remark = unmoved_remark(self._plan.monitor, self._plan.direction, state.unmoved)
-        if remark and not is_said_midway(state.unmoved, state.step, self._plan.total_steps):
+        remark = unmoved_warning(self._plan.monitor, self._plan.direction, state.unmoved)
+        if remark and not should_warn_unmoved(state.unmoved, state.step, self._plan.total_steps):
             self._callbacks.notify("on_message", f"{remark}.")
         saving.synchronize()
         saving.require_in_place()
@@ -55,7 +55,7 @@ class RunFinalizer:
             try:
                 values.update(self._test(best, state.step))
                 measured["test"] = {"step": best.step if best else state.step, "part": self._data.test.coverage}
-            except BrokenOff:
+            except PassInterrupted:
                 stop = self._signals.stop or stop  # all is trained and saved; the same command measures it
         if saving.failure and saving.saved_step == state.step:
             stop = self._without_last_checkpoint(stop, state.step)
@@ -67,7 +67,7 @@ class RunFinalizer:
         )  # fmt: skip
 
     def _sha256(self) -> str:
-        """The hash of the weights; empty where only worker 0 should read all of them, and this is another."""
+        """Returns the hash of the weights; empty if only worker 0 should read all of them, and this is another."""
         if self._step.strategy.remote.names and self._workers.world.rank:
             return ""
         return canonical_sha256(snapshot.held_parameters(self._step.strategy))
@@ -85,7 +85,7 @@ class RunFinalizer:
         done = stop.cause or "training is complete"
         cause = (
             f"{done}, but the checkpoint of its last step {step} could not be written: "
-            f"{self._saving.failure}. Make room and give the same command again: it goes on from the one before"
+            f"{self._saving.failure}. Free some space and repeat the same command: it continues from the previous one"
         )
         if stop.exit_code == EXIT_FINISHED:
             return Stop("failed", EXIT_CRASHED, cause)
@@ -107,19 +107,19 @@ class RunFinalizer:
         return {f"test/{name}": value for name, value in values.items() if name != "samples_per_s"}
 
     def _last(self, step: int) -> Mapping[str, np.ndarray]:
-        """The weights of the last step: of large tables no second copy is made where the checkpoint has one."""
+        """Returns the weights of the last step: of large tables no second copy is made where the checkpoint has one."""
         latest = self._saving.latest() if self._step.strategy.rows else None
         if latest is not None and latest.step == step:
             return latest.arrays("model")
         return snapshot.copy_parameters(self._step.strategy)
 
     def failed(self, cause: str, exit_code: int, state: TrainState, recorder: Recorder) -> Result:
-        """The result of a run that could not go on."""
+        """Returns the result of a run that could not go on."""
         return self._result(Stop("failed", exit_code, cause), state, recorder, metrics=dict(state.values))
 
     def interrupted(self, state: TrainState, recorder: Recorder) -> Result:
-        """The result of a run that a `KeyboardInterrupt` of a user's own code broke off: it saves nothing more, since
-        the step may not be whole."""
+        """Returns the result of a run that a `KeyboardInterrupt` of a user's own code broke off: it saves nothing more,
+        since the step may not be whole."""
         stop = Stop("interrupted", EXIT_SIGINT, f"KeyboardInterrupt raised after step {state.step}")
         return self._result(stop, state, recorder, metrics=dict(state.values))
 
@@ -135,7 +135,7 @@ class RunFinalizer:
         )  # fmt: skip
 
     def ended_before(self, stop: Stop, state: TrainState, run_dir: Path) -> Optional[Result]:
-        """The result of a run that has nothing left to do and said so in status.json; None if there is work.
+        """Returns the result of a run that has nothing left to do and said so in status.json; None if there is work.
 
         Args:
             stop: reason why the run would end at once.
@@ -148,7 +148,7 @@ class RunFinalizer:
         (ended,) = self._workers.total([is_first and status is not None])
         if not ended or status is None:
             return None
-        self._callbacks.notify("on_message", resume.nothing_left(run_dir, stop.cause, state.step))
+        self._callbacks.notify("on_message", resume.already_finished_message(run_dir, stop.cause, state.step))
         return resume.ended_result(
             status, state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
             best=state.best, weights_sha256=sha256,

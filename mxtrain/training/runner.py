@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mxtrain.metric.meter import Meter
 
 
-class StepDue(NamedTuple):
+class NextStep(NamedTuple):
     """The next step to take: its batch, learning rate, and number from 1."""
 
     batch: Batch
@@ -50,7 +50,7 @@ class StepDue(NamedTuple):
     step: int
 
 
-class StepTaken(NamedTuple):
+class StepResult(NamedTuple):
     """The result of a step."""
 
     sums: NDArray
@@ -64,12 +64,12 @@ class StepTaken(NamedTuple):
     """Values of the validation split after this step."""
 
 
-class LoopLeft(Exception):
+class LoopClosed(Exception):
     """The caller of `Runner.steps` takes no more steps."""
 
 
-Steps = Generator[StepDue, StepTaken, Result]
-Loop = Generator[StepDue, StepTaken, Stop]
+Steps = Generator[NextStep, StepResult, Result]
+Loop = Generator[NextStep, StepResult, Stop]
 
 
 class Runner:
@@ -142,15 +142,15 @@ class Runner:
                 except BaseException as problem:
                     due = steps.throw(problem)
                 else:
-                    due = steps.send(StepTaken(sums, due.lr))
+                    due = steps.send(StepResult(sums, due.lr))
         except StopIteration as end:
             return end.value
 
     def steps(self, run: RunInfo) -> Steps:
         """Does the same as `train`, but lets the caller take the steps.
 
-        Yields each `StepDue`, must be sent its `StepTaken`, and returns the result. The caller must throw the exception
-        of a failed step into the generator; `LoopLeft` ends the run early.
+        Yields each `NextStep`, must be sent its `StepResult`, and returns the result. The caller must throw the
+        exception of a failed step into the generator; `LoopClosed` ends the run early.
         """
         came_late = self._workers.came_late  # the other workers are already in the loop and wait for this one
         ended = None if came_late else self._ended_before(run.run_dir)
@@ -253,8 +253,8 @@ class Runner:
             for batch in batches:
                 lr, epoch = self._begin_step(batch)
                 try:
-                    taken = yield StepDue(batch, lr, self.state.step + 1)
-                except LoopLeft:
+                    taken = yield NextStep(batch, lr, self.state.step + 1)
+                except LoopClosed:
                     self._record(everything=True)
                     return Stop("interrupted", EXIT_BUDGET, "the loop was left before its last step")
                 except Exception as problem:

@@ -1,4 +1,4 @@
-"""Hands snapshots to the store, and says when one of them could not be written."""
+"""Saves snapshots in the background and reports those that could not be written."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class NoStore:
-    """Takes the place of the store in the workers that write nothing.
+    """Null object in place of the checkpoint store, for workers other than rank 0, which write nothing.
 
     Args:
-        directory: where the checkpoint came from that the run continues, if it is the run's own.
+        directory: directory of the checkpoint that the run continues, if it belongs to this run.
     """
 
     def __init__(self, directory: Optional[Path] = None):
         self.directory = directory
 
     def save(self, snapshot: Snapshot) -> None:
-        """Another worker does it."""
+        """Does nothing: rank 0 saves the checkpoint."""
 
     def poll(self) -> None:
         """Does nothing: this worker saves nothing."""
@@ -36,24 +36,24 @@ class Saving:
 
     Args:
         store: a `CheckpointStore`, or `NoStore`.
-        callbacks: are told of failures.
+        callbacks: callbacks to notify of failures.
     """
 
     def __init__(self, store: Union[CheckpointStore, NoStore], callbacks: CallbackList):
         self._store, self._callbacks = store, callbacks
         self.saved_step = -1
-        """The step whose checkpoint is in the store, or on its way there."""
+        """Step of the newest checkpoint that has been saved or is being written."""
         self.failure = ""
-        """Why the newest checkpoint could not be written; empty if it was."""
+        """Reason why the newest checkpoint could not be written; empty if it was written."""
 
     def require_in_place(self) -> None:
-        """Raises: RunDirectoryLost: what the run writes goes nowhere any more."""
+        """Raises: RunDirectoryLost: the run directory was deleted or replaced."""
         self._store.require_in_place()
 
     def save(self, snapshot: Snapshot) -> None:
         """Writes in the background; waits only for the save before this one."""
         self.require_in_place()
-        # Failures of the thread that writes become known only when they are asked for.
+        # The writing thread cannot raise here, so ask for the failure of the save before this one.
         self._report(self._store.poll())
         self._store.save(snapshot)
         self.saved_step = snapshot.step
@@ -63,12 +63,12 @@ class Saving:
         self._report(self._store.wait())
 
     def latest(self) -> Optional[Checkpoint]:
-        """The newest good checkpoint, after the save under way."""
+        """Returns the newest good checkpoint, after the save under way."""
         self.synchronize()
         return self._store.latest()
 
     def best(self) -> Optional[Checkpoint]:
-        """The checkpoint with the best monitored value."""
+        """Returns the checkpoint with the best monitored value."""
         self.synchronize()
         return self._store.best()
 

@@ -9,7 +9,14 @@ import numpy as np
 
 from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256, require_same_arrays
 from mxtrain.checkpoint.pieces import ArrayInPieces, HostArray, forget, write_rows
-from mxtrain.engine.backend import all_finite, has_asked_for_operators, host_view, nd, operators_in_use, own_operators
+from mxtrain.engine.backend import (
+    all_finite,
+    has_asked_for_operators,
+    host_view,
+    native_operators,
+    nd,
+    operators_in_use,
+)
 from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.parallel.base import Strategy
 from mxtrain.training.state import TrainState
@@ -111,7 +118,7 @@ def require_same_weights(step: TrainingStep, number: int) -> None:
 
 
 def require_same_operators(step: TrainingStep) -> None:
-    """Checks that all or no workers use mxtrain's own operators, whose last bits differ from MXNet's. Collective.
+    """Checks that all or no workers use mxtrain's native operators, whose last bits differ from MXNet's. Collective.
 
     Raises:
         DivergenceError: only some workers use them.
@@ -119,11 +126,11 @@ def require_same_operators(step: TrainingStep) -> None:
     world = step.store.world
     if world.size == 1 or not has_asked_for_operators():
         return  # all workers train the same network with the same optimizer, so no worker needs the operators
-    found = own_operators()
+    found = native_operators()
     having = int(step.store.total([float(found.path is not None)])[0])
     if 0 < having < world.size:
         raise DivergenceError(
-            f"{having} of {world.size} workers compute with mxtrain's own operators, the others cannot"
+            f"{having} of {world.size} workers compute with mxtrain's native operators, the others cannot"
             + (f" (worker {world.rank}: {found.why})" if found.why else "")
             + ". Install a C++ compiler on all hosts, or type runtime.operators=false."
         )

@@ -46,13 +46,13 @@ class TrainState:
     best: Optional[Best] = None
     """{"metric", "value", "step", "loss"} of the best validation."""
     unmoved: Unmoved = field(default_factory=dict)
-    """Record of whether the monitored value has ever changed, as `ranking.note_unmoved` returned it last."""
+    """Record of whether the monitored value has ever changed, as `ranking.track_unmoved` returned it last."""
     early_stopping: Mapping[str, Json] = field(default_factory=dict)
     """Last result of `EarlyStopping.check`."""
 
     @property
     def epoch_number(self) -> int:
-        """The epoch that the last finished step belongs to, from 1."""
+        """Returns the epoch that the last finished step belongs to, from 1."""
         return self.epoch + (self.epoch_step > 0)
 
     def count_step(self, steps_per_epoch: int) -> None:

@@ -55,7 +55,7 @@ def recompute_statistics(step: TrainingStep, loader: BatchLoader) -> None:
 def _after(
     step: TrainingStep, batch: Batch, number: int, moving: Dict[str, nd.NDArray], before: float
 ) -> Dict[str, nd.NDArray]:  # fmt: skip
-    """The statistics after a pass that begins with all of them at `before`."""
+    """Returns the statistics after a pass that begins with all of them at `before`."""
     names: List[str] = list(moving)
     for array in moving.values():
         array[:] = before

@@ -172,7 +172,7 @@ class TrainingStep:
 
     @property
     def states(self) -> Dict[str, Stateful]:
-        """All state besides parameters that training changes; the names are those in checkpoints."""
+        """Returns all state besides parameters that training changes; the names are those in checkpoints."""
         recurrent = {} if self.strategy.recurrent_state is None else {"carried": self.strategy.recurrent_state}
         optimizer = self.strategy.remote.optimizer_state(self.updater)
         return {"optimizer": optimizer, "ema": self.average, "scaling": self.scaling, **recurrent, **self._states}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Callable, List, Optional
 
-from mxtrain.process.stopping import BrokenOff, Stop
-from mxtrain.ranking import VAL_LOSS, is_said_midway, note_unmoved, rank, unmoved_remark
+from mxtrain.process.stopping import PassInterrupted, Stop
+from mxtrain.ranking import VAL_LOSS, rank, should_warn_unmoved, track_unmoved, unmoved_warning
 from mxtrain.training import snapshot
 from mxtrain.training.agreement import Agreement
 from mxtrain.training.context import RunContext
@@ -67,7 +67,7 @@ class Validator:
                     BreakableLoader(self._data.val, self._signals), workers=self._step.store
                 )
                 values = {**values, **measured.more}
-            except BrokenOff:
+            except PassInterrupted:
                 self.broken_off = agreement.now(self._signals.stop)
                 return False
             found = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
@@ -87,8 +87,8 @@ class Validator:
                 "on_validation", validation, Progress(state.step, state.epoch, self._plan.total_steps)
             )
         self._actions.after_validation(state)  # with the live weights in place again
-        if is_said_midway(state.unmoved, state.step, self._plan.total_steps):
-            remark = unmoved_remark(self._plan.monitor, self._plan.direction, state.unmoved)
+        if should_warn_unmoved(state.unmoved, state.step, self._plan.total_steps):
+            remark = unmoved_warning(self._plan.monitor, self._plan.direction, state.unmoved)
             if remark:
                 self._callbacks.notify("on_message", f"{remark}.")
         return True
@@ -110,5 +110,5 @@ class Validator:
             < rank(best["value"], best.get("loss"), best["step"], plan.direction)
         ):
             best = {"metric": plan.monitor, "value": value, "step": state.step, "loss": loss}
-        state.best, state.unmoved = best, note_unmoved(state.unmoved, value, loss)
+        state.best, state.unmoved = best, track_unmoved(state.unmoved, value, loss)
         state.early_stopping = self._early_stopping.check(state.values, state.early_stopping, self._direction)

@@ -163,7 +163,8 @@ def _cropped(image: Any, crop: Crop, signature: Dict[str, Any]) -> np.ndarray:
 
 
 def _resized(image: Any, box: Sequence[float], size: Tuple[int, int], channels: int) -> np.ndarray:
-    """A part in another (width, height), (C, H, W); Pillow averages over all pixels of a part that gets smaller."""
+    """Returns a part in another (width, height), (C, H, W); Pillow averages over all pixels of a part that gets
+    smaller."""
     from PIL import Image
 
     found = image.convert("L" if channels == 1 else "RGB").resize(size, Image.BILINEAR, box=tuple(box))
@@ -171,7 +172,7 @@ def _resized(image: Any, box: Sequence[float], size: Tuple[int, int], channels: 
 
 
 def _fill(signature: Dict[str, Any], channels: int) -> np.ndarray:
-    """The mean colour, which is where no image is."""
+    """Returns the mean colour, which is where no image is."""
     mean = signature["signature"]["mean"]
     mean = mean if len(mean) == channels else [sum(mean) / len(mean)] * channels
     return np.rint(255 * np.asarray(mean)).astype(np.uint8)
@@ -202,7 +203,8 @@ def _found(signature: Dict[str, Any], found_NR: np.ndarray, placed: Placed) -> L
 
 
 def _cut(mask_SS: np.ndarray, edge_4: np.ndarray, inside_4: np.ndarray) -> np.ndarray:
-    """A mask of the part of its box that is inside of the image: the means over squares, see `mask_arithmetic`."""
+    """Returns a mask of the part of its box that is inside of the image: the means over squares, see
+    `mask_arithmetic`."""
     shares = []
     for at in (0, 1):
         (begin, end), (low, high) = (one[[at, at + 2]] for one in (edge_4, inside_4))
@@ -216,7 +218,8 @@ def _cut(mask_SS: np.ndarray, edge_4: np.ndarray, inside_4: np.ndarray) -> np.nd
 
 
 def coco_code(mask_hw: np.ndarray) -> str:
-    """A mask as COCO's run-length code: lengths of runs, column by column. Source: cocoapi, common/maskApi.c."""
+    """Returns a mask as COCO's run-length code: lengths of runs, column by column. Source: cocoapi,
+    common/maskApi.c."""
     flat = np.concatenate([[0], mask_hw.T.ravel() > 0])
     ends = np.append(np.flatnonzero(flat[1:] != flat[:-1]), mask_hw.size)
     counts, text = np.diff(np.concatenate([[0], ends])).tolist(), ""

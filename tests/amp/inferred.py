@@ -10,7 +10,7 @@ import numpy as np
 from mxtrain.amp import Float16
 from mxtrain.amp.operators import FLOAT16
 from mxtrain.engine.backend import mx
-from mxtrain.model.graph.mxnet_workarounds import mend_layers
+from mxtrain.model.graph.mxnet_workarounds import replace_wrong_layers
 from mxtrain.model.graph.trace import symbol_of
 from mxtrain.native import Library
 
@@ -25,7 +25,7 @@ def without_own_operators(monkeypatch: Any) -> None:
         "model.networks.attention", "model.networks.bert", "text.networks.language",
         "vision.detection.networks.region_operators",
     ):  # fmt: skip
-        monkeypatch.setattr(f"mxtrain.{module}.own_operators", lambda: Library(None, "a test"))
+        monkeypatch.setattr(f"mxtrain.{module}.native_operators", lambda: Library(None, "a test"))
 
 
 def with_casts(symbol: Any) -> Any:
@@ -74,5 +74,5 @@ def _is_cast_of_half(nodes: List[Any], index: int, types: Dict[Any, str]) -> boo
 
 def wrong_in_network(network: Any, num_inputs: int = 1) -> List[str]:
     """`wrong_types` of a network, uninitialised, in training."""
-    mend_layers(network)
+    replace_wrong_layers(network)
     return wrong_types(symbol_of(network, training=True, num_inputs=num_inputs)[0])

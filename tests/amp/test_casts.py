@@ -10,7 +10,7 @@ from low_precision import HAS_BFLOAT16, needs_bfloat16
 
 from mxtrain.amp import FULL, BFloat16, Float16
 from mxtrain.amp.operators import has_kernels, overruns
-from mxtrain.engine.backend import gluon, mx, nd, own_operators
+from mxtrain.engine.backend import gluon, mx, native_operators, nd
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
@@ -101,7 +101,7 @@ def test_lists_decide_by_operator_and_by_what_pays():
     assert [np.dtype(kind) for kind in symbol.infer_type(data="float32")[1]] == [np.float32]
 
 
-@pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
+@pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)
 def test_a_decoder_gives_attention_and_its_loss_what_dense_layers_made():
     """No cast between a dense layer and our own operators; the loss is float32."""
     made = gpt.GptNetwork(64, 8, gpt.GptSizes(1, 32, 2, 8, 0.1), 1)

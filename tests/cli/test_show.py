@@ -119,7 +119,7 @@ def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> N
         ("dataset.augment.mixup", ["meaning   Alpha of the Beta distribution that blends two images"]),
         (
             "optimizer.lr optimizer=sgd dataset.batch_size=32 trainer.reference_batch_size=256",
-            ["optimizer.lr = 0.1\n", "used      learning rate 0.1 for a batch of 256, 0.0125 for this one of 32"],
+            ["optimizer.lr = 0.1\n", "used      learning rate scaled from 0.1 (batch size 256) to 0.0125 (32"],
         ),
         ("early_stopping.patience", ["meaning", "the default of EarlyStopping ("]),
     ],

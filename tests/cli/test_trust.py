@@ -13,7 +13,7 @@ import pytest
 from mxtrain.cli import main
 from mxtrain.cli.config_files import conf_dir
 from mxtrain.config.override_text import code_arguments
-from mxtrain.description.trust import foreign, is_own
+from mxtrain.description.trust import foreign_targets, is_own
 
 BOMB = "import pathlib\npathlib.Path({mark!r}).touch()\ndef network(classes=0):\n    raise SystemExit(77)\n"
 
@@ -86,7 +86,7 @@ HOSTILE = (
 @pytest.mark.parametrize("place, value", HOSTILE)
 def test_all_that_leads_to_code_is_found(description, place, value):
     put(description, place, value)
-    found = dict(foreign(description))
+    found = dict(foreign_targets(description))
     assert len(found) == 1 and next(iter(found)).startswith(place.split("/")[0] + ".")
 
 
@@ -158,7 +158,7 @@ def test_a_group_chosen_anew_is_the_users(stranger, capsys):
 
 
 def test_every_option_of_ours_is_our_own(description):
-    assert list(foreign(description)) == []
+    assert list(foreign_targets(description)) == []
     for file in conf_dir().rglob("*.yaml"):
         found = re.findall(r"^ *_target_: (mxtrain\..*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
         assert all(is_own(target, file.parent.name) for target in found), file
@@ -169,7 +169,7 @@ def test_every_option_of_ours_is_our_own(description):
 )
 def test_variables_that_say_how_to_compute_need_no_trust(description, env):
     description["runtime"]["env"] = env
-    assert list(foreign(description)) == []
+    assert list(foreign_targets(description)) == []
 
 
 @pytest.mark.parametrize(

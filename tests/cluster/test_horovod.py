@@ -96,7 +96,7 @@ def test_who_died_after_asking_is_not_in_the_ring() -> None:
         workers[2].gone = -9
         for worker in workers[:2]:
             worker.asks_for(1)
-        ring.tend(workers)
+        ring.update(workers)
         assert ring.generation == 1 and ring.is_newcomer(workers[2]) and not ring.is_newcomer(workers[1])
 
 
@@ -105,7 +105,7 @@ def test_a_newcomer_that_never_asks_is_given_up() -> None:
     with closing(Ring()) as ring:
         for worker in workers[:2]:
             worker.asks_for(1)
-        ring.tend(workers[:2])
+        ring.update(workers[:2])
         supervisor = Supervisor(Cluster(workers=3, start_timeout=5), lambda *_: [], list, print, ring=ring)
         assert supervisor._late(workers) is None
         workers[2].begun -= 6

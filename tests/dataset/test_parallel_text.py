@@ -127,7 +127,7 @@ def test_data_check_names_the_file_and_the_line_of_each_problem(write: Any, tmp_
     (tmp_path / "t.de").write_bytes((tmp_path / "t.de").read_bytes().replace("Häuser".encode(), b"H\xe4user", 1))
     found: List[Any] = []
     findings = CollectedFindings((), found.append)
-    census = check_dataset(described(name, max_length=20, val_fraction=0.2), findings, Watch(), 2)
+    census = check_dataset(described(name, max_length=20, val_fraction=0.2), findings, CheckProgress(), 2)
     lines = {(one.kind, one.place.file[-4:], one.place.line) for one in found}
     assert {("undecodable_text", "t.de", 2), ("empty_text", "t.en", 7), ("long_text", "t.en", 9),
             ("missing_counterpart", "t.en", 11)} <= lines  # fmt: skip
@@ -135,7 +135,7 @@ def test_data_check_names_the_file_and_the_line_of_each_problem(write: Any, tmp_
     assert sum(census.num_samples.values()) == 9
 
 
-class Watch:
+class CheckProgress:
     def begin(self, what: str, total: int) -> None:
         pass
 

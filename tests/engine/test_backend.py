@@ -33,7 +33,7 @@ def test_threads_that_ask_for_own_operators_at_once_get_the_same(monkeypatch: An
         return native.Library(None, f"answer {len(asked)}")
 
     monkeypatch.setattr(native, "library", slow_library)
-    monkeypatch.setattr(backend, "_own_operators", functools.cache(backend._own_operators.__wrapped__))
+    monkeypatch.setattr(backend, "_native_operators", functools.cache(backend._native_operators.__wrapped__))
     with ThreadPoolExecutor(3) as pool:
-        found = [future.result() for future in [pool.submit(backend.own_operators) for _ in range(3)]]
+        found = [future.result() for future in [pool.submit(backend.native_operators) for _ in range(3)]]
     assert len(asked) == 1 and {one.why for one in found} == {"answer 1"}

@@ -177,7 +177,7 @@ def test_every_model_option_is_in_a_list() -> None:
 
 @pytest.mark.slow
 def test_plain_forms_of_own_operators(export: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_own_operators", functools.cache(lambda: native.Library(None, "a test")))
+    monkeypatch.setattr(backend, "_native_operators", functools.cache(lambda: native.Library(None, "a test")))
     require_proven(export(*CASES["bert"]))
 
 

@@ -23,9 +23,9 @@ class Served:
         self.rng = np.random.RandomState(0)
         start = self.rng.randn(SIZE).astype("f")
         self.weights = nd.array(np.concatenate([start, np.zeros(50, "f")]))
-        ways = kind.build_ways()
-        self.server = CompressedReplies(ways, SHAPES, self.weights, workers)
-        self.exchanges = [CompressedExchange(ways, SHAPES, self.weights.context) for _ in range(workers)]
+        compressors = kind.build_compressor_pair()
+        self.server = CompressedReplies(compressors, SHAPES, self.weights, workers)
+        self.exchanges = [CompressedExchange(compressors, SHAPES, self.weights.context) for _ in range(workers)]
         self.known = [self._arrays(start) for _ in range(workers)]
         self.sent, self.applied = (np.zeros((workers, SIZE)) for _ in range(2))
         self.stored = nd.zeros(self.exchanges[0].flat.shape)

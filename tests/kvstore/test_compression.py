@@ -11,8 +11,8 @@ from mxtrain.kvstore.compression import (
     TwoBit,
     compressor_of,
     digits_per_word,
+    redistribute_residual,
     rounded_down,
-    split_anew,
 )
 from mxtrain.kvstore.world import World
 
@@ -174,11 +174,11 @@ def test_what_is_not_finite_reaches_all(kind, value):
 
 def test_residuals_for_another_number_of_workers():
     arrays = {f"w:{rank}": np.full((2, 3), rank + 1, np.float32) for rank in range(3)}
-    np.testing.assert_array_equal(split_anew(arrays, "w", World(1, 3)), np.full((2, 3), 2))
+    np.testing.assert_array_equal(redistribute_residual(arrays, "w", World(1, 3)), np.full((2, 3), 2))
     for rank in range(2):
-        np.testing.assert_array_equal(split_anew(arrays, "w", World(rank, 2)), np.full((2, 3), 3))
+        np.testing.assert_array_equal(redistribute_residual(arrays, "w", World(rank, 2)), np.full((2, 3), 3))
     with pytest.raises(KeyError):
-        split_anew(arrays, "other", World(0, 2))
+        redistribute_residual(arrays, "other", World(0, 2))
 
 
 def test_what_cannot_work_is_refused():

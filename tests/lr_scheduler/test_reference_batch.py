@@ -28,12 +28,12 @@ def test_the_linear_rule_is_that_of_goyal() -> None:
     assert found.lr == pytest.approx(3.2) and found.schedule == Cosine(warmup=5.0)  # their learning rate for 8k
     small = rates(Constant(), 32)
     assert small.lr == pytest.approx(0.0125)
-    assert small.remark == "learning rate 0.1 for a batch of 256, 0.0125 for this one of 32 (linear)"
+    assert small.remark == "learning rate scaled from 0.1 (batch size 256) to 0.0125 (32; linear rule)"
 
 
 def test_the_square_root_keeps_the_noise_of_adams_steps() -> None:
     found = rates(Constant(), 64, reference=16, rule="sqrt", lr=0.001)
-    assert found.lr == pytest.approx(0.002) and found.remark.endswith("0.002 for this one of 64 (sqrt)")
+    assert found.lr == pytest.approx(0.002) and found.remark.endswith("0.002 (64; sqrt rule)")
 
 
 @pytest.mark.parametrize("reference", [None, 256])
@@ -122,7 +122,7 @@ def test_a_run_trains_with_what_it_says(train_run: Any, tmp_path: Path, caplog: 
     scaled = ("trainer.reference_batch_size=256", "lr_scheduler.warmup=2")
     with caplog.at_level("INFO"):
         _, found = train_run(*small, *scaled, "trainer.max_steps=30", run_dir=tmp_path / "scaled")
-    line = "learning rate 0.1 for a batch of 256, 0.0125 for this one of 32 (linear); warm-up 2 -> 16 steps"
+    line = "learning rate scaled from 0.1 (batch size 256) to 0.0125 (32; linear rule); warm-up 2 -> 16 steps"
     assert caplog.text.count(line) == 1 and found.exit_code == 75
     _, found = train_run(*small, *scaled, run_dir=tmp_path / "scaled")
     _, typed = train_run(*small, "optimizer.lr=0.0125", "lr_scheduler.warmup=16", run_dir=tmp_path / "typed")

@@ -11,7 +11,7 @@ from scipy import stats
 
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World
-from mxtrain.metric.host import Collected, OfPairs, Pairs, Pearson, Spearman, all_gather
+from mxtrain.metric.host import Collected, PairMetric, Pairs, Pearson, Spearman, all_gather
 
 RNG = np.random.RandomState(0)
 TARGETS = RNG.randint(0, 6, 97).astype(np.float32)  # with ties
@@ -22,7 +22,7 @@ EXPECTED = {
 }
 
 
-def measured(metric: OfPairs, store: Store, batches: List[np.ndarray]) -> float:
+def measured(metric: PairMetric, store: Store, batches: List[np.ndarray]) -> float:
     collected = metric.collects()
     for index in batches:
         collected.update(index, PREDICTIONS[index], TARGETS[index], None)

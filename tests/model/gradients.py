@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 import numpy as np
 
 from mxtrain.engine.backend import autograd, gluon, mx, nd
-from mxtrain.model.graph.mxnet_workarounds import Called, called_in, mend_layers
+from mxtrain.model.graph.mxnet_workarounds import Called, called_in, replace_wrong_layers
 
 SEED = 1
 SECOND_ORDER = (-1, 1), (-0.5, 0.5)
@@ -69,7 +69,7 @@ class Computed:
         self.parameters: Dict[str, Any] = {}
         if isinstance(self.block, gluon.Block):
             if mend:
-                mend_layers(self.block)
+                replace_wrong_layers(self.block)
             self._fill(fixed, dtype, rng)
             if dtype == "float32" and isinstance(self.block, gluon.HybridBlock):  # as runs are
                 self.block.hybridize(static_alloc=True)

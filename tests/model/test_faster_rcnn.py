@@ -309,12 +309,12 @@ def test_regions_are_read_from_the_map_of_their_size():
 @pytest.mark.parametrize("fields", [PYRAMID, pytest.param(STAGED, marks=pytest.mark.slow)])
 def test_our_own_operators_compute_what_mxnets_compute(fields, monkeypatch):
     """In both forms, with gradients of what is trained; in float64, since norms take most of a gradient away."""
-    from mxtrain.engine.backend import autograd, own_operators
+    from mxtrain.engine.backend import autograd, native_operators
     from mxtrain.native import Library
     from mxtrain.vision.detection.networks import region_operators
 
-    if own_operators().path is None:
-        pytest.skip(own_operators().why)
+    if native_operators().path is None:
+        pytest.skip(native_operators().why)
     draws = FasterRCNN(**fields).draws((3, SIDE, SIDE))
     boxes = nd_array(padded([rows_of([[10, 10, 60, 70]], [0]), rows_of([[5, 40, 30, 90]], [1])], 1))
     noise = nd_array(np.random.RandomState(1).rand(2, draws.regions + 1))
@@ -335,7 +335,7 @@ def test_our_own_operators_compute_what_mxnets_compute(fields, monkeypatch):
         return [*(one.asnumpy() for one in (*outputs, *network(image))), *(one.grad().asnumpy() for one in trained)]
 
     found = computed()
-    monkeypatch.setattr(region_operators, "own_operators", lambda: Library(None, "left out"))
+    monkeypatch.setattr(region_operators, "native_operators", lambda: Library(None, "left out"))
     wanted = computed()
     assert len(found) == len(wanted) > 30
     for one, other in zip(found, wanted):

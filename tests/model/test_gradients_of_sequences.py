@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gradients import IN_FLOAT32, Case, wrong
 
-from mxtrain.engine.backend import gluon, nd, own_operators
+from mxtrain.engine.backend import gluon, native_operators, nd
 from mxtrain.model.networks import fused
 
 rnn, loss, contrib = gluon.rnn, gluon.loss, gluon.contrib
@@ -174,7 +174,7 @@ OWN = [
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
+@pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)
 @pytest.mark.parametrize("case", OWN, ids=lambda case: case.name)
 def test_gradient_of_our_own_operator_is_that_of_the_value(case):
     assert wrong(case) == {}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxtrain.engine.backend import mx, nd, own_operators
+from mxtrain.engine.backend import mx, native_operators, nd
 from mxtrain.native import Library
 from mxtrain.optimizer import clipping
 from mxtrain.optimizer.clipping import GradientLimit, multiply, norm_and_limit
 
-needs_own = pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
+needs_own = pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)
 
 
 def drawn(seed: int, count: int) -> list:
@@ -45,7 +45,7 @@ def test_large_and_small_gradients_are_scaled_to_the_limit(
 ) -> None:
     """The sum of their squares is no number of float32."""
     if not own:
-        monkeypatch.setattr(clipping, "own_operators", lambda: Library(None, "none"))
+        monkeypatch.setattr(clipping, "native_operators", lambda: Library(None, "none"))
     values = [np.array([3.0, -1.0]) * size, np.array([[1.0], [2.0]]) * size]
     gradients = [nd.array(value, ctx=mx.cpu(n % num_devices), dtype="float32") for n, value in enumerate(values)]
     norm, factor = GradientLimit(0.5)(gradients)
@@ -60,7 +60,7 @@ def test_large_and_small_gradients_are_scaled_to_the_limit(
 @pytest.mark.parametrize("own", [pytest.param(True, marks=needs_own), False])
 def test_finite_gradients_whose_norm_is_infinite_do_not_become_0(monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
     if not own:
-        monkeypatch.setattr(clipping, "own_operators", lambda: Library(None, "none"))
+        monkeypatch.setattr(clipping, "native_operators", lambda: Library(None, "none"))
     gradients = [nd.array([3e38, -3e38, 1.5e38])]
     norm, factor = GradientLimit(1.0)(gradients)
     multiply(gradients, factor)

@@ -8,7 +8,7 @@ import pytest
 from mxtrain import native
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import CheckpointError, ConfigError
-from mxtrain.optimizer import optimizers, own_update
+from mxtrain.optimizer import native_update, optimizers
 from mxtrain.optimizer.base import Optimizer
 from mxtrain.optimizer.updater import Updater, similar_sizes
 
@@ -195,9 +195,9 @@ def test_arrays_are_updated_together_where_that_is_faster():
 def test_adamw_follows_its_paper(dtype, tolerance, bias_correction, operators, monkeypatch):
     """In float64, too, where MXNet's operator leaves noise."""
     if operators == "mxnet":
-        monkeypatch.setattr(own_update, "own_operators", lambda: native.Library(None, "a test"))
-    elif own_update.own_operators().path is None:
-        pytest.skip(own_update.own_operators().why)
+        monkeypatch.setattr(native_update, "native_operators", lambda: native.Library(None, "a test"))
+    elif native_update.native_operators().path is None:
+        pytest.skip(native_update.native_operators().why)
     values = {name: value.astype(dtype) for name, value in weights().items()}
     expected = {name: value.asnumpy().astype(np.float64) for name, value in values.items()}
     multipliers = {"dense.weight": (1.0, 1.0), "dense.bias": (1.0, 0.0), "output.weight": (2.0, 1.0)}

@@ -75,7 +75,7 @@ def test_exact_updates_are_the_dense_ones_to_the_bit(kind: Any, own: bool, monke
     """Untouched rows decay and go on by their momentum, a piece of the table at a time."""
     monkeypatch.setattr("mxtrain.optimizer.rows.ELEMENTS_AT_ONCE", 7 * 4)  # 7 rows, of which the last piece has 5
     if not own:
-        monkeypatch.setattr("mxtrain.optimizer.own_update.own_operators", lambda: Library(None))
+        monkeypatch.setattr("mxtrain.optimizer.native_update.native_operators", lambda: Library(None))
     spec = kind(wd=0.0 if kind is optimizers.GroupAdaGrad else 0.01, clip_gradient=0.05)
     if kind is optimizers.GroupAdaGrad:  # matrices only
         networks = []
@@ -106,7 +106,8 @@ def test_one_pass_of_sgd_gives_the_bits_of_an_update_of_copies(
     spec = optimizers.SGD(momentum=momentum, wd=0.01)
     own = values(train(build_step(spec, lazy=lazy, clip=clip)))
     asked: List[bool] = []
-    monkeypatch.setattr("mxtrain.optimizer.own_update.OwnUpdate.update_rows", lambda *given: asked.append(given[-1]))
+    target = "mxtrain.optimizer.native_update.NativeUpdate.update_rows"
+    monkeypatch.setattr(target, lambda *given: asked.append(given[-1]))
     copies = values(train(build_step(spec, lazy=lazy, clip=clip)))
     assert asked == [lazy] * 8, "two tables in four steps"
     for name, array in copies.items():

@@ -13,7 +13,7 @@ from mxtrain.parallel.cut import Graph
 from mxtrain.parallel.strategies import ModelParallel, Single
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
-from mxtrain.verification import silence
+from mxtrain.verification import disable_dropout
 from mxtrain.vision.segmentation.gluoncv_segmentation import GluonCVSegmentation
 
 SHAPE = (3, 64, 64)
@@ -32,7 +32,7 @@ def build(placement):
         GluonCVSegmentation(name="fastscnn"), num_classes=5, input_shape=SHAPE, seed=0, device=mx.cpu(0),
         output_shapes=[(5, 64, 64)] * 2,
     ).network  # fmt: skip
-    silence(network, SHAPE)
+    disable_dropout(network, SHAPE)
     hybridize(network)
     meter = Meter({}, 5, outputs=MeterOutputs(2))
     return placement.build(Objective(network, hybridize(PixelLoss()), meter, SHAPE, 4), 1)

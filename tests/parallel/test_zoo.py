@@ -16,7 +16,7 @@ from mxtrain.parallel.base import Objective
 from mxtrain.parallel.strategies import ModelParallel, Single
 from mxtrain.training.network import hybridize
 from mxtrain.types import Batch
-from mxtrain.verification import silence
+from mxtrain.verification import disable_dropout
 from mxtrain.vision.classification.gluoncv import GluonCV
 
 FAMILIES = [
@@ -30,7 +30,7 @@ FAMILIES = [
 def build(name, size, placement):
     shape = (3, size, size)
     network = prepare_network(GluonCV(name=name), num_classes=5, input_shape=shape, seed=0, device=mx.cpu(0)).network
-    silence(network, shape)
+    disable_dropout(network, shape)
     hybridize(network)
     loss, meter = SoftmaxCrossEntropy().build(5, training=True), Meter({"accuracy": Accuracy()}, 5)
     return placement.build(Objective(network, loss, meter, shape, 2), 1)

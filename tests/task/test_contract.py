@@ -438,7 +438,7 @@ def test_a_sweep_over_different_tasks_is_refused(tmp_path: Path, monkeypatch: An
     monkeypatch.chdir(tmp_path)
     assert run(["-m", swept, "logger=[]"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "the jobs of this sweep are of different tasks: " in line and "Sweep over each by itself." in line
+    assert "the jobs of this sweep have different tasks: " in line and "Start one sweep per task." in line
     assert "classification" in line and "masked_language_modeling" in line and list(tmp_path.iterdir()) == []
 
 

@@ -20,7 +20,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import World
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.library import train_bpe
-from mxtrain.text.translation.parallel import PairsAtHand
+from mxtrain.text.translation.parallel import InMemoryPairs
 from mxtrain.text.translation.signature import TranslationSignature
 from mxtrain.text.translation.task import Translation
 from mxtrain.training.loaders import build_loader, open_data
@@ -194,7 +194,7 @@ def test_of_special_tokens_only_an_end_is_written(describe_run: Any, pairs: Any)
 def test_a_source_is_cut_by_its_tokens_which_may_be_more_than_its_characters() -> None:
     config = TokenizerConfig(train_bpe(["abc"], 300, False, False), 16)
     signature = TranslationSignature(((16,), (), (16,), (16,)), tokenizer_config=config, target_tokenizer_config=config)
-    sources = PairsAtHand([("abcabc", None), ("\u7ffb\u8bd1\u7ffb\u8bd1\u7ffb\u8bd1", None)])
+    sources = InMemoryPairs([("abcabc", None), ("\u7ffb\u8bd1\u7ffb\u8bd1\u7ffb\u8bd1", None)])
     found = Translation().rows(signature, sources, enumerate([np.array([[-1.0, -1]])] * 2), 1)
     assert [row.get("is_cut", False) for _, row in found] == [False, True], "18 bytes in UTF-8"
 

@@ -12,7 +12,7 @@ from mxtrain.engine.backend import gluon, nd
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
-from mxtrain.process.stopping import BrokenOff
+from mxtrain.process.stopping import PassInterrupted
 from mxtrain.training import evaluate
 from mxtrain.training.evaluate import VECTORS_PER_READ, Evaluator, joined
 from mxtrain.types import Batch
@@ -40,7 +40,7 @@ class Batches:
         assert number == 0
         for done, (score_BK, label_B) in enumerate(zip(self.scores, self.labels)):
             if done == self._breaks_after:
-                raise BrokenOff
+                raise PassInterrupted
             empty = not len(label_B)
             arrays = ((), ()) if empty else ((nd.array(score_BK),), (nd.array(label_B),))
             yield Batch(*arrays, len(label_B), 7)
@@ -74,7 +74,7 @@ def test_each_sample_counts_once(sizes: Any, monkeypatch: Any) -> None:
 
 
 def test_a_pass_that_is_broken_off_measures_nothing() -> None:
-    with pytest.raises(BrokenOff):
+    with pytest.raises(PassInterrupted):
         evaluator().measure(Batches([3] * 9, breaks_after=4))
 
 

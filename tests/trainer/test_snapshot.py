@@ -177,13 +177,13 @@ def test_hashes_whose_sum_is_three_times_ones_own_are_told_apart(monkeypatch: An
 def test_workers_of_which_only_some_have_our_operators_end(count: int, having: int, monkeypatch: Any) -> None:
     rendezvous, own = Rendezvous(count), threading.local()
 
-    def own_operators() -> Any:
+    def native_operators() -> Any:
         return SimpleNamespace(
             path="a library" if own.rank < having else None, why="" if own.rank < having else "no g++"
         )
 
     monkeypatch.setattr(snapshot, "has_asked_for_operators", lambda: True)
-    monkeypatch.setattr(snapshot, "own_operators", own_operators)
+    monkeypatch.setattr(snapshot, "native_operators", native_operators)
 
     def work(world: World) -> str:
         own.rank = world.rank
@@ -197,5 +197,5 @@ def test_workers_of_which_only_some_have_our_operators_end(count: int, having: i
     if having in (0, *range(count, 4)):
         assert found == [""] * count
     else:
-        assert all(f"{having} of {count} workers compute with mxtrain's own operators" in said for said in found)
+        assert all(f"{having} of {count} workers compute with mxtrain's native operators" in said for said in found)
         assert "(worker 1: no g++)" in found[1] if having == 1 else "(worker" not in found[0]

@@ -40,7 +40,7 @@ class Checks(Protocol):
     """
 
     def __len__(self) -> int:
-        """The number of samples."""
+        """Returns the number of samples."""
 
     def place(self, index: int) -> DataPlace:
         """Returns the source location of a sample."""
@@ -50,7 +50,7 @@ class Checks(Protocol):
 
 
 @runtime_checkable
-class KnowsTexts(Protocol):
+class ChecksWithTexts(Protocol):
     """Checks that know what of a sample becomes tokens."""
 
     def texts(self, index: int) -> Sequence[str]:
@@ -58,7 +58,7 @@ class KnowsTexts(Protocol):
 
 
 @runtime_checkable
-class HasChecks(Protocol):
+class CheckableSource(Protocol):
     """A source that says how its samples are checked."""
 
     def checks(self) -> Checks:
@@ -66,7 +66,7 @@ class HasChecks(Protocol):
 
 
 def digest_of(*contents: bytes) -> bytes:
-    """A digest of `DIGEST_BYTES`; the same for the same contents in the same order."""
+    """Returns a digest of `DIGEST_BYTES`; the same for the same contents in the same order."""
     made = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for content in contents:
         made.update(len(content).to_bytes(8, "little"))
@@ -145,9 +145,9 @@ class SubsetChecks:
 
 def texts_of(checks: Checks, index: int) -> Sequence[str]:
     """Returns the texts of a sample that are tokenized, if the checks provide them."""
-    return checks.texts(index) if isinstance(checks, KnowsTexts) else ()
+    return checks.texts(index) if isinstance(checks, ChecksWithTexts) else ()
 
 
 def checks_of(source: Any) -> Checks:
     """Returns the checks of a source: its own, or checks that fetch each sample."""
-    return source.checks() if isinstance(source, HasChecks) else FetchedChecks(source)
+    return source.checks() if isinstance(source, CheckableSource) else FetchedChecks(source)

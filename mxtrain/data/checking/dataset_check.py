@@ -23,7 +23,7 @@ from mxtrain.data.checking.problems import (
     DUPLICATE_ACROSS_SPLITS,
     DataPlace,
     Findings,
-    NothingLeft,
+    NoUsableSamples,
     Problem,
     out_of_range,
     problem_of,
@@ -40,7 +40,7 @@ _MOST_CLASSES = 20
 """Of a table for a person; of more, the most frequent and the rarest."""
 
 
-class Watch(Protocol):
+class CheckProgress(Protocol):
     """Shows how far a check is."""
 
     def begin(self, what: str, total: int) -> None:
@@ -90,7 +90,7 @@ class CollectedFindings(Findings):
 
 
 @dataclass(frozen=True)
-class Census:
+class DatasetCounts:
     """Counts of a dataset's content.
 
     Attributes:
@@ -104,7 +104,7 @@ class Census:
     class_counts: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def tables(self) -> List[Table]:
-        """The balance of classes, where samples have any."""
+        """Returns the balance of classes, where samples have any."""
         counts = {split: count_K for split, count_K in self.class_counts.items() if count_K.any()}
         if not counts:
             return []
@@ -127,7 +127,9 @@ def _share(count_K: np.ndarray, number: int, num_samples: int) -> str:
     return f"{count_K[number]:,} ({count_K[number] / max(num_samples, 1):.1%})"
 
 
-def check_dataset(dataset: BaseDataset, findings: CollectedFindings, watch: Watch, num_threads: int) -> Census:
+def check_dataset(
+    dataset: BaseDataset, findings: CollectedFindings, watch: CheckProgress, num_threads: int
+) -> DatasetCounts:
     """Opens a dataset, reads every sample and compares them.
 
     Args:
@@ -142,7 +144,7 @@ def check_dataset(dataset: BaseDataset, findings: CollectedFindings, watch: Watc
     watch.begin("opening", 0)
     splits = _open(dataset, findings)
     if splits is None:
-        return Census()
+        return DatasetCounts()
     sources = {"train": splits.train, "val": splits.val, "test": splits.test}
     given = {split: checks_of(source) for split, source in sources.items() if source is not None}
     checks = dataset.further_checks(given, findings)
@@ -164,14 +166,14 @@ def check_dataset(dataset: BaseDataset, findings: CollectedFindings, watch: Watc
         findings.refuse(problem)
     # A table of numbers has names of columns, and no classes.
     counts = class_counts if any(count_K.any() for count_K in class_counts.values()) else {}
-    return Census({split: len(one) for split, one in checks.items()}, names, counts)
+    return DatasetCounts({split: len(one) for split, one in checks.items()}, names, counts)
 
 
 def _open(dataset: BaseDataset, findings: Findings) -> Optional[Splits]:
     place = DataPlace(dataset.location)
     try:
         return dataset.examine(findings)
-    except NothingLeft:
+    except NoUsableSamples:
         return None
     except OSError as error:
         found: Exception = explain(error.filename or place.file, error)

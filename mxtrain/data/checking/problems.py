@@ -127,11 +127,11 @@ class DataPlaces:
 
     @property
     def number_N(self) -> np.ndarray:
-        """The line or the record of each sample."""
+        """Returns the line or the record of each sample."""
         return self._number_N
 
     def take(self, index_N: ArrayLike) -> DataPlaces:
-        """The places of some of the samples."""
+        """Returns the places of some of the samples."""
         index_N = np.asarray(index_N, np.int64)
         file_N = None if self._file_N is None else self._file_N[index_N]
         return DataPlaces(self._files, self._number_N[index_N], file_N, self._are_records)
@@ -158,18 +158,18 @@ class Problem:
 
     @property
     def sentence(self) -> str:
-        """The fact and the remedy."""
+        """Returns the fact and the remedy."""
         return f"{self.fact} {self.remedy}".rstrip()
 
     def to_row(self) -> Dict[str, Json]:
-        """A row of a table of problems."""
+        """Returns a row of a table of problems."""
         place = self.place
         values = (self.kind, place.file, place.line, place.record, self.fact, self.remedy)
         return dict(zip(PROBLEM_COLUMNS, values))
 
 
 def problem_of(error: Exception, place: DataPlace, kind: str = UNREADABLE) -> Problem:
-    """The problem that an error speaks of.
+    """Returns the problem that an error speaks of.
 
     Args:
         error: what reading a sample raised; a `LoaderError` may say its kind itself.
@@ -182,7 +182,7 @@ def problem_of(error: Exception, place: DataPlace, kind: str = UNREADABLE) -> Pr
     return Problem(kind, place, named)
 
 
-class NothingLeft(DataError):
+class NoUsableSamples(DataError):
     """Raised if the problems leave no samples to build splits from; each problem was reported before."""
 
 
@@ -230,7 +230,7 @@ def attempt(
     """Calls a function; returns None if it raises a `DataError`, which goes to the findings."""
     try:
         return read()
-    except NothingLeft:
+    except NoUsableSamples:
         return None
     except DataError as error:
         findings.refuse(Problem(kind, place, str(error)))
@@ -238,7 +238,7 @@ def attempt(
 
 
 def out_of_range(place: DataPlace, label: object, num_classes: int) -> Problem:
-    """The problem of a label that is the number of no class."""
+    """Returns the problem of a label that is the number of no class."""
     fact = f"{place} has the label {label}; allowed is 0 to {num_classes - 1}."
     return Problem(LABEL_RANGE, place, fact, "Give it the number of a class, or remove it.")
 

@@ -48,7 +48,7 @@ class FileContent(NamedTuple):
 
 
 def contents_of(paths: Sequence[AnyPath], what: str = "content of files", num_threads: int = 1) -> List[FileContent]:
-    """The content of each file; how far it is is shown where that takes long.
+    """Returns the content of each file; how far it is is shown where that takes long.
 
     Args:
         paths: of the files.

@@ -45,7 +45,7 @@ def folder_of_kept() -> Path:
 
 
 def list_kept() -> List[KeptData]:
-    """All that there is, the largest first; raises as `folder_of_kept`."""
+    """Returns all that there is, the largest first; raises as `folder_of_kept`."""
     found = []
     for folder in folder_of_kept().iterdir():
         if folder.is_dir() and not folder.is_symlink():

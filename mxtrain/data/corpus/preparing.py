@@ -105,7 +105,7 @@ def prepare_for_now(kind: str, forms: Mapping[str, ArrayForm], write: Write) -> 
 
 
 def _root() -> Path:
-    """The folder of prepared data; a temporary one where the cache cannot be written."""
+    """Returns the folder of prepared data; a temporary one where the cache cannot be written."""
     try:
         return own_folder(KIND)
     except (OSError, RuntimeError, KeyError) as error:

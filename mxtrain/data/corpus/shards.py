@@ -62,7 +62,7 @@ class Ragged(NamedTuple):
 
     @property
     def length(self) -> np.ndarray:
-        """Number of values of each row."""
+        """Returns the number of values of each row."""
         return np.diff(self.begin)
 
 
@@ -87,7 +87,7 @@ class Shards:
         self._forms = {name: ArrayForm(form[0], tuple(form[1]), form[2]) for name, form in manifest["arrays"].items()}
 
     def __len__(self) -> int:
-        """Number of records."""
+        """Returns the number of records."""
         return self._records
 
     @property

@@ -61,19 +61,19 @@ class FeatureColumn:
 
     @property
     def num_ids(self) -> int:
-        """Number of ids of the field; 0 for a number."""
+        """Returns the number of ids of the field; 0 for a number."""
         if self.kind in ("number", "indexed"):
             return self.buckets
         return FIRST_VALUE + len(self.vocabulary) if self.kind == "category" else FIRST_BUCKET + self.buckets
 
     @property
     def num_numbers(self) -> int:
-        """Number of numeric inputs; 0 if it has ids."""
+        """Returns the number of numeric inputs; 0 if it has ids."""
         return 1 + self.indicator if self.kind == "number" else 0
 
     @cached_property
     def id_of(self) -> Mapping[str, int]:
-        """The id within the field of each value of the vocabulary."""
+        """Returns the id within the field of each value of the vocabulary."""
         return {value: number for number, value in enumerate(self.vocabulary, start=FIRST_VALUE)}
 
 
@@ -100,17 +100,18 @@ class FeatureColumns:
 
     @property
     def field_sizes(self) -> Tuple[int, ...]:
-        """Number of ids of each field; the ids of a field begin at the sum of the sizes of the previous fields."""
+        """Returns the number of ids of each field; the ids of a field begin at the sum of the sizes of the previous
+        fields."""
         return tuple(column.num_ids for column in self.fields)
 
     @property
     def num_numbers(self) -> int:
-        """The count of columns of numbers, N."""
+        """Returns the count of columns of numbers, N."""
         return sum(column.num_numbers for column in self.numbers)
 
     @property
     def num_indices(self) -> Optional[int]:
-        """Number of ids if rows are ids and values; else None."""
+        """Returns the number of ids if rows are ids and values; else None."""
         return self.columns[0].buckets if self.columns[0].kind == "indexed" else None
 
     @property
@@ -133,7 +134,7 @@ class FeatureColumns:
 
     @classmethod
     def from_json(cls, values: Any) -> FeatureColumns:
-        """The inverse of `to_json`, of values in the form of `FEATURE_COLUMNS_STATE`.
+        """Inverse of `to_json`, of values in the form of `FEATURE_COLUMNS_STATE`.
 
         Raises:
             DamagedCheckpoint: they are no columns.

@@ -40,7 +40,7 @@ class FeatureRows:
         return int(self._begin_S[-1]) if self.row_N is None else len(self.row_N)
 
     def take(self, indices: Union[Sequence[int], np.ndarray]) -> FeatureRows:
-        """Some of the rows; those beyond the end are left out."""
+        """Returns some of the rows; those beyond the end are left out."""
         kept = np.asarray(indices, np.int64)
         kept = kept[kept < len(self)]
         return FeatureRows(self.stores, kept if self.row_N is None else self.row_N[kept])
@@ -56,14 +56,14 @@ class FeatureRows:
         return found
 
     def labels(self, index_B: np.ndarray) -> np.ndarray:
-        """The target of each sample, uint8."""
+        """Returns the target of each sample, uint8."""
         label_B = np.zeros(len(index_B), np.uint8)
         for store, place, row in self.apart(index_B):
             label_B[place] = store.label_R[row]
         return label_B
 
     def read_labels(self) -> np.ndarray:
-        """The class of each row, for `dataset.sampler`."""
+        """Returns the class of each row, for `dataset.sampler`."""
         label_N = np.empty(len(self), np.int32)
         for begin in range(0, len(self), _ROWS_AT_ONCE):
             index = np.arange(begin, min(begin + _ROWS_AT_ONCE, len(self)))
@@ -129,7 +129,7 @@ class FeatureEncoder:
         return [array for array in self(source, index_B) if array.shape[1]]
 
     def design(self, source: FeatureRows, index_B: np.ndarray) -> Any:
-        """A sparse matrix (B, ids + M) for linear models: a 1 for each id, and the numbers."""
+        """Returns a sparse matrix (B, ids + M) for linear models: a 1 for each id, and the numbers."""
         from scipy.sparse import csr_matrix, hstack
 
         id_BF, number_BM = self(source, index_B)
@@ -154,7 +154,7 @@ class FeatureEncoder:
         return np.stack(found, axis=1)
 
     def _lookups_of(self, store: FeatureStore) -> List[Optional[np.ndarray]]:
-        """The id of each code within its field, for each field; None where codes are hashes."""
+        """Returns the id of each code within its field, for each field; None if codes are hashes."""
         found = self._lookups.get(id(store))
         if found is None:
             found = []

@@ -67,7 +67,7 @@ class PlacedRows(Protocol):
     """Rows of a file with their source locations."""
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Returns the number of rows."""
 
     def places(self, row_N: np.ndarray) -> DataPlaces:
         """Returns the source locations of rows."""

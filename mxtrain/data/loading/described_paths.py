@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def lost_paths(dataset: BaseDataset) -> Dict[str, List[str]]:
     """Setting -> its paths that lead nowhere from the current folder; settings without such a path are left out."""
-    lost = {name: [path for path in paths if not leads(path)] for name, paths in named_paths(dataset).items()}
+    lost = {name: [path for path in paths if not path_exists(path)] for name, paths in named_paths(dataset).items()}
     return {name: paths for name, paths in lost.items() if paths}
 
 
@@ -26,7 +26,7 @@ def named_paths(dataset: BaseDataset) -> Dict[str, List[str]]:
 
 
 def with_paths(dataset: BaseDataset, names: Iterable[str], change: Callable[[str], str]) -> BaseDataset:
-    """The dataset with each path of some settings changed."""
+    """Returns the dataset with each path of some settings changed."""
 
     def of(value: Any) -> Any:
         return change(value) if isinstance(value, str) else list(map(change, value))
@@ -34,7 +34,7 @@ def with_paths(dataset: BaseDataset, names: Iterable[str], change: Callable[[str
     return dataset.model_copy(update={name: of(getattr(dataset, name)) for name in names})
 
 
-def leads(path: str) -> bool:
+def path_exists(path: str) -> bool:
     """Returns True if a file or a folder exists, or files with this prefix and an extension, as parallel texts have."""
     try:
         return os.path.lexists(path) or bool(glob.glob(f"{glob.escape(path)}.*"))
@@ -58,8 +58,8 @@ def _each(value: Any) -> List[str]:
 
 
 def with_current_folder(fields: Mapping[str, FieldInfo], values: Any) -> Any:
-    """The settings of a dataset whose files are named in its `root`, which means bundled data if it is null: where a
-    file is named but no root, the file's path is used unchanged, and splits without a name are held out.
+    """Returns the settings of a dataset whose files are named in its `root`, which means bundled data if it is null:
+    where a file is named but no root, the file's path is used unchanged, and splits without a name are held out.
 
     Args:
         fields: `root`, `train`, `val` and `test` of the dataset's class, among others.

@@ -38,7 +38,7 @@ class Fold:
 
     @property
     def repetition(self) -> int:
-        """The repetition that it belongs to, from 0 on."""
+        """Returns the repetition that it belongs to, from 0 on."""
         return (self.number - 1) // self.count
 
     @property

@@ -29,7 +29,7 @@ def read_each(
         yield name, found
 
 
-class NamesOfNothing(Findings):
+class MissingFileFindings(Findings):
     """Keeps the names in folders that lead to no regular file."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class NamesOfNothing(Findings):
 
     @property
     def keeps_going(self) -> bool:
-        """True if there was one: a folder of such names is not an empty one."""
+        """Returns True if there was one: a folder of such names is not an empty one."""
         return bool(self.facts)
 
 
@@ -62,7 +62,7 @@ def find_given(
     """
     found: List[Path] = []
     for path in map(Path, paths):
-        nothing = NamesOfNothing()
+        nothing = MissingFileFindings()
         if exists(path) and path.is_dir():
             listed = list_folder(path, nothing)
             found += sorted([*listed, *nothing.facts]) if nothing.facts else listed

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from mxtrain.parallel.base import Strategy
 
 Collate = Callable[[Batch, int], Batch]
-"""(batch, epoch) -> the batch that a task makes of it: a function of (seed, epoch, sample index), on any worker."""
+"""Function of the task: (batch, epoch) -> changed batch. Depends only on (seed, epoch, sample index), so every worker
+computes the same."""
 
 
 def count_workers(num_workers: Union[str, int]) -> int:
@@ -54,7 +55,7 @@ class Scale(NamedTuple):
     """The samples of a loader in one of the input sizes of multi-scale training."""
 
     source: Source
-    """The same samples in that size."""
+    """Source of the samples in this size."""
     encode: Optional[Encode]
     """Function of the task that computes all targets from labels, on the host; None = labels are the only target."""
 
@@ -70,27 +71,27 @@ class LoaderOptions:
     seed: int = 0
     """Seed of the run."""
     train: bool = False
-    """Shuffle and change at random; else in order and as they are."""
+    """Shuffle and augment the samples; otherwise they keep their order and are not augmented."""
     in_order: bool = False
-    """Without training, keep the order of the samples also where another is faster."""
+    """Keep the order of the samples in evaluation, even if another order would be faster."""
     prefetch: int = 2
-    """Batches ready ahead; 0 = none, no thread."""
+    """Number of batches that a background thread prepares in advance; 0 = no thread."""
     limit_batches: Optional[int] = None
-    """The epoch ends after this many; None = all."""
+    """Maximum number of batches per epoch; None = all."""
     world: World = ALONE
-    """Of which this worker gets its share of every batch, until `BatchLoader.world` is set to another."""
+    """Workers that share every batch; `BatchLoader.world` can be changed later."""
     num_classes: int = 0
     """K, the width of mixed labels."""
     sampler: Optional[Sampler] = None
     """Sampler of the training epochs; None = each sample once."""
     collate: Optional[Collate] = None
-    """The task's last word on a batch; None = it stays what it is."""
+    """Function of the task that changes the finished batch; None = no change."""
     encode: Optional[Encode] = None
     """Function of the task that computes targets from labels, in the reading threads; None = labels are the only
     target."""
     scales: Sequence[Scale] = ()
-    """The sizes that training draws from, a function of (seed, epoch, number of the batch); none = all samples are as
-    their source gives them."""
+    """Input sizes of multi-scale training. The size is a function of (seed, epoch, batch number). Empty = the size of
+    the source."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,12 @@ class Consumer:
     """The strategies and workers that use the batches of an epoch; needed by samples that depend on the weights."""
 
     strategies: Sequence[Strategy] = ()
-    """The network, with its weights as they are at any time, for samples that come from the weights: the first one
-    predicts; several have the same weights."""
+    """Strategies that hold the network with its current weights, for samples that the network creates. All have the
+    same weights; the first one predicts."""
     workers: Optional[Store] = None
-    """Store of the workers that make the other shares of such samples."""
+    """Store that connects this worker with those that create the other shares of such samples."""
     look_ahead: Optional[Callable[[Batch], Batch]] = None
-    """Prepares each batch at the end, in the reading thread: work that would otherwise be part of the step."""
+    """Prepares each finished batch in the reading thread, so that the training step does not have to."""
 
 
 DISCARD = Consumer()
@@ -155,12 +156,12 @@ class BatchLoader:
         return {}
 
     def __len__(self) -> int:
-        """Number of batches per epoch, including a partial last one."""
+        """Returns the number of batches per epoch, including a partial last one."""
         return self.num_batches
 
     @property
     def num_samples(self) -> int:
-        """Number of samples per epoch."""
+        """Returns the number of samples per epoch."""
         return min(self.total, self.num_batches * self.batch_size)
 
     def epoch(

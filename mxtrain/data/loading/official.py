@@ -48,7 +48,7 @@ def verify(path: Path, content: bytes, checksum: str, home: str) -> None:
 
 
 def sklearn_datasets(option: str) -> Path:
-    """The folder of the data that scikit-learn ships.
+    """Returns the folder of the data that scikit-learn ships.
 
     Importing scikit-learn takes most of a second, reading one of its files a twentieth: `find_spec` imports nothing.
 

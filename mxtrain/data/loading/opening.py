@@ -22,7 +22,7 @@ class ImageTooLarge(ValueError):
 
 
 def open_image(content: bytes, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """The image that Pillow finds in a file; only its header is read.
+    """Returns the image that Pillow finds in a file; only its header is read.
 
     Args:
         content: of the file.

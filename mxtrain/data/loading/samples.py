@@ -29,15 +29,15 @@ class Samples(Protocol):
     `Source` says it, of other samples a class of their field."""
 
     def __len__(self) -> int:
-        """The number of samples."""
+        """Returns the number of samples."""
 
 
 @runtime_checkable
-class Takeable(Protocol):
+class SelectableSamples(Protocol):
     """Samples that are no `Source`, of which some can be chosen."""
 
     def take(self, indices: Sequence[int]) -> Samples:
-        """Some of the samples; those beyond the end are left out."""
+        """Returns some of the samples; those beyond the end are left out."""
 
 
 @runtime_checkable
@@ -45,7 +45,7 @@ class Labelled(Protocol):
     """Samples that say which class each has."""
 
     def read_labels(self) -> np.ndarray:
-        """The class of each sample, int32."""
+        """Returns the class of each sample, int32."""
 
 
 @runtime_checkable
@@ -55,7 +55,7 @@ class Wrapper(Protocol):
     source: Any
 
     def index_in_source(self, index: int) -> int:
-        """The place there of the sample at `index`."""
+        """Returns the place there of the sample at `index`."""
 
 
 @runtime_checkable
@@ -72,10 +72,10 @@ class Source(Protocol):
     samples_per_task: int
 
     def __len__(self) -> int:
-        """The number of samples."""
+        """Returns the number of samples."""
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
-        """The samples at these indices; the same arguments always give the same result.
+        """Returns the samples at these indices; the same arguments always give the same result.
 
         Args:
             index_B: int64 indices from 0 to len - 1.

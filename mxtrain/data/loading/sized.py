@@ -70,7 +70,7 @@ class SizedLoader(BatchLoader):
 def order_by_length(
     length_N: np.ndarray, batch_size: int, *, seed: int, epoch: int, batches_per_pool: int
 ) -> np.ndarray:
-    """The order of an epoch's samples, in which each batch of `batch_size` neighbours has texts of like length.
+    """Returns the order of an epoch's samples, in which each batch of `batch_size` neighbours has texts of like length.
 
     The epoch is shuffled and cut into pools; a pool is sorted by length and cut into batches; the full batches are
     shuffled. The remainder comes last. With one batch per pool this is a plain shuffle.

@@ -36,11 +36,11 @@ class MemorySource:
         return len(self.label_N)
 
     def read_labels(self) -> np.ndarray:
-        """The class of each image."""
+        """Returns the class of each image."""
         return self.label_N
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
-        """A copy of the samples; see `Source.fetch`."""
+        """Returns a copy of the samples; see `Source.fetch`."""
         return self.image_NCHW[index_B], self.label_N[index_B]
 
     def checks(self) -> Checks:
@@ -67,11 +67,11 @@ class Subset:
         return len(self.index_N)
 
     def read_labels(self) -> np.ndarray:
-        """The class of each chosen sample; raises as `class_labels`."""
+        """Returns the class of each chosen sample; raises as `class_labels`."""
         return class_labels(self.source)[self.index_N]
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
-        """The chosen samples; see `Source.fetch`."""
+        """Returns the chosen samples; see `Source.fetch`."""
         return self.source.fetch(self.index_N[index_B], seed=seed, epoch=epoch, train=train)
 
     def checks(self) -> Checks:

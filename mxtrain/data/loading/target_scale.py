@@ -24,7 +24,7 @@ _CONSTANT = 1e-7
 
 
 def with_target_scale(signature: Signature, target_N: np.ndarray) -> Signature:
-    """A signature with mean and deviation of the targets of the training samples.
+    """Returns a signature with mean and deviation of the targets of the training samples.
 
     The sums are exact, so that every machine gets the same bits.
     """
@@ -54,7 +54,7 @@ def require_same_scale(signature: Signature, before: Signature, source: str) -> 
 
 
 def target_remark(signature: Signature, val_target_N: np.ndarray) -> str:
-    """The scale in words, and the errors on the validation samples of predicting the mean for each."""
+    """Returns the scale in words, and the errors on the validation samples of predicting the mean for each."""
     error_N = val_target_N.astype(np.float64) - signature.target_mean
     return (
         f"targets have mean {signature.target_mean:.6g} and deviation {signature.target_std:.6g}, and the loss is in "

@@ -100,13 +100,13 @@ class ParsedNumbers(NamedTuple):
 
 
 def number_of(text: str) -> float:
-    """The plain number in a cell; NaN where there is none."""
+    """Returns the plain number in a cell; NaN where there is none."""
     value = parse_number(text, allow_special=True)
     return math.nan if value is None else value
 
 
 def read_number(text: str, decimal: str = ".") -> Optional[WrittenNumber]:
-    """The number in a cell, plain or written; None if there is none."""
+    """Returns the number in a cell, plain or written; None if there is none."""
     plain = parse_number(text, allow_special=True) if decimal == "." else None
     if plain is not None:
         return WrittenNumber(plain)
@@ -123,7 +123,7 @@ def read_number(text: str, decimal: str = ".") -> Optional[WrittenNumber]:
 
 
 def read_numbers(texts: Sequence[str], missing: Collection[str], decimal: str = ".") -> ParsedNumbers:
-    """The numbers of the cells of a column.
+    """Returns the numbers of the cells of a column.
 
     Args:
         texts: without space around them.

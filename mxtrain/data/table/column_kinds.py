@@ -106,7 +106,7 @@ def refuse_unknown_columns(path: str, named: Sequence[str], names: Sequence[str]
 
 
 def header_of(path: str, named: Sequence[str], setting: str) -> List[str]:
-    """The names of a file's columns.
+    """Returns the names of a file's columns.
 
     Raises:
         DataError: as `refuse_unknown_columns` says.

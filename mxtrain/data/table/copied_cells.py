@@ -13,7 +13,7 @@ from mxtrain.errors import DataError
 def copied_cells(
     paths: Sequence[str], named: Optional[Sequence[str]], read: Collection[str]
 ) -> Mapping[str, Mapping[str, str]]:
-    """The cells of some columns by the place of their row, `file:line`, or `file:record` of Parquet.
+    """Returns the cells of some columns by the place of their row, `file:line`, or `file:record` of Parquet.
 
     Args:
         paths: of tables with a header.

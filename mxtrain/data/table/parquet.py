@@ -40,13 +40,13 @@ def read_parquet(path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str
 
 
 def parquet_names(path: Path) -> List[str]:
-    """The names of all columns; raises as `read_parquet`."""
+    """Returns the names of all columns; raises as `read_parquet`."""
     with _opened(path) as table:
         return [name for name, kind in _types_of(table.schema_arrow).items() if not _is_struct(kind)]
 
 
 def _types_of(schema: Any) -> Dict[str, Any]:
-    """The type of each column, and behind structs the types of their fields."""
+    """Returns the type of each column, and behind structs the types of their fields."""
     found: Dict[str, Any] = {}
     for field in schema:
         found[field.name] = field.type
@@ -62,7 +62,7 @@ def _is_struct(kind: Any) -> bool:
 
 
 def _column_of(batch: Any, name: str) -> Any:
-    """A column of a batch, or a field of a struct in one."""
+    """Returns a column of a batch, or a field of a struct in one."""
     if name in batch.schema.names:
         return batch.column(name)
     column = next(one for one in batch.schema.names if name.startswith(f"{one}."))
@@ -107,7 +107,7 @@ def _refuse_nested(path: Path, name: str, kind: Any) -> None:
 
 
 def _cells(path: Path, name: str, column: Any, first: int) -> List[Any]:
-    """The cells of a column as Python values; times as texts.
+    """Returns the cells of a column as Python values; times as texts.
 
     Raises:
         DataError: a cell is no UTF-8, or no time that there can be; names the column.

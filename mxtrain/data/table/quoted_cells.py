@@ -64,8 +64,8 @@ def is_quoted(lines: Sequence[str], header: bool) -> bool:
 
 
 def _rows_of(text: str) -> Optional[List[List[_Cell]]]:
-    """The rows of a text if each cell that begins with a quote is a quoted one, and all rows have as many cells as the
-    first; else None."""
+    """Returns the rows of a text if each cell that begins with a quote is a quoted one, and all rows have as many cells
+    as the first; else None."""
     rows: List[List[_Cell]] = [[]]
     place = 0
     while place < len(text):

@@ -51,7 +51,7 @@ class Rows:
         return len(self.value_NF)
 
     def take(self, indices: Sequence[int]) -> Rows:
-        """Some of the rows; those beyond the end are left out."""
+        """Returns some of the rows; those beyond the end are left out."""
         kept = np.array([index for index in indices if index < len(self)], np.int64)
         return Rows(self.value_NF[kept], self.target_N[kept], self.places and self.places.take(kept), self.have_ids)
 

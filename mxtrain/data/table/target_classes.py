@@ -91,8 +91,8 @@ def _named(names: Sequence[str]) -> str:
 
 
 def label_of_text(text: str, label_of: Mapping[str, int]) -> int:
-    """The target that is the same otherwise written: Yes for yes, 1.0 for 1; and true for 1, or 1 for true, where the
-    other is 0 or false. `UNKNOWN` for another text."""
+    """Returns the target that is the same otherwise written: Yes for yes, 1.0 for 1; and true for 1, or 1 for true,
+    where the other is 0 or false. `UNKNOWN` for another text."""
     value_of = _truth_of if {_truth_of(name) for name in label_of} == {0.0, 1.0} else number_of
     value, folded = value_of(text), text.casefold()
     for name, label in label_of.items():

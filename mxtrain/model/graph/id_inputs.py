@@ -31,7 +31,7 @@ ROWS_PER_ID = 16
 
 
 def tables_of(network: gluon.Block) -> List[EmbeddingTable]:
-    """The tables of a network, in its order."""
+    """Returns the tables of a network, in its order."""
     from mxtrain.model.networks.embedding_table import EmbeddingTable
 
     return [block for _, block in blocks_by_path(network) if isinstance(block, EmbeddingTable)]
@@ -115,7 +115,7 @@ class _Sources:
         self._readers = readers
 
     def beside(self, table: EmbeddingTable, tables: List[EmbeddingTable]) -> List[EmbeddingTable]:
-        """The tables that the same ids are looked up in, and itself: either all of them are sparse or none."""
+        """Returns the tables that the same ids are looked up in, and itself: either all of them are sparse or none."""
         own = self.inputs_of.get(table.weight.name, set())
         return [one for one in tables if one is table or own & self.inputs_of.get(one.weight.name, set())]
 

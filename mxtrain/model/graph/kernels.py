@@ -1,4 +1,4 @@
-"""Puts operators that oneDNN handles well in the place of equal ones that it does not. Imports no MXNet until called.
+"""Puts operators that oneDNN handles well instead of equal ones that it does not. Imports no MXNet until called.
 
 A gradient that comes in another memory layout than its batch norm's input sends that norm to a reference kernel, which
 takes a hundred times as long as the compiled one. DNNL_VERBOSE=1 names them `ref:any`. A convolution whose filters do

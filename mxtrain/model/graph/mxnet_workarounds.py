@@ -64,7 +64,7 @@ def dropout(F: OperatorModule, x: Array, rate: float, axes: Tuple[int, ...] = ()
     return F.Dropout(x, p=rate, axes=axes) if rate else x
 
 
-def mend_layers(network: gluon.Block) -> None:
+def replace_wrong_layers(network: gluon.Block) -> None:
     """Replaces the forward pass of Gluon layers that use an operator with a wrong gradient, in place."""
     from mxtrain.engine.backend import gluon
 

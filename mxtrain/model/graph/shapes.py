@@ -82,7 +82,7 @@ def _run_once(network: gluon.Block, input_shape: Shapes) -> List[Shape]:
 
 
 def _misfit(network: gluon.Block, input_shape: Shapes, failure: TraceFailure) -> str:
-    """The sentence for a network that cannot take its input."""
+    """Returns the sentence for a network that cannot take its input."""
     given = " and ".join(_shape_text(shape[1:] if shape else None) for shape in failure.input_shapes)
     fitting = _fitting_size(network, input_shape)
     if fitting is not None:
@@ -96,7 +96,7 @@ def _misfit(network: gluon.Block, input_shape: Shapes, failure: TraceFailure) ->
 
 
 def _fitting_size(network: gluon.Block, input_shape: Shapes) -> Optional[Shape]:
-    """The smallest usual size that is larger than the given one and that the network can take."""
+    """Returns the smallest usual size that is larger than the given one and that the network can take."""
     first, *others = shapes_of(input_shape)
     if others or len(first) != 3:
         return None
@@ -120,7 +120,7 @@ def _layer_text(layer: Optional[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The message's first line without its full stop; the class where there is no message."""
+    """Returns the message's first line without its full stop; the class where there is no message."""
     return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
 
 

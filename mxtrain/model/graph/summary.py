@@ -79,7 +79,7 @@ class Summary:
     input_names: Sequence[str] = ()
 
     def table(self, max_rows: int = MAX_TABLE_ROWS) -> Table:
-        """A rich table of at most about `max_rows` rows: layers are grouped by the depth of their names."""
+        """Returns a rich table of at most about `max_rows` rows: layers are grouped by the depth of their names."""
         from rich.table import Table
 
         table = Table(caption=self.totals(), caption_justify="left")
@@ -103,7 +103,7 @@ class Summary:
         return f"{self.parameters:,} parameters, {self.trainable:,} trainable; {flops} for one sample of {sample}"
 
     def grouped(self, max_rows: int) -> List[LayerRow]:
-        """The rows, neighbours with the same beginning of the name made one until there are few enough."""
+        """Returns the rows, neighbours with the same beginning of the name made one until there are few enough."""
         deepest = max((row.name.count(".") + 1 for row in self.rows), default=1)
         coarser = finer = self.rows
         for depth in range(deepest, 0, -1):
@@ -156,7 +156,7 @@ def _short(count: int) -> str:
 
 
 def summarize(network: gluon.Block, input_shape: Shapes) -> Summary:
-    """The layers of a network. Nothing in the network changes.
+    """Returns the layers of a network. Nothing in the network changes.
 
     Args:
         network: a block with known shapes.
@@ -225,7 +225,7 @@ def _rows(
     shapes: Mapping[str, Optional[Shape]],
     flops: Mapping[str, int],
 ) -> List[LayerRow]:
-    """A row for each layer that has parameters or work of its own, or nothing in it."""
+    """Returns a row for each layer that has parameters or work of its own, or nothing in it."""
     counted: Set[int] = set()
     rows = []
     for path, block in layers.items():
@@ -243,8 +243,7 @@ def _size(parameter: gluon.Parameter) -> int:
 
 
 def has_random_layers(network: gluon.Block, input_shape: Shapes) -> bool:
-    """Returns True if training the network draws random numbers (dropout and the like); True where it cannot be
-    traced."""
+    """Returns True if training the network draws random numbers (dropout and the like); True if it cannot be traced."""
     try:
         return any(draws_random(node) for node in trace(network, input_shape, training=True).nodes)
     except NotTraceable:
@@ -265,7 +264,7 @@ def draws_random(node: Node) -> bool:
 def graph_nodes(
     network: gluon.Block, input_shape: Shapes
 ) -> List[Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional[Shape]]]:
-    """The graph for TensorBoard: (name, operator, names of inputs, attributes, output shape), inputs first.
+    """Returns the graph for TensorBoard: (name, operator, names of inputs, attributes, output shape), inputs first.
 
     Names are structural: parameters have their own (`features.0.weight`), operators their layer's with `.fwd` or the
     operator's name. Parameters and the input have the operator "null".

@@ -40,19 +40,19 @@ class Work:
         return Work(self.flops + other.flops, self.moved + other.moved)
 
     def times(self, factor: float) -> Work:
-        """The same work, several times."""
+        """Returns the same work, several times."""
         return Work(self.flops * factor, self.moved * factor)
 
 
 def bare(name: str) -> str:
-    """An operator's name as the engine has it, without what says that it is experimental or a gradient."""
+    """Returns an operator's name as the engine has it, without what says that it is experimental or a gradient."""
     for prefix in (BACKWARD, CONTRIB):
         name = name[len(prefix) :] if name.startswith(prefix) else name
     return name
 
 
 def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
-    """The work of a step forward and backward, by the engine's name of the operator.
+    """Returns the work of a step forward and backward, by the engine's name of the operator.
 
     Args:
         trace: of the whole network, for the batch of a step.
@@ -78,7 +78,8 @@ def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
 
 
 def update_work(name: str, num_elements: int) -> Optional[Work]:
-    """The work of an optimizer's step over all parameters; None for an operator (the engine's name) that is unknown."""
+    """Returns the work of an optimizer's step over all parameters; None for an operator (the engine's name) that is
+    unknown."""
     passes = next((count for known, count in PASSES.items() if known in name), None)
     return None if passes is None else Work(0.0, float(FLOAT_BYTES * passes * num_elements))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, Tuple
 
-from mxtrain.engine.backend import gluon, own_operators
+from mxtrain.engine.backend import gluon, native_operators
 from mxtrain.model.graph.mxnet_workarounds import dropout
 from mxtrain.model.networks import fused
 from mxtrain.model.networks.bert import PADDING_SCORE
@@ -76,7 +76,7 @@ class PaddedAttention(Attention):
     (T, B, 3 * U), which nothing else reads, and lengths (B,) to (T, B, U)."""
 
     def hybrid_forward(self, F, qkv, length_B):
-        if own_operators().path:
+        if native_operators().path:
             return fused.attention(F, qkv, length_B, self._num_heads, self._rate)
         query, key, value = self.heads(F, qkv)
         score = self.scores(F, query, key)
@@ -88,7 +88,7 @@ class CrossAttention(Attention):
     values (S, B, 2 * U), which nothing else reads, and lengths of the other texts (B,) to (T, B, U)."""
 
     def hybrid_forward(self, F, query_TBU, key_value, length_B):
-        if own_operators().path:
+        if native_operators().path:
             return fused.cross_attention(F, query_TBU, key_value, length_B, self._num_heads, self._rate)
         (query,), (key, value) = self.heads(F, query_TBU, 1), self.heads(F, key_value, 2)
         score = self.scores(F, query, key)
@@ -97,7 +97,7 @@ class CrossAttention(Attention):
     def step(
         self, F: OperatorModule, query_1RU: Array, memory: List[Array], length_A: Array, beams: int
     ) -> Array:  # fmt: skip
-        """The same for one token of each row, (1, R, U); `beams` rows after one another are of one text.
+        """Does the same for one token of each row, (1, R, U); `beams` rows after one another are of one text.
 
         Args:
             query_1RU: of each row.
@@ -105,7 +105,7 @@ class CrossAttention(Attention):
             length_A: of the other texts.
             beams: R / A.
         """
-        if own_operators().path:
+        if native_operators().path:
             return fused.source_attention_step(F, query_1RU, memory[0], memory[1], length_A, self._num_heads)
         # The rows of a text are its tokens.
         query_AKU = F.reshape(F.reshape(query_1RU, shape=(-3, 0)), shape=(-4, -1, beams, 0))
@@ -125,7 +125,7 @@ class CausalAttention(Attention):
     """
 
     def hybrid_forward(self, F, qkv):
-        if own_operators().path:
+        if native_operators().path:
             return fused.attention(F, qkv, None, self._num_heads, self._rate, causal=True)
         query, key, value = self.heads(F, qkv)
         place_T = F.contrib.arange_like(qkv, axis=0)
@@ -140,7 +140,7 @@ class CausalAttention(Attention):
             qkv_1RU: (1, R, 3 * U).
             memory: keys and values of the tokens before, (R, N, T, D) each; empty if there are none.
         """
-        if own_operators().path:
+        if native_operators().path:
             context, *after = fused.attention_step(F, qkv_1RU, memory, self._num_heads)
             return context, after
         query, *own = self.heads(F, qkv_1RU)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Tuple
 
-from mxtrain.engine.backend import gluon, mx, own_operators
+from mxtrain.engine.backend import gluon, mx, native_operators
 from mxtrain.model.graph.mxnet_workarounds import dropout
 from mxtrain.model.networks import fused
 
@@ -50,8 +50,8 @@ def normal() -> mx.init.Initializer:
 class LayerNorm(gluon.HybridBlock):
     """Computes layer_norm(dropout(x) + residual) over the last axis of (T, B, U) or (R, U).
 
-    This is a single operator if mxtrain's own operators are available. Otherwise sums over the last axis and broadcasts
-    along it are matrix products with vectors of ones, because BLAS is faster than MXNet's sequential reductions; and
+    This is a single operator if native operators are available. Otherwise sums over the last axis and broadcasts along
+    it are matrix products with vectors of ones, because BLAS is faster than MXNet's sequential reductions; and
     1 / deviation is multiplied by gamma before it is broadcast. See docs/decisions/0018 for timings.
     """
 
@@ -65,7 +65,7 @@ class LayerNorm(gluon.HybridBlock):
         self.beta = self.params.get("beta", shape=(units,), init="zeros")
 
     def hybrid_forward(self, F, x, residual=None, *, gamma, beta):
-        if own_operators().path:
+        if native_operators().path:
             return fused.norm(F, x, residual, gamma, beta, self._rate, self._epsilon)
         x = dropout(F, x, self._rate)
         x = x if residual is None else x + residual
@@ -123,7 +123,7 @@ class SelfAttention(gluon.HybridBlock):
         self, F, x_TBU, mask, query_weight, key_weight, value_weight, query_bias, key_bias, value_bias
     ):  # fmt: skip
         num_heads = self._num_heads
-        if own_operators().path:
+        if native_operators().path:
             weight = F.concat(query_weight, key_weight, value_weight, dim=0)
             bias = F.concat(query_bias, key_bias, value_bias, dim=0)
             qkv = F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)
@@ -196,7 +196,8 @@ class Encoder(gluon.HybridBlock):
         # Each text looks up its positions, because the gradient of a broadcast addition is a slow reduction.
         positions_TB = F.broadcast_like(F.expand_dims(positions_T, axis=1), x_TBU, lhs_axes=(1,), rhs_axes=(1,))
         x_TBU = self.layer_norm(x_TBU + F.Embedding(positions_TB, position_weight, *position_shape(sizes)))
-        mask = valid_length_B if own_operators().path else padding_mask(F, positions_T, valid_length_B, sizes.num_heads)
+        has_native = native_operators().path is not None  # the native attention reads lengths instead of a mask
+        mask = valid_length_B if has_native else padding_mask(F, positions_T, valid_length_B, sizes.num_heads)
         for layer in self.transformer_cells:
             x_TBU = layer(x_TBU, mask)
         return x_TBU
@@ -244,7 +245,7 @@ class Embed(gluon.HybridBlock):
         return F.Embedding(index_BT, table_VU, self._size, self._units), table_VU
 
 
-class Numbered(gluon.HybridBlock):
+class NumberedBlocks(gluon.HybridBlock):
     """Container of numbered blocks, named as in the `HybridSequential` of GluonNLP. The owner calls the blocks."""
 
     def __init__(self, blocks: Dict[int, gluon.HybridBlock], **kwargs: Any):
@@ -298,14 +299,14 @@ class BertNetwork(gluon.HybridBlock):
         self._head, self._decodes = head, decodes
         with self.name_scope():
             self.encoder = Encoder(sizes, prefix="encoder_")
-            self.word_embed = Numbered({0: Embed(vocab_size, units, decodes, prefix="word_embed_")})
-            self.token_type_embed = Numbered({0: Embed(NUM_TOKEN_TYPES, units, prefix="token_type_embed_")})
+            self.word_embed = NumberedBlocks({0: Embed(vocab_size, units, decodes, prefix="word_embed_")})
+            self.token_type_embed = NumberedBlocks({0: Embed(NUM_TOKEN_TYPES, units, prefix="token_type_embed_")})
             if decodes:
                 dense = nn.Dense(
                     units, flatten=False, in_units=units, weight_initializer=normal(), prefix="decoder_dense_"
                 )
                 norm = LayerNorm(units, prefix="decoder_norm_")
-                self.decoder = Numbered({0: dense, 2: norm, 3: TiedProjection(vocab_size, prefix="decoder_")})
+                self.decoder = NumberedBlocks({0: dense, 2: norm, 3: TiedProjection(vocab_size, prefix="decoder_")})
             elif head is Head.POOLED:
                 self.pooler = nn.Dense(
                     units, activation="tanh", flatten=False, in_units=units, weight_initializer=normal()

@@ -16,7 +16,7 @@ ACTIVATION_BLOCKS = {"gelu": nn.GELU, "selu": nn.SELU, "swish": nn.Swish}
 
 
 def build_activation(name: str) -> gluon.HybridBlock:
-    """The activation layer called `name` in a description."""
+    """Returns the activation layer called `name` in a description."""
     return ACTIVATION_BLOCKS[name]() if name in ACTIVATION_BLOCKS else nn.Activation(name)
 
 
@@ -128,7 +128,7 @@ class ResidualBlock(gluon.HybridBlock):
 def build_resnet(
     num_classes: int, layers: Sequence[int], widths: Sequence[int], bottleneck: bool, version: int, large_stem: bool
 ) -> gluon.HybridBlock:
-    """A residual network.
+    """Returns a residual network.
 
     Args:
         num_classes: length of the output vector.

@@ -1,4 +1,4 @@
-"""Calls of our own operators (mxtrain/native) in networks. Imports MXNet.
+"""Calls of mxtrain's native operators (mxtrain/native) in networks. Imports MXNet.
 
 MXNet does not tell an operator of a library whether it trains: dropout is told by its seed, which MXNet's own Dropout
 draws.
@@ -158,7 +158,7 @@ def roi_align(
 
 
 def suppression(F: OperatorModule, row_BT5: Array, candidates: int, keep: int, iou: float, least: float) -> Array:
-    """The first `keep` boxes of each image that none of these before them covers, (B, keep, 5): non-maximum
+    """Returns the first `keep` boxes of each image that none of these before them covers, (B, keep, 5): non-maximum
     suppression. Where there are fewer, the rest is -1. It has no gradient.
 
     Args:

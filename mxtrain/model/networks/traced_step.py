@@ -51,7 +51,7 @@ class StepNetwork:
         return place_1
 
     def trace_start(self, F: Any, *inputs: Any) -> List[Any]:
-        """The fixed arrays of samples; none for a network without a source."""
+        """Returns the fixed arrays of samples; none for a network without a source."""
         return []
 
 
@@ -109,5 +109,5 @@ def _name(kind: str, number: int) -> str:
 
 
 def read(F: Any, parameter: gluon.Parameter, beside: Any) -> Any:
-    """A parameter as a symbol, or as the array on the device where `beside` is."""
+    """Returns a parameter as a symbol, or as the array on the device where `beside` is."""
     return parameter.var() if F is mx.sym else parameter.data(beside.context)

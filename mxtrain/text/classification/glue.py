@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     STRICT,
     DataPlace,
     Findings,
-    NothingLeft,
+    NoUsableSamples,
     Problem,
     attempt,
 )
@@ -84,11 +84,11 @@ class Glue(TextDataset):
     alike two sentences are, from 0 to 5: type task=regression."""
     max_length: Annotated[int, pydantic.Field(ge=8)] = 128
     val_fraction: OpenFraction = 0.0
-    """Not used: the development split is what validation measures."""
+    """Not used: validation measures the development split."""
 
     @property
     def tasks(self) -> Tuple[str, ...]:  # type: ignore[override]
-        """The kind of the chosen task, by the name of our own task."""
+        """Returns the kind of the chosen task, by the name of our own task."""
         return ("regression",) if self.task == "stsb" else ("classification",)
 
     def infer_signature(self, splits: Splits, model: Model) -> Signature:
@@ -126,7 +126,7 @@ class Glue(TextDataset):
         found = {name: attempt(findings, DataPlace(str(path)), partial(self._rows, path, layout, findings))
                  for name, path in files.items()}  # fmt: skip
         if None in found.values():
-            raise NothingLeft(f"{folder}: a table cannot be read.")
+            raise NoUsableSamples(f"{folder}: a table cannot be read.")
         train, val, test = (found.get(name) if name else None for name in names)
         assert train is not None and val is not None
         if not layout.classes:

@@ -9,7 +9,7 @@ import numpy as np
 import pydantic
 
 from mxtrain.data.base import Splits
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
 from mxtrain.data.loading.randomness import Draw, bits
 from mxtrain.data.loading.regular_files import refuse_shared
 from mxtrain.data.loading.splitting import count_held_out, refuse_empty
@@ -83,7 +83,7 @@ class Text(TextDataset):
         tables = {name: attempt(findings, DataPlace(path), partial(self._rows, path, findings))
                   for name, path in paths.items()}  # fmt: skip
         if tables["train"] is None or None in tables.values():
-            raise NothingLeft(f"{self.train}: a table cannot be read.")
+            raise NoUsableSamples(f"{self.train}: a table cannot be read.")
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
         return self._labelled_splits(
             self.train, tables["train"], tables.get("val"), tables.get("test"), findings=findings
@@ -122,7 +122,7 @@ class MaskedText(TextDataset):
     """The same for validation; null = val_fraction of the paragraphs."""
     batch_size: BatchSize = 32
     mask_fraction: ProperFraction = 0.15
-    """Share of a sample's tokens to find."""
+    """Share of a sample's tokens that are masked and must be predicted."""
 
     def open(self) -> Splits:
         """See `BaseDataset.open`."""
@@ -164,7 +164,7 @@ class MaskedText(TextDataset):
 
 
 def _read(given: Union[str, List[str]], findings: Findings) -> StoredDocuments:
-    """The paragraphs of each file.
+    """Returns the paragraphs of each file.
 
     Raises:
         DataError: a file is missing or no UTF-8 text, or there is no text.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mxtrain.types import Batch
 
 def own_network(description: Description, signature: Signature, strategy: Strategy) -> OwnNetwork:
-    """A network of its own, which is asked token by token, with the weights of a strategy."""
+    """Returns a network of its own, which is asked token by token, with the weights of a strategy."""
     size = description.task.num_classes(signature)
     return OwnNetwork(lambda: build_text(description.model, size, signature.shape, size), strategy)
 
@@ -57,7 +57,8 @@ class Continuing:
             )
 
     def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """The added tokens, (B, count), int32. The whole window is continued where `Batch.meta` has no lengths."""
+        """Returns the added tokens, (B, count), int32. The whole window is continued where `Batch.meta` has no
+        lengths."""
         from mxtrain.engine.backend import nd
         from mxtrain.text.networks.language import generate
 

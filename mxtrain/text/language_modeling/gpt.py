@@ -42,19 +42,20 @@ class Gpt(TextModel):
     num_layers: Optional[Positive] = None
     """Transformer layers."""
     units: Optional[Positive] = None
-    """Width of what passes between layers; four times as wide inside their feed-forward parts."""
+    """Width of the residual stream between layers; the feed-forward sublayers are four times as wide."""
     num_heads: Optional[Positive] = None
-    """Attention heads; they divide the units."""
+    """Number of attention heads; a divisor of units."""
     max_length: Optional[Positive] = None
-    """Most tokens that are seen at a time: rows of the table of positions; by default 1024 of the published sizes, and
-    dataset.max_length of small."""
+    """Maximum context length in tokens, i.e. rows of the position embedding; by default 1024 for the published sizes,
+    and dataset.max_length for small."""
     dropout: OpenFraction = 0.1
     """Dropout probability of embeddings, attention and the output of each sublayer."""
     gelu: Gelu = "erf"
     """Form of GELU: tanh, as GPT-2 has it, for published weights; or erf, the exact one. `model=gpt` chooses tanh; a
     description without it is of a version that had erf alone."""
     output_chunks: Union[Literal["auto"], Positive] = "auto"
-    """Parts of a window whose scores are computed one after the other; auto = 8 at most, with a large vocabulary."""
+    """Number of chunks in which the scores of a window are computed, to save memory; auto = up to 8 with a large
+    vocabulary."""
 
     @pydantic.model_validator(mode="after")
     def _check_heads(self) -> Gpt:
@@ -66,11 +67,11 @@ class Gpt(TextModel):
         return self
 
     def sizes(self, length: int) -> Dict[str, int]:
-        """The numbers of `size`, overridden by the ones that are given; `length` tokens in a window."""
+        """Returns the numbers of `size`, overridden by the ones that are given; `length` tokens in a window."""
         return {name: getattr(self, name) or number or length for name, number in SIZES[self.size].items()}
 
     def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Raises:
             ConfigError: windows are longer than the network can take.

@@ -30,17 +30,18 @@ class Lstm(TextModel):
     tied: bool = True
     """If true, the output layer shares the weights of the embedding."""
     embedding_dropout: OpenFraction = 0.0
-    """Probability that a token of the vocabulary is forgotten in all of a batch."""
+    """Probability that the embedding of a token of the vocabulary is 0 in a whole batch."""
     input_dropout: OpenFraction = 0.0
     """Dropout of embeddings, the same for all tokens of a row."""
     hidden_dropout: OpenFraction = 0.0
     """Dropout between layers, the same for all tokens of a row."""
     output_dropout: OpenFraction = 0.0
-    """Dropout behind the last layer, the same for all tokens of a row."""
+    """Dropout after the last layer, the same for all tokens of a row."""
     weight_dropout: OpenFraction = 0.0
     """Probability that a weight between hidden states is 0 for all of a batch."""
     output_chunks: Union[Literal["auto"], Positive] = "auto"
-    """Parts of a window whose scores are computed one after the other; auto = 8 at most, with a large vocabulary."""
+    """Number of chunks in which the scores of a window are computed, to save memory; auto = up to 8 with a large
+    vocabulary."""
 
     def _widths(self) -> List[int]:
         return [self.hidden_size] * (self.num_layers - 1) + [self.units if self.tied else self.hidden_size]

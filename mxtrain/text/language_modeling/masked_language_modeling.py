@@ -45,5 +45,5 @@ class MaskedLanguageModeling(Task):
         return [(TextSignature.cast(signature).tokenizer_config.num_masked, self.num_classes(signature))]
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """The likeliest token of each hidden one, (B, M)."""
+        """Returns the most probable token of each hidden one, (B, M)."""
         return outputs[0].argmax(axis=-1)

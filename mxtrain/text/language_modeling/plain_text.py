@@ -20,9 +20,9 @@ from mxtrain.errors import ConfigError, DataError
 from mxtrain.text.base import TextDataset, open_lines
 from mxtrain.text.language_modeling import python_documentation
 from mxtrain.text.language_modeling.running_text import (
+    InMemoryTexts,
     StoredText,
     TextLayout,
-    TextsAtHand,
     read_running_text,
     texts_by_split,
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 TEXT_ENDINGS = (".txt", ".txt.gz", ".tokens", ".tokens.gz")
 """Of the files in a folder that are read; WikiText's end in .tokens."""
 Files = Union[None, PathText, List[PathText]]
-AnyText = Union[TextsAtHand, StoredText]
+AnyText = Union[InMemoryTexts, StoredText]
 
 
 class PlainText(TextDataset):
@@ -174,4 +174,4 @@ class PlainText(TextDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         """Each line of the files is to be continued; a place is `file:line`."""
         texts, places = open_lines(names, skip_unreadable, unreadable)
-        return TextsAtHand(texts), places
+        return InMemoryTexts(texts), places

@@ -48,7 +48,7 @@ def _files() -> List[Path]:
 
 
 def _fingerprint() -> str:
-    """The same for the same files of the same Python."""
+    """Returns the same for the same files of the same Python."""
     files = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _files()]
     return hashlib.sha256(json.dumps([_VERSION, sys.version, files]).encode()).hexdigest()[:32]
 

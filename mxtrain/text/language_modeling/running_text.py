@@ -1,4 +1,4 @@
-"""Running text as one flat array of tokens: texts one behind the other, an `<eos>` behind each line or document.
+"""Running text as one flat array of tokens: texts one after the other, an `<eos>` behind each line or document.
 
 Legend: N tokens of a split, R records of a store.
 """
@@ -58,7 +58,7 @@ class RunningText(NamedTuple):
     num_bytes: int
 
 
-class TextsAtHand:
+class InMemoryTexts:
     """Running text in memory; each text ends in `<eos>`.
 
     Args:
@@ -73,9 +73,9 @@ class TextsAtHand:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def take(self, indices: Sequence[int]) -> TextsAtHand:
-        """Some of the texts; those beyond the end are left out."""
-        return TextsAtHand([self.texts[index] for index in indices if index < len(self)], SHOWN_TOKENS)
+    def take(self, indices: Sequence[int]) -> InMemoryTexts:
+        """Returns some of the texts; those beyond the end are left out."""
+        return InMemoryTexts([self.texts[index] for index in indices if index < len(self)], SHOWN_TOKENS)
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each text."""
@@ -86,7 +86,7 @@ class TextsAtHand:
         return TextsInMemory(self.texts)
 
     def prompts(self, config: TokenizerConfig) -> Ragged:
-        """The tokens of each text by itself, without an end."""
+        """Returns the tokens of each text by itself, without an end."""
         found = encode_texts(config.tokenizer, self.texts)
         if self._prompt_tokens is None:
             return found
@@ -95,7 +95,7 @@ class TextsAtHand:
         return Ragged(np.concatenate(rows), np.concatenate([np.zeros(1, np.int64), np.cumsum(length_N)]))
 
     def encode(self, config: TokenizerConfig) -> RunningText:
-        """All of it as tokens."""
+        """Returns all of it as tokens."""
         eos = config.tokenizer.require("eos", "running text")
         token_F, length_N = config.tokenizer.encode(self.texts)
         token_N, _ = Tail(np.array([eos], np.int32), None).behind(0, token_F, length_N)
@@ -124,20 +124,20 @@ class StoredText:
         return self._end - self._first
 
     def part(self, first: int, end: int) -> StoredText:
-        """The records from `first` up to `end`."""
+        """Returns the records from `first` up to `end`."""
         share = (self._first + first, self._first + end)
         return StoredText(self._shards, self._layout, self._what, self._files, share)
 
     @property
     def column(self) -> StoredColumn:
-        """The texts themselves."""
+        """Returns the texts themselves."""
         is_all = len(self) == len(self._shards)
         return StoredColumn(self._shards, TEXT, None if is_all else np.arange(self._first, self._end))
 
-    def take(self, indices: Sequence[int]) -> TextsAtHand:
-        """Some of the records, in memory; those beyond the end are left out."""
+    def take(self, indices: Sequence[int]) -> InMemoryTexts:
+        """Returns some of the records, in memory; those beyond the end are left out."""
         column = self.column
-        return TextsAtHand([column[index] for index in indices if index < len(self)], SHOWN_TOKENS)
+        return InMemoryTexts([column[index] for index in indices if index < len(self)], SHOWN_TOKENS)
 
     def checks(self) -> Checks:
         """Returns the checks that `data check` runs on each record."""
@@ -150,11 +150,11 @@ class StoredText:
         return self.column
 
     def prompts(self, config: TokenizerConfig) -> Ragged:
-        """The tokens of each record by itself, without an end."""
+        """Returns the tokens of each record by itself, without an end."""
         return self.take(range(len(self))).prompts(config)
 
     def encode(self, config: TokenizerConfig) -> RunningText:
-        """All of it as tokens."""
+        """Returns all of it as tokens."""
         eos = config.tokenizer.require("eos", "running text")
         made = prepare_tokens(
             self._shards, 1, config.tokenizer, self._what, [eos], ends_groups=not self._layout.by_line
@@ -217,7 +217,7 @@ def _pieces(lines: Iterator[str], usual: int, longest: int) -> Iterator[Tuple[in
         yield begin, "".join(some)
 
 
-def texts_by_split(documents: Dict[str, List[str]], part_of: Sequence[int]) -> List[TextsAtHand]:
+def texts_by_split(documents: Dict[str, List[str]], part_of: Sequence[int]) -> List[InMemoryTexts]:
     """Train, val and test.
 
     Args:
@@ -227,4 +227,4 @@ def texts_by_split(documents: Dict[str, List[str]], part_of: Sequence[int]) -> L
     found: List[List[str]] = [[], [], []]
     for texts, part in zip(documents.values(), part_of):
         found[part] += texts
-    return [TextsAtHand(texts) for texts in found]
+    return [InMemoryTexts(texts) for texts in found]

@@ -36,7 +36,7 @@ class Sampling(NamedTuple):
     seed: int = 0
 
     def probabilities(self, score_BV: np.ndarray) -> np.ndarray:
-        """The probabilities (B, V) that tokens are drawn with, in float64."""
+        """Returns the probabilities (B, V) that tokens are drawn with, in float64."""
         score_BV = score_BV.astype(np.float64)
         order_BV = np.argsort(-score_BV, axis=1, kind="stable")
         kept = 1 if self.temperature == 0 else self.top_k or score_BV.shape[1]
@@ -52,7 +52,7 @@ class Sampling(NamedTuple):
         return found_BV
 
     def choose(self, score_BV: np.ndarray, index_B: np.ndarray, number_B: np.ndarray) -> np.ndarray:
-        """The next token of each text.
+        """Returns the next token of each text.
 
         Args:
             score_BV: logarithms of probabilities, up to a constant.

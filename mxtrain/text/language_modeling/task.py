@@ -46,11 +46,12 @@ class LanguageModeling(Task):
     """Tokens that `predict` adds to a text, up to an <eos>; auto = 64, or half of what the network sees at a time if
     that is less."""
     temperature: NonNegativeFloat = 1.0
-    """Scores of tokens are divided by it: below 1 likely ones become likelier; 0 = always the likeliest."""
+    """Divisor of the logits before sampling: below 1 probable tokens become more probable; 0 = always the most probable
+    token (greedy)."""
     top_k: NonNegative = 0
-    """Only so many of the likeliest tokens are drawn from; 0 = all."""
+    """Sample only from this number of most probable tokens; 0 = all."""
     top_p: Annotated[float, pydantic.Field(gt=0, le=1)] = 1.0
-    """Only the likeliest tokens are drawn from that together have this probability."""
+    """Sample only from the most probable tokens whose probabilities add up to this value (nucleus sampling)."""
     sampling_seed: NonNegative = 0
     """Seed of sampling; each draw is a function of it, the text's number and the token's number."""
     ngrams: List[Annotated[int, pydantic.Field(ge=1, le=10)]] = [3, 5]
@@ -97,7 +98,7 @@ class LanguageModeling(Task):
     def export_parts(
         self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
     ) -> Mapping[str, ExportedPart]:  # fmt: skip
-        """The step that `predict` asks for one token after the other."""
+        """Returns the step that `predict` asks for one token after the other."""
         from mxtrain.text.exported_steps import language_parts
 
         return language_parts(own_network(description, signature, strategy).current(), inputs[0])
@@ -106,7 +107,7 @@ class LanguageModeling(Task):
         raise AssertionError("texts are continued token by token: `build_decode_with`")
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """The text that follows, up to the end of a document or line."""
+        """Returns the text that follows, up to the end of a document or line."""
         return {"continuation": self._text(signature, prediction)}
 
     def _text(self, signature: Signature, token_N: np.ndarray) -> str:

@@ -52,7 +52,7 @@ class WikiText(PublicDataset, PlainText):
 
     @property
     def public_names(self) -> Sequence[str]:
-        """The chosen version."""
+        """Returns the chosen version."""
         return [f"wikitext-{self.version}"]
 
     def examine(self, findings: Findings) -> Splits:

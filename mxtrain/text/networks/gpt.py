@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
-from mxtrain.engine.backend import gluon, mx, nd, own_operators
+from mxtrain.engine.backend import gluon, mx, native_operators, nd
 from mxtrain.model.networks import fused
 from mxtrain.model.networks.attention import CausalAttention
 from mxtrain.model.networks.bert import INITIAL_STD, DropoutSum, Embed, LayerNorm, normal
@@ -74,7 +74,7 @@ class DecoderLayer(gluon.HybridBlock):
         return self.ffn_2(gelu(F, self.ffn_1(x_TBU), self._gelu))
 
     def step(self, F: OperatorModule, x_1BU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
-        """The same for one more token."""
+        """Does the same for one more token."""
         context_1BU, memory = self.attention.step(F, self.qkv(self.attention_norm(F.identity(x_1BU))), memory)
         x_1BU = x_1BU + self.projection(context_1BU)
         return x_1BU + self._feed_forward(F, self.ffn_norm(F.identity(x_1BU))), memory
@@ -87,7 +87,7 @@ def gelu(F: OperatorModule, x: Array, form: Gelu) -> Array:
     """
     if form == "erf":
         return F.LeakyReLU(x, act_type="gelu")
-    if own_operators().path:
+    if native_operators().path:
         return fused.gelu(F, x)
     # 0.5 (1 + tanh(y)) is sigmoid(2 y). Beyond 10 it is 0 or 1, and in float16 powers would overflow.
     near = F.clip(x, -10.0, 10.0)

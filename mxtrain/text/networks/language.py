@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, List, Protocol, Sequence, Tuple, Union
 
-from mxtrain.engine.backend import gluon, own_operators
+from mxtrain.engine.backend import gluon, native_operators
 from mxtrain.model.networks import fused
 from mxtrain.model.networks.traced_step import read
 
@@ -45,12 +45,13 @@ class Stepwise(Protocol):
 
 def large() -> int:
     """Scores of one row of a batch, from which on they are computed in chunks."""
-    return LARGE_FOR_OWN if own_operators().path else LARGE
+    return LARGE_FOR_OWN if native_operators().path else LARGE
 
 
 def num_chunks(given: Union[str, int], length: int, vocab_size: int) -> int:
-    """The number of parts of a window in which scores are computed: with a large vocabulary they are most of the memory
-    of a step, and are needed three times by MXNet's operators (scores, logarithms of probabilities, gradients)."""
+    """Returns the number of parts of a window in which scores are computed: with a large vocabulary they are most of
+    the memory of a step, and are needed three times by MXNet's operators (scores, logarithms of probabilities,
+    gradients)."""
     if given == "auto":
         return min(MOST_CHUNKS, max(1, math.ceil(length * vocab_size / large())))
     return min(int(given), length)
@@ -78,7 +79,7 @@ class OutputLayer(gluon.HybridBlock):
             label: these tokens, (...), -1 where none counts: both are 0 there.
         """
         score = self._scores(F, state, table_VU, bias)
-        if own_operators().path:
+        if native_operators().path:
             return fused.cross_entropy(F, score, label, self._vocab_size)
         log_p = F.log_softmax(score)
         counts = label >= 0

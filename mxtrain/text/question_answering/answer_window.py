@@ -67,8 +67,8 @@ class Window:
     settings: WindowSettings
 
     def best(self, score_T2: np.ndarray) -> Tuple[float, float, int, int]:
-        """The score of the best answer by scores of beginning and end, that of none, and the answer's first character
-        and the one behind its last."""
+        """Returns the score of the best answer by scores of beginning and end, that of none, and the answer's first
+        character and the one behind its last."""
         end = self.begin + len(self.span_C2)
         start_C, stop_C = score_T2[self.begin : end].astype(np.float64).T
         null = float(score_T2[0].sum(dtype=np.float64))

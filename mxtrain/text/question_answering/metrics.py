@@ -28,8 +28,8 @@ class CollectedAnswers(Collected):
             self.add(int(index), np.array([row_of(window, score_T2)]))
 
     def questions(self) -> QuestionScores:
-        """The best answer of each question over all of its windows; none where the least score of none over its windows
-        is so far above that."""
+        """Returns the best answer of each question over all of its windows; none where the least score of none over its
+        windows is so far above that."""
         return best_of_questions(self.samples()[:, 2:])
 
 
@@ -45,7 +45,7 @@ class AnswerMetric(HostMetric):
         return float(found.mean()) if len(found) else 0.0
 
     def of_questions(self, scores: QuestionScores) -> np.ndarray:
-        """The metric of each question."""
+        """Returns the metric of each question."""
         raise NotImplementedError
 
 

@@ -66,16 +66,16 @@ class Questions:
     questions: List[Question] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """Number of questions."""
+        """Returns the number of questions."""
         return len(self.questions)
 
     def take(self, indices: Sequence[int]) -> Questions:
-        """Some of the questions; those beyond the end are left out."""
+        """Returns some of the questions; those beyond the end are left out."""
         return Questions(self.contexts, [self.questions[index] for index in indices if index < len(self)])
 
 
 def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True) -> Questions:
-    """The questions of a file of SQuAD 1.1 or 2.0.
+    """Returns the questions of a file of SQuAD 1.1 or 2.0.
 
     Args:
         path: of the file.

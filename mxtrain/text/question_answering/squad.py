@@ -11,7 +11,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.base import Samples, Splits
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.regular_files import exists, refuse_shared
@@ -69,15 +69,15 @@ class Squad(TextDataset):
     null_answers: bool = False
     """If true, questions may have no answer, as in SQuAD 2.0."""
     null_threshold: float = 0.0
-    """By how much the score of no answer must be above that of the best one to be predicted."""
+    """Difference by which the score of no answer must exceed that of the best answer for no answer to be predicted."""
     max_length: Annotated[int, pydantic.Field(ge=8)] = 384
-    """Tokens of a sample at most: the question, a window of its context, and three special ones."""
+    """Maximum number of tokens of a sample: the question, a window of its context, and three special tokens."""
     doc_stride: Positive = 128
-    """Tokens from the beginning of a window of a long context to that of the next."""
+    """Stride of the windows of a long context, in tokens."""
     max_question: Positive = 64
-    """Tokens of a question; longer ones are cut."""
+    """Maximum number of tokens of a question; longer questions are cut."""
     max_answer: Positive = 30
-    """Tokens of a predicted answer at most."""
+    """Maximum number of tokens of a predicted answer."""
     exact_match: Union[Literal["auto"], bool] = "auto"
     """Give context words that occur in the question a token type of their own; auto = if the model supports it
     (bilstm)."""
@@ -168,7 +168,7 @@ class Squad(TextDataset):
         found = {name: attempt(findings, DataPlace(str(path)), partial(read_squad, str(path), findings))
                  for name, path in paths.items()}  # fmt: skip
         if None in found.values():
-            raise NothingLeft(f"{root}: a file cannot be read.")
+            raise NoUsableSamples(f"{root}: a file cannot be read.")
         train = found["train"]
         assert train is not None
         own_val = self.own_validation(found.get("val"))
@@ -188,8 +188,8 @@ class Squad(TextDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """The questions of files, JSONL with question and context or SQuAD's JSON; a place is `file:line`, or the
-        file."""
+        """Returns the questions of files, JSONL with question and context or SQuAD's JSON; a place is `file:line`, or
+        the file."""
         found, places = Questions(), []
         for name, own in read_each(names, read_question_lines, skip_unreadable, unreadable):
             shift = len(found.contexts)

@@ -66,11 +66,11 @@ class QuestionAnswering(Task):
         return description.loss.build(2, training)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """The scores (B, T, 2)."""
+        """Returns the scores (B, T, 2)."""
         return outputs[0].astype("float32")
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """The likeliest first and last token of a single window."""
+        """Returns the most probable first and last token of a single window."""
         first, last = prediction.argmax(axis=0).tolist()
         return {"first_token": first, "last_token": last}
 

@@ -12,7 +12,7 @@ import numpy as np
 import pydantic
 
 from mxtrain.data.base import Samples, Splits
-from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.data.checking.problems import STRICT, DataPlace, Findings, NoUsableSamples, attempt
 from mxtrain.data.loading.described_paths import with_current_folder
 from mxtrain.data.loading.input_files import read_each
 from mxtrain.data.loading.regular_files import exists, files_in, first_of, read_text, refuse_shared
@@ -70,7 +70,7 @@ class Conll(TextDataset):
     tag: int = -1
     """Column of the tag, from 0; -1 is the last."""
     comment: str = ""
-    """Lines that begin so are left out, e.g. "# "; empty: none, but "#" in files named .conllu."""
+    """Prefix of comment lines, which are skipped, e.g. "# "; empty: none, except "#" in files named .conllu."""
     scheme: Literal["auto", "bio", "iob1", "bioes", "brackets", "plain"] = "auto"
     """Scheme of the tags: bio, iob1 (it becomes bio), bioes, brackets of CoNLL 2012 (they become bio), or plain
     (each tag is a name, e.g. a part of speech); auto = what the training tags are in."""
@@ -147,7 +147,7 @@ class Conll(TextDataset):
             for name, path in paths.items()
         }
         if None in found.values():
-            raise NothingLeft(f"{root}: a file cannot be read.")
+            raise NoUsableSamples(f"{root}: a file cannot be read.")
         train = found["train"]
         assert train is not None
         if self.own_validation(found.get("val")) is None:
@@ -169,7 +169,8 @@ class Conll(TextDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        """The sentences of files, one a line with white space between words, or in columns; a place is `file:line`."""
+        """Returns the sentences of files, one a line with white space between words, or in columns; a place is
+        `file:line`."""
         words, places = TaggedWords(), []
         for name, found in read_each(names, self._read_words, skip_unreadable, unreadable):
             words.sentences += found.sentences

@@ -63,11 +63,11 @@ class TaggedWords:
     file: str = ""
 
     def __len__(self) -> int:
-        """Number of sentences."""
+        """Returns the number of sentences."""
         return len(self.sentences)
 
     def take(self, indices: Sequence[int]) -> TaggedWords:
-        """Some of the sentences; those beyond the end are left out."""
+        """Returns some of the sentences; those beyond the end are left out."""
         kept = [index for index in indices if index < len(self)]
         sentences = [self.sentences[index] for index in kept]
         tags = [self.tags[index] for index in kept] if self.tags else []
@@ -75,7 +75,7 @@ class TaggedWords:
 
 
 def read_conll(path: str, layout: ColumnLayout, findings: Findings = STRICT) -> TaggedWords:
-    """The sentences of a file.
+    """Returns the sentences of a file.
 
     Raises:
         DataError: it cannot be read, or a line has too few columns.
@@ -91,7 +91,8 @@ def read_conll(path: str, layout: ColumnLayout, findings: Findings = STRICT) -> 
 
 
 def endless_sentence(words: TaggedWords) -> List[Problem]:
-    """The problem of a file that is one long sentence, for it has no empty line between words; none of any other."""
+    """Returns the problem of a file that is one long sentence, for it has no empty line between words; none of any
+    other."""
     if not words.file or len(words) != 1 or len(words.sentences[0]) <= _MOST_WORDS:
         return []
     place = DataPlace(words.file)
@@ -161,7 +162,7 @@ def least_is_enough(layout: ColumnLayout) -> bool:
 
 
 def split_columns(text: str) -> List[str]:
-    """The columns of a line, which tabs divide, or spaces if it has no tab; none of an empty line."""
+    """Returns the columns of a line, which tabs divide, or spaces if it has no tab; none of an empty line."""
     if "\t" not in text:
         return split_words(text)
     columns = [column.strip(BLANKS) for column in text.split("\t")]

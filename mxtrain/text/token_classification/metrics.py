@@ -65,7 +65,7 @@ class Scores(NamedTuple):
 
     @classmethod
     def from_counts(cls, hits: int, found: int, true: int) -> Scores:
-        """The scores of counts."""
+        """Returns the scores of counts."""
         precision, recall = (hits / count if count else 0.0 for count in (found, true))
         return cls(precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0)
 

@@ -58,7 +58,7 @@ class TokenReport(CollectingReport):
                      [*rows, ["all (micro)", *Scores.from_counts(*total), total[2]]])  # fmt: skip
 
     def _worst(self, sentence_W: np.ndarray, true_W: np.ndarray, found_W: np.ndarray) -> Artifact:
-        """The sentences with most wrong words, each wrong one as word/true>predicted."""
+        """Returns the sentences with most wrong words, each wrong one as word/true>predicted."""
         wrong = np.bincount(sentence_W[true_W != found_W], minlength=1)
         order = np.argsort(-wrong, kind="stable")[:MAX_SHOWN]
         lines = []

@@ -100,7 +100,7 @@ def _parsed(words: TaggedWords, findings: Findings) -> TaggedWords:
 
 
 def _known(words: TaggedWords, names: Sequence[str], findings: Findings) -> TaggedWords:
-    """The sentences whose tags are all among the names."""
+    """Returns the sentences whose tags are all among the names."""
     shown = ", ".join(list(names)[:12]) + (", ..." if len(names) > 12 else "")
     return _kept(words, names, findings, "not in the training sentences", f"Tags: {shown}.") if names else words
 

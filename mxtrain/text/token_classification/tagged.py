@@ -43,12 +43,12 @@ class TaggedSentences:
         return len(self.words)
 
     def take(self, indices: Sequence[int]) -> TaggedSentences:
-        """Some of the sentences; those beyond the end are left out."""
+        """Returns some of the sentences; those beyond the end are left out."""
         return TaggedSentences(self.words.take(list(indices)), self.names)
 
     @property
     def tag_W(self) -> np.ndarray:
-        """The number of each word's tag; 0 where tags are not known."""
+        """Returns the number of each word's tag; 0 where tags are not known."""
         number = {name: index for index, name in enumerate(self.names)}
         if not self.words.tags:
             return np.zeros(sum(map(len, self.words.sentences)), np.int32)
@@ -59,7 +59,7 @@ class TaggedSentences:
         return _SentenceChecks(self)
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedTags:
-        """All samples as tokens."""
+        """Returns all samples as tokens."""
         return EncodedTags(self.words.sentences, self.tag_W, tokenizer_config)
 
     def training_texts(self) -> TrainingTexts:
@@ -127,7 +127,7 @@ class EncodedTags:
         return token_BT, np.zeros_like(token_BT), length_B
 
     def labels(self, index_B: np.ndarray, length: int) -> np.ndarray:
-        """The tags (B, T) of some samples, float32."""
+        """Returns the tags (B, T) of some samples, float32."""
         inside_BT, where = self._inside(index_B, length)
         label_BT = np.full((len(index_B), length), -1, np.float32)
         label_BT[inside_BT] = self._label_F[where]
@@ -142,8 +142,8 @@ class EncodedTags:
 
 
 def encode_words(tokenizer: BaseTokenizer, words: Sequence[str], room: int) -> Tuple[np.ndarray, np.ndarray]:
-    """The tokens (F,) of words, each by itself and cut to `room`, and how many each has (W,): at least one, which
-    represents the word if the tokenizer removes all of it."""
+    """Returns the tokens (F,) of words, each by itself and cut to `room`, and how many each has (W,): at least one,
+    which represents the word if the tokenizer removes all of it."""
     different = {word: number for number, word in enumerate(dict.fromkeys(words))}
     token_F, count_D = tokenizer.encode(list(different))
     begin_D = np.cumsum(count_D) - count_D

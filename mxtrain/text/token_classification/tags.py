@@ -30,7 +30,7 @@ class TagParts(NamedTuple):
 
 
 def parse_tag(tag: str) -> TagParts:
-    """The parts of a tag.
+    """Returns the parts of a tag.
 
     Raises:
         ValueError: it is neither O nor a prefix, a hyphen and a type.
@@ -45,7 +45,7 @@ def parse_tag(tag: str) -> TagParts:
 
 
 def write_tag(prefix: int, kind: str) -> str:
-    """The inverse of `parse_tag`."""
+    """Inverse of `parse_tag`."""
     return OUTSIDE if prefix == OUT else f"{PREFIXES[prefix]}-{kind}"
 
 
@@ -61,8 +61,8 @@ def are_brackets(tags: Sequence[str]) -> bool:
 
 
 def bio_of_brackets(tags: Sequence[str]) -> Tuple[List[str], Optional[int]]:
-    """The tags of a sentence in bio, and the index of the first one that does not fit: a span inside of another, an end
-    without a beginning, or a span that does not end."""
+    """Returns the tags of a sentence in bio, and the index of the first one that does not fit: a span inside of
+    another, an end without a beginning, or a span that does not end."""
     found: List[str] = []
     kind, begin = "", 0
     for place, tag in enumerate(tags):
@@ -128,8 +128,8 @@ class Entities:
 
 
 def find_entities(code_W: np.ndarray, sentence_W: np.ndarray) -> Entities:
-    """The entities that tags mean, as conlleval and seqeval's default mode understand them: an entity also begins where
-    a tag cannot go on with the one before.
+    """Returns the entities that tags mean, as conlleval and seqeval's default mode understand them: an entity also
+    begins where a tag cannot go on with the one before.
 
     Args:
         code_W: of the tags.
@@ -153,7 +153,7 @@ def find_entities(code_W: np.ndarray, sentence_W: np.ndarray) -> Entities:
 
 
 def write_entities(entities: Entities, num_words: int, types: Sequence[str], scheme: str) -> List[str]:
-    """The tags of words in a scheme, bio or bioes."""
+    """Returns the tags of words in a scheme, bio or bioes."""
     found = [OUTSIDE] * num_words
     for kind, begin, end in zip(entities.type_E.tolist(), entities.begin_E.tolist(), entities.end_E.tolist()):
         for place in range(begin, end):
@@ -183,8 +183,8 @@ def impossible_W(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> np.
 
 
 def detect_scheme(tag_W: Sequence[str], code_W: np.ndarray, sentence_W: np.ndarray) -> str:
-    """The scheme that tags are in: bioes where an entity has an end, iob1 if B-X occurs only after a word of the same
-    type and some entity begins with I-X, else bio.
+    """Returns the scheme that tags are in: bioes where an entity has an end, iob1 if B-X occurs only after a word of
+    the same type and some entity begins with I-X, else bio.
 
     Args:
         tag_W: as they are written.

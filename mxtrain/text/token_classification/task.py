@@ -71,14 +71,14 @@ class TokenClassification(Task):
         return super().build_meter(description, signature, weights, training)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """The likeliest tag where a word begins, (B, T), -1 elsewhere."""
+        """Returns the most probable tag where a word begins, (B, T), -1 elsewhere."""
         from mxtrain.engine.backend import nd
 
         best_BT = outputs[0].astype("float32").argmax(axis=-1)
         return nd.where(batch.targets[0].astype("float32") >= 0, best_BT, -nd.ones_like(best_BT))
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """The tags of the words of a sample."""
+        """Returns the tags of the words of a sample."""
         return {"tags": tags_of(signature, prediction)}
 
     def rows(
@@ -121,7 +121,7 @@ class TokenClassification(Task):
 
 
 def tags_of(signature: Signature, prediction: np.ndarray) -> List[str]:
-    """The tags of a sample's words."""
+    """Returns the tags of a sample's words."""
     return [signature.class_names[int(tag)] for tag in prediction[prediction >= 0]]
 
 
@@ -142,7 +142,7 @@ def marked(words: Sequence[str], tags: Sequence[str]) -> str:
 
 
 def entities_of(signature: Signature, words: Sequence[str], tags: Sequence[str]) -> List[Json]:
-    """The entities that tags mean: their type, their words, and which these are."""
+    """Returns the entities that tags mean: their type, their words, and which these are."""
     import numpy as np
 
     codes, number = TagCodes(signature.class_names), {name: k for k, name in enumerate(signature.class_names)}

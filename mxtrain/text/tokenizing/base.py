@@ -44,7 +44,7 @@ OWN_SPECIAL = ("<pad>", "<unk>", "<bos>", "<eos>", "<mask>")
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The ids of special tokens by role; None where a vocabulary has none.
+    """The ids of special tokens by role; None if a vocabulary has none.
 
     Attributes:
         pad: fills batches.
@@ -76,7 +76,7 @@ class SpecialTokens:
 
     @property
     def ids(self) -> List[int]:
-        """All of them, ascending, each once."""
+        """Returns all of them, ascending, each once."""
         return sorted({index for index in asdict(self).values() if index is not None})
 
     @property
@@ -114,19 +114,19 @@ class BaseTokenizer:
         return b""
 
     def lost(self, text: str) -> str:
-        """The characters of a text that hold `lost_bytes`, each once, in order."""
+        """Returns the characters of a text that hold `lost_bytes`, each once, in order."""
         return ""
 
     def find(self, piece: str) -> Optional[int]:
-        """The id of a token as the vocabulary writes it, or None."""
+        """Returns the id of a token as the vocabulary writes it, or None."""
         raise NotImplementedError
 
     def piece(self, token: int) -> str:
-        """A token as the vocabulary writes it."""
+        """Returns a token as the vocabulary writes it."""
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
-        """The tokens of texts, without special ones.
+        """Returns the tokens of texts, without special ones.
 
         Returns:
             token_F int32, and length_N int64: how many of them each text has.
@@ -139,7 +139,7 @@ class BaseTokenizer:
         raise NotImplementedError
 
     def decode(self, tokens: Iterable[int], with_special: bool = False) -> str:
-        """The text of some tokens.
+        """Returns the text of some tokens.
 
         Args:
             tokens: ids.
@@ -148,7 +148,7 @@ class BaseTokenizer:
         raise NotImplementedError
 
     def to_json(self) -> Mapping[str, Json]:
-        """The plain values that a checkpoint holds, in the form of `TOKENIZER_STATE`."""
+        """Returns the plain values that a checkpoint holds, in the form of `TOKENIZER_STATE`."""
         raise NotImplementedError
 
     def require_usable(self) -> None:
@@ -158,11 +158,11 @@ class BaseTokenizer:
         """Remembers that it was made here, so that `require_usable` need not try it."""
 
     def tokens(self, text: str) -> List[int]:
-        """The tokens of one text, without special ones."""
+        """Returns the tokens of one text, without special ones."""
         return self.encode([text])[0].tolist()
 
     def require(self, role: str, needed_by: str) -> int:
-        """The special token of a role.
+        """Returns the special token of a role.
 
         Raises:
             DataError: there is none.
@@ -182,7 +182,7 @@ class BaseTokenizer:
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
     def shown(self, tokens: Iterable[int], with_special: bool) -> List[int]:
-        """The tokens, of some, that a text shows."""
+        """Returns the tokens, of some, that a text shows."""
         hidden = {self.special.pad} if with_special else set(self.special.ids)
         return [int(token) for token in tokens if int(token) not in hidden]
 
@@ -223,5 +223,5 @@ def flat_of(rows: Sequence[Sequence[int]]) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def require_tokenizers() -> Any:
-    """The library `tokenizers`; raises a DataError if it is not installed."""
+    """Returns the library `tokenizers`; raises a DataError if it is not installed."""
     return require_library("tokenizers", "tokenizers", "Text")

@@ -38,19 +38,19 @@ class TokenizerConfig:
         return num_masked(self.max_length, self.mask_fraction)
 
     def to_json(self) -> Mapping[str, Json]:
-        """The plain values that a checkpoint holds."""
+        """Returns the plain values that a checkpoint holds."""
         return {**self.tokenizer.to_json(), "max_length": self.max_length, "mask_fraction": self.mask_fraction}
 
     @classmethod
     def from_json(cls, values: JsonObject) -> TokenizerConfig:
-        """The inverse of `to_json`; raises as `tokenizer_from_json`."""
+        """Inverse of `to_json`; raises as `tokenizer_from_json`."""
         return cls(tokenizer_from_json(values), values["max_length"], values.get("mask_fraction", 0.0))
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of some tokens, for people; padding is left out."""
+        """Returns the text of some tokens, for people; padding is left out."""
         return self.tokenizer.decode(tokens, with_special=True)
 
 
 def num_masked(length: int, fraction: float) -> int:
-    """The number of tokens to predict, of `length`: at least one."""
+    """Returns the number of tokens to predict, of `length`: at least one."""
     return max(1, int(length * fraction + 0.5)) if fraction else 0

@@ -38,7 +38,7 @@ class LibraryTokenizer(BaseTokenizer):
 
     @cached_property
     def library(self) -> Any:
-        """The library's object; nothing is changed in it, so threads share it."""
+        """Returns the library's object; nothing is changed in it, so threads share it."""
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
@@ -153,7 +153,7 @@ def byte_characters() -> List[str]:
 
 
 def parse_tokenizer(text: str) -> Any:
-    """The library's object of the content of a tokenizer.json.
+    """Returns the library's object of the content of a tokenizer.json.
 
     Raises:
         DataError: it is none, or its ids are too large.
@@ -200,7 +200,7 @@ def train_bpe(texts: Sequence[str], size: int, lowercase: bool, individual_digit
 
 
 def _canonical(text: str) -> str:
-    """The same file with its vocabulary in the order of ids: the library writes it as a hash table has it."""
+    """Returns the same file with its vocabulary in the order of ids: the library writes it as a hash table has it."""
     found = json.loads(text)
     vocab = found["model"]["vocab"]
     found["model"]["vocab"] = dict(sorted(vocab.items(), key=lambda item: item[1]))
@@ -214,8 +214,8 @@ def batches_of(texts: Sequence[str]) -> Iterator[List[str]]:
 
 
 def _divided(text: str) -> List[str]:
-    """The text in pieces, so that no word has more than `_LONGEST_WORD` characters: the time that the library needs to
-    learn pairs of tokens grows with the square of the longest word."""
+    """Returns the text in pieces, so that no word has more than `_LONGEST_WORD` characters: the time that the library
+    needs to learn pairs of tokens grows with the square of the longest word."""
     if len(text) <= _LONGEST_WORD or not _LONG_WORD.search(text):
         return [text]
     pieces, end = [], 0

@@ -49,13 +49,13 @@ def require_bounded(pattern: str) -> None:
     try:
         cost = _PatternReader(pattern).read()
         if cost.degree > MOST_DEGREE or cost.ways > MOST_WAYS:
-            raise _MayBeEndless("it can match in too many ways")
-    except _MayBeEndless as refused:
+            raise _UnboundedPattern("it can match in too many ways")
+    except _UnboundedPattern as refused:
         shown = pattern if len(pattern) <= 80 else f"{pattern[:60]}..."
         raise DataError(f"the regular expression {shown!r} may take endless time: {refused}") from None
 
 
-class _MayBeEndless(Exception):
+class _UnboundedPattern(Exception):
     """The reason against a pattern."""
 
 
@@ -68,7 +68,7 @@ class _PatternReader:
     def read(self) -> _MatchCost:
         found = self._alternatives()
         if self._at < len(self._text):
-            raise _MayBeEndless("a bracket is closed that was not opened")
+            raise _UnboundedPattern("a bracket is closed that was not opened")
         return found
 
     def _alternatives(self) -> _MatchCost:
@@ -101,15 +101,15 @@ class _PatternReader:
             low, high = counts
             copies = cost.copies * max(low, high or 1)
             if copies > MOST_COPIES:
-                raise _MayBeEndless("counts in counts are too large")
+                raise _UnboundedPattern("counts in counts are too large")
             if high is None:
                 if not cost.is_fixed:
-                    raise _MayBeEndless("it repeats what can itself match in several ways")
+                    raise _UnboundedPattern("it repeats what can itself match in several ways")
                 cost = _MatchCost(1, 1, cost.first if low else None, copies)
             else:
                 choices = max(high - low + 1, 1)
                 if not cost.is_fixed and high > 20:
-                    raise _MayBeEndless("it repeats what can itself match in several ways")
+                    raise _UnboundedPattern("it repeats what can itself match in several ways")
                 ways = cost.ways**high * choices if not cost.is_fixed else choices
                 _require_few(ways)
                 cost = _MatchCost(ways, cost.degree * high, cost.first if low else None, copies)
@@ -147,7 +147,7 @@ class _PatternReader:
     def _escape(self) -> _MatchCost:
         found = _ESCAPE.match(self._text, self._at)
         if not found:
-            raise _MayBeEndless(f"{self._text[self._at : self._at + 2]} is not understood here")
+            raise _UnboundedPattern(f"{self._text[self._at : self._at + 2]} is not understood here")
         self._at = found.end()
         if found[0] in ("\\R", "\\X"):
             return _MatchCost(2)
@@ -159,7 +159,7 @@ class _PatternReader:
         if self._text[self._at : self._at + 1] in ("?", "*"):
             found = _GROUP.match(self._text, self._at)
             if not found:
-                raise _MayBeEndless(f"({self._text[self._at : self._at + 3]} is not understood here")
+                raise _UnboundedPattern(f"({self._text[self._at : self._at + 3]} is not understood here")
             self._at = found.end()
             if found[0].endswith(")"):
                 # (?i) applies to the end of its group, alternatives included.
@@ -169,11 +169,11 @@ class _PatternReader:
     def _nested(self, closes: bool) -> _MatchCost:
         self._depth += 1
         if self._depth > MOST_NESTED:
-            raise _MayBeEndless("it is nested too deep")
+            raise _UnboundedPattern("it is nested too deep")
         found = self._alternatives()
         self._depth -= 1
         if closes and not self._next(")"):
-            raise _MayBeEndless("a bracket is not closed")
+            raise _UnboundedPattern("a bracket is not closed")
         return found
 
     def _skip_class(self) -> None:
@@ -191,7 +191,7 @@ class _PatternReader:
                 self._next("^")
                 is_first = True
                 if depth > MOST_NESTED:
-                    raise _MayBeEndless("it is nested too deep")
+                    raise _UnboundedPattern("it is nested too deep")
                 continue
             elif mark == "]" and not is_first:
                 depth, self._at = depth - 1, self._at + 1
@@ -200,7 +200,7 @@ class _PatternReader:
             else:
                 self._at += 1
             is_first = False
-        raise _MayBeEndless("a class of characters is not closed")
+        raise _UnboundedPattern("a class of characters is not closed")
 
     def _next(self, mark: str) -> bool:
         if not self._text.startswith(mark, self._at):
@@ -211,4 +211,4 @@ class _PatternReader:
 
 def _require_few(ways: int) -> None:
     if ways > MOST_WAYS:
-        raise _MayBeEndless("it can match in too many ways")
+        raise _UnboundedPattern("it can match in too many ways")

@@ -98,12 +98,12 @@ class SentencePiece(BaseTokenizer):
 
 
 def require_sentencepiece() -> Any:
-    """The library; raises a DataError if it is not installed."""
+    """Returns the library; raises a DataError if it is not installed."""
     return require_library("sentencepiece", "sentencepiece", "A tokenizer of sentencepiece")
 
 
 def parse_model(model: bytes) -> Any:
-    """The library's object of the content of a model file.
+    """Returns the library's object of the content of a model file.
 
     Raises:
         DataError: it is none.
@@ -121,7 +121,7 @@ def parse_model(model: bytes) -> Any:
 def train_sentencepiece(
     texts: Sequence[str], algorithm: str, size: int, lowercase: bool, individual_digits: bool
 ) -> SentencePiece:
-    """A model with at most `size` tokens, a function of the texts alone.
+    """Returns a model with at most `size` tokens, a function of the texts alone.
 
     Args:
         texts: it is made of.

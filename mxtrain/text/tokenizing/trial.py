@@ -57,7 +57,7 @@ def try_tokenizers(content: bytes) -> str:
 
 
 def try_sentencepiece(content: bytes) -> str:
-    """The same of a model of sentencepiece."""
+    """Does the same of a model of sentencepiece."""
     made = importlib.import_module("sentencepiece").SentencePieceProcessor()
     try:
         if not made.LoadFromSerializedProto(content) or made.get_piece_size() < 1:

@@ -47,7 +47,7 @@ class WordPiece(LibraryTokenizer, ListedVocab):
 
 
 def read_vocab(path: str, special: Sequence[str] = SPECIAL) -> Tuple[str, ...]:
-    """The tokens of a vocabulary file: one a line (BERT's `vocab.txt`), or GluonNLP's JSON with `idx_to_token`.
+    """Returns the tokens of a vocabulary file: one a line (BERT's `vocab.txt`), or GluonNLP's JSON with `idx_to_token`.
 
     Args:
         path: of the file.

@@ -33,7 +33,7 @@ class BeamSearchTask(Task):
     """Base of tasks whose predictions are sequences of tokens that a beam search finds."""
 
     beam_size: Positive = 4
-    """Sequences that are kept of each sample; 1 = always the likeliest token (greedy)."""
+    """Beam width per sample; 1 = always the most probable token (greedy)."""
     length_penalty: NonNegativeFloat = 0.6
     """Sequences are compared by log p / ((5 + tokens) / 6) ^ length_penalty; 0 = by log p, which prefers short ones."""
     max_length_ratio: NonNegativeFloat = 1.0
@@ -41,7 +41,7 @@ class BeamSearchTask(Task):
     max_length_offset: NonNegative = 50
     """See max_length_ratio."""
     max_tokens: Positive = 256
-    """No sequence has more tokens, however long its source is."""
+    """Maximum number of tokens of a sequence, for sources of any length."""
     num_best: Positive = 1
     """Sequences that `predict` writes of each sample, best first; at most beam_size."""
     validation_beam_size: Positive = 1
@@ -83,7 +83,7 @@ class BeamSearchTask(Task):
 
 @dataclass(frozen=True)
 class BeamSearching:
-    """Searches the likeliest sequences of a batch, with a network of its own that has the weights of the moment.
+    """Searches the most probable sequences of a batch, with a network of its own that has the weights of the moment.
 
     Predictions are an array (B, N, 1 + T) of float64, in which both scores and tokens are exact: for each sequence its
     score and its tokens without <eos>, padded with -1. `hypotheses_of` decodes a sample.
@@ -103,7 +103,7 @@ class BeamSearching:
     num_best: int = 1
 
     def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-        """The predictions for a batch."""
+        """Returns the predictions for a batch."""
         from mxtrain.engine.backend import nd
         from mxtrain.text.translation.networks.decoding import beam_search
 
@@ -129,6 +129,6 @@ class Hypothesis(NamedTuple):
 
 
 def hypotheses_of(prediction_NW: np.ndarray) -> List[Hypothesis]:
-    """The sequences of a sample, best first, from what `BeamSearching` predicted for it; at least one."""
+    """Returns the sequences of a sample, best first, from what `BeamSearching` predicted for it; at least one."""
     first, *others = (Hypothesis(row[1:][row[1:] != NO_TOKEN].astype(np.int32), float(row[0])) for row in prediction_NW)
     return [first, *(one for one in others if one.score > -np.inf)]

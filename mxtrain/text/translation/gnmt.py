@@ -31,7 +31,7 @@ class Gnmt(TranslatingModel):
     attention: Literal["luong", "bahdanau"] = "luong"
     """Scores of the source: luong = scaled products; bahdanau = a network, which takes units numbers for each pair."""
     dropout: OpenFraction = 0.0
-    """Dropout of what enters each layer and the output layer."""
+    """Dropout probability of the inputs of each layer and of the output layer."""
 
     def build_translator(
         self, num_classes: int, input_shape: Shapes, vocab_size: int, is_joint: bool

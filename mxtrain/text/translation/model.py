@@ -24,7 +24,8 @@ class TranslatingModel(Model):
     """Shared weights: all = embeddings of source and target and the output layer; target = without the source's; auto =
     all with a joint vocabulary, otherwise target."""
     output_chunks: Union[Literal["auto"], Positive] = "auto"
-    """Parts of a target whose scores are computed one after the other; auto = 8 at most, with a large vocabulary."""
+    """Number of chunks in which the scores of a target are computed, to save memory; auto = up to 8 with a large
+    vocabulary."""
 
     def tie(self, is_joint: bool) -> str:
         """Returns the weights that are shared.
@@ -45,7 +46,7 @@ class TranslatingModel(Model):
         return self.tied
 
     def chunks(self, input_shape: Shapes, vocab_size: int) -> int:
-        """The number of parts in which scores are computed.
+        """Returns the number of parts in which scores are computed.
 
         Args:
             input_shape: of each input of one sample; the third is the target's.
@@ -58,8 +59,8 @@ class TranslatingModel(Model):
     def build_translator(
         self, num_classes: int, input_shape: Shapes, vocab_size: int, is_joint: bool
     ) -> gluon.Block:  # fmt: skip
-        """The network, uninitialised. It takes a source (B, S), its lengths (B,), a target (B, T) and the tokens that
-        follow in it (B, T), and returns -log p of each and the mean of -log p over the vocabulary.
+        """Returns the network, uninitialized. It takes a source (B, S), its lengths (B,), a target (B, T) and the
+        tokens that follow in it (B, T), and returns -log p of each and the mean of -log p over the vocabulary.
 
         Args:
             num_classes: tokens of the target's vocabulary.

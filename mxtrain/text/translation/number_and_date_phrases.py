@@ -10,7 +10,7 @@ from typing_extensions import Annotated
 from mxtrain.data.base import Splits
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.text.signature import TextSplits
-from mxtrain.text.translation.parallel import PairsAtHand
+from mxtrain.text.translation.parallel import InMemoryPairs
 from mxtrain.text.translation.phrases import LANGUAGES, phrases
 from mxtrain.text.translation.translation import TranslationDataset
 from mxtrain.types import BatchSize, NonNegative, Positive
@@ -53,7 +53,7 @@ class NumberAndDatePhrases(TranslationDataset):
         found = phrases(self.source, self.target, held + self.num_train, self.split_seed)
         refuse_empty(f"dataset.num_train={self.num_train}", max(len(found) - held, 0), self.num_val, self.val_fraction)
         ends = (0, self.num_val, held, len(found))
-        val, test, train = (PairsAtHand([(*pair,) for pair in found[a:b]]) for a, b in zip(ends, ends[1:]))
+        val, test, train = (InMemoryPairs([(*pair,) for pair in found[a:b]]) for a, b in zip(ends, ends[1:]))
         return TextSplits(
             train, val, test if len(test) else None, class_names=[],
             build_tokenizer_config=lambda: self.configs(train)[0],

@@ -99,7 +99,7 @@ class ParallelTokens:
         return token_BT
 
 
-class PairsAtHand(LabelledTexts):
+class InMemoryPairs(LabelledTexts):
     """Pairs in memory; without targets, texts to be translated.
 
     Args:
@@ -110,17 +110,17 @@ class PairsAtHand(LabelledTexts):
         super().__init__(pairs, np.zeros(len(pairs), np.float32))
         self._encoded: Dict[str, ParallelTokens] = {}
 
-    def take(self, indices: Sequence[int]) -> PairsAtHand:
+    def take(self, indices: Sequence[int]) -> InMemoryPairs:
         """See `LabelledTexts`."""
         kept = [index for index in indices if index < len(self)]
-        return PairsAtHand([self.pairs[index] for index in kept])
+        return InMemoryPairs([self.pairs[index] for index in kept])
 
     def side(self, number: int) -> TrainingTexts:
-        """All sources, 0, or targets, 1."""
+        """Returns all sources, 0, or targets, 1."""
         return TextsInMemory([pair[number] or "" for pair in self.pairs])
 
     def tokens(self, configs: Sequence[TokenizerConfig]) -> ParallelTokens:
-        """All pairs as tokens."""
+        """Returns all pairs as tokens."""
         key = _key_of(configs)
         if key not in self._encoded:
             count = 1 if len(self.pairs) and self.pairs[0][1] is None else 2
@@ -131,7 +131,7 @@ class PairsAtHand(LabelledTexts):
 
 
 class StoredParallel(StoredTexts):
-    """Pairs of files, like `PairsAtHand`.
+    """Pairs of files, like `InMemoryPairs`.
 
     Args:
         shards: a store of two columns.
@@ -161,7 +161,7 @@ class StoredParallel(StoredTexts):
         )
 
     def counted(self, tokenizers: Callable[[], Tokenizers], max_length: int) -> StoredParallel:
-        """The same pairs, with what `data check` counts their tokens by."""
+        """Returns the same pairs, with what `data check` counts their tokens by."""
         return StoredParallel(self.shards, self._what, self._row_N, self._record_places, tokenizers, max_length)
 
     def checks(self) -> Checks:
@@ -169,11 +169,11 @@ class StoredParallel(StoredTexts):
         return ParallelChecks(self, self.places, self._tokenizers, self._max_length)
 
     def side(self, number: int) -> StoredColumn:
-        """All sources, 0, or targets, 1."""
+        """Returns all sources, 0, or targets, 1."""
         return StoredColumn(self.shards, column_name(number), self._row_N)
 
     def tokens(self, configs: Sequence[TokenizerConfig]) -> ParallelTokens:
-        """All pairs as tokens, kept in files."""
+        """Returns all pairs as tokens, kept in files."""
         key = _key_of(configs)
         if key not in self._encoded:
             self._encoded[key] = ParallelTokens(self._sides(configs), self.side(1).num_bytes(), configs, self._row_N)
@@ -190,7 +190,7 @@ class StoredParallel(StoredTexts):
         ]
 
 
-AnyPairs = Union[PairsAtHand, StoredParallel]
+AnyPairs = Union[InMemoryPairs, StoredParallel]
 
 
 def _key_of(configs: Sequence[TokenizerConfig]) -> str:
@@ -198,7 +198,7 @@ def _key_of(configs: Sequence[TokenizerConfig]) -> str:
 
 
 def both_sides(pairs: AnyPairs) -> TrainingTexts:
-    """All sources and all targets, one behind the other."""
+    """Returns all sources and all targets, one after the other."""
     return JoinedTexts([pairs.side(0), pairs.side(1)])
 
 

@@ -56,7 +56,7 @@ class PairLoader(SizedLoader):
         return [self._kept_N[index_B] for index_B in super()._indices(epoch, start)]
 
     def _meta(self, index_B: np.ndarray) -> Optional[np.ndarray]:
-        """The right translation of each pair, where it is measured."""
+        """Returns the right translation of each pair, where it is measured."""
         if self._pairs is None:
             return None
         return np.array([self._pairs[index][1] or "" for index in index_B.tolist()], object)

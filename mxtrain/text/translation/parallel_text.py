@@ -20,7 +20,7 @@ from mxtrain.data.checking.problems import (
     DataPlace,
     DataPlaces,
     Findings,
-    NothingLeft,
+    NoUsableSamples,
     Problem,
     attempt,
 )
@@ -65,7 +65,7 @@ class ParallelText(TranslationDataset):
     """If true, the first row of a TSV or CSV file names the columns."""
     vocab_size: Annotated[int, pydantic.Field(ge=100)] = 8000
     max_length: Annotated[int, pydantic.Field(ge=8)] = 100
-    """Tokens of a text at most, one special one included; longer ones are not trained on."""
+    """Maximum number of tokens of a text, including one special token; longer texts are not used in training."""
     batch_tokens: Optional[Positive] = 4096
     batch_size: BatchSize = 64
     """With batch_tokens=null: pairs per optimizer step, over all devices and workers together."""
@@ -97,7 +97,7 @@ class ParallelText(TranslationDataset):
                  for name, some in files.items()}  # fmt: skip
         train = found["train"]
         if train is None or None in found.values():
-            raise NothingLeft(f"dataset.train={self.train}: a file cannot be read.")
+            raise NoUsableSamples(f"dataset.train={self.train}: a file cannot be read.")
         own_val = self.own_validation(found.get("val"))
         parts = self.divide(np.zeros(len(train), np.int8), own_val is not None, "test" in found)
         refuse_empty(f"dataset.train={self.train}", len(parts[0]), len(own_val or parts[1]), self.val_fraction)
@@ -122,7 +122,7 @@ class ParallelText(TranslationDataset):
         return str(self.target)
 
     def _files_of(self, name: str) -> List[Path]:
-        """A table, or the two files whose names begin so.
+        """Returns a table, or the two files whose names begin so.
 
         Raises:
             DataError: there are none.
@@ -144,7 +144,7 @@ class ParallelText(TranslationDataset):
                 raise DataError(
                     f"there is no {names[0]}, nor with {GZIP}: name what both files begin with, and their endings by "
                     f"dataset.source and dataset.target, here dataset.{side}={ending}; or a file that ends in "
-                    f"{', '.join(TABLES)}.{_instead_of(name)}"
+                    f"{', '.join(TABLES)}.{_advice_for(name)}"
                 )
             found.append(Path(path))
         return found
@@ -175,13 +175,13 @@ class ParallelText(TranslationDataset):
 
 
 def _endings_of(name: str) -> Set[str]:
-    """The endings of the files whose names begin with this and a point."""
+    """Returns the endings of the files whose names begin with this and a point."""
     path = Path(name)
     found = [file for file in files_in(path.parent) if file.startswith(f"{path.name}.")]
     return {file[len(path.name) + 1 :].removesuffix(GZIP) for file in found} - {""}
 
 
-def _instead_of(name: str) -> str:
+def _advice_for(name: str) -> str:
     """Returns advice for a file prefix that no two files have."""
     path = Path(name)
     if path.is_file():

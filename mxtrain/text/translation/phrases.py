@@ -128,7 +128,7 @@ def _words(language: str) -> Callable[[int], str]:
 
 
 def _size(drawn: List[int], most_digits: int) -> int:
-    """A number of any number of digits, as likely each."""
+    """Returns a number of any number of digits, as likely each."""
     return int(drawn[0] % 10 ** (1 + drawn[1] % most_digits))
 
 
@@ -138,7 +138,7 @@ def _number(language: str) -> Make:
 
 
 def _counted(drawn: List[int], most_digits: int) -> int:
-    """A number that is said before a noun as it is alone: without a one at its end."""
+    """Returns a number that is said before a noun as it is alone: without a one at its end."""
     number = _size(drawn, most_digits)
     return number + 1 if number % 10 == 1 else number
 

@@ -60,7 +60,7 @@ def by_chapter() -> List[Tuple[str, str]]:
 
 
 def documents() -> List[List[str]]:
-    """The paragraphs of each topic, each paragraph only where it comes first."""
+    """Returns the paragraphs of each topic, each paragraph only where it comes first."""
     seen: set = set()
     found = []
     for texts in paragraphs().values():

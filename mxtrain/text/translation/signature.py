@@ -34,7 +34,7 @@ class TranslationSignature(TextSignature):
 
     @property
     def is_joint(self) -> bool:
-        """True if source and target share a vocabulary."""
+        """Returns True if source and target share a vocabulary."""
         return self.target_tokenizer_config == self.tokenizer_config
 
     def exported_facts(self) -> Tuple[Dict[str, Json], Dict[str, bytes]]:

@@ -16,7 +16,7 @@ from mxtrain.data.writing import NAMES
 from mxtrain.errors import ConfigError
 from mxtrain.files.text_lines import split_lines
 from mxtrain.loss.custom import CustomLoss
-from mxtrain.metric.metrics import OfTokens
+from mxtrain.metric.metrics import TokenMetric
 from mxtrain.metric.texts import MECAB, Bleu, TextMetric, sacrebleu_metric
 from mxtrain.task.own_network import OwnNetwork
 from mxtrain.task.report import Report
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 def translating_model(description: Description) -> TranslatingModel:
-    """The model of a description. Raises: ConfigError: it does not translate."""
+    """Returns the model of a description. Raises: ConfigError: it does not translate."""
     model = description.model
     if not isinstance(model, TranslatingModel):
         raise ConfigError(
@@ -124,7 +124,7 @@ class Translation(BeamSearchTask):
         for name, metric in metrics.items():
             if isinstance(metric, TextMetric):
                 found[name] = "|".join(filter(None, (found.get(name), self.search_signature)))
-            elif isinstance(metric, OfTokens):
+            elif isinstance(metric, TokenMetric):
                 found[name] = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
         return found
 
@@ -135,7 +135,7 @@ class Translation(BeamSearchTask):
             if batch.meta is None:
                 return batch
             meta_B = np.empty(batch.size, object)
-            meta_B[:] = [RightTranslation(text, self, signature) for text in batch.meta]
+            meta_B[:] = [ReferenceTranslation(text, self, signature) for text in batch.meta]
             return replace(batch, meta=meta_B)
 
         return None if training else collate
@@ -155,7 +155,7 @@ class Translation(BeamSearchTask):
     def export_parts(
         self, description: Description, signature: Signature, strategy: Strategy, inputs: Sequence[np.ndarray]
     ) -> Mapping[str, ExportedPart]:  # fmt: skip
-        """The encoder, and the step that beam search asks for one token after the other."""
+        """Returns the encoder, and the step that beam search asks for one token after the other."""
         from mxtrain.text.exported_steps import translation_parts
 
         network = _own_network(description, signature, strategy)
@@ -173,7 +173,7 @@ class Translation(BeamSearchTask):
         return [(tokenizer.decode(one.tokens.tolist()), one.score) for one in hypotheses_of(prediction)]
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """The translation, and with task.num_best others."""
+        """Returns the translation, and with task.num_best others."""
         (best, score), *others = self.texts(signature, prediction)
         row: Dict[str, Json] = {"translation": best, "score": round(score, 4)}
         if others:
@@ -219,7 +219,7 @@ class Translation(BeamSearchTask):
 
 
 def _own_network(description: Description, signature: Signature, strategy: Strategy) -> OwnNetwork:
-    """A network of its own, which is asked token by token, with the weights of a strategy."""
+    """Returns a network of its own, which is asked token by token, with the weights of a strategy."""
     given = TranslationSignature.cast(signature)
     source, target = given.tokenizer_config, given.target_tokenizer_config
     model = translating_model(description)
@@ -244,7 +244,7 @@ def _why_characters(language: str) -> str:
 
 
 @dataclass(frozen=True)
-class RightTranslation:
+class ReferenceTranslation:
     """A right translation, see `ReferenceText`.
 
     Attributes:
@@ -257,7 +257,7 @@ class RightTranslation:
     signature: Signature
 
     def read(self, prediction: np.ndarray) -> str:
-        """The likeliest translation that was found."""
+        """Returns the most probable translation that was found."""
         return self.task.texts(self.signature, prediction)[0][0]
 
 

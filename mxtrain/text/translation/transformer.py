@@ -40,11 +40,11 @@ class Transformer(TranslatingModel):
     num_layers: Optional[Positive] = None
     """Layers of the encoder, and as many of the decoder."""
     units: Optional[Positive] = None
-    """Width of what passes between layers."""
+    """Width of the residual stream between layers."""
     hidden_size: Optional[Positive] = None
-    """Width inside of feed-forward parts."""
+    """Hidden width of the feed-forward sublayers."""
     num_heads: Optional[Positive] = None
-    """Attention heads; they divide the units."""
+    """Number of attention heads; a divisor of units."""
     dropout: Optional[OpenFraction] = None
     """Probability that something is dropped while training; 0 of small, 0.1 of base, 0.3 of big."""
     norm_first: Optional[bool] = None
@@ -62,7 +62,7 @@ class Transformer(TranslatingModel):
 
     @property
     def sizes(self) -> Dict[str, Any]:
-        """The numbers of `size`, overridden by the ones that are given."""
+        """Returns the numbers of `size`, overridden by the ones that are given."""
         given = {name: getattr(self, name) for name in SIZES[self.size]}
         return {**SIZES[self.size], **{name: value for name, value in given.items() if value is not None}}
 

@@ -20,7 +20,7 @@ from mxtrain.text.tokenizing.kinds import (
     build_tokenizer,
     train_tokenizer,
 )
-from mxtrain.text.translation.parallel import AnyPairs, PairsAtHand, Tokenizers, both_sides
+from mxtrain.text.translation.parallel import AnyPairs, InMemoryPairs, Tokenizers, both_sides
 from mxtrain.text.translation.signature import TranslationSignature
 from mxtrain.types import PathText, Positive
 
@@ -41,8 +41,8 @@ class TranslationDataset(TextDataset):
     target_vocab: Optional[PathText] = None
     """File of the target's vocabulary, with joint_vocabulary=false; null = one trained from the targets."""
     batch_tokens: Optional[Positive] = None
-    """Tokens of a batch of training at most, padding included: rows times tokens of the longest source or target; null
-    = batch_size pairs."""
+    """Maximum number of tokens of a training batch, including padding: pairs times tokens of the longest source or
+    target; null = batches of batch_size pairs."""
     tokenizer: TokenizerKind = "bpe"
     """Kind of a trained vocabulary: bpe (byte-level), unigram, sentencepiece_bpe, words or characters."""
     lowercase: bool = False
@@ -72,7 +72,7 @@ class TranslationDataset(TextDataset):
         return [own] if self.joint_vocabulary else [own, own._replace(vocab=self.target_vocab)]
 
     def tokenizers(self, train: AnyPairs, findings: Optional[Findings] = None) -> Tokenizers:
-        """The tokenizers of sources and of targets, given, or trained on pairs.
+        """Returns the tokenizers of sources and of targets, given, or trained on pairs.
 
         Raises:
             DataError: a file is no vocabulary, or lacks special tokens.
@@ -104,7 +104,7 @@ class TranslationDataset(TextDataset):
 
     @property
     def target_name(self) -> str:
-        """The name that the data gives the language of targets; empty if it gives none."""
+        """Returns the name that the data gives the language of targets; empty if it gives none."""
         return ""
 
     def check_compatible(self, signature: Signature, before: Signature, source: str) -> None:
@@ -144,7 +144,7 @@ class TranslationDataset(TextDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         """Each line of the files is to be translated, empty ones to empty ones; a place is `file:line`."""
         texts, places = open_lines(names, skip_unreadable, unreadable, keep_empty=True)
-        return PairsAtHand([(text, None) for text in texts]), places
+        return InMemoryPairs([(text, None) for text in texts]), places
 
 
 def configs_of(signature: Signature) -> Tuple[TokenizerConfig, TokenizerConfig]:

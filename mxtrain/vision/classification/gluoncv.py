@@ -26,7 +26,7 @@ OURS = {
 
 
 def no_such_network(kind: str, name: str, known: Sequence[str]) -> str:
-    """The message for a name that GluonCV does not have.
+    """Returns the message for a name that GluonCV does not have.
 
     Args:
         kind: of networks, such as "classification".
@@ -122,7 +122,7 @@ class GluonCV(GluonCVModel):
         return (3, *(-(-side // sizes.multiple) * sizes.multiple for side in (height, width)))
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Raises:
             ConfigError: GluonCV is not installed, or refuses an option.

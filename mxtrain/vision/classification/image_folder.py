@@ -63,7 +63,8 @@ class ImageFolder(DecodedDataset):
 
 
 def find_roots(root: Path, option: str) -> Dict[str, Path]:
-    """The folder with the class folders of each split; only "train", the root itself, where there are no splits.
+    """Returns the folder with the class folders of each split; only "train", the root itself, where there are no
+    splits.
 
     A folder called `train` with images, beside other folders, is a class (a vehicle) and no split.
     """
@@ -146,7 +147,7 @@ class _ClassFinder:
         """Folders that a class never takes images from by a link: the root, the splits and the classes themselves."""
 
     def list_split(self, folder: Path) -> ImageFiles:
-        """The images in `folder/CLASS/`.
+        """Returns the images in `folder/CLASS/`.
 
         Raises:
             DataError: a class is unknown or empty, or an image was seen before, in another class or split.

@@ -45,9 +45,9 @@ class ImageList(BoxedFiles):
     images.
     """
     test_list: Optional[str] = "auto"
-    """That of a test split; auto likewise, None = there is none."""
+    """File of the test images; auto = test.rec or test.lst if it exists; None = no test split."""
     images: str = ""
-    """The folder in `root` that the paths in .lst files begin in."""
+    """Folder in `root` that paths in .lst files are relative to."""
     normalized: Union[Literal["auto"], bool] = "auto"
     """If true, coordinates are shares of width and height, otherwise pixels; auto = shares if none is above 1.5."""
     classes: ClassNames = []
@@ -81,7 +81,7 @@ class ImageList(BoxedFiles):
         return self.make_splits(found_splits, names, range(len(names)), findings)
 
     def _path(self, root: Path, split: str, given: Optional[str]) -> Optional[Path]:
-        """The list of a split; None if there is none."""
+        """Returns the list of a split; None if there is none."""
         if given is None:
             return None
         if given != "auto":
@@ -106,7 +106,7 @@ class ImageList(BoxedFiles):
     def _split(
         self, listed: ListedBoxes, num_classes: int, is_normalized: bool, findings: Findings
     ) -> Optional[BoxedSplit]:
-        """The images of a list with the boxes that can be learned from."""
+        """Returns the images of a list with the boxes that can be learned from."""
         stays_R = listed.refuse_classes(num_classes, findings)
         edge_R4 = listed.object_R6[:, 1:5]
         size_R2 = np.full((len(edge_R4), 2), 1.0 if is_normalized else np.nan)

@@ -38,7 +38,7 @@ class LeNet(Model):
     batch_norm: bool = True
     """Normalise after each convolution."""
     dropout: OpenFraction = 0.3
-    """Probability that a hidden unit is dropped while training."""
+    """Dropout probability of hidden units."""
 
     def input_shape(self, native: Shape) -> Shape:
         """Makes images smaller that are larger than `LARGEST_SIDE`: the hidden layer has weights for each pixel."""
@@ -47,7 +47,7 @@ class LeNet(Model):
         return (*channels, max(1, round(height * scale)), max(1, round(width * scale)))
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Raises:
             ConfigError: the sample is too small to be halved by every stage.

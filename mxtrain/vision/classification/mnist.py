@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     DataPlace,
     DataPlaces,
     Findings,
-    NothingLeft,
+    NoUsableSamples,
     Problem,
     attempt,
     refuse_labels,
@@ -78,7 +78,7 @@ class Mnist(PublicDataset, Dataset):
         train = self._read_pair(paths[0], paths[1], findings)
         test = self._read_pair(paths[2], paths[3], findings)
         if train is None or test is None:
-            raise NothingLeft(f"'{self.root}' holds damaged files.")
+            raise NoUsableSamples(f"'{self.root}' holds damaged files.")
         if train[0].shape[1:] != test[0].shape[1:]:
             raise DataError(f"'{paths[0]}' and '{paths[2]}' hold images of different sizes; they must agree.")
         images, labels, places = train
@@ -163,7 +163,7 @@ class FashionMnist(Mnist):
 
 
 def parse_idx(content: bytes, path: Path, magic: int, what: str) -> np.ndarray:
-    """The array in an unpacked IDX file.
+    """Returns the array in an unpacked IDX file.
 
     Args:
         content: The file's bytes.
@@ -196,7 +196,7 @@ def parse_idx(content: bytes, path: Path, magic: int, what: str) -> np.ndarray:
 
 
 def _shape_and_size(head: bytes, num_dims: int) -> Tuple[Tuple[int, ...], int]:
-    """The array's shape, and the bytes of the whole unpacked file, as its header gives them."""
+    """Returns the array's shape, and the bytes of the whole unpacked file, as its header gives them."""
     shape = struct.unpack_from(f">{num_dims}I", head, 4)
     return shape, 4 * (1 + num_dims) + math.prod(shape)
 

@@ -38,12 +38,12 @@ class ResNet(Model):
     version: Literal[1, 2] = 1
     """1: normalisation after convolution; 2: normalisation and activation before it."""
     width: PositiveFloat = 1.0
-    """All channel counts are multiplied by this (10 and depth 14 or more: a wide residual network)."""
+    """Factor of all channel counts, e.g. 10 with depth 14 or more for a wide residual network."""
     stem: Literal["auto", "small", "large"] = "auto"
     """First layers: `small` is one 3x3 convolution, `large` shrinks it to a quarter; `auto` is large from 64 px."""
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised; it takes images of any size."""
+        """Returns the network, uninitialized; it takes images of any size."""
         from mxtrain.model.networks import classifier
 
         if self.depth in SMALL_DEPTHS:

@@ -28,7 +28,7 @@ class Synthetic(Dataset):
     num_classes: Annotated[int, pydantic.Field(ge=2)] = 10
     """Number of classes, at least 2."""
     num_samples: Positive = 2048
-    """In all splits together."""
+    """Number of samples in all splits together."""
     noise: Fraction = 0.5
     """Share of noise in a pixel: 0 = the bare pattern, 1 = nothing to learn."""
     data_seed: int = 0

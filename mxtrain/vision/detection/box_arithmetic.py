@@ -32,7 +32,7 @@ def columns_of(F: OperatorModule, array: Array, begin: int, end: Optional[int]) 
 
 
 def common_areas(F: OperatorModule, edge_BN4: Array, edge_BM4: Array) -> Array:
-    """The area that each box has in common with each true one, in pixels, (B, N, M)."""
+    """Returns the area that each box has in common with each true one, in pixels, (B, N, M)."""
     sides = []
     for low, high in ((0, 2), (1, 3)):
         begins, ends = (
@@ -91,7 +91,7 @@ def match_boxes(F: OperatorModule, edge_BN4: Array, box_BMD: Array) -> Matches:
 
 
 def at_least_tiny(F: OperatorModule, array: Array) -> Array:
-    """The sizes, none below `TINY`: a box without any covers nothing."""
+    """Returns the sizes, none below `TINY`: a box without any covers nothing."""
     return F.broadcast_maximum(array, F.ones_like(array) * TINY)
 
 
@@ -150,7 +150,8 @@ def apply_offsets(
 
 
 def max_positives(num_samples: int, positive_fraction: float) -> int:
-    """The quota of positives of a sample: at least one, of which MXNet's `topk` would make all if it were none."""
+    """Returns the quota of positives of a sample: at least one, of which MXNet's `topk` would make all if it were
+    none."""
     return max(round(num_samples * positive_fraction), 1)
 
 

@@ -120,8 +120,7 @@ class BoxAugment(AugmentSettings):
     }  # fmt: skip
 
     expand: Annotated[float, pydantic.Field(ge=1, le=16)] = 4.0
-    """Half of the images are placed in a larger one of the mean's colour, whose sides are up to so many times as
-    long; 1 = off."""
+    """Maximum factor by which half of the images are placed in a larger image filled with the mean colour; 1 = off."""
     crop_min_iou: List[Fraction] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
     """A part is cut out that covers some box at least so well (intersection over union), by one of these at random, or
     nothing is cut off; empty = off."""
@@ -130,7 +129,7 @@ class BoxAugment(AugmentSettings):
     crop_aspect: Range[PositiveFloat] = [0.5, 2.0]
     """Smallest and largest change of the ratio of width to height."""
     min_visible: Fraction = 0.1
-    """Boxes of which less can be seen are left out, and those whose centre is cut off."""
+    """Minimum visible share of a box; boxes with less, or whose centre is cut off, are left out."""
     flip: bool = True
     """Mirror left-right with probability one half."""
     brightness: Fraction = 0.125
@@ -151,7 +150,7 @@ class BoxAugment(AugmentSettings):
     """Alpha of the Beta distribution by which each image is blended with another one, both as large as they are, and
     boxes of both count by it; 0 = off. Mosaics are not blended."""
     mix_epochs: Optional[Positive] = None
-    """The first epochs, which have mosaics and mixup; later ones have neither. None = all."""
+    """Number of first epochs with mosaic and mixup; None = all epochs."""
 
     @property
     def capacity(self) -> int:

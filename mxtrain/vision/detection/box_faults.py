@@ -37,10 +37,10 @@ class BoxNotes(Protocol):
     """Description of boxes by their file format, for messages."""
 
     def place(self, index: int) -> DataPlace:
-        """The place of a box in its file."""
+        """Returns the place of a box in its file."""
 
     def shown(self, index: int) -> str:
-        """The box as its file has it, e.g. `[x, y, width, height] = [1, 2, 3, 4]`."""
+        """Returns the box as its file has it, e.g. `[x, y, width, height] = [1, 2, 3, 4]`."""
 
 
 def find_faults(edge_R4: np.ndarray, size_R2: np.ndarray, tolerance: float = TOLERANCE) -> Dict[str, np.ndarray]:
@@ -104,8 +104,8 @@ def in_unit_square(number_RN: np.ndarray) -> np.ndarray:
 
 
 def as_corners(edge_R4: np.ndarray) -> np.ndarray:
-    """The left, top, right and bottom of boxes that were read as left, top, width and height, and are two corners.
-    Where the right bottom one is the first in all of them, the corners change places."""
+    """Returns the left, top, right and bottom of boxes that were read as left, top, width and height, and are two
+    corners. Where the right bottom one is the first in all of them, the corners change places."""
     first_R2, second_R2 = edge_R4[:, :2], edge_R4[:, 2:] - edge_R4[:, :2]
     is_reversed = len(edge_R4) > 0 and bool((second_R2 <= first_R2).all())
     return np.concatenate([second_R2, first_R2] if is_reversed else [first_R2, second_R2], axis=1)

@@ -144,12 +144,12 @@ def readable_scale(image_HWC: np.ndarray) -> int:
 
 
 def true_colours(sample: BoxedSample) -> List[Colour]:
-    """The colour of each true box."""
+    """Returns the colour of each true box."""
     return [colour_of(number) for number in sample.true_MD[:, 4].astype(int).tolist()]
 
 
 def tinted(image_HWC: np.ndarray, masks: Sequence[np.ndarray], colours: Sequence[Colour]) -> np.ndarray:
-    """An image with masks over it, half as strong as it, the first on top."""
+    """Returns an image with masks over it, half as strong as it, the first on top."""
     if not len(masks):
         return image_HWC
     image_HW3 = np.repeat(image_HWC, 3 // image_HWC.shape[2], axis=2).copy()
@@ -160,7 +160,7 @@ def tinted(image_HWC: np.ndarray, masks: Sequence[np.ndarray], colours: Sequence
 
 
 def photo(image_HWC: np.ndarray, scale: float) -> Image.Image:
-    """A sample's pixels (H, W, C), uint8, as an RGB image of another size."""
+    """Returns a sample's pixels (H, W, C), uint8, as an RGB image of another size."""
     image_HWC = np.ascontiguousarray(image_HWC)
     image = Image.fromarray(image_HWC if image_HWC.shape[2] == 3 else image_HWC[:, :, 0]).convert("RGB")
     size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
@@ -168,7 +168,7 @@ def photo(image_HWC: np.ndarray, scale: float) -> Image.Image:
 
 
 def colour_of(number: int) -> Colour:
-    """A bright colour for each class, neighbours far apart; none is near red, which marks mistakes."""
+    """Returns a bright colour for each class, neighbours far apart; none is near red, which marks mistakes."""
     hue = 0.08 + 0.84 * (0.12 + number * _GOLDEN % 1) % 0.84
     return tuple(round(255 * channel) for channel in colorsys.hsv_to_rgb(hue, 0.8, (1.0, 0.8)[number // 6 % 2]))
 

@@ -55,19 +55,19 @@ class BoxTable:
 
     @classmethod
     def empty(cls, num_images: int) -> BoxTable:
-        """The table of images without boxes."""
+        """Returns the table of images without boxes."""
         return cls.grouped(np.zeros(0, np.int64), np.zeros((0, NUM_COLUMNS)), num_images)
 
     def __len__(self) -> int:
         return len(self.begin_P1) - 1
 
     def __getitem__(self, index: int) -> np.ndarray:
-        """The boxes of an image, (M, D), float64."""
+        """Returns the boxes of an image, (M, D), float64."""
         return self.row_RD[self.begin_P1[index] : self.begin_P1[index + 1]].astype(np.float64)
 
     @property
     def capacity(self) -> int:
-        """The most boxes of an image, at least 1."""
+        """Returns the most boxes of an image, at least 1."""
         return int(np.diff(self.begin_P1).max(initial=1))
 
 

@@ -34,7 +34,7 @@ def first_twice(names: Sequence[str]) -> Optional[str]:
 
 
 def choose_class_names(given: Sequence[str], root: Path, default: Sequence[str] = ()) -> List[str]:
-    """The class names of the description, else the lines of `classes.txt`, else the default.
+    """Returns the class names of the description, else the lines of `classes.txt`, else the default.
 
     Raises:
         DataError: the file names none, or one twice.
@@ -62,6 +62,6 @@ class ClassIndex:
         self._number.update({name: number for number, name in enumerate(names)})
 
     def find(self, name: str) -> Optional[int]:
-        """The number of a class; None if there is no such one."""
+        """Returns the number of a class; None if there is no such one."""
         number = self._number.get(name)
         return self._number.get(name.casefold()) if number is None else number

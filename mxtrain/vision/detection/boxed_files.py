@@ -14,7 +14,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.data.base import Samples, Splits
-from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, NothingLeft, Problem
+from mxtrain.data.checking.problems import LISTED_TWICE, STRICT, DataPlace, Findings, NoUsableSamples, Problem
 from mxtrain.data.loading.regular_files import FileId, composed, exists, id_of, walk
 from mxtrain.data.loading.splitting import refuse_empty
 from mxtrain.data.signature import Signature
@@ -60,7 +60,7 @@ class BoxedSplit:
 
     @property
     def images(self) -> Sequence[str]:
-        """The file of each; empty for records."""
+        """Returns the file of each; empty for records."""
         return [self.encoded.place(index).file for index in range(len(self.ids))]
 
     def __len__(self) -> int:
@@ -91,9 +91,9 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
     """The sizes that training draws from, a number or [height, width] each, e.g. [320,352,384]: a function of the seed,
     the epoch and the number of the batch. Empty: `image_size`, which evaluation and prediction have in any case."""
     image_sizes_interval: Positive = 10
-    """So many batches that follow each other have the same size."""
+    """Number of consecutive batches with the same size."""
     augment: BoxAugment = BoxAugment()  # type: ignore[assignment]  # of its own annotations
-    """Random changes of images and boxes in training."""
+    """Random augmentation of images and boxes in training."""
     largest_batch: ClassVar[int] = 16
     batch_size: BatchSize = "auto"
     """Samples per optimizer step, over all devices and workers together; auto = 16, or fewer where there are few
@@ -110,7 +110,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
 
     @property
     def mends(self) -> bool:
-        """True if wrong boxes are mended."""
+        """Returns True if wrong boxes are mended."""
         return self.wrong_boxes == "mend"
 
     def crowd_remedy(self) -> str:
@@ -139,7 +139,7 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
             return ()
         channels = shapes_of(signature.shape)[0][0]
         assert isinstance(source, BoxedImages)
-        return [(source.brought_to(size), replace(signature, shape=(channels, *size))) for size in self.image_sizes]
+        return [(source.resized_to(size), replace(signature, shape=(channels, *size))) for size in self.image_sizes]
 
     def annotations(self, signature: Signature) -> Annotations:
         return self.annotation_class(self.augment.min_visible)
@@ -162,11 +162,11 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
             findings: gets images that belong to two splits, or twice to one.
 
         Raises:
-            DataError: a split is empty, or shares an image with another. `NothingLeft` where it was not found.
+            DataError: a split is empty, or shares an image with another. `NoUsableSamples` where it was not found.
         """
         train, val, test = (found.get(split) for split in ("train", "val", "test"))
         if train is None:
-            raise NothingLeft(f"{self.option}: nothing is left to train on.")
+            raise NoUsableSamples(f"{self.option}: nothing is left to train on.")
         if self.image_size == "auto":
             return self.sized_for(train.encoded).make_splits(found, class_names, category_ids, findings)
         val = self.own_validation(val)
@@ -216,8 +216,8 @@ class BoxedFiles(BoxedDataset, AnnotatedImages):  # the first says how samples a
 
 
 def find_named(folder: Path, names: Sequence[str]) -> Tuple[List[str], List[Optional[FileId]]]:
-    """The path and the identity of each file that is named, None if there is none. A folder is listed once, and not
-    asked for each file. Accented letters may be composed in one and not in the other."""
+    """Returns the path and the identity of each file that is named, None if there is none. A folder is listed once, and
+    not asked for each file. Accented letters may be composed in one and not in the other."""
     known = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
     path_of = {composed(path): path for path in known if not path.isascii()}
     paths = [str(folder / name) for name in names]

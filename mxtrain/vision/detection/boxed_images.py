@@ -75,8 +75,8 @@ class BoxedImages(EncodedImageSource):
         taken._number_N = self._number_N[[index for index in indices if index < len(self)]]
         return taken
 
-    def brought_to(self, size: Sequence[int]) -> BoxedImages:
-        """The same images in another (height, width)."""
+    def resized_to(self, size: Sequence[int]) -> BoxedImages:
+        """Returns the same images in another (height, width)."""
         brought = copy.copy(self)
         brought.shape = (self.shape[0], *size)
         return brought
@@ -95,7 +95,7 @@ class BoxedImages(EncodedImageSource):
         return batch_of([image for image, _, _ in found]), box_BMD, np.array([fitted.row() for _, _, fitted in found])
 
     def blank(self) -> Tuple[np.ndarray, ...]:
-        """A black image, in the place of one that cannot be read."""
+        """Returns a black image, instead of one that cannot be read."""
         image_1CHW = np.zeros((1, *self.shape), np.uint8)
         row_14 = np.array([[*self.shape[1:]] * 2])
         return image_1CHW, padded([np.zeros((0, NUM_COLUMNS))], self.capacity), row_14
@@ -109,30 +109,30 @@ class BoxedImages(EncodedImageSource):
         return int(self._number_N[index])
 
     def class_name(self, number: float) -> str:
-        """The name of a class in messages."""
+        """Returns the name of a class in messages."""
         return f"'{self._class_names[int(number)]}'" if len(self._class_names) > number else f"class {number:g}"
 
     def boxes(self, index: int) -> np.ndarray:
-        """The boxes of an image in its own pixels, (M, D)."""
+        """Returns the boxes of an image in its own pixels, (M, D)."""
         size = self.open(index).size
         return cut(self.rows(index, size), *size)
 
     def rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
-        """The boxes of an image of that (width, height) as they were given, (M, D)."""
+        """Returns the boxes of an image of that (width, height) as they were given, (M, D)."""
         row_MD = self._table[self._number_N[index]]
         return rows_in_pixels(row_MD, *size) if self._table.is_normalized else row_MD
 
-    def said_size(self, index: int) -> np.ndarray:
+    def declared_size(self, index: int) -> np.ndarray:
         """Width and height that an image is said to have, NaN if unknown."""
         return self._table.size_P2[self._number_N[index]]
 
     def _checked_rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
-        """The boxes of an image, inside of it.
+        """Returns the boxes of an image, inside of it.
 
         Raises:
             LoaderError: One reaches beyond it. Where the size of an image was known, that was said before training.
         """
-        self.warn_of_size(index, size, self.said_size(index))
+        self.warn_of_size(index, size, self.declared_size(index))
         row_MD = self.rows(index, size)
         outside_M = self.is_outside(row_MD, size)
         if outside_M.any() and not self._mends:
@@ -141,7 +141,8 @@ class BoxedImages(EncodedImageSource):
         return cut(row_MD, *size)
 
     def masks(self, index: int) -> Sequence[np.ndarray]:
-        """The masks of an image in its own pixels, (h, w) each, in the order of `boxes`; none where there are none."""
+        """Returns the masks of an image in its own pixels, (h, w) each, in the order of `boxes`; none where there are
+        none."""
         return ()
 
     def is_outside(self, row_MD: np.ndarray, size: Tuple[int, int]) -> np.ndarray:
@@ -150,10 +151,10 @@ class BoxedImages(EncodedImageSource):
         return find_faults(row_MD[:, :4], np.array([size]))[BOX_OUTSIDE] & (not self._table.is_normalized)
 
     def outside_fact(self, index: int, row_D: np.ndarray, size: Tuple[int, int]) -> str:
-        """The sentence for a box that reaches beyond its image of that (width, height)."""
+        """Returns the sentence for a box that reaches beyond its image of that (width, height)."""
         edges = ", ".join(f"{edge:.6g}" for edge in row_D[:4])
         wrong = fault_text(BOX_OUTSIDE, row_D[:4], np.array(size, float))
-        said = self.said_size(index)
+        said = self.declared_size(index)
         is_turned = size[0] != size[1] and tuple(said) == tuple(size[::-1])
         turned = " EXIF rotates the image: boxes must be in pixels of the rotated image." if is_turned else ""
         what = self.class_name(row_D[Column.CLASS])
@@ -186,7 +187,7 @@ class BoxedImages(EncodedImageSource):
     def _change(
         self, index: int, augment: BoxAugment, seed: int, epoch: int
     ) -> Tuple[np.ndarray, np.ndarray, ResizeTransform]:  # fmt: skip
-        """An image, two that are blended, or a mosaic of four, changed at random."""
+        """Returns an image, two that are blended, or a mosaic of four, changed at random."""
         share, mixes = augment.draws(seed, epoch, index), augment.mixes_images(epoch)
         if mixes and augment.is_mosaic(share):
             image_CHW, row_MD = self._mosaic(index, augment, share, seed, epoch)
@@ -220,7 +221,7 @@ class BoxedImages(EncodedImageSource):
     def _cut_out(
         self, images: Sequence[Tuple[int, float]], augment: BoxAugment, share: np.ndarray
     ) -> Tuple[np.ndarray, np.ndarray]:
-        """A part of an image, or of several that lie on each other at the top left, each with its share."""
+        """Returns a part of an image, or of several that lie on each other at the top left, each with its share."""
         opened = [self.open(index) for index, _ in images]
         row_MD = np.concatenate([
             self._checked_rows(index, image.size) if len(images) == 1

@@ -74,7 +74,7 @@ class ResizeTransform:
 
     @classmethod
     def of_row(cls, row: Sequence[float]) -> ResizeTransform:
-        """The inverse of `row`."""
+        """Inverse of `row`."""
         return cls(*map(int, row))
 
     @property
@@ -84,16 +84,17 @@ class ResizeTransform:
 
     @property
     def scale_y(self) -> float:
-        """The same, downwards."""
+        """Does the same, downwards."""
         return self.fitted_height / self.height
 
     def row(self) -> Tuple[int, ...]:
-        """A row of `Batch.meta`: as of images with masks."""
+        """Returns a row of `Batch.meta`: as of images with masks."""
         return (self.height, self.width, self.fitted_height, self.fitted_width)
 
 
 def fit_size(height: float, width: float, size: Sequence[int], fit: str) -> Tuple[int, int]:
-    """The (height, width) of an image, or of a part of it, in what enters the network; see `ResizeTransform.into`."""
+    """Returns the (height, width) of an image, or of a part of it, in what enters the network; see
+    `ResizeTransform.into`."""
     if fit == "stretch":
         return size[0], size[1]
     scale = min(size[0] / height, size[1] / width)

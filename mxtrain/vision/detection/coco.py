@@ -38,7 +38,7 @@ from mxtrain.vision.images.json_elements import JsonFile
 from mxtrain.vision.instance_segmentation.coco_masks import CocoOutlines, find_mask_problems
 from mxtrain.vision.instance_segmentation.instance_images import InstanceSplit
 from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
-from mxtrain.vision.segmentation.mask_pairs import refuse_alone
+from mxtrain.vision.segmentation.mask_pairs import refuse_unpaired
 
 _LAYOUT = "It must hold annotations/instances_train2017.json and train2017/ with images, or what the settings name."
 
@@ -59,15 +59,15 @@ class Coco(PublicDataset, BoxedFiles):
     train_annotations: str = "annotations/instances_train2017.json"
     """Annotation file of the training images, in `root`."""
     train_images: str = "train2017"
-    """The folder in `root` that its file names begin in."""
+    """Folder in `root` that the file names in it are relative to."""
     val_annotations: Optional[str] = "annotations/instances_val2017.json"
-    """The file of validation; None = `val_fraction` of the training images."""
+    """Annotation file of the validation images; None = `val_fraction` of the training images."""
     val_images: str = "val2017"
-    """The folder of its images."""
+    """Folder of the validation images."""
     test_annotations: Optional[str] = None
-    """The file of a test split; None = there is none."""
+    """Annotation file of the test images; None = no test split."""
     test_images: str = "test2017"
-    """The folder of its images."""
+    """Folder of the validation images."""
     classes: ClassNames = []
     """Names of the categories to train on; empty = all. Boxes of other categories are ignored."""
 
@@ -80,7 +80,7 @@ class Coco(PublicDataset, BoxedFiles):
 
     @property
     def leaves_out(self) -> bool:
-        """True if files may have categories that the network does not learn."""
+        """Returns True if files may have categories that the network does not learn."""
         return bool(self.classes)
 
     def for_task(self, name: str) -> BaseDataset:
@@ -195,7 +195,7 @@ class Coco(PublicDataset, BoxedFiles):
         stays_R = self._refuse_wrong(contents, names, findings)
         paths, ids = find_named(folder, contents.names)
         missing = [number for number, one in enumerate(ids) if one is None]
-        refuse_alone(
+        refuse_unpaired(
             [DataPlace(str(contents.path), record=int(contents.record_P[number])) for number in missing],
             [f"'{contents.path}' names '{contents.names[number]}', and there is no file '{paths[number]}'"
              for number in missing],

@@ -42,7 +42,8 @@ class CocoResult:
     areas: Sequence[str] = AREA_NAMES
 
     def precision(self, iou: Optional[float], area: str, max_detections: int, number: Optional[int] = None) -> float:
-        """The mean of what COCO's summary takes the mean of; not a number where there is nothing, for which it has -1.
+        """Returns the mean of what COCO's summary takes the mean of; not a number where there is nothing, for which it
+        has -1.
 
         Args:
             iou: a threshold, or None for all.

@@ -75,7 +75,7 @@ class CocoContents:
     span_R2: np.ndarray
 
     def annotation(self, number: int) -> Any:
-        """All that the file says of an annotation."""
+        """Returns all that the file says of an annotation."""
         return JsonFile(self.path).element(*self.span_R2[number].tolist())
 
     def annotations(self, numbers: np.ndarray) -> Iterator[Any]:
@@ -248,7 +248,7 @@ class _CocoReader:
         self._wholes.extend(wholes)
 
     def _image_of(self, given: object) -> int:
-        """The number of an annotation's image. That of a text is negative until all images are known."""
+        """Returns the number of an annotation's image. That of a text is negative until all images are known."""
         if not isinstance(given, str):
             _require_small(given)
             return given  # type: ignore[return-value]  # the array rejects values that are no integers

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def coco_id(place: str) -> Union[int, str]:
-    """The number of an image in COCO's results: that which its file is called, or its name."""
+    """Returns the number of an image in COCO's results: that which its file is called, or its name."""
     name = PurePath(place).stem
     return int(name) if name.isdecimal() else name
 

@@ -90,7 +90,7 @@ class DetectionReport(CollectingReport):
         return box_overlap(true_G8, found_N8)
 
     def samples(self, found_N8: np.ndarray, numbers: Sequence[int]) -> List[BoxedSample]:
-        """The images of some detections, each with that one alone.
+        """Returns the images of some detections, each with that one alone.
 
         Args:
             found_N8: all detections.
@@ -128,7 +128,7 @@ def coco_figures(coco: CocoResult) -> List[Any]:
 
 
 def missed(true_G8: np.ndarray, found_N8: np.ndarray, overlap: Overlap) -> List[int]:
-    """The numbers of detections that hit nothing at an intersection over union of 0.5, highest score first."""
+    """Returns the numbers of detections that hit nothing at an intersection over union of 0.5, highest score first."""
     wrong: List[int] = []
     for number in np.unique(found_N8[:, 1]):
         true_g, found_n = np.flatnonzero(true_G8[:, 1] == number), np.flatnonzero(found_N8[:, 1] == number)

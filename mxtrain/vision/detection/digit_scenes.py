@@ -48,7 +48,7 @@ class DigitScenes(MaskedDataset):
     image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
     """[height, width] of a scene in pixels."""
     digits: Range[Positive] = [1, 2]
-    """Fewest and most digits in a scene."""
+    """Minimum and maximum number of digits in a scene."""
     digit_size: Range[Positive] = [24, 40]
     """Smallest and largest height of a digit in pixels."""
     num_train: Union[Literal["auto"], Positive] = "auto"
@@ -62,7 +62,7 @@ class DigitScenes(MaskedDataset):
 
     @property
     def kind(self) -> Type[Scenes]:
-        """The class of the splits."""
+        """Returns the class of the splits."""
         return Scenes
 
     @pydantic.model_validator(mode="after")
@@ -146,7 +146,7 @@ class InstanceDigitScenes(BoxedDigitScenes):
 
 
 def _half(photo_CHW: np.ndarray, is_right: bool, size: Sequence[int]) -> np.ndarray:
-    """The left or right half of a photograph.
+    """Returns the left or right half of a photograph.
 
     Raises:
         DataError: A scene is larger.

@@ -63,15 +63,15 @@ class FasterRCNN(GluonCVDetector):
     """GluonCV's name, e.g. faster_rcnn_resnet50_v1b, or faster_rcnn_custom, faster_rcnn_fpn_custom; what GluonCV
     appends for a dataset may follow and says which of its settings are meant."""
     backbone: Optional[str] = None
-    """Of the custom ones: one of GluonCV's networks for classification; without a pyramid a ResNet of four stages, e.g.
-    resnet18_v1b."""
+    """Backbone of the custom networks: one of GluonCV's networks for classification; without a pyramid a ResNet of four
+    stages, e.g. resnet18_v1b."""
     features: Union[Literal["auto"], Annotated[List[str], pydantic.Field(min_length=2, max_length=4)]] = "auto"
     """Of faster_rcnn_fpn_custom: maps of the backbone that the pyramid is made of, by MXNet's names, each half of the
     one before; auto = the last of each of the four smallest sizes."""
     channels: Positive = 256
-    """Of the custom ones: channels of the region proposal network's hidden layer, and of each map of a pyramid."""
+    """Channels of the region proposal network's hidden layer and of each pyramid map, in custom networks."""
     head_units: Positive = 1024
-    """Of faster_rcnn_fpn_custom: units of each of the two dense layers of a region."""
+    """Units of each of the two dense layers per region, in faster_rcnn_fpn_custom."""
     anchor_sizes: Union[Literal["auto"], List[PositiveFloat]] = "auto"
     """Sizes of anchors: sides in pixels of the squares that have their areas. With a pyramid one for each map, the
     finest first; the last is of the map that the pyramid makes of the coarsest. auto = GluonCV's."""
@@ -84,12 +84,12 @@ class FasterRCNN(GluonCVDetector):
     """Regions of an image that are trained on, at most a quarter of them (and at least one) with an object; auto =
     GluonCV's 128, or 512 with a pyramid."""
     nms_iou: Union[Literal["auto"], OpenFraction] = "auto"
-    """Intersection over union with a surer detection of the same class from which on one is left out; auto = GluonCV's
-    0.3, or 0.5 with a pyramid or for COCO."""
+    """Threshold of non-maximum suppression: intersection over union with a higher-scoring detection of the same class;
+    auto = GluonCV's 0.3, or 0.5 with a pyramid or for COCO."""
     nms_candidates: Positive = 1000
-    """The highest scores of an image, of all classes, that enter non-maximum suppression."""
+    """Number of highest-scoring detections of an image, over all classes, that enter non-maximum suppression."""
     max_detections: Positive = 100
-    """Detections of an image that are kept."""
+    """Maximum number of detections per image."""
 
     _found: Dict[Shape, List[Tuple[int, int]]] = pydantic.PrivateAttr(default_factory=dict)
     """(height, width) of each map, by the shape of images: a network has to be traced to know them."""
@@ -124,12 +124,12 @@ class FasterRCNN(GluonCVDetector):
 
     @property
     def is_pyramid(self) -> bool:
-        """True if it has a feature pyramid, and so several maps."""
+        """Returns True if it has a feature pyramid, and so several maps."""
         return self.plain_name.startswith(f"{self.kind}_fpn_")
 
     @property
     def is_custom(self) -> bool:
-        """True if it is around any network, and none that GluonCV has a name for."""
+        """Returns True if it is around any network, and none that GluonCV has a name for."""
         return self.plain_name in self.own
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
@@ -159,7 +159,7 @@ class FasterRCNN(GluonCVDetector):
         )  # fmt: skip
 
     def _anchors(self, input_shape: Shape) -> List[RegionAnchors]:
-        """The anchors of each map.
+        """Returns the anchors of each map.
 
         Raises:
             ConfigError: images are too small, or a setting does not fit the network.
@@ -186,7 +186,7 @@ class FasterRCNN(GluonCVDetector):
         return map_sizes(self._blocks().features, input_shape)
 
     def _blocks(self) -> TwoStageBlocks:
-        """The blocks that the network consists of, uninitialised."""
+        """Returns the blocks that the network consists of, uninitialized."""
         from mxtrain.vision.detection.networks import region_parts
 
         parts = self._parts()
@@ -214,7 +214,7 @@ class FasterRCNN(GluonCVDetector):
         return Suppression(iou, self.nms_candidates, self.max_detections, LEAST_SCORE)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Raises:
             ConfigError: GluonCV is not installed, images are too small, or a setting does not fit the network.

@@ -29,9 +29,9 @@ class GluonCVCenterNet(GluonCVDetector):
     size_multiple: ClassVar[int] = 32  # the network halves sides five times and doubles them three times
 
     name: str = "center_net_resnet18_v1b"
-    """GluonCV's name, e.g. center_net_dla34; what GluonCV appends for a dataset may follow, and says nothing."""
+    """GluonCV's name, e.g. center_net_dla34; GluonCV's dataset suffix is allowed and ignored."""
     max_detections: Positive = 100
-    """Detections of an image that are kept."""
+    """Maximum number of detections per image."""
 
     @pydantic.field_validator("name", mode="before")
     @classmethod
@@ -59,7 +59,7 @@ class GluonCVCenterNet(GluonCVDetector):
         return HeatmapCoding(num_classes, input_shape, max_detections=self.max_detections)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Raises:
             ConfigError: GluonCV is not installed, or refuses an option.

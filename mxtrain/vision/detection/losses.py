@@ -19,7 +19,7 @@ class DetectionLoss(Loss):
     """The option of conf/loss/, by which networks say which loss their outputs are made for."""
 
     def build_detection(self, num_classes: int) -> gluon.HybridBlock:
-        """A HybridBlock (*outputs, boxes (B, M, D), *encoded) -> loss (B,), weight (B,).
+        """Returns a HybridBlock (*outputs, boxes (B, M, D), *encoded) -> loss (B,), weight (B,).
 
         Args:
             num_classes: of objects.
@@ -67,12 +67,12 @@ class MultiBox(DetectionLoss):
     option: ClassVar[str] = "multibox"
 
     negative_mining_ratio: NonNegativeFloat = 3.0
-    """Boxes of background that count, for each with an object in the same image."""
+    """Number of background boxes in the loss per box with an object in the same image."""
     min_hard_negatives: NonNegative = 3
     """Boxes of background that count in each image at least, so that one without objects is learned from; GluonCV has
     0. Images with an object have more anyway."""
     rho: PositiveFloat = 1.0
-    """A difference of offsets counts by its square up to this, above by itself."""
+    """Huber's loss of box offsets is quadratic up to this difference, then linear."""
     box_weight: NonNegativeFloat = 1.0
     """Weight of the errors of box offsets."""
 
@@ -167,7 +167,7 @@ class YolactLoss(HeatmapFocal):
     mask_weight: NonNegativeFloat = 2.0
     """Weight of the mean cross entropy of a mask."""
     dice_weight: NonNegativeFloat = 1.0
-    """Weight of the part of the true mask that is not covered; 0 = none."""
+    """Weight of the dice loss; 0 = none."""
 
     def build_detection(self, num_classes: int) -> gluon.HybridBlock:
         """See `DetectionLoss.build_detection`."""

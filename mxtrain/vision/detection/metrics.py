@@ -65,7 +65,7 @@ class CollectedBoxes(Collected):
         self.add(index, self.rows_of(true_GD, found_N6))
 
     def rows_of(self, true_GD: np.ndarray, found_N6: np.ndarray) -> np.ndarray:
-        """The rows of an image, see `add_image`."""
+        """Returns the rows of an image, see `add_image`."""
         true_GW = np.column_stack([np.full(len(true_GD), TRUE), true_GD[:, 4:6], true_GD[:, :4], true_GD[:, 6]])
         area_N = (found_N6[:, 4:] - found_N6[:, 2:4]).prod(axis=1)
         found_NW = np.column_stack([np.full(len(found_N6), FOUND), found_N6, area_N])
@@ -91,7 +91,8 @@ class CollectedBoxes(Collected):
 
 
 def true_boxes(true_MD: np.ndarray, meta: np.ndarray) -> np.ndarray:
-    """The boxes of a sample in pixels of its image, (G, D), with the columns of `boxes.Column`, without padding.
+    """Returns the boxes of a sample in pixels of its image, (G, D), with the columns of `boxes.Column`, without
+    padding.
 
     Args:
         true_MD: in pixels of what enters the network.
@@ -208,7 +209,7 @@ def box_overlap(true_G8: np.ndarray, found_N8: np.ndarray) -> Overlap:
 
 
 def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, least_iou: float = 0.5) -> np.ndarray:
-    """The class of the object that a box of each image covers best, (B,); -1 where it covers none well enough.
+    """Returns the class of the object that a box of each image covers best, (B,); -1 where it covers none well enough.
 
     Args:
         box_B4: one box of each image.
@@ -225,7 +226,7 @@ def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, least_iou: float = 0.
 
 
 def or_zero(value: float) -> float:
-    """A metric is always a number: 0 where nothing is there that it could be of."""
+    """Returns a metric is always a number: 0 where nothing is there that it could be of."""
     return 0.0 if math.isnan(value) else value
 
 
@@ -237,7 +238,7 @@ class CocoAP(BoxMetric):
     """Minimum intersection over union of a detection with an object; null: mean over ten thresholds from 0.5 to
     0.95."""
     area: Literal["all", "small", "medium", "large"] = "all"
-    """Of which objects: small ones have less than 32^2 pixels, large ones more than 96^2."""
+    """Sizes of evaluated objects: small ones have less than 32^2 pixels, large ones more than 96^2."""
     max_detections: Literal[1, 10, 100] = 100
     """Maximum number of detections per image that are evaluated, highest score first."""
 

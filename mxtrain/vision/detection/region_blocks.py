@@ -59,7 +59,7 @@ class TwoStageLoss(gluon.HybridBlock):
     def _of_proposals(
         self, F: OperatorModule, score_BN: Array, offset_BN4: Array, label_BN: Array, true_BN4: Array, noise_BN: Array
     ) -> Array:  # fmt: skip
-        """The mean loss of a sample of the anchors, (B,)."""
+        """Returns the mean loss of a sample of the anchors, (B,)."""
         key_BN = sampling_keys(
             F, label_BN > 0, F.relu(1 - F.abs(label_BN)), noise_BN, self._num_samples, POSITIVE_FRACTION
         )  # fmt: skip
@@ -81,7 +81,7 @@ class TwoStageLoss(gluon.HybridBlock):
     def _of_regions(
         self, F: OperatorModule, region_BR5: Array, logit_BRK: Array, offset_BRP: Array, box_BMD: Array
     ) -> Array:  # fmt: skip
-        """The mean loss of the regions that count, (B,)."""
+        """Returns the mean loss of the regions that count, (B,)."""
         edge_BR4 = columns_of(F, F.BlockGrad(region_BR5), 0, 4)
         found = match_boxes(F, edge_BR4, box_BMD)
         holds_BR = found.iou_BN >= REGION_IOU

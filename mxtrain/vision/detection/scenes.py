@@ -27,7 +27,7 @@ _PLACES = 8
 """Tried for each digit; the one that covers the least of the others is taken."""
 
 
-class Made(NamedTuple):
+class GeneratedScenes(NamedTuple):
     """Some scenes as they were made.
 
     Attributes:
@@ -46,7 +46,7 @@ class Made(NamedTuple):
 
 
 class Scenes:
-    """Made scenes, as `Source`; masks (B, H, W) hold 0 for the background and a digit's value plus 1."""
+    """GeneratedScenes scenes, as `Source`; masks (B, H, W) hold 0 for the background and a digit's value plus 1."""
 
     samples_per_task = 16
 
@@ -81,7 +81,7 @@ class Scenes:
         made = self._make(index_B, seed=seed, epoch=epoch, train=train)
         return made.image_BCHW, made.mask_BHW, np.tile([self._height, self._width] * 2, (len(index_B), 1))
 
-    def _make(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Made:
+    def _make(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> GeneratedScenes:
         stream = (seed, epoch) if train else (self._split_seed, 0)
         image_BCHW = self._photo_parts(index_B, stream)
         mask_BHW = np.zeros((len(index_B), self._height, self._width), np.int16)
@@ -97,7 +97,7 @@ class Scenes:
                     image_BCHW, mask_BHW, square_BD4, rows, index_B[rows], stream, number
                 )  # fmt: skip
                 owner_BHW[rows] = np.where(is_ink_BHW[rows], number + 1, owner_BHW[rows])
-        return Made(np.rint(image_BCHW).astype(np.uint8), mask_BHW, box_BDR, owner_BHW, is_ink_BHW)
+        return GeneratedScenes(np.rint(image_BCHW).astype(np.uint8), mask_BHW, box_BDR, owner_BHW, is_ink_BHW)
 
     def _photo_parts(self, index_B: np.ndarray, stream: Tuple[int, int]) -> np.ndarray:
         """Parts of the photographs, (B, C, H, W), float32."""
@@ -146,7 +146,7 @@ class Scenes:
 
 
 class BoxedScenes(Scenes):
-    """Made scenes with boxes, as `Source`."""
+    """GeneratedScenes scenes with boxes, as `Source`."""
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
@@ -157,7 +157,7 @@ class BoxedScenes(Scenes):
 
 
 class InstanceScenes(Scenes):
-    """Made scenes with boxes and masks, as `Source`."""
+    """GeneratedScenes scenes with boxes and masks, as `Source`."""
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool

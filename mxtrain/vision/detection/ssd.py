@@ -151,7 +151,7 @@ class SSD(SuppressingDetector):
         return MultiBoxCoding(num_classes, np.concatenate([one.boxes() for one in maps]), self.suppression)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Raises:
             ConfigError: GluonCV is not installed, images are too small, or a setting does not fit the network.

@@ -43,8 +43,8 @@ from mxtrain.vision.images.class_lists import VOC_CLASSES
 from mxtrain.vision.images.files import ImageFiles
 from mxtrain.vision.instance_segmentation.instance_images import InstanceSplit
 from mxtrain.vision.instance_segmentation.mask_rows import InstanceAnnotations
-from mxtrain.vision.segmentation.mask_pairs import Files, list_images, refuse_alone
-from mxtrain.vision.segmentation.voc_masks import VocFound, VocOutlines
+from mxtrain.vision.segmentation.mask_pairs import Files, list_images, refuse_unpaired
+from mxtrain.vision.segmentation.voc_masks import VocBoxSources, VocOutlines
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Voc(PublicDataset, BoxedFiles):
             return self
         return VocInstances(**{field: getattr(self, field) for field in type(self).model_fields})
 
-    def completed(self, split: BoxedSplit, found: VocFound, findings: Findings) -> Optional[BoxedSplit]:
+    def completed(self, split: BoxedSplit, found: VocBoxSources, findings: Findings) -> Optional[BoxedSplit]:
         """Adds further annotations, such as masks, to a split. This class has none.
 
         Args:
@@ -144,7 +144,6 @@ class Voc(PublicDataset, BoxedFiles):
         }  # fmt: skip
         return self.make_splits(found, names, range(len(names)), findings)
 
-
     def _find_mixed(self, root: Path) -> Dict[str, Path]:
         """Returns split -> folder with images and annotations side by side; empty if there are no annotations."""
         folders = find_splits(root, self.option) or {"train": root}
@@ -163,11 +162,11 @@ class VocInstances(Voc):
     published_as: ClassVar[str] = "voc2012"
     lists_folder: ClassVar[str] = "Segmentation"
 
-    def completed(self, split: BoxedSplit, found: VocFound, findings: Findings) -> Optional[BoxedSplit]:
+    def completed(self, split: BoxedSplit, found: VocBoxSources, findings: Findings) -> Optional[BoxedSplit]:
         """See `Voc.completed`."""
         masks = [_mask_of(path) for path in found.annotations]
         missing = [number for number, mask in enumerate(masks) if not exists(mask)]
-        refuse_alone(
+        refuse_unpaired(
             [DataPlace(str(found.annotations[number])) for number in missing],
             [f"'{found.annotations[number]}' has no mask '{masks[number]}'" for number in missing],
             f"({len(missing):,} of {len(masks):,} masks are missing)",
@@ -227,7 +226,7 @@ class _SplitReader:
             composed(str(path)[start:-4]): path for path, _ in walk(folder, (".xml",), findings=self._findings)
         }  # fmt: skip
         alone = [name for name in there if name not in images]
-        refuse_alone(
+        refuse_unpaired(
             [DataPlace(str(there[name])) for name in alone],
             [f"'{there[name]}' is the annotation of no image: there is none of that name beside it" for name in alone],
             f"({len(alone):,} of {len(there):,} are alone)", "Add the images, or remove these annotations.",
@@ -248,7 +247,7 @@ class _SplitReader:
             return None
         table, object_R = boxes.table(len(entries))
         split = BoxedSplit(ImageFiles([path for path, _, _ in entries]), [number for _, number, _ in entries], table)
-        found_in = VocFound([annotation for _, _, annotation in entries], boxes.counts(len(entries)), object_R)
+        found_in = VocBoxSources([annotation for _, _, annotation in entries], boxes.counts(len(entries)), object_R)
         return self._dataset.completed(split, found_in, self._findings)
 
     def _list(self, folder: Path, part: Optional[str], shown: str) -> List[Tuple[Path, FileId, Path]]:
@@ -273,7 +272,7 @@ class _SplitReader:
             facts = [f"'{place.file}'{f', line {place.line}' if part else ''} names '{name}', of which there is no "
                      f"{what} in '{where}'" for name, place in zip(missing, places)]  # fmt: skip
             remedy = "Add them, or remove these lines." if part else "Add them, or remove these annotations."
-            refuse_alone(
+            refuse_unpaired(
                 places, facts, f"({len(missing):,} of {len(names):,} are missing)", remedy, self._findings
             )  # fmt: skip
         return [(*images[name], there[name]) for name in names if name in images and name in there]

@@ -104,7 +104,7 @@ def decode_declared(content: bytes) -> Tuple[bytes, Optional[str]]:
 
 
 def parse_annotation(content: bytes) -> Tuple[Optional[Tuple[float, float]], List[VocObject]]:
-    """The (width, height) that an image is said to have, None if unknown, and the objects in it.
+    """Returns the (width, height) that an image is said to have, None if unknown, and the objects in it.
 
     Raises:
         BadAnnotation: it is no XML, declares a document type, or its root is no annotation.

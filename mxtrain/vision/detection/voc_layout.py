@@ -17,7 +17,7 @@ _WORD = re.compile(f"[^{BLANKS}]+")
 
 
 def find_years(root: Path) -> List[Path]:
-    """The folders that hold JPEGImages: this one, or those in it or in VOCdevkit in it, sorted by name."""
+    """Returns the folders that hold JPEGImages: this one, or those in it or in VOCdevkit in it, sorted by name."""
     if (root / "JPEGImages").is_dir():
         return [root]
     inner = root / "VOCdevkit" if (root / "VOCdevkit").is_dir() else root
@@ -28,7 +28,8 @@ def read_names(
     folder: Path, name: str, setting: str, findings: Findings = STRICT, without_lists: str = "",
     known: Collection[str] = (),
 ) -> Dict[str, int]:  # fmt: skip
-    """The line of each name in a list of images. Blank lines don't count, nor do numbers and paths behind a name.
+    """Returns the line of each name in a list of images. Blank lines don't count, nor do numbers and paths behind a
+    name.
 
     Args:
         folder: of the lists.
@@ -79,7 +80,7 @@ def _may_follow(word: str) -> bool:
 
 
 def _name_of(text: str, known: Collection[str]) -> str:
-    """The name of an image by its path, in which folders before its own and the ending do not count."""
+    """Returns the name of an image by its path, in which folders before its own and the ending do not count."""
     path = composed(as_posix(text)).lstrip("/")
     stem, dot, ending = path.rpartition(".")
     paths = [path, stem] if dot + ending.lower() in EXTENSIONS else [path]

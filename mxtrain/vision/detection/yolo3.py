@@ -32,7 +32,7 @@ class YOLO3(SuppressingDetector):
     size_multiple: ClassVar[int] = gluoncv_detectors.YOLO3_STRIDES[-1]  # else places are not `stride` pixels apart
 
     name: str = "yolo3_mobilenet1.0"
-    """GluonCV's name, e.g. yolo3_darknet53; what GluonCV appends for a dataset may follow, and says nothing."""
+    """GluonCV's name, e.g. yolo3_darknet53; GluonCV's dataset suffix is allowed and ignored."""
     anchors: Union[Literal["auto"], List[List[PositiveFloat]]] = "auto"
     """Widths and heights in pixels, [w, h, w, h, w, h], of the boxes of each of three maps, the finest first; auto =
     GluonCV's, which are for images of about 416 pixels."""
@@ -73,7 +73,7 @@ class YOLO3(SuppressingDetector):
         return GridCoding(num_classes, input_shape, self._anchors, gluoncv_detectors.YOLO3_STRIDES, self.suppression)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Raises:
             ConfigError: GluonCV is not installed, or refuses an option.

@@ -24,7 +24,7 @@ def moved(place_J2: np.ndarray, matrix_23: np.ndarray) -> np.ndarray:
 
 
 def inverse(matrix_23: np.ndarray) -> np.ndarray:
-    """The map back. LAPACK's threads would take longer than everything else that is done to a small image."""
+    """Returns the map back. LAPACK's threads would take longer than everything else that is done to a small image."""
     (a, b), (c, d) = matrix_23[:, :2].tolist()
     if b == c == 0:
         inverse_22 = np.diag([1 / a, 1 / d])
@@ -40,13 +40,13 @@ def determinant(matrix_23: np.ndarray) -> float:
 
 
 def composed(second_23: np.ndarray, first_23: np.ndarray) -> np.ndarray:
-    """The map that does `first_23`, then `second_23`."""
+    """Returns the map that does `first_23`, then `second_23`."""
     linear_22 = second_23[:, :2] @ first_23[:, :2]
     return np.concatenate([linear_22, moved(first_23[:, 2], second_23)[:, None]], axis=1)
 
 
 def corners(size: Sequence[float]) -> np.ndarray:
-    """The corners (4, 2) of an image of that (height, width)."""
+    """Returns the corners (4, 2) of an image of that (height, width)."""
     height, width = size
     return np.array([[0.0, 0.0], [width, 0.0], [0.0, height], [width, height]])
 
@@ -54,7 +54,7 @@ def corners(size: Sequence[float]) -> np.ndarray:
 def warp(
     image_CHW: np.ndarray, matrix_23: np.ndarray, size: Tuple[int, int], fill_C: np.ndarray, *, is_nearest: bool = False
 ) -> np.ndarray:
-    """An image after a map, (C, *size).
+    """Returns an image after a map, (C, *size).
 
     Args:
         image_CHW: of any type that OpenCV knows; 1 or 3 channels.

@@ -107,7 +107,8 @@ def _blur(image_CHW: np.ndarray, deviation: float, generator: np.random.Generato
 
 
 def _motion_blur(image_CHW: np.ndarray, length: float, generator: np.random.Generator) -> np.ndarray:
-    """The mean along a line; between pixels by linear interpolation, so that no direction is sharper than others."""
+    """Returns the mean along a line; between pixels by linear interpolation, so that no direction is sharper than
+    others."""
     import cv2
 
     length *= _scale(image_CHW)
@@ -176,7 +177,7 @@ def _saved(pixels: np.ndarray, quality: int) -> np.ndarray:
 
 
 def _scale(image_CHW: np.ndarray) -> float:
-    """The factor of lengths for an image of this size."""
+    """Returns the factor of lengths for an image of this size."""
     return float(np.sqrt(min(image_CHW.shape[1:]) / _SIDE))
 
 

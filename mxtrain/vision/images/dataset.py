@@ -37,16 +37,17 @@ class Dataset(BaseDataset):
     signature_class: ClassVar[Type[ImageSignature]] = ImageSignature
 
     image_size: Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)] = "auto"
-    """[height, width] in pixels of what enters the network; auto = the dataset's own size, or for files of any size one
-    that fits most of them."""
+    """[height, width] of the network input in pixels; auto = the dataset's own size, or for files of any size one that
+    fits most of them."""
     channels: Literal["auto", 1, 3] = "auto"
-    """Channels of what enters the network: 1 grey, 3 colour; auto = the dataset's own."""
+    """Channels of the network input: 1 grey, 3 colour; auto = the dataset's own."""
     augment: Augment = Augment()
-    """Random changes of training images."""
+    """Random augmentation of training images."""
     mean: ChannelMean = "auto"
-    """Subtracted, per channel, in units where white is 1; auto = measured on the training samples."""
+    """Mean per channel that is subtracted from images, where white is 1; auto = measured on the training samples."""
     std: ChannelStd = "auto"
-    """Divided by, per channel, in units where white is 1; auto = measured on the training samples."""
+    """Standard deviation per channel that images are divided by, where white is 1; auto = measured on the training
+    samples."""
     num_workers: Union[Literal["auto"], Positive] = "auto"
     """Threads that decode images; auto = the cores this process may use."""
 
@@ -153,7 +154,7 @@ class Dataset(BaseDataset):
         return open_inputs(names, open_source, skip_unreadable, unreadable)
 
     def input_shape(self, native: Shape) -> Shape:
-        """The (C, H, W) that enters the network.
+        """Returns the (C, H, W) that enters the network.
 
         Args:
             native: (C, H, W) of the dataset, as in `Splits.shape`.
@@ -167,7 +168,7 @@ class Dataset(BaseDataset):
 
 
 def sign_images(dataset: Dataset, splits: Splits, model: Model) -> ImageSignature:
-    """The dataset's own size and channels, unless the model or the user wants others."""
+    """Returns the dataset's own size and channels, unless the model or the user wants others."""
     channels, height, width = model.input_shape(dataset.input_shape(splits.shape))
     if dataset.channels != "auto":
         channels = dataset.channels

@@ -63,7 +63,7 @@ class DecodedDataset(Dataset):
         return (3 if self.channels == "auto" else self.channels, height, width)
 
     def decoding(self) -> Decoding:
-        """The settings by which files become samples."""
+        """Returns the settings by which files become samples."""
         return Decoding(self.decoded_shape(), self.central_crop, window=as_window(self.window))
 
     def decoded_as(self, decoding: Decoding) -> DecodedDataset:

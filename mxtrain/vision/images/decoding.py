@@ -35,16 +35,16 @@ class EncodedImages(Protocol):
     """Encoded images by index. Methods must be safe to call from several threads."""
 
     def __len__(self) -> int:
-        """The number of images."""
+        """Returns the number of images."""
 
     def name(self, index: int) -> str:
-        """The name of an image in messages."""
+        """Returns the name of an image in messages."""
 
     def place(self, index: int) -> DataPlace:
         """Returns the source location of an image."""
 
     def read(self, index: int) -> Tuple[bytes, int]:
-        """The encoded image, and its label."""
+        """Returns the encoded image, and its label."""
 
 
 def known_statistics(channels: int) -> Tuple[Sequence[float], Sequence[float]]:
@@ -94,7 +94,7 @@ def measure(images: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[flo
 
 
 def spread(index_N: np.ndarray) -> np.ndarray:
-    """Some of these samples, from the first to the last."""
+    """Returns some of these samples, from the first to the last."""
     return index_N[np.linspace(0, len(index_N) - 1, min(len(index_N), _MEASURED)).astype(np.int64)]
 
 
@@ -139,11 +139,11 @@ class DecodedSource:
         return image_BCHW, label_B
 
     def read_labels(self) -> np.ndarray:
-        """The class of each image; raises as `class_labels`."""
+        """Returns the class of each image; raises as `class_labels`."""
         return class_labels(self.encoded)
 
     def blank(self) -> Tuple[np.ndarray, ...]:
-        """A black image, in the place of one that cannot be read."""
+        """Returns a black image, instead of one that cannot be read."""
         return np.zeros((1, *self.shape), np.uint8), np.full(1, -1, np.int32)
 
     def checks(self) -> Checks:
@@ -151,7 +151,7 @@ class DecodedSource:
         return ImageChecks(self)
 
     def read(self, index: int) -> Tuple[bytes, int]:
-        """An encoded image, and its label.
+        """Returns an encoded image, and its label.
 
         Raises:
             LoaderError: It cannot be read.
@@ -166,7 +166,7 @@ class DecodedSource:
             raise unreadable(self.encoded.name(index), error) from error
 
     def decode(self, index: int, content: bytes, draws_4: Optional[Sequence[float]] = None) -> np.ndarray:
-        """The part of an encoded image that becomes the sample, (C, H, W).
+        """Returns the part of an encoded image that becomes the sample, (C, H, W).
 
         Args:
             index: Of the sample, for messages.

@@ -99,7 +99,7 @@ class DicomReader:
         """(width, height)."""
 
     def planes(self, window: Window) -> List[np.ndarray]:
-        """The image.
+        """Returns the image.
 
         Args:
             window: as `Decoding.window` says; colour has none.
@@ -122,7 +122,7 @@ class DicomReader:
         return [(WHITE - grey_HW if self._photometric == "MONOCHROME1" else grey_HW).astype(np.float32)]
 
     def _shown(self, window: Window) -> Any:
-        """The function from stored pixels to 0 to 255."""
+        """Returns the function from stored pixels to 0 to 255."""
         slope, intercept = self._number(_SLOPE, 1.0), self._number(_INTERCEPT, 0.0)
         if slope == 0:
             raise ValueError("its RescaleSlope is 0, which makes all pixels alike")
@@ -186,7 +186,7 @@ class DicomReader:
         return found[0] if found else missing
 
     def _number(self, tag: int, missing: Any) -> Any:
-        """The first of the numbers that an element holds as text."""
+        """Returns the first of the numbers that an element holds as text."""
         first = (self._values(tag) or [b""])[0]
         if not first:
             return missing
@@ -199,7 +199,7 @@ class DicomReader:
         return number
 
     def _count(self, tag: int, name: str, missing: Optional[int] = None, at_least: int = 1) -> int:
-        """A whole number, held as two bytes."""
+        """Returns a whole number, held as two bytes."""
         value = self._element.get(tag) or b""
         if not value and missing is not None:
             return missing
@@ -215,7 +215,7 @@ def scale_full(value: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def _read_syntax(content: bytes) -> Tuple[str, int]:
-    """The transfer syntax, and where the data set begins: the elements of group 2, always in one form."""
+    """Returns the transfer syntax, and where the data set begins: the elements of group 2, always in one form."""
     place, syntax = HEAD_BYTES, ""
     while content[place : place + 2] == b"\x02\x00":
         is_long = content[place + 4 : place + 6] in _LONG
@@ -235,7 +235,7 @@ def _read_syntax(content: bytes) -> Tuple[str, int]:
 
 
 def _read_elements(content: bytes, begin: int, is_implicit: bool) -> Tuple[Dict[int, bytes], int]:
-    """The bytes of the elements that are looked at, by tag, and where the pixels' element begins."""
+    """Returns the bytes of the elements that are looked at, by tag, and where the pixels' element begins."""
     try:
         read_dataset = importlib.import_module("pydicom.filereader").read_dataset
     except ImportError as error:

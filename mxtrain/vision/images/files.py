@@ -50,19 +50,19 @@ class ImageFiles:
         return len(self.paths)
 
     def name(self, index: int) -> str:
-        """The path in quotes."""
+        """Returns the path in quotes."""
         return f"'{self.paths[index]}'"
 
     def place(self, index: int) -> DataPlace:
-        """The file."""
+        """Returns the file."""
         return DataPlace(self.paths[index])
 
     def read_labels(self) -> np.ndarray:
-        """The class of each image."""
+        """Returns the class of each image."""
         return self.label_N
 
     def read(self, index: int) -> Tuple[bytes, int]:
-        """The file's bytes, and its label."""
+        """Returns the file's bytes, and its label."""
         return read_bytes(self.paths[index], MAX_BYTES), int(self.label_N[index])
 
 
@@ -149,7 +149,7 @@ def find_files(paths: Sequence[Union[str, Path]], skip_unreadable: bool = False)
 def open_files(
     paths: Sequence[Union[str, Path]], decoding: Decoding, skip_unreadable: bool = False
 ) -> DecodedSource:  # fmt: skip
-    """A source of image files without labels, for predictions; labels are -1.
+    """Returns a source of image files without labels, for predictions; labels are -1.
 
     Args:
         paths: Image files, and folders that are searched for them.

@@ -98,7 +98,7 @@ class BoxedChecks(AnnotatedImageChecks):
         digest, size = self._check_image(index, problems)
         if size is None:
             return Checked(problems, digest)
-        place, said_2 = self.place(index), source.said_size(index)
+        place, said_2 = self.place(index), source.declared_size(index)
         fact = size_fact(place, size, said_2)
         if fact:
             problems.append(Problem(SIZE_MISMATCH, place, fact, SIZE_REMEDY))
@@ -121,7 +121,7 @@ class MaskedChecks(AnnotatedImageChecks):
         return Checked(problems, digest, classes)
 
     def _check_mask(self, index: int, size: Optional[Tuple[int, int]], problems: List[Problem]) -> List[int]:
-        """The classes that occur in the mask."""
+        """Returns the classes that occur in the mask."""
         source = self._source
         if source.masks is None:
             return []
@@ -144,7 +144,7 @@ class MaskedChecks(AnnotatedImageChecks):
 
 
 def wrong_format(place: DataPlace, content: bytes) -> Optional[Problem]:
-    """The problem of an image that is of another format than its file's name says."""
+    """Returns the problem of an image that is of another format than its file's name says."""
     ending = os.path.splitext(place.file)[1].lower()
     if ending not in _FORMATS:
         return None

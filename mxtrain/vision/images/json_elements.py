@@ -83,7 +83,7 @@ class JsonFile:
 
 
 def number_array(given: Any) -> np.ndarray:
-    """The numbers of a JSON list as float64. NumPy itself would read texts, such as "1_0", as numbers.
+    """Returns the numbers of a JSON list as float64. NumPy itself would read texts, such as "1_0", as numbers.
 
     Raises:
         TypeError, ValueError: it is no list of numbers, or of lists of the same length.

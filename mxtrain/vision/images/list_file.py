@@ -61,7 +61,7 @@ class BoxRecords:
         return self._records.place(self._number_P[index])
 
     def read(self, index: int) -> Tuple[bytes, int]:
-        """The encoded image; it has no single label."""
+        """Returns the encoded image; it has no single label."""
         return self._records.read_image(self._number_P[index]), -1
 
 
@@ -187,7 +187,7 @@ def _what_is_wrong(label_N: np.ndarray) -> str:
 
 
 def read_records(path: Path, findings: Findings) -> ListedBoxes:
-    """The images of a .rec file and their boxes.
+    """Returns the images of a .rec file and their boxes.
 
     Raises:
         DataError: the file is damaged.
@@ -209,7 +209,7 @@ def read_records(path: Path, findings: Findings) -> ListedBoxes:
 
 
 def read_list(path: Path, folder: Path, findings: Findings) -> ListedBoxes:
-    """The images of a .lst file and their boxes.
+    """Returns the images of a .lst file and their boxes.
 
     Args:
         path: of the list.

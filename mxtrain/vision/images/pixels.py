@@ -70,7 +70,7 @@ class ImageReader:
     def resized(
         self, box: Sequence[float], size: Tuple[int, int], channels: int, *, bicubic: bool = False
     ) -> np.ndarray:  # fmt: skip
-        """A part of the image in another size.
+        """Returns a part of the image in another size.
 
         Args:
             box: left, top, right and bottom in pixels.
@@ -109,13 +109,13 @@ class ImageReader:
 
 
 def read_error(name: str, error: Exception, what: str = "an image") -> str:
-    """The sentence for an image that cannot be read; `REPLACE` says what to do where it cannot be left out."""
+    """Returns the sentence for an image that cannot be read; `REPLACE` says what to do where it cannot be left out."""
     reason = re.sub(r" <_io\.\w+ [^>]*>", "", str(error))  # Pillow names the object that it was given
     return f"{name} cannot be read as {what} ({reason})."
 
 
 def unreadable(name: str, error: Exception, what: str = "an image", kind: str = UNREADABLE_IMAGE) -> LoaderError:
-    """The error for an image that cannot be read: `read_error` with what to do, and its kind."""
+    """Returns the error for an image that cannot be read: `read_error` with what to do, and its kind."""
     return LoaderError(read_error(name, error, what), REPLACE, IMAGE_TOO_LARGE if isinstance(error, ImageTooLarge)
                        else kind)  # fmt: skip
 
@@ -150,7 +150,8 @@ def _turn(image: Image.Image) -> Optional[int]:
 
 
 def _deep_planes(image: Image.Image, content: bytes) -> Optional[List[Image.Image]]:
-    """The channels of an image with more than 8 bits each, as images of floats from 0 to 255; None of any other."""
+    """Returns the channels of an image with more than 8 bits each, as images of floats from 0 to 255; None of any
+    other."""
     from PIL import Image
 
     kind, bits, flags, maximum = _depth(image)

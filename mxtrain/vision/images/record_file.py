@@ -64,7 +64,7 @@ class RecordFile:
         return len(self.offset_N)
 
     def place(self, index: int) -> DataPlace:
-        """The file and the record's number."""
+        """Returns the file and the record's number."""
         return DataPlace(str(self.path), record=index)
 
     def name(self, index: int) -> str:
@@ -72,13 +72,13 @@ class RecordFile:
         return f"Record {index} of '{self.path}' (byte {self.offset_N[index]})"
 
     def read(self, index: int) -> Tuple[bytes, int]:
-        """The encoded image and its label."""
+        """Returns the encoded image and its label."""
         content = self._read_record(index)
         label, length = self._read_label(index, content)
         return content[length:], label
 
     def read_numbers(self, index: int) -> np.ndarray:
-        """All numbers of a record's label, as detection has them. Of the record, no more than that is read.
+        """Returns all numbers of a record's label, as detection has them. Of the record, no more than that is read.
 
         Raises:
             LoaderError: The record is damaged.
@@ -93,7 +93,7 @@ class RecordFile:
         return np.frombuffer(content[_HEADER.size : end], "<f4").astype(np.float64) if flag else np.array([value])
 
     def read_image(self, index: int) -> bytes:
-        """The encoded image of a record, whatever its label is.
+        """Returns the encoded image of a record, whatever its label is.
 
         Raises:
             LoaderError: The record is damaged.
@@ -102,7 +102,7 @@ class RecordFile:
         return content[self._image_begin(index, content, len(content)) :]
 
     def _image_begin(self, index: int, content: bytes, length: int) -> int:
-        """The byte at which the image begins in a record, by its length and its first bytes."""
+        """Returns the byte at which the image begins in a record, by its length and its first bytes."""
         self._require_header(index, content)
         end = _HEADER.size + 4 * int(_HEADER.unpack_from(content)[0])
         if end > length:
@@ -116,7 +116,7 @@ class RecordFile:
             raise LoaderError(fact, "Make the file again.", DAMAGED_RECORD)
 
     def read_labels(self) -> np.ndarray:
-        """The labels of all records, from their first bytes, which are read once.
+        """Returns the labels of all records, from their first bytes, which are read once.
 
         Raises:
             DataError: A record is damaged, or has something else than one class index, and will not be checked later,
@@ -235,7 +235,7 @@ class RecordFile:
             )  # fmt: skip
 
     def _read_label(self, index: int, content: bytes) -> Tuple[int, int]:
-        """The label, and how many bytes the header takes."""
+        """Returns the label, and how many bytes the header takes."""
         self._require_header(index, content)
         flag, value, _, _ = _HEADER.unpack_from(content)
         length = _HEADER.size

@@ -96,7 +96,7 @@ class Augment(AugmentSettings):
 
     @property
     def mixes(self) -> bool:
-        """True if two samples are mixed, so that labels are probabilities."""
+        """Returns True if two samples are mixed, so that labels are probabilities."""
         return self.mixup > 0 or self.cutmix > 0
 
 
@@ -132,7 +132,7 @@ class Decoding:
     fit: Literal["", "stretch", "pad"] = ""
 
     def to_json(self) -> Dict[str, Json]:
-        """The plain values that a checkpoint holds."""
+        """Returns the plain values that a checkpoint holds."""
         frame = {} if self.frame is None else {"frame": list(self.frame)}
         chosen = window_setting(self.window)
         # Earlier versions know none, and read files as `auto` does.
@@ -142,7 +142,7 @@ class Decoding:
 
     @classmethod
     def from_json(cls, values: JsonObject) -> Decoding:
-        """The inverse of `to_json`."""
+        """Inverse of `to_json`."""
         frame = values.get("frame")
         try:
             window = as_window(values.get("window") or ["auto"])
@@ -155,7 +155,7 @@ class Decoding:
 
 
 def as_window(given: Union[str, List[str], List[float]]) -> Window:
-    """The window that a description or a checkpoint holds.
+    """Returns the window that a description or a checkpoint holds.
 
     Raises:
         ValueError: it is none.
@@ -166,5 +166,5 @@ def as_window(given: Union[str, List[str], List[float]]) -> Window:
 
 
 def window_setting(window: Window) -> Union[str, List[float]]:
-    """The inverse of `as_window`, for descriptions."""
+    """Inverse of `as_window`, for descriptions."""
     return window if isinstance(window, str) else list(window)

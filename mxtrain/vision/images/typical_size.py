@@ -21,7 +21,7 @@ MULTIPLE = 32
 
 
 def typical_side(encoded: EncodedImages, largest: int, side_of: Callable[[Shape], int]) -> int:
-    """The median side of some images, from the first to the last, rounded up to a multiple of `MULTIPLE`.
+    """Returns the median side of some images, from the first to the last, rounded up to a multiple of `MULTIPLE`.
 
     Args:
         encoded: the training images. Unreadable ones are skipped here; reading them later raises the error.

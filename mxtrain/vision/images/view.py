@@ -44,7 +44,7 @@ class View:
 
     @classmethod
     def from_window(cls, window: Window, size: Sequence[float], frame: Rectangle, is_flipped: bool = False) -> View:
-        """A window that fills a frame, which is empty where the window reaches beyond the image.
+        """Returns a window that fills a frame, which is empty if the window reaches beyond the image.
 
         Args:
             window: has at least a pixel in common with the image.
@@ -76,7 +76,7 @@ class View:
         return self.place.width / (right - left), self.place.height / (bottom - top)
 
     def boxes(self, box_MD: np.ndarray, min_visible: float) -> np.ndarray:
-        """The boxes that are seen, in pixels of what enters the network: the visible part of each.
+        """Returns the boxes that are seen, in pixels of what enters the network: the visible part of each.
 
         Args:
             box_MD: of the image.

@@ -16,7 +16,7 @@ WHITE = 255.0
 
 
 def linear(value_HW: np.ndarray, centre: float, width: float) -> np.ndarray:
-    """The window of files that name no function: `width` whole numbers around `centre` - 0.5, from 0 to 255."""
+    """Returns the window of files that name no function: `width` whole numbers around `centre` - 0.5, from 0 to 255."""
     if width < 1:
         raise ValueError("a window with the function LINEAR is at least 1 wide")
     if width == 1:  # the formula's limit: a threshold
@@ -30,7 +30,7 @@ def linear_exact(value_HW: np.ndarray, centre: float, width: float) -> np.ndarra
 
 
 def sigmoid(value_HW: np.ndarray, centre: float, width: float) -> np.ndarray:
-    """An S-shaped curve that has the slope of the linear window at its centre."""
+    """Returns an S-shaped curve that has the slope of the linear window at its centre."""
     # 1 / (1 + exp(-4 x)), as a function that overflows for no x.
     return (np.tanh(2.0 * (value_HW - centre) / width) + 1.0) * (WHITE / 2)
 

@@ -11,7 +11,8 @@ import numpy as np
 
 
 def in_image(mask_NSS: np.ndarray, edge_N4: np.ndarray, size: Tuple[int, int]) -> List[np.ndarray]:
-    """The masks of objects of an image, (h, w) each, 0 or 1, by linear interpolation between the middles of squares.
+    """Returns the masks of objects of an image, (h, w) each, 0 or 1, by linear interpolation between the middles of
+    squares.
 
     Args:
         mask_NSS: of their boxes, from 0 to 1.

@@ -30,10 +30,10 @@ class Outlines(Protocol):
 
     @property
     def are_in_areas(self) -> bool:
-        """True if the areas in the table of boxes are areas of masks."""
+        """Returns True if the areas in the table of boxes are areas of masks."""
 
     def read(self, image: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
-        """The masks of some objects of an image.
+        """Returns the masks of some objects of an image.
 
         Args:
             image: its number in the split.
@@ -110,12 +110,12 @@ class InstanceImages(BoxedImages):
         return InstanceChecks(self)
 
     def rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
-        """The boxes of an image and the number of each in it, (M, D + 1)."""
+        """Returns the boxes of an image and the number of each in it, (M, D + 1)."""
         row_MD = super().rows(index, size)
         return np.column_stack([row_MD, np.arange(len(row_MD))])
 
     def masks(self, index: int) -> List[np.ndarray]:
-        """The masks of an image in its own pixels, (h, w) each, in the order of `boxes`."""
+        """Returns the masks of an image in its own pixels, (h, w) each, in the order of `boxes`."""
         width, height = self.open(index).size
         return self._whole_masks(index, height, width)
 

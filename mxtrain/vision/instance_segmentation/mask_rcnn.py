@@ -43,9 +43,9 @@ class MaskRCNN(FasterRCNN, InstanceDetector):
     """GluonCV's name, e.g. mask_rcnn_resnet50_v1b, or mask_rcnn_custom, mask_rcnn_fpn_custom; GluonCV's _coco may
     follow."""
     mask_channels: Positive = 256
-    """Of the custom ones: of each layer that makes masks."""
+    """Channels of each layer of the mask head, in custom networks."""
     mask_convs: NonNegative = 4
-    """Of mask_rcnn_fpn_custom: 3x3 convolutions before masks get twice as fine."""
+    """Number of 3x3 convolutions of the mask head before upsampling, in mask_rcnn_fpn_custom."""
 
     def _parts(self) -> FasterRCNNParts:
         parts = super()._parts()

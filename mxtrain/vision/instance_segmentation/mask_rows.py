@@ -87,7 +87,7 @@ def facts(fitted_B4: np.ndarray, codes_B: Sequence[Sequence[bytes]]) -> np.ndarr
 
 
 def found_masks(found_NR: np.ndarray) -> List[np.ndarray]:
-    """The masks (h, w) of an image's predictions."""
+    """Returns the masks (h, w) of an image's predictions."""
     if not len(found_NR):
         return []
     side = round((found_NR.shape[1] - FOUND_COLUMNS) ** 0.5)
@@ -106,7 +106,7 @@ def codes_of(masks: Sequence[np.ndarray]) -> List[bytes]:
 
 
 def mask_of(code: bytes, size: Sequence[int]) -> np.ndarray:
-    """The mask (h, w) of one of COCO's codes that `codes_of` made."""
+    """Returns the mask (h, w) of one of COCO's codes that `codes_of` made."""
     from pycocotools import mask as coco_mask
 
     return coco_mask.decode({"size": list(size), "counts": code})

@@ -62,7 +62,7 @@ class CollectedMasks(CollectedBoxes):
         return rows[rows[:, 2] == IMAGE, 3:5].astype(np.int64)
 
     def codes(self) -> Tuple[List[bytes], List[bytes]]:
-        """The masks of true boxes and of detections, in the order of `boxes`."""
+        """Returns the masks of true boxes and of detections, in the order of `boxes`."""
         rows = self.samples()
         true: List[bytes] = []
         found: List[bytes] = []
@@ -107,7 +107,7 @@ def _packed(codes: Sequence[bytes], width: int) -> np.ndarray:
 
 
 def _unpacked(number_RW: np.ndarray) -> List[bytes]:
-    """The inverse of `_packed`, without the first column."""
+    """Inverse of `_packed`, without the first column."""
     byte_RWB = number_RW.astype(np.int64)[..., None] >> (8 * np.arange(_BYTES)) & 255
     text = byte_RWB.astype(np.uint8).tobytes().rstrip(b"\0")
     return text.split(_BETWEEN) if text else []

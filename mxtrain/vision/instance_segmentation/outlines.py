@@ -29,7 +29,7 @@ class Outline(Protocol):
         """
 
     def in_image(self, size: Tuple[int, int]) -> np.ndarray:
-        """The mask as large as its image, (h, w), 0 or 1.
+        """Returns the mask as large as its image, (h, w), 0 or 1.
 
         Args:
             size: (height, width).

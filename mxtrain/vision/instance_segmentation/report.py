@@ -79,7 +79,7 @@ class InstanceReport(DetectionReport):
 
 def curves_of(coco: CocoResult) -> Dict[int, Tuple[float, np.ndarray, np.ndarray, np.ndarray]]:
     """For each class that has objects: average precision at an intersection over union of 0.5, recalls, precisions, and
-    recalls once more, in the place of scores."""
+    recalls once more, instead of scores."""
     precision_RK = coco.precision_TRKAM[0, :, :, AREA_NAMES.index("all"), coco.max_detections.index(100)]
     return {
         number: (float(precision_R.mean()), RECALLS, precision_R, RECALLS)

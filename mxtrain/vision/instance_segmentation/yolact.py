@@ -25,9 +25,9 @@ class Yolact(PyramidModel, InstanceDetector):
     loss_option: ClassVar[str] = "yolact"
 
     prototypes: Positive = 8
-    """Maps of the image that masks are put together of."""
+    """Number of prototype maps that masks are linear combinations of."""
     mask_stride: Literal[1, 2, 4] = 2
-    """Pixels of the image along the side of one of a prototype."""
+    """Stride of the prototype maps: pixels of the image per pixel of a prototype."""
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> PrototypeCoding:
         """See `Detector.box_coding`."""

@@ -51,7 +51,7 @@ def map_sizes(features: gluon.HybridBlock, input_shape: Shape) -> List[Tuple[int
 def find_features(
     symbol: Symbol, prefix: str, backbone: str, count: int, asked: Optional[Sequence[str]] = None, at_least: int = 0
 ) -> List[str]:  # fmt: skip
-    """The names of the outputs that boxes are found in.
+    """Returns the names of the outputs that boxes are found in.
 
     Args:
         symbol: of the backbone.

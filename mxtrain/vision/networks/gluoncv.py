@@ -54,7 +54,7 @@ def _working_group_norm() -> Iterator[None]:
 
 
 def build(name: str, num_classes: int, options: Dict[str, Any]) -> gluon.HybridBlock:
-    """The network of that name with one output of `num_classes` scores."""
+    """Returns the network of that name with one output of `num_classes` scores."""
     arguments = dict(options)
     for beginning, fixed in FIXED.items():
         if name.startswith(beginning):
@@ -67,7 +67,7 @@ def build(name: str, num_classes: int, options: Dict[str, Any]) -> gluon.HybridB
 
 
 def build_pose(name: str, num_points: int, options: Dict[str, Any]) -> gluon.HybridBlock:
-    """The network of that name for key points, with a heat map for each of `num_points`."""
+    """Returns the network of that name for key points, with a heat map for each of `num_points`."""
     return get_model(name, num_joints=num_points, **options)
 
 

@@ -66,7 +66,7 @@ SIZES = {
 
 
 def sizes_of(name: str) -> InputSizes:
-    """The sizes that the network called `name` takes."""
+    """Returns the sizes that the network called `name` takes."""
     return next(sizes for beginning, sizes in SIZES.items() if name.startswith(beginning))
 
 

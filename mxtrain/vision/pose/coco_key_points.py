@@ -19,7 +19,7 @@ from mxtrain.data.checking.problems import (
     STRICT,
     DataPlace,
     Findings,
-    NothingLeft,
+    NoUsableSamples,
     Problem,
 )
 from mxtrain.data.loading.regular_files import composed
@@ -101,7 +101,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
         return super().decoded_as(decoding).model_copy(update={"window": window})  # type: ignore[return-value]
 
     def _choose_classes(self, contents: CocoContents) -> Tuple[List[str], List[int]]:
-        """The category whose objects are samples."""
+        """Returns the category whose objects are samples."""
         names, ids = super()._choose_classes(contents)
         chosen = [number for number, one in enumerate(ids) if one in contents.points]
         if not chosen:
@@ -122,7 +122,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
     def _split(
         self, contents: CocoContents, folder: Path, setting: str, names: Sequence[str], findings: Findings
     ) -> Optional[BoxedSplit]:
-        """The objects of a file that can be learned from."""
+        """Returns the objects of a file that can be learned from."""
         found = super()._split(contents, folder, setting, names, findings)
         category = next(iter(self._class_of(contents, names)), -1)
         if category not in contents.points:
@@ -140,7 +140,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
             is_crowd_R = contents.is_crowd_R[contents.category_R == category]
             are_crowds = len(is_crowd_R) > 0 and is_crowd_R.all()
             why = f" All annotations have iscrowd=1. {self.crowd_remedy()}" if are_crowds else ""
-            raise NothingLeft(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.{why}")
+            raise NoUsableSamples(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.{why}")
         _warn_of_unmarked(contents, point_names, points, findings)
         objects = PosedObjects(
             image_R[kept], edge_R4[kept], points, contents.area_R[kept], np.ones(len(kept)), found.table.size_P2
@@ -200,7 +200,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
         train, val, test = (self._as_split(found.get(split)) for split in ("train", "val", "test"))
         val = self.own_validation(val)
         if train is None:
-            raise NothingLeft(f"{self.option}: nothing is left to train on.")
+            raise NoUsableSamples(f"{self.option}: nothing is left to train on.")
         for name, split in (("val", val), ("test", test)):
             if split is not None and list(split.names) != list(train.names):
                 raise DataError(
@@ -256,7 +256,7 @@ def _warn_of_unmarked(
 
 
 def read_names(contents: CocoContents, category: int) -> Tuple[List[str], List[Tuple[int, int]]]:
-    """The names of the key points of a category, and the pairs that a line joins.
+    """Returns the names of the key points of a category, and the pairs that a line joins.
 
     Raises:
         DataError: they are none.

@@ -43,7 +43,7 @@ class Crop:
         cls, box_4: Sequence[float], size: Sequence[int], factor: float = 1.0, degrees: float = 0.0,
         is_flipped: bool = False,
     ) -> Crop:  # fmt: skip
-        """The part around a box that has the aspect of what enters the network.
+        """Returns the part around a box that has the aspect of what enters the network.
 
         Args:
             box_4: left, top, right, bottom.
@@ -57,7 +57,7 @@ class Crop:
 
     @property
     def matrix_23(self) -> np.ndarray:
-        """The map from the image to what enters the network."""
+        """Returns the map from the image to what enters the network."""
         cos, sin = math.cos(math.radians(self.degrees)), math.sin(math.radians(self.degrees))
         turn_22 = self.scale * np.array([[cos, -sin], [sin, cos]])
         if self.is_flipped:
@@ -67,7 +67,7 @@ class Crop:
 
     @property
     def back_23(self) -> np.ndarray:
-        """The map from what enters the network to the image."""
+        """Returns the map from what enters the network to the image."""
         return inverse(self.matrix_23)
 
     def points(self, point_J3: np.ndarray, order_J: np.ndarray) -> np.ndarray:
@@ -101,7 +101,7 @@ class Crop:
     def _upright(
         self, resize: Resize, image_size: Tuple[int, int], size: Tuple[int, int], fill_C: np.ndarray
     ) -> np.ndarray:
-        """A part of that (width, height) with the centre in its middle, resized only."""
+        """Returns a part of that (width, height) with the centre in its middle, resized only."""
         begins, ends, windows = [], [], []
         for middle, length, wanted in zip(self.centre, image_size, size):
             start = middle - wanted / 2 / self.scale  # where the part begins, in the image

@@ -131,7 +131,7 @@ def ink_box(is_ink_HW: np.ndarray) -> Tuple[float, float, float, float]:
 
 
 def ink_points(is_ink_HW: np.ndarray) -> np.ndarray:
-    """The key points of the ink, (J, 3), as `NAMES` says."""
+    """Returns the key points of the ink, (J, 3), as `NAMES` says."""
     left, top, right, bottom = ink_box(is_ink_HW)
     rows, columns = np.nonzero(is_ink_HW)
     x_P, y_P = columns + 0.5, rows + 0.5

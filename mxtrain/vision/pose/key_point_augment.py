@@ -30,7 +30,7 @@ class CutOut(DatasetTransform):
     rotate: Degrees = 30.0
     """Standard deviation of the angle in degrees by which it is turned, cut off at twice that."""
     rotate_share: Fraction = 0.6
-    """Share of the samples that are turned."""
+    """Share of the samples that are rotated."""
 
     def settings(self) -> Dict[str, object]:
         return {"scale": self.scale, "rotate": self.rotate, "rotate_share": self.rotate_share}
@@ -52,7 +52,7 @@ class KeyPointAugment(AugmentSettings):
     rotate: Degrees = 30.0
     """Standard deviation of the angle in degrees by which it is turned, cut off at twice that; 0 = off."""
     rotate_share: Fraction = 0.6
-    """Share of the samples that are turned."""
+    """Share of the samples that are rotated."""
 
     def crop(self, box_4: Sequence[float], size: Sequence[int], seed: int, epoch: int, index: int) -> Crop:
         """Returns the crop of an object.
@@ -73,5 +73,5 @@ class KeyPointAugment(AugmentSettings):
 
 
 def _normal(first: float, second: float) -> float:
-    """A normally distributed number of two that are uniform. Source: Box and Muller (1958)."""
+    """Returns a normally distributed number of two that are uniform. Source: Box and Muller (1958)."""
     return math.sqrt(-2 * math.log1p(-first)) * math.cos(2 * math.pi * second)

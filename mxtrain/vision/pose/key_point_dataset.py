@@ -86,7 +86,7 @@ class KeyPointDataset(Dataset):
 
 
 def read_detections(names: Sequence[str], object_names: Sequence[str]) -> Tuple[List[str], PosedObjects]:
-    """The images that were searched for objects, and the boxes that were found in them.
+    """Returns the images that were searched for objects, and the boxes that were found in them.
 
     Args:
         names: files that `predict` of task=detection wrote.
@@ -116,7 +116,7 @@ def read_detections(names: Sequence[str], object_names: Sequence[str]) -> Tuple[
 
 
 def _parse(line: str, place: str) -> Tuple[str, List[Dict[str, Any]]]:
-    """The file and the objects of a row."""
+    """Returns the file and the objects of a row."""
     try:
         row = parse_json(line)
         file, found = row["file"], row["found"]

@@ -96,7 +96,7 @@ class KeyPointImages(EncodedImageSource):
         return images_BCHW, point_BJ3, np.stack([fact_F for _, _, fact_F in found])
 
     def blank(self) -> Tuple[np.ndarray, ...]:
-        """A black image, in the place of one that cannot be read."""
+        """Returns a black image, instead of one that cannot be read."""
         height, width = self.shape[1:]
         crop = Crop((0.0, 0.0), 1.0, (height, width))
         fact_F = facts(crop, (width, height), (0, 0, width, height), 0, 0, 0, self._sigma_J)

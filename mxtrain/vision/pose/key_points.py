@@ -77,7 +77,7 @@ class KeyPointSet:
         return order_J
 
     def to_json(self) -> Dict[str, Json]:
-        """The plain values that a checkpoint holds."""
+        """Returns the plain values that a checkpoint holds."""
         return {
             "flip_pairs": [list(pair) for pair in self.flip_pairs], "skeleton": [list(pair) for pair in self.skeleton],
             "sigmas": list(self.sigmas), "thing_names": list(self.object_names),
@@ -85,7 +85,7 @@ class KeyPointSet:
 
     @classmethod
     def from_json(cls, values: JsonObject, count: int) -> KeyPointSet:
-        """The inverse of `to_json`.
+        """Inverse of `to_json`.
 
         Args:
             values: of a checkpoint.
@@ -125,7 +125,7 @@ def facts(
     crop: Crop, image_size: Tuple[int, int], box_4: Sequence[float], area: float, image: int, score: float,
     sigma_J: Union[Sequence[float], np.ndarray],
 ) -> np.ndarray:  # fmt: skip
-    """A row of `Batch.meta`, as `Fact` says.
+    """Returns a row of `Batch.meta`, as `Fact` says.
 
     Args:
         crop: how the object was cut out.
@@ -160,7 +160,7 @@ def left_right_pairs(names: Sequence[str]) -> List[Tuple[int, int]]:
 
 
 def _words(name: str) -> Tuple[str, ...]:
-    """The words of a name in lower case; `leftEye` has two."""
+    """Returns the words of a name in lower case; `leftEye` has two."""
     return tuple(word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_]+", name))
 
 

@@ -22,7 +22,8 @@ class HeatmapL2(Loss):
     tasks: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
 
     def build(self, num_classes: int, training: bool) -> gluon.HybridBlock:
-        """A HybridBlock (heat maps, key points, true heat maps (B, J, h, w), weights (B, J)) -> loss (B,), weight (B,).
+        """Returns a HybridBlock (heat maps, key points, true heat maps (B, J, h, w), weights (B, J)) -> loss (B,),
+        weight (B,).
         """
         from mxtrain.vision.pose.loss_blocks import HeatmapL2Loss
 

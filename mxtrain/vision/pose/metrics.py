@@ -37,7 +37,7 @@ class Pose:
 
     @classmethod
     def from_prediction(cls, prediction: np.ndarray) -> Pose:
-        """The pose of a prediction (J + 2, 3), as the task decodes it."""
+        """Returns the pose of a prediction (J + 2, 3), as the task decodes it."""
         (left, top, score), (right, bottom, _) = prediction[-OBJECT_ROWS:].tolist()
         return cls(prediction[:-OBJECT_ROWS], np.array([left, top, right, bottom]), score)
 
@@ -123,7 +123,7 @@ class CollectedPoses(Collected):
         self._known = {}
 
     def poses(self) -> Poses:
-        """All objects in the order of the samples."""
+        """Returns all objects in the order of the samples."""
         rows = self.samples()
         is_first = rows[:, 1] == 0
         object_NW, count = rows[is_first], int(is_first.sum())
@@ -195,7 +195,7 @@ class OksAP(PoseMetric):
     oks: Optional[Threshold] = None
     """Minimum object key point similarity of a hit; null: mean over ten thresholds from 0.5 to 0.95."""
     area: Literal["all", "medium", "large"] = "all"
-    """Of which objects: medium ones have 32^2 to 96^2 pixels, large ones more."""
+    """Sizes of evaluated objects: medium ones have 32^2 to 96^2 pixels, large ones more."""
     sigmas: List[PositiveFloat] = []
     """Tolerances of key points: one number for all, or one for each; empty: the dataset's, for persons COCO's 17."""
 

@@ -62,7 +62,7 @@ def posed_samples(source: Any, indices: Iterable[int], found: Sequence[np.ndarra
 def draw_on_image(
     source: Any, index: int, pose: Pose, signature: Signature, threshold: float
 ) -> Image.Image:  # fmt: skip
-    """The whole image with the key points of one object, their names and how sure they are.
+    """Returns the whole image with the key points of one object, their names and how sure they are.
 
     Args:
         source: of images in files.
@@ -143,7 +143,7 @@ def _captioned(tile: Image.Image, caption: str) -> Image.Image:
 
 
 def _with_legend(image: Image.Image, names: Sequence[str]) -> Image.Image:
-    """The image above the names of the key points, each in its colour."""
+    """Returns the image above the names of the key points, each in its colour."""
     shown = drawable(list(names))
     columns = max(1, min(_LEGEND_COLUMNS, len(names), image.width // 110))
     lines = -(-len(names) // columns)

@@ -91,7 +91,7 @@ class SimplePose(GluonCVModel, PoseNetwork):
         return height * 2**layers // STRIDE, width * 2**layers // STRIDE
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised.
+        """Returns the network, uninitialized.
 
         Raises:
             ConfigError: GluonCV is not installed, or refuses an option; or height or width is no multiple of 32.
@@ -107,5 +107,5 @@ class SimplePose(GluonCVModel, PoseNetwork):
 
 
 def plain_name(name: str) -> str:
-    """A name without the ending that says a dataset."""
+    """Returns a name without the ending that says a dataset."""
     return next((name[: -len(ending)] for ending in ENDINGS if name.endswith(ending)), name)

@@ -54,9 +54,9 @@ class PoseEstimation(Task):
     metric_option: ClassVar[str] = "pck"
 
     sigma: PositiveFloat = 2.0
-    """Standard deviation of the hill at a key point in true heat maps, in cells."""
+    """Standard deviation of the Gaussian at a key point in target heat maps, in cells."""
     score_threshold: Fraction = 0.2
-    """The lowest height of a maximum for a key point to be drawn; predictions and metrics have all."""
+    """Minimum score of key points that are drawn; predictions and metrics use all key points."""
 
     def check(self, description: Description) -> None:
         super().check(description)
@@ -133,7 +133,8 @@ class PoseEstimation(Task):
         return decode
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
-        """The box of the object, how sure all of it is, and by name each key point: x, y, and how sure it is."""
+        """Returns the box of the object, how sure all of it is, and by name each key point: x, y, and how sure it
+        is."""
         pose = Pose.from_prediction(prediction)
         return {
             "score": round(pose.score, 6), "box": [round(edge, 2) for edge in pose.box_4.tolist()],
@@ -169,7 +170,7 @@ class PoseEstimation(Task):
         return as_list(map(result, rows))
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """The image with the key points of one object."""
+        """Returns the image with the key points of one object."""
         from mxtrain.vision.pose.pose_figure import draw_on_image
 
         content = io.BytesIO()
@@ -196,8 +197,8 @@ class PoseEstimation(Task):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """The maximum of the highest-scoring key point of each object; the true one is the key point
-        that is marked nearest to it."""
+        """Returns the maximum of the highest-scoring key point of each object; the true one is the key point that is
+        marked nearest to it."""
         import numpy as np
 
         from mxtrain.engine.backend import nd

@@ -11,7 +11,7 @@ from mxtrain.data.loading.regular_files import read_bytes, walk
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.segmentation.mask_file import read_mask, values_in
-from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_images, list_masks, pair, with_ending
+from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_images, list_masks, pair, suffix_remover
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
@@ -58,13 +58,13 @@ class Cityscapes(MaskedFiles):
 
 
 def _pair(root: Path, split: str, findings: Findings) -> MaskPairs:
-    images = list_images(root / "leftImg8bit" / split, with_ending(_IMAGE), f"*{_IMAGE}", findings)
+    images = list_images(root / "leftImg8bit" / split, suffix_remover(_IMAGE), f"*{_IMAGE}", findings)
     folder = root / "gtFine" / split
-    return pair(images, list_masks(folder, with_ending(_MASK), f"*{_MASK}", findings), folder, _MASK, findings)
+    return pair(images, list_masks(folder, suffix_remover(_MASK), f"*{_MASK}", findings), folder, _MASK, findings)
 
 
 def _pair_test(root: Path, findings: Findings) -> Optional[MaskPairs]:
-    """The test split where it has masks with something in them."""
+    """Returns the test split where it has masks with something in them."""
     if not (root / "leftImg8bit" / "test").is_dir() or not (root / "gtFine" / "test").is_dir():
         return None
     if not walk(root / "gtFine" / "test", (_MASK.lower(),)):

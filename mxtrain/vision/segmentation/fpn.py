@@ -27,10 +27,10 @@ class PyramidModel(Model):
     init: Init = "msra"
     """Initializer of weights: xavier, msra, orthogonal, normal or default (Gluon's Uniform(0.07))."""
     width: Positive = 64
-    """Channels on the way back up."""
+    """Channels of the decoder path."""
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised; it takes images of any size from the smallest on.
+        """Returns the network, uninitialized; it takes images of any size from the smallest on.
 
         Raises:
             ConfigError: the image is too small to be halved by every stage.
@@ -45,7 +45,7 @@ class PyramidModel(Model):
         return self.build_pyramid(num_classes)
 
     def build_pyramid(self, num_classes: int) -> gluon.HybridBlock:
-        """The network for images that are large enough.
+        """Returns the network for images that are large enough.
 
         Args:
             num_classes: number of classes.

@@ -64,8 +64,8 @@ class GluonCVSegmentation(GluonCVModel):
     }
 
     name: str = "fcn_resnet50"
-    """Architecture and backbone, e.g. psp_resnet101, icnet_resnet50, fastscnn; what GluonCV appends for a dataset, as
-    in fcn_resnet50_ade, may follow, and says nothing: classes come from the dataset."""
+    """Architecture and backbone, e.g. psp_resnet101, icnet_resnet50, fastscnn; GluonCV's dataset suffix, as in
+    fcn_resnet50_ade, is allowed and ignored, because classes come from the dataset."""
     aux: bool = True
     """If true, the network has auxiliary outputs, used only in training."""
     options: Dict[str, Any] = {}
@@ -73,7 +73,7 @@ class GluonCVSegmentation(GluonCVModel):
 
     @classmethod
     def option_of(cls, name: str, task: str) -> str:
-        """The option for a name of any of GluonCV's networks; see `Model.option_of`."""
+        """Returns the option for a name of any of GluonCV's networks; see `Model.option_of`."""
         for beginning, option in BY_NAME.items():
             if name.startswith(beginning):
                 return option
@@ -120,7 +120,7 @@ class GluonCVSegmentation(GluonCVModel):
         return (3, *native[-2:])
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
-        """The network, uninitialised: (B, 3, H, W) -> scores (B, num_classes, H, W), of the input's H and W.
+        """Returns the network, uninitialized: (B, 3, H, W) -> scores (B, num_classes, H, W), of the input's H and W.
 
         Where there are auxiliary outputs it returns a tuple of such, the main one first.
 

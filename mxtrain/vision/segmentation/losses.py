@@ -27,7 +27,7 @@ class PixelSoftmaxCrossEntropy(Loss):
     (2017), section 3.3, with 0.4; GluonCV's recipes have 0.5."""
 
     def build_for(self, class_names: Sequence[str], advised: Mapping[str, float], training: bool) -> gluon.HybridBlock:
-        """A HybridBlock (*scores (B, K, H, W), mask (B, H, W)) -> loss (B,), weight (B,).
+        """Returns a HybridBlock (*scores (B, K, H, W), mask (B, H, W)) -> loss (B,), weight (B,).
 
         Args:
             class_names: of the K classes.

@@ -40,7 +40,7 @@ class MaskedSample:
 
 
 def own_mask(source: Samples, index: int, size: Sequence[int]) -> np.ndarray:
-    """The mask of a sample as large as its image, from its file.
+    """Returns the mask of a sample as large as its image, from its file.
 
     Args:
         source: of the samples, perhaps a part of another.
@@ -68,7 +68,7 @@ def masked_samples(source: Any, indices: Iterable[int], predictions: Sequence[np
 
 
 def origin_of(source: Any, index: int) -> Tuple[Any, int]:
-    """The source that a part of it was taken from, or that is wrapped, and the sample's index there."""
+    """Returns the source that a part of it was taken from, or that is wrapped, and the sample's index there."""
     while isinstance(source, Wrapper):
         source, index = source.source, source.index_in_source(index)
     return source, index
@@ -102,7 +102,7 @@ def draw_masks(samples: Sequence[MaskedSample], class_names: Sequence[str]) -> I
 
 
 def _strip(sample: MaskedSample, colours: np.ndarray) -> Image.Image:
-    """The image, and twice the image with a mask over it, side by side."""
+    """Returns the image, and twice the image with a mask over it, side by side."""
     image_hwC = np.ascontiguousarray(sample.image_hwC)
     photo = Image.fromarray(image_hwC if image_hwC.shape[2] == 3 else image_hwC[:, :, 0]).convert("RGB")
     scale = _TILE / max(photo.size)
@@ -119,7 +119,7 @@ def _strip(sample: MaskedSample, colours: np.ndarray) -> Image.Image:
 
 
 def _legend(classes: Sequence[int], class_names: Sequence[str], colours: np.ndarray, width: int) -> Image.Image:
-    """The names of classes, each beside its colour, in as many lines as it takes."""
+    """Returns the names of classes, each beside its colour, in as many lines as it takes."""
     shown = drawable(class_names)
     places: List[Tuple[int, int, int]] = []
     x, y, line = 0, 0, _FONT_SIZE + 6

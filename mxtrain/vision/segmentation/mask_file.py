@@ -21,7 +21,7 @@ LARGEST_VALUE = 2**16 - 1
 
 
 def read_mask(content: bytes) -> Image.Image:
-    """The value of each pixel of a mask's file, palette indices or grey values: an image of bytes, or of 32-bit
+    """Returns the value of each pixel of a mask's file, palette indices or grey values: an image of bytes, or of 32-bit
     integers where values are larger.
 
     Raises:
@@ -58,7 +58,7 @@ class NoClassNumbers(ValueError):
 
 
 def _grey(image: Image.Image) -> Image.Image:
-    """The values of a grey mask that was saved as an image in colour.
+    """Returns the values of a grey mask that was saved as an image in colour.
 
     Raises:
         ValueError: it has colours, or transparent pixels.
@@ -93,7 +93,7 @@ def _raw_mode(image: Image.Image) -> str:
 
 
 def values_in(image: Image.Image) -> np.ndarray:
-    """The values that occur in a mask, ascending."""
+    """Returns the values that occur in a mask, ascending."""
     if image.mode == "I":
         return np.unique(np.asarray(image))
     return np.flatnonzero(image.histogram())

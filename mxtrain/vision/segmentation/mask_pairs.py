@@ -50,7 +50,7 @@ def same_stem(name: str) -> Optional[str]:
     return stem if dot + ending.lower() in EXTENSIONS else name
 
 
-def with_ending(ending: str) -> Callable[[str], Optional[str]]:
+def suffix_remover(ending: str) -> Callable[[str], Optional[str]]:
     """Returns the function from a path with this suffix to the rest of the path, and to None for other paths."""
     return lambda name: name[: -len(ending)] if name.endswith(ending) else None
 
@@ -58,7 +58,7 @@ def with_ending(ending: str) -> Callable[[str], Optional[str]]:
 def list_images(
     folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
 ) -> Files:
-    """The images in a folder and below.
+    """Returns the images in a folder and below.
 
     Args:
         folder: where to look.
@@ -81,7 +81,7 @@ def list_images(
 def list_masks(
     folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
 ) -> Files:
-    """The masks in a folder and below; arguments as in `list_images`.
+    """Returns the masks in a folder and below; arguments as in `list_images`.
 
     Raises:
         DataError: there is no such folder, or none are in it.
@@ -134,14 +134,14 @@ def pair(
     masks = {**masks, **{name: (path, (0, 0)) for name in images if name not in masks
                          if exists(path := mask_folder / f"{name}{ending}")}}  # fmt: skip
     alone = [name for name in images if name not in masks]
-    refuse_alone(
+    refuse_unpaired(
         [DataPlace(str(images[name][0])) for name in alone],
         [f"'{images[name][0]}' has no mask: there is no '{mask_folder / name}{ending}'" for name in alone],
         f"({len(alone):,} of {len(images):,} images without)",
         "Add the masks, or move these images elsewhere.", findings,
     )  # fmt: skip
     without = [name for name in masks if name not in images]
-    refuse_alone(
+    refuse_unpaired(
         [DataPlace(str(masks[name][0])) for name in without],
         [f"'{masks[name][0]}' is the mask of no image" for name in without],
         f"({len(without):,} of {len(masks):,} masks without)",
@@ -150,7 +150,7 @@ def pair(
     return chosen([name for name in images if name in masks], images, masks)
 
 
-def refuse_alone(
+def refuse_unpaired(
     places: Sequence[DataPlace], facts: Sequence[str], count: str, remedy: str, findings: Findings
 ) -> None:  # fmt: skip
     """Refuses what has no counterpart.

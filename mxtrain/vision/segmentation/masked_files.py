@@ -44,7 +44,7 @@ class MaskedFiles(MaskedDataset, AnnotatedImages):  # the first says how samples
     """[height, width] that whole images are fitted into to be measured and predicted for: larger ones are made
     smaller; auto = `image_size`."""
     augment: JointAugment = JointAugment()  # type: ignore[assignment]  # of its own annotations
-    """Random changes of images and masks in training."""
+    """Random augmentation of images and masks in training."""
     largest_batch: ClassVar[int] = 16
     batch_size: BatchSize = "auto"
     """Samples per optimizer step, over all devices and workers together; auto = 16, or fewer where there are few

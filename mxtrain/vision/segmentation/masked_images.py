@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 IGNORED = -1
-"""In a mask: the pixel counts nowhere."""
-_STRAY = -2
+"""Class of pixels that neither the loss nor metrics use."""
+_STRAY = -2  # class of pixels whose value has no meaning, which is an error
 
 
 class Zoom(DatasetTransform):
@@ -165,7 +165,7 @@ class MaskedImages(EncodedImageSource):
         image = self._mask_image(index, size)
         return np.full(size[::-1], IGNORED, np.int16) if image is None else self._classes(image)
 
-    def _mask_image(self, index: int, size: Tuple[int, int]) -> Image.Image:
+    def _mask_image(self, index: int, size: Tuple[int, int]) -> Optional[Image.Image]:
         """Opens a mask and checks its size and values; None if there are no masks."""
         if self.masks is None:
             return None
@@ -252,7 +252,7 @@ class MaskedImages(EncodedImageSource):
         return image_CHW, mask_HW, sizes
 
     def _cut(
-        self, index: int, image: ImageReader, mask: Image.Image, part: _Part, size: Tuple[int, ...]
+        self, index: int, image: ImageReader, mask: Optional[Image.Image], part: _Part, size: Tuple[int, ...]
     ) -> Tuple[np.ndarray, np.ndarray]:
         """Crops, resizes and pads image and mask to `size`, (C, H, W) and (H, W)."""
         from PIL import Image

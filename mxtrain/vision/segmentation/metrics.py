@@ -56,7 +56,7 @@ class MeanIoU(PixelMetric):
 
 
 def intersection_over_union(confusion_KK: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """The intersection over union of each class, 0 where it is absent; and whether each is present.
+    """Returns the intersection over union of each class, 0 where it is absent; and whether each is present.
 
     Args:
         confusion_KK: pixels, rows are true classes, columns predicted ones.

@@ -40,7 +40,8 @@ POOLINGS = (1, 2, 3, 6)
 
 
 def build(name: str, num_classes: int, aux: bool, options: Mapping[str, Any]) -> gluon.HybridBlock:
-    """The network of that name, without a dataset's: (B, 3, H, W) -> scores (B, num_classes, H, W), one or a tuple."""
+    """Returns the network of that name, without a dataset's: (B, 3, H, W) -> scores (B, num_classes, H, W), one or a
+    tuple."""
     arguments: Dict[str, Any] = {"pretrained_base": False, **options, "aux": aux}
     kind = BY_NAME.get(name)
     if kind is None:
@@ -235,12 +236,12 @@ def resize_like(F: OperatorModule, maps: Array, like: Array) -> Array:
 
 
 def fill_like(F: OperatorModule, maps: Array, like: Array) -> Array:
-    """The same as `resize_like` for maps of one pixel: (B, C, 1, 1) to (B, C, H, W)."""
+    """Does the same as `resize_like` for maps of one pixel: (B, C, 1, 1) to (B, C, H, W)."""
     return F.broadcast_like(maps, like, lhs_axes=(2, 3), rhs_axes=(2, 3))
 
 
 def _weights(F: OperatorModule, maps: Array, like: Array, axis: int) -> Array:
-    """The weight of each old position along `axis` in each new one: (new, old)."""
+    """Returns the weight of each old position along `axis` in each new one: (new, old)."""
     new, old = F.contrib.arange_like(like, axis=axis), F.contrib.arange_like(maps, axis=axis)
     last_new, last_old = F.max(new), F.max(old)
     step = F.broadcast_div(last_old, F.broadcast_maximum(last_new, F.ones_like(last_new)))

@@ -18,7 +18,7 @@ from mxtrain.files.text_lines import split_lines
 from mxtrain.files.text_numbers import parse_integer
 from mxtrain.types import Names, PathText
 from mxtrain.vision.segmentation.mask_file import LARGEST_VALUE
-from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_images, list_masks, pair, same_stem, with_ending
+from mxtrain.vision.segmentation.mask_pairs import MaskPairs, list_images, list_masks, pair, same_stem, suffix_remover
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
@@ -53,7 +53,7 @@ class SegmentationFolder(MaskedFiles):
     mask_values: Union[Literal["auto"], List[MaskValue]] = "auto"
     """The value of each class in a mask, e.g. [0,128]; auto = 0, 1, 2 and so on."""
     ignored: List[MaskValue] = [255]
-    """Values of pixels that count nowhere."""
+    """Pixel values that neither the loss nor metrics use."""
 
     @pydantic.model_validator(mode="after")
     def _check_values(self) -> SegmentationFolder:
@@ -132,7 +132,7 @@ def read_class_names(path: Path) -> List[str]:
 
 
 def read_roboflow_names(path: Path) -> List[str]:
-    """The names of classes in a table of pixel values and names, as Roboflow writes it.
+    """Returns the names of classes in a table of pixel values and names, as Roboflow writes it.
 
     Raises:
         DataError: the values are not 0, 1, 2 and so on.
@@ -154,7 +154,8 @@ def _unquoted(cell: str) -> str:
 
 
 def _find_mixed(root: Path) -> Dict[str, Path]:
-    """The folders of splits, or the root alone, where masks lie beside their images, as Roboflow writes them."""
+    """Returns the folders of splits, or the root alone, where masks lie beside their images, as Roboflow writes
+    them."""
     folders = find_splits(root, SegmentationFolder.option) or {"train": root}
     return folders if any(name.endswith(MASK_ENDING) for name in files_in(folders["train"])) else {}
 
@@ -164,12 +165,12 @@ def _pair_mixed(folder: Path, findings: Findings) -> MaskPairs:
         return None if name.endswith(MASK_ENDING) else same_stem(name)
 
     images = list_images(folder, known_by, findings=findings)
-    masks = list_masks(folder, with_ending(MASK_ENDING), f"NAME{MASK_ENDING}", findings)
+    masks = list_masks(folder, suffix_remover(MASK_ENDING), f"NAME{MASK_ENDING}", findings)
     return pair(images, masks, folder, MASK_ENDING, findings)
 
 
 def _find_folders(root: Path) -> Dict[str, Tuple[Path, Path]]:
-    """The folders of images and masks of each split; only "train" where there are no splits.
+    """Returns the folders of images and masks of each split; only "train" where there are no splits.
 
     Raises:
         DataError: a folder is missing, or two mean the same.
@@ -194,7 +195,7 @@ def _find_folders(root: Path) -> Dict[str, Tuple[Path, Path]]:
 
 
 def _kind_in(folder: Path, names: Sequence[str]) -> Path:
-    """The folder of images, or that of masks, in a folder: the first of the names where there is none.
+    """Returns the folder of images, or that of masks, in a folder: the first of the names where there is none.
 
     Raises:
         DataError: there are two.

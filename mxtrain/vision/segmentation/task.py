@@ -134,8 +134,8 @@ class Segmentation(Task):
     def explained(
         self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
     ) -> Explained:
-        """The mean score of the class that most pixels are predicted as, over these pixels; the background is passed
-        over where anything else is predicted.
+        """Returns the mean score of the class that most pixels are predicted as, over these pixels; the background is
+        passed over where anything else is predicted.
 
         Source: K. Vinogradova, A. Dibrov, G. Myers, "Towards Interpretable Semantic Segmentation via Gradient-weighted
         Class Activation Mapping", AAAI 2020.

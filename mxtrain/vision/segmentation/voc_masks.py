@@ -29,7 +29,7 @@ _IGNORED = 255  # the white outlines of objects
 _REMEDY = "Save it as a PNG in which a pixel has the number of its object in the annotation, from 1; 0 = of none."
 
 
-class VocFound(NamedTuple):
+class VocBoxSources(NamedTuple):
     """Origin of the boxes of a split.
 
     Attributes:
@@ -49,7 +49,7 @@ class VocOutlines:
 
     Attributes:
         masks: the file of each image.
-        count_P, object_R: see `VocFound`.
+        count_P, object_R: see `VocBoxSources`.
         begin_P1: where the boxes of each image begin in the table, and where the last end.
     """
 

@@ -12,7 +12,7 @@ from mxtrain.errors import DataError
 from mxtrain.types import PathText
 from mxtrain.vision.detection.voc_layout import find_years, read_names
 from mxtrain.vision.images.class_lists import VOC_CLASSES
-from mxtrain.vision.segmentation.mask_pairs import Files, MaskPairs, chosen, list_images, list_masks, refuse_alone
+from mxtrain.vision.segmentation.mask_pairs import Files, MaskPairs, chosen, list_images, list_masks, refuse_unpaired
 from mxtrain.vision.segmentation.masked_files import MaskedFiles
 from mxtrain.vision.segmentation.masked_images import MaskCoding
 
@@ -35,9 +35,9 @@ class VocSegmentation(PublicDataset, MaskedFiles):
     train_split: str = "train"
     """List in ImageSets/Segmentation of the training images, e.g. train or train_aug."""
     val_split: Optional[str] = "val"
-    """That of validation; None = `val_fraction` of the training images."""
+    """List of the validation images; None = `val_fraction` of the training images."""
     test_split: Optional[str] = None
-    """That of a test split whose masks are there; None = there is none."""
+    """List of the images of a test split with masks; None = no test split."""
     mask_folder: str = "SegmentationClass"
     """Folder of the masks; the 10,582 of train_aug are usually in SegmentationClassAug."""
 
@@ -65,7 +65,7 @@ class VocSegmentation(PublicDataset, MaskedFiles):
 
 
 def _find_devkit(root: Path) -> Path:
-    """The folder that holds JPEGImages: this one, that of 2012 in it, or the only one in it."""
+    """Returns the folder that holds JPEGImages: this one, that of 2012 in it, or the only one in it."""
     years = find_years(root)
     chosen_years = years if len(years) == 1 else [path for path in years if path.name == "VOC2012"]
     if chosen_years:
@@ -80,7 +80,7 @@ def _find_devkit(root: Path) -> Path:
 def read_split(
     folder: Path, name: str, split: str, images: Files, masks: Files, findings: Findings = STRICT
 ) -> MaskPairs:  # fmt: skip
-    """The images that a split's file names, with their masks. See `read_names`.
+    """Returns the images that a split's file names, with their masks. See `read_names`.
 
     Raises:
         DataError: there is no such file, it names none, or one whose image or mask is missing.
@@ -91,7 +91,7 @@ def read_split(
     for kind, files in (("image", images), ("mask", masks)):
         missing = [stem for stem in stems if stem not in files]
         where = folder.parents[1] / "JPEGImages" if kind == "image" else next(iter(masks.values()))[0].parent
-        refuse_alone(
+        refuse_unpaired(
             [DataPlace(str(path), line_of[stem]) for stem in missing],
             [f"'{path}', line {line_of[stem]} names '{stem}', of which there is no {kind} in '{where}'"
              for stem in missing],

@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, Sequence, 
 from gymnasium.wrappers import FrameStackObservation
 
 from mxtrain.errors import DataError
-from mxtrain.reinforcement.environments import Maker, Spaces, VectorEnvironment
+from mxtrain.reinforcement.environments import EnvironmentFactory, Spaces, VectorEnvironment
 from mxtrain.reinforcement.gymnasium import Gymnasium
 from mxtrain.reinforcement.image_layout import find_images
 
@@ -105,7 +105,7 @@ def registered() -> Iterator[None]:
     (box(84, 84), 0, (1, 84, 84)),
 ])  # fmt: skip
 def test_stacks_of_gymnasium_enter_as_channels(space: Any, stack: int, shape: Any) -> None:
-    maker = Maker("Showing-v0", {"space": space, "stack": stack})
+    maker = EnvironmentFactory("Showing-v0", {"space": space, "stack": stack})
     environment = maker.make()
     spaces = Spaces.from_environment(environment, "Showing-v0")
     assert (spaces.shape, spaces.dtype) == (shape, "uint8") and f"{shape[0]} channel" in spaces.remark

@@ -12,7 +12,7 @@ import pytest
 from mxtrain.data.base import BaseDataset, Splits
 from mxtrain.data.checking import dataset_check
 from mxtrain.data.checking.checks import Checked, digest_of
-from mxtrain.data.checking.dataset_check import MOST_SHOWN, Census
+from mxtrain.data.checking.dataset_check import MOST_SHOWN, DatasetCounts
 from mxtrain.data.checking.problems import EMPTY_BOX, INVERTED_BOX, KINDS, DataPlace, Problem
 from mxtrain.errors import DataError, LoaderError
 
@@ -155,7 +155,7 @@ def test_what_opening_raises_is_the_one_problem(check, error, said):
             raise error
 
     assert check(Closed()) == [("cannot_open", "Closed", None)]
-    assert check.problems[0].fact == said and check.census == Census()
+    assert check.problems[0].fact == said and check.census == DatasetCounts()
 
 
 def test_few_of_each_kind_are_kept(check):
@@ -184,11 +184,11 @@ def test_samples_are_not_read_far_ahead(check):
 
 def test_a_long_table_shows_both_ends():
     counts = np.arange(50) ** 2
-    census = Census({"train": int(counts.sum())}, [f"c{n}" for n in range(50)], {"train": counts})
+    census = DatasetCounts({"train": int(counts.sum())}, [f"c{n}" for n in range(50)], {"train": counts})
     (table,) = census.tables()
     assert table.header[0] == "most and least frequent of 50" and len(table.rows) == 20
     assert [row[0] for row in table.rows][:2] == ["c49", "c48"] and table.rows[-1][0] == "c0"
-    assert Census({"train": 5}, ["width"], {"train": np.zeros(1, int)}).tables() == []
+    assert DatasetCounts({"train": 5}, ["width"], {"train": np.zeros(1, int)}).tables() == []
 
 
 def test_kinds_are_told_apart():

@@ -399,7 +399,7 @@ def test_a_mosaic_beside_blended_images_counts_as_one(image_paths):
 def test_images_in_another_size_are_the_same_parts(image_paths):
     """What is drawn does not depend on the size, so boxes differ by it alone."""
     source = source_of(image_paths, EDGES, BoxAugment(**STILL))
-    small = source.brought_to((SIDE[0] // 2, SIDE[1] // 2))
+    small = source.resized_to((SIDE[0] // 2, SIDE[1] // 2))
     images, boxes, fitted = source.fetch(np.arange(4), seed=1, epoch=2, train=True)
     halves, half_boxes, half_fitted = small.fetch(np.arange(4), seed=1, epoch=2, train=True)
     assert halves.shape == (4, 3, 48, 64) and small.shape == (3, 48, 64) and source.shape == (3, *SIDE)

@@ -13,7 +13,7 @@ from mxtrain.errors import DataError
 from mxtrain.kvstore.world import World
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.plain import train_characters
-from mxtrain.text.translation.parallel import NOTHING, PairsAtHand, both_sides
+from mxtrain.text.translation.parallel import NOTHING, InMemoryPairs, both_sides
 from mxtrain.text.translation.parallel_loader import PairLoader
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -21,21 +21,21 @@ LONGEST, TOKENS = 12, 60
 OF_PAIRS = ("batch_tokens", "batches_per_pool")
 
 
-def config(pairs: PairsAtHand) -> Sequence[TokenizerConfig]:
+def config(pairs: InMemoryPairs) -> Sequence[TokenizerConfig]:
     return [TokenizerConfig(train_characters(both_sides(pairs).texts(), 200, False), LONGEST)] * 2
 
 
-def some_pairs(count: int = 97) -> PairsAtHand:
+def some_pairs(count: int = 97) -> InMemoryPairs:
     """Sources of 1 to 11 letters, targets of 1 to 10; no two are alike."""
     rng = np.random.RandomState(0)
 
     def text(most: int) -> str:
         return "".join(rng.choice(list("abcdefgh"), rng.randint(1, most + 1)))
 
-    return PairsAtHand([(text(LONGEST - 1), text(LONGEST - 2)) for _ in range(count)])
+    return InMemoryPairs([(text(LONGEST - 1), text(LONGEST - 2)) for _ in range(count)])
 
 
-def loader(pairs: Optional[PairsAtHand] = None, **options: Any) -> PairLoader:
+def loader(pairs: Optional[InMemoryPairs] = None, **options: Any) -> PairLoader:
     pairs = pairs or some_pairs()
     own = {"batch_tokens": TOKENS, **{name: options.pop(name) for name in OF_PAIRS if name in options}}
     settings = LoaderOptions(**{"batch_size": 8, "train": True, "prefetch": 0, "seed": 3, **options})
@@ -47,7 +47,7 @@ def indices(found: PairLoader, epoch: int = 0, start: int = 0) -> List[List[int]
 
 
 def test_pairs_become_tokens_with_ends() -> None:
-    pairs = PairsAtHand([("ab", "c"), ("a", "bca"), ("abcabcabcabcabc", "a")])
+    pairs = InMemoryPairs([("ab", "c"), ("a", "bca"), ("abcabcabcabcabc", "a")])
     configs = config(pairs)
     tokens, tokenizer = pairs.tokens(configs), configs[0].tokenizer
     special, piece = tokenizer.special, {letter: tokenizer.find(letter) for letter in "abc"}
@@ -64,21 +64,21 @@ def test_pairs_become_tokens_with_ends() -> None:
         [piece["b"], piece["c"], piece["a"], special.eos], [piece["c"], special.eos, NOTHING, NOTHING]
     ]  # fmt: skip
     assert tokens.source_fits_N.tolist() == [True, True, False]
-    assert PairsAtHand([("a", "bcabcabcabcabca")]).tokens(configs).source_fits_N.tolist() == [True]
+    assert InMemoryPairs([("a", "bcabcabcabcabca")]).tokens(configs).source_fits_N.tolist() == [True]
     assert tokens.fits_N.tolist() == [True, True, False] and tokens.size_N.tolist() == [3, 4, LONGEST]
     cut, length = tokens.source(np.array([2]), LONGEST)
     assert cut[0, -1] == special.eos and length[0] == LONGEST, "where it is not left out it is cut"
 
 
 def test_of_a_target_that_is_cut_as_many_bytes_count_as_tokens_do() -> None:
-    pairs = PairsAtHand([("a", "bca"), ("abcabcabcabcabc", "ab"), ("a", "bc" * LONGEST), ("a", "")])
+    pairs = InMemoryPairs([("a", "bca"), ("abcabcabcabcabc", "ab"), ("a", "bc" * LONGEST), ("a", "")])
     assert pairs.tokens(config(pairs)).bytes_N.tolist() == [3, 2, LONGEST - 1, 0]
 
 
 def test_texts_without_targets_ask_for_one() -> None:
-    pairs = PairsAtHand([("ab", "c")])
+    pairs = InMemoryPairs([("ab", "c")])
     configs = config(pairs)
-    target, label = PairsAtHand([("ba", None), ("a", None)]).tokens(configs).target(np.array([0, 1]), 1)
+    target, label = InMemoryPairs([("ba", None), ("a", None)]).tokens(configs).target(np.array([0, 1]), 1)
     assert target.tolist() == [[configs[1].tokenizer.special.bos]] * 2 and label.tolist() == [[NOTHING]] * 2
 
 
@@ -145,7 +145,7 @@ def test_workers_share_each_batch_in_one_shape(size: int) -> None:
 
 
 def test_long_pairs_are_not_trained_on_but_measured() -> None:
-    pairs = PairsAtHand([*some_pairs(20).pairs, ("a" * 30, "b"), ("a", "b" * 30)])
+    pairs = InMemoryPairs([*some_pairs(20).pairs, ("a" * 30, "b"), ("a", "b" * 30)])
     assert sorted(sum(indices(loader(pairs)), [])) == list(range(20))
     assert sorted(sum(indices(loader(pairs, batch_tokens=None)), [])) == list(range(20))
     measured = loader(pairs, train=False)

@@ -14,7 +14,7 @@ from mxtrain.errors import DataError
 from mxtrain.kvstore.world import World
 from mxtrain.text.language_modeling import python_documentation, running_text
 from mxtrain.text.language_modeling.running_loader import NOTHING, PromptLoader, RunningLoader
-from mxtrain.text.language_modeling.running_text import RunningText, TextLayout, TextsAtHand, read_running_text
+from mxtrain.text.language_modeling.running_text import InMemoryTexts, RunningText, TextLayout, read_running_text
 from mxtrain.text.tokenizing.config import TokenizerConfig
 from mxtrain.text.tokenizing.plain import train_characters, train_words
 
@@ -127,12 +127,12 @@ def test_less_than_two_tokens_are_refused() -> None:
 
 def test_prompts_are_the_ends_of_texts_and_those_of_a_split_their_beginnings() -> None:
     config = characters("abcdefghijklmnopqrstuvwxyz")
-    source = TextsAtHand(["abcdefghijkl", "xyz"])
+    source = InMemoryTexts(["abcdefghijkl", "xyz"])
     (batch,) = PromptLoader(source.prompts(config), LoaderOptions(batch_size=4, prefetch=0), length=8).epoch(0)
     rows = [shown(config, row[:count]) for row, (count,) in zip(batch.inputs[0].asnumpy(), batch.meta)]
     assert rows == ["efghijkl", "xyz"]
     assert (batch.targets[0].asnumpy() == NOTHING).all()
-    split = TextsAtHand(["abcdefghijklmnopqrstuvwxyz", "x", "yz"]).take([0, 2, 9])
+    split = InMemoryTexts(["abcdefghijklmnopqrstuvwxyz", "x", "yz"]).take([0, 2, 9])
     found = split.prompts(config)
     assert found.length.tolist() == [running_text.SHOWN_TOKENS, 2]
     assert shown(config, found.value) == "abcdefghijklmnopyz"

@@ -177,7 +177,7 @@ def test_two_spellings_of_a_number_join_only_as_they_are(tmp_path: Path, setting
     dataset = with_ids(tmp_path, settings, lambda user: "1.0" if user == 0 else str(user), str)
     with caplog.at_level("INFO"):
         dataset.infer_signature(dataset.open(), DeepFM())
-    assert any("users '1' and '1.0' are two" in one for one in caplog.messages)
+    assert any("users '1' and '1.0' count as different" in one for one in caplog.messages)
     assert any("users.csv: 7 of 8 users have a row" in one for one in caplog.messages)
 
 

@@ -138,7 +138,7 @@ def test_all_that_is_wrong_is_listed_and_can_be_left_out(tmp_path: Path, caplog:
     with caplog.at_level("WARNING"):
         dataset(path, symbols=["a", "b", " "], skip_unreadable=True).open()
     assert "1 is left out, duration_mismatch" in caplog.text
-    with pytest.raises(DataError, match=r"line 2 has ' ', which is no symbol of these. Mend it. Known are 'a', 'b'."):
+    with pytest.raises(DataError, match=r"line 2 has ' ', which is no symbol of these. Correct it"):
         dataset(manifest(tmp_path), symbols=["a", "b"]).open()
 
 

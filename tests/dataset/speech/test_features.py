@@ -101,7 +101,7 @@ def test_stripes_are_a_function_of_seed_epoch_and_utterance() -> None:
 
     def hidden(*drawn: int) -> np.ndarray:
         copied = frames.copy()
-        augment.hide(copied, *drawn)
+        augment.apply_masks(copied, *drawn)
         return copied == 0
 
     first = hidden(0, 1, 2)
@@ -125,7 +125,7 @@ def test_stripes_have_up_to_their_width_anywhere() -> None:
     for epoch in range(400):
         for name, augment in (("narrow", narrow), ("wide", wide)):
             frames = np.ones((4, 8), np.float32)
-            augment.hide(frames, 0, epoch, 0)
+            augment.apply_masks(frames, 0, epoch, 0)
             hidden[name] += (frames == 0).all(axis=0)
     assert 150 < hidden["narrow"].sum() < 250, "half of the time none, half of the time one"
     assert hidden["wide"].sum() == pytest.approx(400 * 4, rel=0.1), "0 to 8, each as often"

@@ -112,7 +112,7 @@ def test_a_damaged_library_is_made_anew(cache, quick, content):
     if content is not None:
         return
     path.write_bytes(damaged)
-    code = "from mxtrain.engine.backend import own_operators; print(own_operators().path)"
+    code = "from mxtrain.engine.backend import native_operators; print(native_operators().path)"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == str(path) and path.read_bytes() == whole
 

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mxtrain.engine.backend import autograd, mx, nd, own_operators
+from mxtrain.engine.backend import autograd, mx, native_operators, nd
 from mxtrain.errors import DivergenceError
 from mxtrain.model.networks import fused
 from mxtrain.training import snapshot
 
-pytestmark = pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
+pytestmark = pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)
 TOLERANCE = {"float32": 2e-5, "float64": 1e-10}
 SHORT = np.dtype([("bfloat16", np.uint16)])
 """MXNet's own name for it."""
@@ -445,7 +445,7 @@ def test_workers_that_compute_with_others_are_refused():
         snapshot.require_same_operators(SimpleNamespace(store=store))
 
     begin(3.0)
-    with pytest.raises(DivergenceError, match="2 of 3 workers compute with mxtrain's own operators"):
+    with pytest.raises(DivergenceError, match="2 of 3 workers compute with mxtrain's native operators"):
         begin(2.0)
 
 
@@ -540,9 +540,9 @@ def test_products_of_another_device_are_right_while_attention_computes():
     """Both devices' threads share OpenBLAS. Sums of small integers are exact, however they are divided."""
     code = """
 import numpy as np
-from mxtrain.engine.backend import mx, nd, own_operators
+from mxtrain.engine.backend import mx, nd, native_operators
 from mxtrain.model.networks import fused
-assert own_operators().path, own_operators().why
+assert native_operators().path, native_operators().why
 rng = np.random.RandomState(0)
 x, y = (nd.array(rng.randint(-3, 4, (384, 384)), ctx=mx.cpu(1)) for _ in range(2))
 expected = x.asnumpy() @ y.asnumpy()
@@ -562,9 +562,9 @@ print(wrong)
 def test_numbers_do_not_depend_on_threads():
     code = """
 import hashlib, numpy as np
-from mxtrain.engine.backend import autograd, mx, nd, own_operators
+from mxtrain.engine.backend import autograd, mx, nd, native_operators
 from mxtrain.model.networks import fused
-assert own_operators().path, own_operators().why
+assert native_operators().path, native_operators().why
 mx.random.seed(5)
 rng = np.random.RandomState(0)
 shapes = (40, 3, 48), (100, 33), (33,), (2, 40, 9, 9)

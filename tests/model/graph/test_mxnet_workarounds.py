@@ -10,7 +10,7 @@ from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.custom import CustomModel
 from mxtrain.model.graph import mxnet_workarounds
-from mxtrain.model.graph.mxnet_workarounds import mend_layers, refuse_wrong
+from mxtrain.model.graph.mxnet_workarounds import refuse_wrong, replace_wrong_layers
 from mxtrain.model.mlp import MLP
 from mxtrain.model.prepare import prepare_network
 from mxtrain.vision.classification.lenet import LeNet
@@ -128,7 +128,7 @@ def test_average_pooling_has_the_gradient_of_its_value_where_windows_hang_over_t
     found = {}
     for dtype in ("float32", "float64"):
         layer, as_it_is = make(ceil_mode=True, **pool), make(ceil_mode=True, **pool)
-        mend_layers(layer)
+        replace_wrong_layers(layer)
         x = nd.array(np.random.RandomState(0).randn(2, 4, *(size,) * ndim), dtype=dtype)
         x.attach_grad()
         with autograd.record():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mxtrain.amp import BFloat16, Float16
-from mxtrain.engine.backend import autograd, mx, nd, own_operators
+from mxtrain.engine.backend import autograd, mx, native_operators, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.summary import summarize
 from mxtrain.model.networks import bert as bert_network
@@ -26,9 +26,9 @@ SHAPE = ((TOKENS,), (TOKENS,), ())
 def operators(request, monkeypatch):
     """Our own operators, and MXNet's, which compute where there is no compiler."""
     if request.param == "mxnet":
-        monkeypatch.setattr(bert_network, "own_operators", lambda: Library(None, "a test"))
-    elif own_operators().path is None:
-        pytest.skip(own_operators().why)
+        monkeypatch.setattr(bert_network, "native_operators", lambda: Library(None, "a test"))
+    elif native_operators().path is None:
+        pytest.skip(native_operators().why)
     return request.param
 
 
@@ -117,8 +117,8 @@ def test_own_operators_and_mxnets_give_the_same_gradients(operators, monkeypatch
     if operators == "mxnet":
         pytest.skip("compares both")
     found = []
-    for chosen in (bert_network.own_operators(), Library(None, "a test")):
-        monkeypatch.setattr(bert_network, "own_operators", lambda chosen=chosen: chosen)
+    for chosen in (bert_network.native_operators(), Library(None, "a test")):
+        monkeypatch.setattr(bert_network, "native_operators", lambda chosen=chosen: chosen)
         network = build(masked=True, dropout=0.0)
         spread(network)
         network.cast("float64")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from dropouts import count_dropouts
 
-from mxtrain.engine.backend import autograd, mx, nd, own_operators
+from mxtrain.engine.backend import autograd, mx, native_operators, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.networks import attention, bert
 from mxtrain.text.language_modeling.gpt import SIZES, Gpt
@@ -43,12 +43,12 @@ def with_gradients(network: Any, inputs: Tuple[Any, Any]) -> Dict[str, np.ndarra
     return {"loss": loss.asnumpy(), **found}
 
 
-@pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
+@pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)
 @pytest.mark.parametrize("length", [T, 140], ids=["one block", "two blocks"])
 def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
     own = with_gradients(build(length, gelu="tanh"), given(length))
     for module in (attention, bert, gpt):
-        monkeypatch.setattr(module, "own_operators", lambda: SimpleNamespace(path=None))
+        monkeypatch.setattr(module, "native_operators", lambda: SimpleNamespace(path=None))
     other = with_gradients(build(length, gelu="tanh"), given(length))
     for name, array in own.items():
         np.testing.assert_allclose(array, other[name], rtol=2e-4, atol=2e-4 * np.abs(other[name]).max(), err_msg=name)
@@ -58,7 +58,7 @@ def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, length:
 @pytest.mark.parametrize("dtype, digits", [("float32", 2e-6), ("float64", 1e-12)])
 def test_both_forms_of_gelu_are_numpys(own: bool, dtype: str, digits: float, monkeypatch: pytest.MonkeyPatch) -> None:
     if not own:
-        monkeypatch.setattr(gpt, "own_operators", lambda: SimpleNamespace(path=None))
+        monkeypatch.setattr(gpt, "native_operators", lambda: SimpleNamespace(path=None))
     x = np.concatenate([np.linspace(-12, 12, 4801), [0.0, -1e4, 1e4, 1e15, -1e15]])
     gradient_of = {
         "tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
@@ -93,7 +93,7 @@ def test_embeddings_weights_of_attention_and_what_each_part_adds_are_dropped(
     own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not own:
-        monkeypatch.setattr(attention, "own_operators", lambda: SimpleNamespace(path=None))
+        monkeypatch.setattr(attention, "native_operators", lambda: SimpleNamespace(path=None))
     assert count_dropouts(build(dropout=0.1), 2, 0.1) == 1 + 2 * 3
 
 

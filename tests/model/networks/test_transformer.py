@@ -10,7 +10,7 @@ import pydantic
 import pytest
 from dropouts import count_dropouts
 
-from mxtrain.engine.backend import autograd, mx, nd, own_operators
+from mxtrain.engine.backend import autograd, mx, native_operators, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.networks import attention, bert
 from mxtrain.text.translation.networks.transformer import sinusoid
@@ -142,12 +142,12 @@ def test_it_is_what_the_papers_equations_say(tied: str, norm_first: bool) -> Non
         np.testing.assert_allclose(mean[row], -log_p.mean(-1) * counts, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
+@pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, norm_first: bool) -> None:
     own = with_gradients(build(norm_first=norm_first), given())
     for module in (attention, bert):
-        monkeypatch.setattr(module, "own_operators", lambda: SimpleNamespace(path=None))
+        monkeypatch.setattr(module, "native_operators", lambda: SimpleNamespace(path=None))
     other = with_gradients(build(norm_first=norm_first), given())
     for name, array in own.items():
         np.testing.assert_allclose(array, other[name], rtol=2e-4, atol=2e-4 * np.abs(other[name]).max(), err_msg=name)
@@ -170,7 +170,7 @@ def test_one_token_after_the_other_gives_the_same(
 ) -> None:  # fmt: skip
     """With rows that are repeated and change places, as beams do; with our operators, where they are, and MXNet's."""
     if not own:
-        monkeypatch.setattr(attention, "own_operators", lambda: SimpleNamespace(path=None))
+        monkeypatch.setattr(attention, "native_operators", lambda: SimpleNamespace(path=None))
     network = build(tied, norm_first=norm_first)
     source, length, target, label = given()
     wanted = network(source, length, target, label)[0].asnumpy()

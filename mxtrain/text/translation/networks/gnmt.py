@@ -47,7 +47,7 @@ class GnmtSizes(NamedTuple):
     dropout: float
 
 
-class FromZero(gluon.HybridBlock):
+class ZeroStateLSTM(gluon.HybridBlock):
     """An LSTM layer whose state is zeros before the first token: (T, B, I) to (T, B, H)."""
 
     begins_stage = True
@@ -125,11 +125,11 @@ class GnmtNetwork(StepNetwork, gluon.HybridBlock):
             for name, size, most in tables[: {"all": 1, "target": 2, "none": 3}[tied]]:
                 setattr(self, name, self.params.get(name, shape=(size, units), init=mx.init.Uniform(most)))
             self.dropout = nn.Dropout(sizes.dropout)
-            self.backward_layer = FromZero(units, units, prefix="backward_")
+            self.backward_layer = ZeroStateLSTM(units, units, prefix="backward_")
             self.encoder, self.decoder = nn.HybridSequential(prefix="encoder_"), nn.HybridSequential(prefix="decoder_")
             for number in range(sizes.num_layers):
-                self.encoder.add(FromZero(2 * units if number == 1 else units, units, prefix=f"encoder{number}_"))
-                self.decoder.add(FromZero(2 * units if number else units, units, prefix=f"decoder{number}_"))
+                self.encoder.add(ZeroStateLSTM(2 * units if number == 1 else units, units, prefix=f"encoder{number}_"))
+                self.decoder.add(ZeroStateLSTM(2 * units if number else units, units, prefix=f"decoder{number}_"))
             self.keys = nn.Dense(units, use_bias=False, flatten=False, in_units=units, prefix="keys_")
             self.attention = SourceAttention(sizes, prefix="attention_")
             self.output = TargetScores(target_size, chunks, has_bias=True, prefix="output_")

@@ -70,7 +70,7 @@ def anchor_maps(
     map_sizes: Sequence[Tuple[int, int]], input_shape: Shape, base_size: int, sizes: Sequence[float],
     ratios: Sequence[Sequence[float]], steps: Sequence[float], lite: bool = False,
 ) -> List[AnchorMap]:  # fmt: skip
-    """The anchors of a network for images of one size.
+    """Returns the anchors of a network for images of one size.
 
     Their sizes grow with the square root of the image's area. Steps are as given for square images of `base_size`;
     in others the places of a map are spread evenly over the image.

@@ -25,18 +25,18 @@ class BoxCoding(Protocol):
 
     @property
     def output_shapes(self) -> Sequence[Shape]:
-        """The shapes of the network's outputs for one sample; empty where only the network knows."""
+        """Returns the shapes of the network's outputs for one sample; empty if only the network knows."""
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """The targets that the network's outputs are compared with, each (B, ...) float32.
+        """Returns the targets that the network's outputs are compared with, each (B, ...) float32.
 
         Args:
             box_BMD: as `boxes.Column` says.
         """
 
     def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
-        """A number for each class at each place, (B, P), as before a sigmoid or softmax: it rises with the score of
-        the detection there, and it is differentiable."""
+        """Returns a number for each class at each place, (B, P), as before a sigmoid or softmax: it rises with the
+        score of the detection there, and it is differentiable."""
 
     def decode(self, outputs: Sequence[Array], F: Optional[OperatorModule] = None) -> Array:
         """Detections (B, N, 6), best first: class, score from 0 to 1, left, top, right, bottom; rows of class -1
@@ -77,7 +77,7 @@ class Detector(Model):
 
     @property
     def title(self) -> str:
-        """The network as messages call it."""
+        """Returns the network as messages call it."""
         return type(self).__name__
 
     def draws(self, input_shape: Shape) -> Optional[Draws]:
@@ -95,7 +95,7 @@ class Detector(Model):
         return None
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
-        """The translation between boxes and the network's outputs.
+        """Returns the translation between boxes and the network's outputs.
 
         Args:
             num_classes: of objects.

@@ -87,7 +87,7 @@ class GridCoding:
         return is_object_BN, row_BM8, weight_BN, np.where(found_BM, weight_BM, 0).astype(np.float32)
 
     def _places(self, box_PD: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-        """The number of the box that each true box should be found by, and the values of `encode`."""
+        """Returns the number of the box that each true box should be found by, and the values of `encode`."""
         size_P2 = box_PD[:, 2:4] - box_PD[:, :2]
         centre_P2 = (box_PD[:, :2] + box_PD[:, 2:4]) / 2
         best_P = self._best_shapes(size_P2)
@@ -102,7 +102,7 @@ class GridCoding:
         return begin_P + (cell_P2[:, 1] * width_P + cell_P2[:, 0]) * per_place_P + number_P, np.column_stack(values)
 
     def _best_shapes(self, size_P2: np.ndarray) -> np.ndarray:
-        """The number of the shape that each size is most like: by intersection over union around one centre."""
+        """Returns the number of the shape that each size is most like: by intersection over union around one centre."""
         common_PA = np.minimum(size_P2[:, None], self._shape_A2).prod(axis=2)
         return (common_PA / (size_P2.prod(axis=1)[:, None] + self._shape_A2.prod(axis=1) - common_PA)).argmax(axis=1)
 

@@ -70,7 +70,7 @@ class HeatmapCoding:
         return encoded if weight_B1hw is None else (*encoded, weight_B1hw)
 
     def cell_of(self, box_D: np.ndarray) -> Tuple[int, int]:
-        """The line and column of the cell that the centre of a box is in."""
+        """Returns the line and column of the cell that the centre of a box is in."""
         left, top, right, bottom = box_D[:4].astype(np.float64) / self._stride
         x, y = (left + right) / 2, (top + bottom) / 2
         return min(max(int(y), 0), self._height - 1), min(max(int(x), 0), self._width - 1)

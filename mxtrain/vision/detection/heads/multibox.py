@@ -54,8 +54,8 @@ class MultiBoxCoding:
         self.output_shapes: Sequence[Shape] = ((len(anchor_N4), 1 + num_classes), (len(anchor_N4), 4))
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """The class of each anchor (B, N): 0 background, 1 the first class, -1 neither; and its offsets to the object
-        that it finds (B, N, 4). Where true boxes have weights: how much each anchor counts (B, N)."""
+        """Returns the class of each anchor (B, N): 0 background, 1 the first class, -1 neither; and its offsets to the
+        object that it finds (B, N, 4). Where true boxes have weights: how much each anchor counts (B, N)."""
         count, num_boxes = len(box_BMD), len(self.anchor_N4)
         class_BN = np.zeros((count, num_boxes), np.float32)
         offset_BN4 = np.zeros((count, num_boxes, 4), np.float32)
@@ -80,7 +80,7 @@ class MultiBoxCoding:
         return (class_BN, offset_BN4) if true_weight_BM is None else (class_BN, offset_BN4, weight_BN)
 
     def match(self, edge_M4: np.ndarray) -> np.ndarray:
-        """The place among the true boxes of the one that each anchor finds, (N,), -1 for none.
+        """Returns the place among the true boxes of the one that each anchor finds, (N,), -1 for none.
 
         Each true box, in decreasing order of its best IoU, gets the free anchor with the highest IoU; then anchors with
         the same IoU, unless their IoU with another box is higher; then anchors with an IoU of at least `LEAST_IOU`.

@@ -18,7 +18,7 @@ def operators(given: Optional[OperatorModule]) -> OperatorModule:
 
 
 def constant(F: OperatorModule, value: np.ndarray, like: Array) -> Array:
-    """An array, on the device of `like`, or a symbol for it.
+    """Returns an array, on the device of `like`, or a symbol for it.
 
     Args:
         F: operators of arrays, or of an exported graph, which keep constants.

@@ -158,8 +158,8 @@ class RegionCoding:
         )  # fmt: skip
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """The label of each anchor (B, N), float32: 1 positive, 0 background, -1 ignored; and the offsets of positive
-        ones to their object (B, N, 4), float32, 0 elsewhere.
+        """Returns the label of each anchor (B, N), float32: 1 positive, 0 background, -1 ignored; and the offsets of
+        positive ones to their object (B, N, 4), float32, 0 elsewhere.
 
         Anchors that reach beyond the image are ignored. The anchor that covers an object best is positive however
         little it covers, as in the paper; GluonCV makes background of it below `NEGATIVE_IOU`.

@@ -35,7 +35,7 @@ class Suppression:
     least_score: float = LEAST_SCORE
 
     def count(self, num_classes: int, num_boxes: int) -> int:
-        """The rows of a sample's detections, M."""
+        """Returns the rows of a sample's detections, M."""
         return min(self.max_detections, self._most(num_classes * num_boxes))
 
     def __call__(
@@ -75,7 +75,7 @@ class Suppression:
     def _candidates(
         self, F: OperatorModule, score_BKN: Array, num_classes: int, num_boxes: int
     ) -> Tuple[Array, Array, Array]:  # fmt: skip
-        """The highest scores (B, C), and the class and the place of the box of each, both (B, C) float64."""
+        """Returns the highest scores (B, C), and the class and the place of the box of each, both (B, C) float64."""
         most = self._most(num_classes * num_boxes)
         # As integers: float32 counts to 2^24 only.
         score_BC, place_BC = F.topk(F.reshape(score_BKN, shape=(0, -1)), k=most, ret_typ="both", dtype="int32")

@@ -61,7 +61,7 @@ class GluonCVDetector(Detector, GluonCVModel):
 
     @property
     def plain_name(self) -> str:
-        """The name without a dataset."""
+        """Returns the name without a dataset."""
         return self.name if self.name in self.known else without_dataset(self.name)
 
     @property
@@ -81,11 +81,12 @@ class SuppressingDetector(GluonCVDetector):
     """Base of heads that find each object several times."""
 
     nms_iou: OpenFraction = 0.45
-    """Intersection over union with a surer detection of the same class from which on one is left out."""
+    """Threshold of non-maximum suppression: intersection over union with a higher-scoring detection of the same
+    class."""
     nms_candidates: Positive = 400
-    """The highest scores of an image, of all classes, that are looked at."""
+    """Number of highest-scoring detections of an image, over all classes, that enter non-maximum suppression."""
     max_detections: Positive = 100
-    """Detections of an image that are kept."""
+    """Maximum number of detections per image."""
 
     @property
     def suppression(self) -> Suppression:

@@ -33,8 +33,8 @@ for Dense Object Detection" (2017), section 3.3."""
 
 
 def build(name: str, num_classes: int, options: Mapping[str, Any]) -> gluon.HybridBlock:
-    """The network of that name, without a dataset's: (B, 3, H, W) -> scores of centres (B, K, H/4, W/4), before the
-    sigmoid, and width, height, and offsets to the right and down (B, 4, H/4, W/4)."""
+    """Returns the network of that name, without a dataset's: (B, 3, H, W) -> scores of centres (B, K, H/4, W/4), before
+    the sigmoid, and width, height, and offsets to the right and down (B, 4, H/4, W/4)."""
     base = BASES[name](pretrained=False, **options)
     heads = OrderedDict(heatmap={"num_output": num_classes, "bias": RARE}, wh={"num_output": 2}, reg={"num_output": 2})
     network = center_net.CenterNet(base, heads, [str(number) for number in range(num_classes)], HEAD_CHANNELS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Sequence
 
-from mxtrain.engine.backend import own_operators
+from mxtrain.engine.backend import native_operators
 from mxtrain.model.networks import fused
 from mxtrain.vision.detection.box_arithmetic import columns_of
 
@@ -37,7 +37,7 @@ def suppress(
         iou: intersection over union from which on a box is covered.
         least: what scores up to this is no box.
     """
-    if own_operators().path:
+    if native_operators().path:
         return fused.suppression(F, row_BT5, num_candidates, min(keep, num_candidates), iou, least)
     found_BT5 = F.contrib.box_nms(
         row_BT5, overlap_thresh=iou, valid_thresh=least, topk=-1, coord_start=1, score_index=0, id_index=-1,
@@ -65,7 +65,7 @@ def read_regions(
     level_Q = F.log2(F.sqrt(F.prod(size_Q2, axis=1)) / CANONICAL_SIDE + 1e-6)
     level_Q = F.floor(math.log2(CANONICAL_STRIDE / places[0].stride) + level_Q)
     level_Q = F.clip(level_Q, 0, num_read - 1)
-    if own_operators().path:
+    if native_operators().path:
         row_Q5 = F.concat(F.expand_dims(level_Q, axis=1), edge_Q4, dim=1)
         sizes, strides = zip(*(((one.height, one.width), one.stride) for one in places))
         return fused.roi_align(F, maps, row_Q5, count, side, sizes, strides)

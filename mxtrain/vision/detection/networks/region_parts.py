@@ -36,7 +36,8 @@ def _names(network: gluon.HybridBlock) -> Dict[str, str]:
 
 
 def build_single_map(parts: FasterRCNNParts, is_stock: bool, options: Mapping[str, Any]) -> TwoStageBlocks:
-    """The blocks around a ResNet: three stages compute one map of images, the fourth is computed of each region.
+    """Returns the blocks around a ResNet: three stages compute one map of images, the fourth is computed of each
+    region.
 
     Args:
         parts: what the network is made of.
@@ -53,7 +54,7 @@ def build_single_map(parts: FasterRCNNParts, is_stock: bool, options: Mapping[st
 def build_pyramid(
     parts: FasterRCNNParts, width: int, head_units: int, is_stock: bool, options: Mapping[str, Any]
 ) -> TwoStageBlocks:  # fmt: skip
-    """The blocks around any network: a feature pyramid of its maps, and two dense layers of each region.
+    """Returns the blocks around any network: a feature pyramid of its maps, and two dense layers of each region.
 
     Args:
         parts, is_stock, options: see `build_single_map`.

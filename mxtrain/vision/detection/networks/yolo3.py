@@ -33,7 +33,7 @@ LEAST_KEPT = 128
 def build(
     name: str, num_classes: int, anchors: Sequence[Sequence[float]], side: int, options: Mapping[str, Any]
 ) -> gluon.HybridBlock:
-    """The network of that name, without a dataset's: (B, 3, H, W) -> raw values (B, N, 5 + K), boxes (B, N, 4).
+    """Returns the network of that name, without a dataset's: (B, 3, H, W) -> raw values (B, N, 5 + K), boxes (B, N, 4).
 
     Args:
         name: of `YOLO3`.

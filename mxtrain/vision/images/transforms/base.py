@@ -36,16 +36,16 @@ class RandomStream:
         return keys
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
-        """A number in [low, high)."""
+        """Returns a number in [low, high)."""
         self._taken += 1
         return low + (high - low) * uniform_number(self._key, self._taken - 1)
 
     def integer(self, high: int, low: int = 0) -> int:
-        """A whole number in [low, high)."""
+        """Returns a whole number in [low, high)."""
         return low + int(self.uniform() * (high - low))
 
     def chance(self, share: float) -> bool:
-        """True with this probability."""
+        """Returns True with this probability."""
         return self.uniform() < share
 
     def choice(self, values: Sequence[T]) -> T:
@@ -53,7 +53,7 @@ class RandomStream:
         return values[self.integer(len(values))]
 
     def normal(self, deviation: float = 1.0) -> float:
-        """A normally distributed number around 0. Source: Box and Muller (1958)."""
+        """Returns a normally distributed number around 0. Source: Box and Muller (1958)."""
         radius = math.sqrt(-2 * math.log1p(-self.uniform()))
         return deviation * radius * math.cos(2 * math.pi * self.uniform())
 
@@ -66,7 +66,7 @@ class Transform(Spec, abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, image: LazyImage, draw: RandomStream) -> LazyImage:
-        """The changed image.
+        """Returns the changed image.
 
         Args:
             image: has `height`, `width`, `channels` and `pixels`. `image.with_pixels(array)` changes its colours, and
@@ -83,4 +83,4 @@ class DatasetTransform(Spec, abc.ABC):
 
     @abc.abstractmethod
     def settings(self) -> Dict[str, object]:
-        """The settings of `dataset.augment` that mean the same."""
+        """Returns the settings of `dataset.augment` that mean the same."""

@@ -65,12 +65,12 @@ class AugmentSettings(Spec):
 
     @property
     def mixes(self) -> bool:
-        """True if two samples are mixed, so that labels are probabilities."""
+        """Returns True if two samples are mixed, so that labels are probabilities."""
         return False
 
 
 def read_list(given: object, own: Mapping[str, Type[DatasetTransform]]) -> List[Entry]:
-    """The transforms of a list as it was typed.
+    """Returns the transforms of a list as it was typed.
 
     Args:
         given: names, mappings of a name to its settings, mappings with a `_target_`, or transforms.
@@ -157,7 +157,7 @@ class Annotations:
     change."""
 
     def follow(self, label: np.ndarray, step: GeometryStep) -> np.ndarray:
-        """The annotations of one sample after a map.
+        """Returns the annotations of one sample after a map.
 
         Args:
             label: of the sample, as its source gives it.

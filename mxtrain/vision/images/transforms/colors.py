@@ -112,7 +112,7 @@ class Erasing(Transform):
 
 
 def colour_matrix(saturation: float, hue: float) -> np.ndarray:
-    """The map (3, 3) of red, green and blue that leaves grey as it is.
+    """Returns the map (3, 3) of red, green and blue that leaves grey as it is.
 
     Args:
         saturation: factor of the distance from grey.
@@ -124,13 +124,13 @@ def colour_matrix(saturation: float, hue: float) -> np.ndarray:
 
 
 def mean_grey(image_CHW: np.ndarray) -> float:
-    """The mean brightness of an image."""
+    """Returns the mean brightness of an image."""
     mean_C = image_CHW.reshape(len(image_CHW), -1).mean(axis=1, dtype=np.float64)
     return float(mean_C[0] if len(mean_C) == 1 else LUMA @ mean_C)
 
 
 def recoloured(image_CHW: np.ndarray, colour_34: np.ndarray) -> np.ndarray:
-    """An image, white is 255, after a linear map of its colours; cut off at black and white.
+    """Returns an image, white is 255, after a linear map of its colours; cut off at black and white.
 
     Args:
         image_CHW: uint8, or float32.

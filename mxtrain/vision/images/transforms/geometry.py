@@ -116,7 +116,7 @@ class Affine(Transform):
 
 
 def rotation(degrees: float) -> np.ndarray:
-    """The matrix (2, 2) that turns an image clockwise as it is seen."""
+    """Returns the matrix (2, 2) that turns an image clockwise as it is seen."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     return np.array([[cos, -sin], [sin, cos]])
 
@@ -128,7 +128,7 @@ def around_middle(image: LazyImage, linear_22: np.ndarray, shift_2: Sequence[flo
 
 
 def resized(image: LazyImage, size: Tuple[int, int]) -> LazyImage:
-    """An image in another (height, width)."""
+    """Returns an image in another (height, width)."""
     if (image.height, image.width) == size:
         return image
     return image.moved(np.diag([size[1] / image.width, size[0] / image.height, 1.0])[:2], size)

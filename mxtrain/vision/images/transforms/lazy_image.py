@@ -31,7 +31,7 @@ class GeometryStep:
 
     @property
     def is_mirrored(self) -> bool:
-        """True if left and right have changed places."""
+        """Returns True if left and right have changed places."""
         return determinant(self.matrix_23) < 0
 
 
@@ -71,7 +71,7 @@ class LazyImage:
         return self.drawn()._drawn_CHW
 
     def drawn(self) -> LazyImage:
-        """The same image with no map left to be drawn."""
+        """Returns the same image with no map left to be drawn."""
         if self._pending_23 is IDENTITY_23:
             return self
         made = copy.copy(self)
@@ -81,7 +81,7 @@ class LazyImage:
         return made
 
     def moved(self, matrix_23: np.ndarray, size: Optional[Tuple[int, int]] = None) -> LazyImage:
-        """The image after an affine map; boxes, masks and key points follow.
+        """Returns the image after an affine map; boxes, masks and key points follow.
 
         Args:
             matrix_23: takes (x, y) of this image to (x, y) of the result; pixel i reaches from i to i + 1.
@@ -121,7 +121,7 @@ class LazyImage:
 
 
 def _checked_matrix(matrix: np.ndarray) -> np.ndarray:
-    """A user's affine map as (2, 3); the last row of a (3, 3) matrix must be [0, 0, 1]. Raises: ValueError."""
+    """Returns a user's affine map as (2, 3); the last row of a (3, 3) matrix must be [0, 0, 1]. Raises: ValueError."""
     matrix_23 = np.asarray(matrix, np.float64)
     if matrix_23.shape == (3, 3) and matrix_23[2].tolist() == [0, 0, 1]:
         matrix_23 = matrix_23[:2]

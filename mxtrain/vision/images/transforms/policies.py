@@ -151,7 +151,8 @@ def _auto_contrasted(image: LazyImage, strength: float) -> LazyImage:
 
 
 def _equalized(image: LazyImage, strength: float) -> LazyImage:
-    """All values come as often as each other, as far as that is possible. Source: Pillow's `ImageOps.equalize`."""
+    """Returns all values come as often as each other, as far as that is possible. Source: Pillow's
+    `ImageOps.equalize`."""
     tables = []
     for channel_HW in image.pixels:
         count_V = np.bincount(np.rint(channel_HW).astype(np.int64).ravel(), minlength=256)

@@ -1,32 +1,32 @@
-"""Base of optimizers that use one of mxtrain's own update operators."""
+"""Base class of optimizers that use one of mxtrain's native update operators (`mxtrain/native`)."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxtrain.engine.backend import nd, own_operators
+from mxtrain.engine.backend import native_operators, nd
 from mxtrain.engine.bound_call import BoundCall, are_same
 from mxtrain.optimizer.rows import TouchedRows
 from mxtrain.optimizer.state import OptimizerState
 
-KEPT = 1 << 16
-"""Elements that an update may keep in memory of its own from step to step."""
+MAX_KEPT_ELEMENTS = 1 << 16
+"""Maximum size of the temporary copies that a bound call keeps between steps; larger copies are made in each step."""
 
 
-class OwnUpdate:
+class NativeUpdate:
     """Mixin of MXNet optimizers.
 
     Attributes:
         factor: number (1,) by which gradients are multiplied first, inside `multiplying`; otherwise None. False if the
-            own operators are not available, which cannot multiply.
+            native operators are not available, because MXNet's cannot multiply.
     """
 
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
         self.aggregate_num = 1  # any value above 0 makes MXNet's updater pass lists of arrays
-        self.has_own = own_operators().path is not None
-        self.factor: Any = None if self.has_own else False
+        self.has_native = native_operators().path is not None
+        self.factor: Any = None if self.has_native else False
         self._bound: Dict[Tuple[int, bool], _Update] = {}
         self._binds = True
         self._rows: Optional[TouchedRows] = None
@@ -65,9 +65,9 @@ class OwnUpdate:
             lazy: if True, other rows do not change, see `mxtrain.optimizer.rows`.
 
         Returns:
-            False if the own operator is not available or there is no row; the caller must then update otherwise.
+            False if the native operator is not available or there is no row; the caller must then update with MXNet's.
         """
-        if not self.has_own or not len(rows):
+        if not self.has_native or not len(rows):
             return False
         self._rows, self._lazy = rows, lazy
         try:
@@ -76,7 +76,7 @@ class OwnUpdate:
             self._rows = None
         return True
 
-    def _own(
+    def _update_native(
         self, name: str, arrays: Sequence[Sequence[nd.NDArray]], options_from: Sequence[str], **options: Any
     ) -> None:
         """Updates several parameters, or within `update_rows` some rows of a table.
@@ -99,7 +99,7 @@ class OwnUpdate:
         update = self._bound.get(key)
         if further or update is None or not update.is_of(given):
             update = _Update(name, arrays, self.factor, further)
-            if update.is_kept and self._binds and not further:
+            if update.is_cacheable and self._binds and not further:
                 self._bound[key] = update
         # Hyper-parameters are usually equal for all parameters; one number is formatted and parsed faster than dozens.
         short = {key: value[:1] if _are_alike(value) else value for key, value in options.items()}
@@ -121,7 +121,7 @@ class _Update:
         further: last inputs of the operator.
 
     Attributes:
-        is_kept: True if the call may be kept for the next step, because its temporary copies are small.
+        is_cacheable: True if the call may be kept for the next step, because its temporary copies are small.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class _Update:
         weights = [one[0] for one in arrays]
         made = [nd.empty(w.shape, w.context, w.dtype) if w.ndim > 2 else w for w in weights]
         self._copies = [(one, weight) for one, weight in zip(made, weights) if one is not weight]
-        self.is_kept = sum(one.size for one, _ in self._copies) <= KEPT
+        self.is_cacheable = sum(one.size for one, _ in self._copies) <= MAX_KEPT_ELEMENTS
         out = [array for w, (_, _, *state) in zip(made, arrays) for array in (w, *state)]
         self._call = BoundCall(name, [*self._given, *([] if factor is None else [factor]), *further], out)
 
@@ -143,7 +143,7 @@ class _Update:
         return are_same(given, self._given)
 
     def __call__(self, factor: Optional[nd.NDArray], **options: Any) -> None:
-        """Runs the update. `factor` multiplies the gradients first; see `OwnUpdate._own` for `options`."""
+        """Runs the update. `factor` multiplies the gradients first; see `NativeUpdate._update_native` for `options`."""
         if factor is not None:
             first = self._given[0]
             if factor.context != first.context or factor.dtype != first.dtype:

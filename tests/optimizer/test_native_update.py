@@ -7,11 +7,11 @@ from typing import Any, Dict, List, Optional
 import numpy as np
 import pytest
 
-from mxtrain.engine.backend import nd, own_operators
-from mxtrain.optimizer import optimizers, own_update
+from mxtrain.engine.backend import native_operators, nd
+from mxtrain.optimizer import native_update, optimizers
 from mxtrain.optimizer.updater import Updater
 
-pytestmark = pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
+pytestmark = pytest.mark.skipif(native_operators().path is None, reason=native_operators().why)
 SHAPES = {"small": (3,), "kernel": (4, 2, 3, 3), "matrix": (60, 70), "large": (100, 100)}
 KINDS = [optimizers.Adam(wd=0.1), optimizers.AdamW(wd=0.1), optimizers.SGD(wd=0.1, momentum=0.9), optimizers.SGD()]
 
@@ -30,12 +30,12 @@ def calls_of(monkeypatch: Any) -> List[int]:
     """Parameters of each call from now on."""
     found: List[int] = []
 
-    class Counted(own_update.BoundCall):
+    class Counted(native_update.BoundCall):
         def __call__(self, **attributes: Any) -> Any:
             found.append(attributes["size"])
             return super().__call__(**attributes)
 
-    monkeypatch.setattr(own_update, "BoundCall", Counted)
+    monkeypatch.setattr(native_update, "BoundCall", Counted)
     return found
 
 
