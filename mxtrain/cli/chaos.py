@@ -26,9 +26,7 @@ from mxtrain.description.groups import Description
 from mxtrain.description.reproduction import compare_results
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import open_file
-from mxtrain.files.json_text import parse_json
-from mxtrain.files.regular_files import open_regular
-from mxtrain.files.run_files import ROWS_FILE
+from mxtrain.files.run_records import last_step
 
 CHILD = "MXTRAIN_CHAOS_FULL_DISK"
 """Set for the processes of both runs: the path of a file that stands for a full disk while it exists."""
@@ -105,16 +103,6 @@ def require_repeatable(description: Description, run_dir: Path) -> None:
             raise ConfigError(
                 f"{folder} is not empty, and debug=chaos begins with two new runs. Choose another hydra.run.dir."
             )
-
-
-def last_step(run_dir: Path) -> int:
-    """Returns the last step in the metrics.jsonl of a run; 0 without any."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        with open_regular(run_dir / ROWS_FILE) as (stream, size):
-            stream.seek(max(0, size - (1 << 16)))
-            lines = [line for line in stream.read(1 << 16).split(b"\n")[:-1] if line.endswith(b"}")]
-        return int(parse_json(lines[-1])["step"]) if lines else 0
-    return 0
 
 
 class Injection:
