@@ -346,7 +346,8 @@ class Run:
 
     @property
     def state(self) -> str:
-        """``"finished"``, ``"stopped_early"``, ``"interrupted"``, ``"failed"`` or ``"running"``; empty if unknown."""
+        """``"finished"``, ``"stopped_early"``, ``"interrupted"``, ``"pruned"``, ``"failed"`` or ``"running"``; empty if
+        unknown."""
         return str(self.status.get("state", ""))
 
     @property

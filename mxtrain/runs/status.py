@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
 _MAX_METRICS = 1000
+PRUNED = "pruned"
+"""State of a trial that a pruner of `tune` has ended."""
 DAMAGED = "damaged"
 """State of a run whose status.json cannot be read."""
 
@@ -25,7 +27,7 @@ class RunStatus:
     """Content of status.json; a value of another type than the run writes counts as absent."""
 
     state: str
-    """running, finished, stopped_early, interrupted or failed; `DAMAGED` if the file cannot be read."""
+    """running, finished, stopped_early, interrupted, failed or `PRUNED`; `DAMAGED` if the file cannot be read."""
     exit_code: Optional[int] = None
     """Exit code of the last process; None while it runs, or if it was killed."""
     cause: str = ""
