@@ -63,7 +63,7 @@ def last_step(run_dir: AnyPath) -> int:
     try:
         with open_regular(os.path.join(run_dir, ROWS_FILE)) as (stream, size):
             stream.seek(max(0, size - _LAST_BYTES))
-            lines = stream.read(_LAST_BYTES).splitlines(keepends=True)
+            lines = [line + b"\n" for line in stream.read(_LAST_BYTES).split(b"\n")[:-1]]  # complete ones
     except OSError:
         return 0
     steps = (_row_of(line).get("step") for line in reversed(lines))
