@@ -30,9 +30,9 @@ from mxtrain.config.specs import validate
 from mxtrain.data.base import choose_split, open_splits
 from mxtrain.data.given import GivenDataset, inputs_of
 from mxtrain.errors import EXIT_BAD_INPUT, ConfigError, DataError, LoaderError, MxtrainError
-from mxtrain.files.json_text import parse_json, read_json
-from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
+from mxtrain.files.json_text import read_json
 from mxtrain.files.run_files import ROWS_FILE, STATUS_FILE
+from mxtrain.files.run_records import read_rows
 from mxtrain.given import Given, giving
 from mxtrain.in_memory import TEXTS, refuse_wrong_kind, write_inputs
 from mxtrain.logger.jsonl import NO_ROWS
@@ -346,7 +346,8 @@ class Run:
 
     @property
     def state(self) -> str:
-        """``"finished"``, ``"stopped_early"``, ``"interrupted"``, ``"failed"`` or ``"running"``; empty if unknown."""
+        """``"finished"``, ``"stopped_early"``, ``"interrupted"``, ``"pruned"``, ``"failed"`` or ``"running"``; empty if
+        unknown."""
         return str(self.status.get("state", ""))
 
     @property
@@ -393,12 +394,7 @@ class Run:
                 raise DataError(f"{self.path} is a cross validation, and each fold has rows of its own: those of "
                                 "run.folds[0], run.folds[1], ...")  # fmt: skip
             raise DataError(NO_ROWS.format(file))
-        rows = []
-        with open_regular(file) as (stream, _):
-            while line := stream.readline(MAX_TEXT_BYTES):
-                if line.endswith(b"\n") and line.strip():  # the last line of a running run may be incomplete
-                    rows.append(parse_json(line))
-        return rows
+        return list(read_rows(file))
 
     @property
     def description(self) -> Description:

@@ -28,7 +28,7 @@ ALLOWED = {
     },
     "output, through `files.durable`": {"cli/output_file.py", "logger/files.py", "training/lr_range.py"},
     "an archive that `regular_files` opened, and new files in a folder made for them": {
-        "download/archives.py", "training/replay.py",
+        "download/archives.py", "training/replay_bundle.py",
     },
     "output, in a new folder": {"export/folder.py"},
     "files of installed packages and imported modules": {

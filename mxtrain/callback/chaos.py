@@ -11,7 +11,7 @@ from typing_extensions import Annotated, Literal
 from mxtrain.callback import CallbackSpec
 from mxtrain.types import Callback, NonNegative, Positive, PositiveFloat
 
-FaultKind = Literal["kill", "pause", "corrupt", "full"]
+FaultKind = Literal["kill", "pause", "corrupt", "full", "delay"]
 
 
 class Fault(NamedTuple):
@@ -24,28 +24,34 @@ class Fault(NamedTuple):
 class Chaos(CallbackSpec):
     """Injects faults into a run, and compares its result with that of an undisturbed one."""
 
-    faults: Annotated[List[FaultKind], pydantic.Field(min_length=1)] = ["kill", "pause", "corrupt", "full"]
+    faults: Annotated[List[FaultKind], pydantic.Field(min_length=1)] = [
+        "kill", "pause", "corrupt", "full", "delay",
+    ]  # fmt: skip
     """Kinds of faults: kill = SIGKILL to a process of the run; pause = stop a process for `pause_s`, so that all that
     it is connected to wait; corrupt = end the run and damage its newest checkpoint; full = no write succeeds for
-    `pause_s`, as on a full disk."""
-    count: Positive = 4
+    `pause_s`, as on a full disk; delay = hold back what one worker sends for `pause_s`; it is left out if no workers
+    talk to servers."""
+    count: Positive = 5
     """Number of faults. Each kind comes in turn."""
     seed: NonNegative = 0
     """Seed of the schedule."""
     pause_s: PositiveFloat = 0.5
-    """Length of a pause and of a full disk, in seconds; below `cluster.heartbeat_timeout`, nothing is restarted."""
+    """Length of a pause, a delay and a full disk, in seconds; below `cluster.heartbeat_timeout`, nothing is
+    restarted."""
 
     def build(self) -> Callback:
         return Callback()
 
-    def schedule(self, num_steps: int) -> List[Fault]:
+    def schedule(self, num_steps: int, has_links: bool = True) -> List[Fault]:
         """Returns the faults of a run in the order of their steps, which depends only on `seed`.
 
         Args:
             num_steps: number of steps of the run.
+            has_links: whether there are links between processes that can be delayed.
         """
         draw = random.Random(self.seed)
-        kinds = [self.faults[number % len(self.faults)] for number in range(self.count)]
+        possible = [kind for kind in self.faults if has_links or kind != "delay"]
+        kinds = [possible[number % len(possible)] for number in range(self.count)]
         draw.shuffle(kinds)
         steps = sorted(draw.randint(1, max(num_steps - 1, 1)) for _ in kinds)
         return [Fault(kind, step) for kind, step in zip(kinds, steps)]

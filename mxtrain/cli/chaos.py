@@ -1,7 +1,8 @@
 """Trains a run twice, undisturbed and with injected faults, and compares the results to the bit (`debug=chaos`).
 
 Both are processes of the same command, in RUN-reference and RUN. Faults come from outside: signals to processes, bytes
-of files, and one environment variable that makes writes fail while a file of that name exists.
+of files, one environment variable that makes writes fail while a file of that name exists, and one that leads the
+connections of workers through this process.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import stat
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Iterator, List, Optional, Sequence
 
@@ -24,14 +25,17 @@ from mxtrain.cli.columns import print_columns
 from mxtrain.config.override_text import quote
 from mxtrain.description.groups import Description
 from mxtrain.description.reproduction import compare_results
-from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
+from mxtrain.errors import EXIT_BAD_INPUT, EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import open_file
-from mxtrain.files.json_text import parse_json
-from mxtrain.files.regular_files import open_regular
-from mxtrain.files.run_files import ROWS_FILE
+from mxtrain.files.run_records import last_step
+from mxtrain.private_sockets.folder import socket_folder
+from mxtrain.private_sockets.slow_link import VARIABLE as LINKS
+from mxtrain.private_sockets.slow_link import SlowLinks
 
 CHILD = "MXTRAIN_CHAOS_FULL_DISK"
 """Set for the processes of both runs: the path of a file that stands for a full disk while it exists."""
+COMPLETE = (EXIT_FINISHED, EXIT_BUDGET)
+"""Exit codes of runs that are compared. The budget is `trainer.max_steps`, so both runs end at the same step."""
 MAX_STARTS = 20
 POLL_S = 0.01
 STOP_S = 60.0
@@ -61,19 +65,22 @@ def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words
     run_dir.parent.mkdir(parents=True, exist_ok=True)
     print(f"the output of all processes is in {log}\nundisturbed: {reference}", flush=True)
     code = Injection(reference, words, log).run([], chaos)
-    if code != EXIT_FINISHED:
+    if code not in COMPLETE:
         print(f"the undisturbed run ended with exit code {code}, so there is nothing to compare: see {log}")
         return code
     num_steps = last_step(reference)
-    schedule = chaos.schedule(num_steps)
+    has_links = can_delay(description)
+    schedule = chaos.schedule(num_steps, has_links)
     print(f"with {len(schedule)} faults in {num_steps} steps (callback.chaos.seed={chaos.seed}): {run_dir}", flush=True)
-    injection = Injection(run_dir, words, log)
+    injection = Injection(run_dir, words, log, description.cluster.workers if has_links else 0)
     code = injection.run(schedule, chaos)
     print_columns(("fault", "after step", "what happened"), injection.done)
-    if code != EXIT_FINISHED:
+    if code not in COMPLETE:
         print(f"the disturbed run ended with exit code {code}: see {log}")
         return code
     compared = compare_results(reference, run_dir)
+    if code == EXIT_BUDGET:
+        print(f"both runs ended at step {num_steps}, by trainer.max_steps")
     for line in compared.lines:
         print(line)
     if compared.differences:
@@ -81,6 +88,11 @@ def run_with_faults(chaos: Chaos, description: Description, run_dir: Path, words
     said = "the same result as without faults" if compared.same else "NOT the same result as without faults"
     print(said, flush=True)
     return EXIT_FINISHED if compared.same else EXIT_CRASHED
+
+
+def can_delay(description: Description) -> bool:
+    """Returns True if the run has workers that talk to servers of this machine."""
+    return description.kvstore.van is not None and description.cluster.launcher == "local"
 
 
 def require_repeatable(description: Description, run_dir: Path) -> None:
@@ -95,6 +107,17 @@ def require_repeatable(description: Description, run_dir: Path) -> None:
             f"cluster.launcher={description.cluster.launcher}: debug=chaos disturbs only processes of this machine. "
             "Type cluster.launcher=local."
         )
+    if description.trainer.max_time is not None:
+        raise ConfigError(
+            f"trainer.max_time={description.trainer.max_time}: a budget of time ends two runs at different steps. "
+            "Leave it out, or type trainer.max_steps=N for debug=chaos."
+        )
+    chaos = find_chaos(description)
+    if chaos is not None and set(chaos.faults) == {"delay"} and not can_delay(description):
+        raise ConfigError(
+            "callback.chaos.faults=[delay]: this run has no workers that talk to servers, so there is no link to "
+            "delay. Type kvstore=dist_sync cluster.workers=2, or other faults."
+        )
     if "jsonl" not in description.logger or not description.checkpoint.saves:
         raise ConfigError(
             "debug=chaos compares metrics.jsonl and resumes from checkpoints. Leave out what switches off logger=jsonl "
@@ -107,16 +130,6 @@ def require_repeatable(description: Description, run_dir: Path) -> None:
             )
 
 
-def last_step(run_dir: Path) -> int:
-    """Returns the last step in the metrics.jsonl of a run; 0 without any."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        with open_regular(run_dir / ROWS_FILE) as (stream, size):
-            stream.seek(max(0, size - (1 << 16)))
-            lines = [line for line in stream.read(1 << 16).split(b"\n")[:-1] if line.endswith(b"}")]
-        return int(parse_json(lines[-1])["step"]) if lines else 0
-    return 0
-
-
 class Injection:
     """Runs a command until it finishes, with faults on the way, and starts it again after each end.
 
@@ -124,17 +137,27 @@ class Injection:
         run_dir: directory of the run.
         words: flags and overrides of the run.
         log: file for the output of the processes.
+        linked_workers: number of workers whose links can be delayed; 0: none.
     """
 
-    def __init__(self, run_dir: Path, words: Sequence[str], log: Path):
+    def __init__(self, run_dir: Path, words: Sequence[str], log: Path, linked_workers: int = 0):
         self._run_dir, self._words, self._log = run_dir, list(words), log
         self._full = run_dir.with_name(f".{run_dir.name}-disk-is-full")
+        self._linked_workers = linked_workers
+        self._links: Optional[SlowLinks] = None
         self._process: Optional[subprocess.Popen] = None
         self.done: List[Sequence[str]] = []
         """Rows of a table: kind, step, what happened."""
 
     def run(self, schedule: Sequence[Fault], chaos: Chaos) -> int:
         """Returns the exit code of the last process."""
+        with ExitStack() as stack:
+            if self._linked_workers:
+                self._links = SlowLinks(stack.enter_context(socket_folder()))
+                stack.callback(self._links.close)
+            return self._run(schedule, chaos)
+
+    def _run(self, schedule: Sequence[Fault], chaos: Chaos) -> int:
         pending = list(schedule)
         draw = random.Random(chaos.seed + 1)
         code = EXIT_CRASHED
@@ -143,7 +166,7 @@ class Injection:
                 had_fault = len(self.done)
                 code = self._run_once(pending, chaos, draw)
                 self._full.unlink(missing_ok=True)
-                if code in (EXIT_FINISHED, EXIT_BAD_INPUT) or len(self.done) == had_fault:
+                if code in (*COMPLETE, EXIT_BAD_INPUT) or len(self.done) == had_fault:
                     break  # without a fault, another start would end in the same way
         finally:
             self._stop()
@@ -156,6 +179,8 @@ class Injection:
         command = [sys.executable, "-m", "mxtrain", *self._words, f"hydra.run.dir={quote(str(self._run_dir))}"]
         with open(open_file(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
             environment = {**os.environ, CHILD: str(self._full.absolute())}
+            if self._links is not None:
+                environment[LINKS] = self._links.control
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
         while self._process.poll() is None:
             if pending and last_step(self._run_dir) >= pending[0].step:
@@ -175,6 +200,12 @@ class Injection:
                 self._process.wait(chaos.pause_s)
             self._full.unlink(missing_ok=True)
             return f"no write succeeded for {chaos.pause_s:g} s"
+        if fault.kind == "delay":
+            assert self._links is not None
+            rank = draw.randrange(self._linked_workers)
+            with self._links.hold(rank) as num_bytes:
+                time.sleep(chaos.pause_s)
+            return f"what worker {rank} sent was held back for {chaos.pause_s:g} s ({num_bytes():,} bytes)"
         members = members_of(self._process.pid)
         pid = draw.choice(members) if members else self._process.pid
         role = "a process of the group" if members else "the process"

@@ -39,7 +39,7 @@ from mxtrain.types import Spec
 
 if TYPE_CHECKING:
     from mxtrain.checkpoint import Checkpoint
-    from mxtrain.replay import ReplayResult, ReplaySide
+    from mxtrain.layer_comparison import ReplayResult, ReplaySide
 
 MAX_LINES = 40
 MAX_VALUE = 60
@@ -231,7 +231,7 @@ def run_both(common: Tuple[Checkpoint, Checkpoint], given: Arguments) -> ReplayR
         restored.append(restore_description(words, "diff", "last", []))
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     sides: List[ReplaySide] = []
-    from mxtrain.replay import ReplaySide, replay  # imports MXNet: only from here on
+    from mxtrain.layer_comparison import ReplaySide, replay  # imports MXNet: only from here on
 
     for checkpoint, description in restored:
         dataset, signature = restore_inputs(checkpoint, description, [])

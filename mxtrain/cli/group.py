@@ -12,6 +12,7 @@ from typing import Callable, Dict, Iterator, List, Optional, Sequence, Type
 
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
+from mxtrain.cli.program import program
 from mxtrain.cli.run_dir_rollback import remove_unstarted
 from mxtrain.cluster.launched import launched_environment
 from mxtrain.cluster.launcher import Launcher
@@ -24,7 +25,7 @@ from mxtrain.cluster.ssh import SSHLauncher
 from mxtrain.cluster.supervisor import ProcessFailure, Supervisor, say, steps_of
 from mxtrain.config.override_text import quote
 from mxtrain.description.groups import Description
-from mxtrain.errors import EXIT_BAD_INPUT
+from mxtrain.errors import EXIT_BAD_INPUT, RunDirectoryError
 from mxtrain.files.durable import append_to
 from mxtrain.files.regular_files import read_regular_text
 from mxtrain.files.run_files import STATUS_FILE
@@ -93,11 +94,16 @@ def _supervise(
         with suppress(OSError), append_to(logs / "supervisor.log", encoding="utf-8") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
 
+    def refer_to_step(failure: ProcessFailure) -> None:
+        step, folder = failure.step + 1, write_reference(run_dir, failure, description.cluster.workers)
+        if folder is not None:
+            print_and_log(f"`{program()} replay {shlex.quote(str(folder))}` repeats step {step} layer by layer")
+
     _announce(description, launcher, logs)
     with ring_of(description, launcher) as ring:
         supervisor = Supervisor(
             description.cluster, _starter(launcher, again, logs), lambda: steps_of(run_dir / CHECKPOINTS),
-            print_and_log, launcher.obstacle, ring,
+            print_and_log, launcher.obstacle, ring, refer_to_step,
         )  # fmt: skip
         code = supervisor.run()
     if code == EXIT_BAD_INPUT and not supervisor.has_trained:
@@ -105,6 +111,18 @@ def _supervise(
     elif supervisor.failure is not None:
         note_failure(run_dir, supervisor.failure, code, started)
     return code
+
+
+def write_reference(run_dir: Path, failure: ProcessFailure, workers: int) -> Optional[Path]:
+    """Writes the step of a worker that was killed for `mxtrain replay`; returns its folder, or None if it cannot be
+    written."""
+    from mxtrain.training.replay_bundle import StepReference  # imports numpy, which a supervisor rarely needs
+
+    assert failure.worker is not None
+    reference = StepReference(run_dir, failure.step + 1, failure.worker, workers, failure.cause)
+    with suppress(OSError, RunDirectoryError):
+        return reference.write()
+    return None
 
 
 def arguments_of(

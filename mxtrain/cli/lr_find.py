@@ -24,9 +24,8 @@ from mxtrain.cli.preserved import preserved_process
 from mxtrain.cli.settings import split_settings
 from mxtrain.config.specs import validate
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError, MxtrainError
-from mxtrain.files.json_text import parse_json
-from mxtrain.files.regular_files import MAX_TEXT_BYTES, open_regular
 from mxtrain.files.run_files import ROWS_FILE
+from mxtrain.files.run_records import read_rows
 from mxtrain.training.lr_range import LearningRateCurve, read_curve
 from mxtrain.types import PositiveFloat, Spec
 
@@ -170,15 +169,13 @@ def _train(run_dir: Path, words: Sequence[str], output: IO[bytes]) -> int:
 
 
 def _read_rows(file: Path) -> Tuple[List[float], List[float]]:
-    """Rates and losses of the training rows; the last line may be under way."""
+    """Rates and losses of the training rows."""
     rates: List[float] = []
     losses: List[float] = []
     if not file.is_file():
         return rates, losses
-    with open_regular(file) as (stream, _):
-        while line := stream.readline(MAX_TEXT_BYTES):
-            row = parse_json(line) if line.endswith(b"\n") else {}
-            if row.get("split") == "train":
-                rates.append(row["lr"])
-                losses.append(math.nan if row["loss"] is None else row["loss"])
+    for row in read_rows(file):
+        if row.get("split") == "train":
+            rates.append(row["lr"])
+            losses.append(math.nan if row["loss"] is None else row["loss"])
     return rates, losses

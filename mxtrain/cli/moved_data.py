@@ -12,8 +12,7 @@ from typing import Collection, Dict, List
 from mxtrain.data.loading.described_paths import lost_paths, path_exists, with_paths
 from mxtrain.description.groups import Description
 from mxtrain.description.provenance import WORKING_FOLDER
-from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import META_FILE
+from mxtrain.files.run_records import read_meta
 
 
 def find_data(
@@ -53,8 +52,8 @@ def find_data(
 def _started_in(run_dir: Path) -> str:
     """Returns the folder in which a run was started; empty if its meta.json does not say it."""
     try:
-        folder = read_json(run_dir / META_FILE)[WORKING_FOLDER]
-    except (OSError, ValueError, KeyError, TypeError):
+        folder = read_meta(run_dir).get(WORKING_FOLDER)
+    except (OSError, ValueError):
         return ""
     return folder if isinstance(folder, str) and os.path.isabs(folder) else ""
 

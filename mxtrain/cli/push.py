@@ -21,13 +21,14 @@ from mxtrain.cli.settings import split_settings
 from mxtrain.config.specs import build_spec
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, CheckpointError, ConfigError, DataError, did_you_mean
 from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
+from mxtrain.files.run_files import ROWS_FILE, STATUS_FILE
+from mxtrain.files.run_records import read_meta
 from mxtrain.logger.base import Logger
 from mxtrain.logger.delivery import Delivery
 from mxtrain.logger.jsonl import NO_ROWS
 from mxtrain.logger.tracker import Tracker
 from mxtrain.logger.tracker_logger import tracked_run
-from mxtrain.logger.tracker_points import Position, read_rows
+from mxtrain.logger.tracker_points import Position, points_rows
 from mxtrain.types import Spec
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _description_of(path: Path) -> Tuple[Config, int]:
     except (CheckpointError, KeyError, TypeError):
         pass  # the rows are sent all the same
     last_steps: Dict[int, int] = {}
-    for row in read_rows(path / ROWS_FILE):
+    for row in points_rows(path / ROWS_FILE):
         last_steps[row["epoch"]] = max(row["step"], last_steps.get(row["epoch"], 0))
         if len(last_steps) > 1:  # rows are in order, so the first epoch is whole
             break
@@ -131,7 +132,10 @@ def _description_of(path: Path) -> Tuple[Config, int]:
 
 def _times_of(path: Path, status: Mapping[str, Any], step: int) -> Tuple[float, float]:
     """Returns when the run began and the time of a step, in milliseconds; rows hold no times."""
-    started = _object_in(path / META_FILE).get("started")
+    try:
+        started = read_meta(path).get("started")
+    except (OSError, ValueError):
+        started = None
     try:
         begin = datetime.datetime.strptime(str(started), "%Y-%m-%dT%H:%M:%S%z").timestamp()
     except ValueError:

@@ -2,30 +2,38 @@
 
 When a loss or weight becomes non-finite, or a step raises an error, a run writes the step below replay/ in its
 directory and prints this command. It prints smallest, largest and mean value and the share of non-finite values of
-each layer's outputs, names the first layer with a non-finite output, and the parameters with non-finite gradients."""
+each layer's outputs, names the first layer with a non-finite output, and the parameters with non-finite gradients.
+
+`mxtrain replay RUN` reads the batch again from the dataset, and the weights from the last checkpoint before the step:
+for a process that was killed, which could not write its step, or for any other step of a run (step=N)."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from mxtrain.checkpoint import Checkpoint, open_checkpoint
+from mxtrain.checkpoint.folder import CHECKPOINTS, scan
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.columns import print_columns
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import describe_here, set_environment
 from mxtrain.cli.output_file import OutputFile, open_output_file
-from mxtrain.cli.restored import amend, for_one_device
+from mxtrain.cli.restored import amend, for_one_device, restore_description, restore_inputs
 from mxtrain.cli.settings import split_settings
 from mxtrain.data.signature import signature_of
 from mxtrain.description.groups import Description
 from mxtrain.description.trust import require_trusted
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import encode_json
-from mxtrain.training.replay import BUNDLE, ReplayBundle, read_bundle
-from mxtrain.types import Spec
+from mxtrain.files.run_files import ROWS_FILE
+from mxtrain.files.run_records import last_step
+from mxtrain.runs.status import read_status
+from mxtrain.training.replay_bundle import BUNDLE, ReplayBundle, StepReference, read_bundle
+from mxtrain.types import Positive, Spec
 
 if TYPE_CHECKING:
     from mxtrain.training.nonfinite import LayerStatistics
@@ -37,6 +45,8 @@ class ReplaySettings(Spec):
 
     output: Optional[OutputFile] = None
     """File for the statistics as JSON."""
+    step: Optional[Positive] = None
+    """Step of a run; by default the one after its last row in metrics.jsonl."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -45,10 +55,25 @@ def run(arguments: Sequence[str]) -> int:
     settings, overrides = split_settings(given, ReplaySettings, "replay")
     if len(given.positionals) != 1:
         raise ConfigError(
-            f"replay takes the folder of one bundle, and {len(given.positionals)} were given. A run's bundles are the "
-            "folders in its replay/."
+            f"replay takes one bundle or run directory, and {len(given.positionals)} were given. A run's bundles are "
+            "the folders in its replay/."
         )
-    bundle = read_bundle(Path(given.positionals[0]))
+    path = Path(given.positionals[0])
+    found = refer_to_last_step(path) if is_run_directory(path) else read_bundle(path)
+    if isinstance(found, StepReference):
+        repeated = repeat_reference(found, settings.step, overrides, given)
+    elif settings.step is not None:
+        raise ConfigError(f"step={settings.step}: {path} contains the batch of step {found.facts['step']} only.")
+    else:
+        repeated = repeat_bundle(found, overrides, given)
+    if settings.output:
+        with open_output_file(settings.output) as stream:
+            stream.write(encode_json(repeated.to_json(), indent=2).decode() + "\n")
+    return EXIT_FINISHED
+
+
+def repeat_bundle(bundle: ReplayBundle, overrides: Sequence[str], given: Arguments) -> RepeatedStep:
+    """Repeats and prints the step of a bundle."""
     description = describe_bundle(bundle, overrides, given)
     stand_in = as_checkpoint(bundle)
     signature = signature_of(stand_in, description.dataset.signature_class)
@@ -57,12 +82,67 @@ def run(arguments: Sequence[str]) -> int:
     # Imports MXNet: only from here on.
     from mxtrain.training.repeated_step import repeat_step
 
-    found = repeat_step(bundle, description, signature, bundle.weights if weights is None else weights.arrays("model"))
-    show(bundle, found, weights)
-    if settings.output:
-        with open_output_file(settings.output) as stream:
-            stream.write(encode_json(found.to_json(), indent=2).decode() + "\n")
-    return EXIT_FINISHED
+    arrays = bundle.weights if weights is None else weights.arrays("model")
+    repeated = repeat_step(bundle, description, signature, arrays)
+    show(bundle, repeated, weights)
+    return repeated
+
+
+def repeat_reference(
+    reference: StepReference, step: Optional[int], overrides: Sequence[str], given: Arguments
+) -> RepeatedStep:  # fmt: skip
+    """Repeats and prints a step with the weights of the last checkpoint before it."""
+    if step is not None and step != reference.step:
+        reference = replace(reference, step=step, reason=f"a step of {reference.run_dir}")
+    path = checkpoint_before(reference)
+    checkpoint, description = restore_description(
+        replace(given, positionals=[str(path)]), "replay", "last", overrides, ReplaySettings.model_fields
+    )
+    dataset, signature = restore_inputs(checkpoint, description, overrides)
+    description = replace(description, dataset=dataset)
+    set_environment(description)
+    # Imports MXNet: only from here on.
+    from mxtrain.training.repeated_step import read_step_again, repeat_step
+
+    bundle = read_step_again(reference, checkpoint, description, signature)
+    repeated = repeat_step(bundle, description, signature, checkpoint.arrays("model"))
+    show(bundle, repeated, checkpoint)
+    return repeated
+
+
+def is_run_directory(path: Path) -> bool:
+    """Returns True for the directory of a run, and for its folder of checkpoints."""
+    return not (path / BUNDLE).exists() and (path / CHECKPOINTS).is_dir()
+
+
+def refer_to_last_step(run_dir: Path) -> StepReference:
+    """Returns the step after the last one in metrics.jsonl: the one at which a process that was killed was working.
+
+    Of a finished run, it is the last step.
+    """
+    status = read_status(run_dir)
+    ended = status is not None and status.exit_code == EXIT_FINISHED
+    last = last_step(run_dir)
+    step = last if ended and last else last + 1
+    return StepReference(run_dir, step, reason=f"{'the last step' if ended else 'the step after the last one'} in "
+                         f"{run_dir / ROWS_FILE}")  # fmt: skip
+
+
+def checkpoint_before(reference: StepReference) -> Path:
+    """Returns the path of the last checkpoint before a step.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    places = scan(reference.run_dir / CHECKPOINTS)
+    earlier = [place for place in places if place.step < reference.step]
+    if not earlier:
+        found = f"the first is of step {places[0].step}" if places else "there is none"
+        raise ConfigError(
+            f"step {reference.step} is repeated with a checkpoint before it in {reference.run_dir / CHECKPOINTS}, and "
+            f"{found}. checkpoint.keep_last=N keeps more of them."
+        )
+    return earlier[-1].path
 
 
 def describe_bundle(bundle: ReplayBundle, overrides: Sequence[str], given: Arguments) -> Description:

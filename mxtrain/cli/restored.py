@@ -112,7 +112,8 @@ def restore_description(
         return f"the run's own {path.split('.')[0]}"
 
     described = describe_here(config, where)
-    return checkpoint, find_data(run_dir_of(checkpoint), described, names_of(overrides), needs_data=command == "eval")
+    needs_data = command in ("eval", "replay")
+    return checkpoint, find_data(run_dir_of(checkpoint), described, names_of(overrides), needs_data)
 
 
 def for_one_device(config: Config, composer: Composer) -> Dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Tuple, Type, TypeVar, Union
+import os
+from typing import Dict, List, Sequence, Tuple, Type, TypeVar, Union
 
 from mxtrain.cli.arguments import Arguments
 from mxtrain.config.specs import validate
-from mxtrain.types import Spec
+from mxtrain.errors import ConfigError, did_you_mean, nearest
+from mxtrain.types import Spec, expand_path
 
 S = TypeVar("S", bound=Spec)
 
@@ -25,8 +27,37 @@ def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, Li
         if key in fields:
             own[key] = _read(value, fields[key].default)
         else:
+            refuse_misspelled(word, list(fields), command, given.config_dirs)
             rest.append(word)
     return validate(spec, own, command, lambda group: f"`{command}` takes {', '.join(fields)}"), rest
+
+
+def refuse_misspelled(word: str, names: Sequence[str], command: str, config_dirs: Sequence[str] = ()) -> None:
+    """Rejects a misspelled setting of the command itself.
+
+    Without this, the override would be compared with all groups and settings of a run, one of which may be nearer.
+
+    Args:
+        word: an override.
+        names: settings of the command.
+        command: name of the command.
+        config_dirs: the user's own folders of configuration, which may have further groups.
+
+    Raises:
+        ConfigError: the override names no group, and a setting of the command has a similar name.
+    """
+    # Takes time to load, and most command lines have no such word.
+    from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
+
+    key = word.partition("=")[0]
+    groups = (*GROUPS, *NAMED_GROUPS, *PRESET_GROUPS, "hydra")
+    is_group = key in groups or any(os.path.isdir(os.path.join(folder, key)) for folder in config_dirs)
+    if is_group or not key.isidentifier() or os.path.exists(expand_path(word)):
+        return
+    if nearest(key, [*names, *groups])[:1] == nearest(key, names)[:1] != []:
+        raise ConfigError(
+            f"{command}: there is no setting '{key}'.{did_you_mean(key, names)} `{command}` takes {', '.join(names)}."
+        )
 
 
 def _read(text: str, default: object) -> Union[None, bool, int, float, str]:

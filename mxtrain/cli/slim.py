@@ -19,8 +19,7 @@ from mxtrain.cli.restored import refuse_what_only_trains, restore_description, r
 from mxtrain.cli.settings import split_settings
 from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, ConfigError, DataError, LoaderError
-from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import META_FILE
+from mxtrain.files.run_records import read_meta
 from mxtrain.parallel.strategies import Single
 from mxtrain.types import Spec
 
@@ -114,12 +113,10 @@ def print_report(report: SlimReport, checkpoint: Checkpoint, run_dir: Path) -> N
 
 def _typed(run_dir: Path) -> List[str]:
     """Returns the overrides that the run was started with; empty if they are not known."""
-    file = run_dir / META_FILE
     try:
-        found = read_json(file) if file.is_file() else {}
+        argv = read_meta(run_dir).get("argv")
     except (OSError, ValueError):
         return []
-    argv = found.get("argv") if isinstance(found, Mapping) else None
     words = argv if isinstance(argv, list) else []
     return [word for word in words if isinstance(word, str) and word.isprintable()]
 

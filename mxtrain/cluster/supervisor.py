@@ -45,6 +45,7 @@ class ProcessFailure:
         exit_code: of this process, negative for a signal; None if it hung.
         step: last training step that it reported.
         last_lines: last lines of its log.
+        worker: rank of the worker; None for a server or the scheduler, and for one that had not begun to train.
     """
 
     cause: str
@@ -52,6 +53,12 @@ class ProcessFailure:
     exit_code: Optional[int]
     step: int
     last_lines: Sequence[str] = ()
+    worker: Optional[int] = None
+
+    @property
+    def was_killed(self) -> bool:
+        """True if a signal ended a worker during training, or it hung: it could not say what it was doing."""
+        return self.worker is not None and (self.exit_code is None or self.exit_code < 0)
 
 
 Outcome = Tuple[Optional[ProcessFailure], int]
@@ -68,15 +75,16 @@ class Supervisor:
         say: prints a line.
         obstacle: returns why no attempt can be made now (a host is unreachable), or ""; called before a restart.
         ring: the elastic ring of workers; None if the group of workers is fixed.
+        when_killed: called with the failure of a worker that was killed or hung during training.
     """
 
     def __init__(
         self, cluster: Cluster, start: Callable[[int, ExitStack], List[Process]],
         checkpoints: Callable[[], Sequence[str]], say: Callable[[str], None], obstacle: Callable[[], str] = str,
-        ring: Optional[Ring] = None,
+        ring: Optional[Ring] = None, when_killed: Callable[[ProcessFailure], None] = lambda failure: None,
     ):  # fmt: skip
         self._cluster, self._start, self._checkpoints, self._say = cluster, start, checkpoints, say
-        self._obstacle, self._ring = obstacle, ring
+        self._obstacle, self._ring, self._when_killed = obstacle, ring, when_killed
         self._restarts = 0
         self._progress: List[str] = []
         self._to_start: List[Tuple[float, LaunchSpec]] = []
@@ -193,6 +201,8 @@ class Supervisor:
             failure = self._first_failure(processes, members)
             if failure is not None:
                 self._listen(processes, workers)  # output and heartbeat between the last read and its end
+                if failure.was_killed and self._signal is None:
+                    self._when_killed(failure)
             if failure is not None and self._go_on_without(failure, processes):
                 continue
             if failure is not None:
@@ -302,8 +312,11 @@ class Supervisor:
     def _failure(self, process: Process, what: str, how: Optional[int]) -> ProcessFailure:
         step = process.last_heartbeat["step"]
         at = f" at about step {step}" if step else ""
-        return ProcessFailure(f"{process.spec.name} ({process.where}) {what}{at}", process.spec.name, how, step,
-                       process.last_lines() if how is None or how > 0 else ())  # fmt: skip
+        trains = process.spec.name.startswith("worker") and process.last_heartbeat["batches"]
+        return ProcessFailure(
+            f"{process.spec.name} ({process.where}) {what}{at}", process.spec.name, how, step,
+            process.last_lines() if how is None or how > 0 else (), process.spec.number if trains else None,
+        )  # fmt: skip
 
     def _part(self, processes: List[Process]) -> None:
         """Waits a limited time for processes to end by themselves."""

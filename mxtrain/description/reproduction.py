@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple
 from mxtrain.config.specs import flatten
 from mxtrain.description.provenance import DESCRIPTION
 from mxtrain.errors import ConfigError, reason_of
-from mxtrain.files.json_text import parse_json, read_json
-from mxtrain.files.regular_files import open_regular
+from mxtrain.files.json_text import read_json
 from mxtrain.files.run_files import META_FILE, ROWS_FILE, STATUS_FILE
+from mxtrain.files.run_records import MAX_STATUS_BYTES, read_meta, read_rows
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config, Json, JsonObject
 
-MAX_META_BYTES = 1 << 22
-MAX_ROW_BYTES = 1 << 20
 SPEED = "samples_per_s"
 """The column of a row that no two runs have in common."""
 COMPARED = (
@@ -69,12 +67,12 @@ def read_run(path: Path) -> RecordedRun:
         ConfigError: there is none, or it is not what a run writes.
     """
     try:
-        meta = read_json(path / META_FILE, at_most=MAX_META_BYTES)
+        meta = read_meta(path)
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no {META_FILE}. reproduce takes the directory of a run.") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path / META_FILE} cannot be read: {reason_of(error)}.") from None
-    if not isinstance(meta, dict) or not isinstance(meta.get(DESCRIPTION), dict):
+    if not isinstance(meta.get(DESCRIPTION), dict):
         raise ConfigError(
             f"{path / META_FILE} does not contain the description of the run. Only runs that a version with "
             "`reproduce` has started can be reproduced by it; the other runs by their command."
@@ -151,7 +149,7 @@ def compare_results(before: Path, after: Path) -> Comparison:
 
 def _status(run_dir: Path) -> JsonObject:
     try:
-        status = read_json(run_dir / STATUS_FILE, at_most=MAX_META_BYTES)
+        status = read_json(run_dir / STATUS_FILE, at_most=MAX_STATUS_BYTES)
     except (OSError, ValueError):
         return {}
     return status if isinstance(status, dict) else {}
@@ -193,11 +191,9 @@ def _compare_rows(before: Path, after: Path) -> Tuple[int, str]:
 
 
 def _rows(path: Path) -> Iterator[Dict[str, Any]]:
-    """Yields the rows of a metrics.jsonl. A file that is absent or damaged ends early."""
+    """Yields the rows of a metrics.jsonl without their speeds; none if there is no file."""
     try:
-        with open_regular(path) as (stream, _):
-            for line in iter(lambda: stream.readline(MAX_ROW_BYTES), b""):
-                row = parse_json(line)
-                yield {name: value for name, value in row.items() if name != SPEED}
-    except (OSError, ValueError, AttributeError):
+        for row in read_rows(path):
+            yield {name: value for name, value in row.items() if name != SPEED}
+    except OSError:
         return

@@ -43,7 +43,7 @@ class DistStore(JoinedStore):
     def __init__(self, kind: str, world: World, by_priority: bool = False, compressor: Build = Compressor):
         super().__init__(world, compressor)
         self._by_priority = by_priority
-        self._store = create(kind)
+        self._store = create(kind, world.rank)
         self._tables: Optional[TableClient] = None
         self._num_keys = 0
         self._calls: Dict[int, Tuple[List[int], List[List[nd.NDArray]]]] = {}
@@ -128,13 +128,17 @@ def stop_servers(store: mx.kv.KVStore, world: World) -> None:
         store._send_command_to_servers(0, write_command(end=True))
 
 
-def create(kind: str) -> mx.kv.KVStore:
+def create(kind: str, rank: int) -> mx.kv.KVStore:
     """Creates and connects MXNet's store. Unix sockets in the file system are accessible to this user only.
+
+    Args:
+        kind: name of the store.
+        rank: rank of this worker.
 
     Raises:
         ConfigError: the sockets cannot be protected.
     """
-    move_ps_lite(mx.base._LIB._name)
+    move_ps_lite(mx.base._LIB._name, rank)
     before = os.umask(0o077) if os.environ.get("DMLC_LOCAL") == "1" else None
     try:
         _CONNECTED.append(mx.kv.create(kind))

@@ -13,6 +13,7 @@ from mxtrain.files.durable import replace_file, to_strict_json
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import open_regular
 from mxtrain.files.run_files import ROWS_FILE, FileName
+from mxtrain.files.run_records import MAX_ROW_BYTES
 from mxtrain.logger.base import Logger
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 NO_ROWS = "{}: there is no such file. It is written by logger=jsonl, which is on by default."
-_MAX_ROW_BYTES = 1 << 20
 
 
 class Jsonl(Logger):
@@ -101,7 +101,7 @@ def drop_rows_after(path: Path, step: int) -> None:
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """Iterates over the lines with their ends. A line too long to be a row is split, so that it cannot fill memory."""
-    return iter(lambda: file.readline(_MAX_ROW_BYTES), b"")
+    return iter(lambda: file.readline(MAX_ROW_BYTES), b"")
 
 
 def _is_kept(line: bytes, step: int) -> bool:

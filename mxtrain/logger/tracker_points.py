@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, 
 
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import write_json_atomic
-from mxtrain.files.json_text import parse_json, read_json
-from mxtrain.files.regular_files import open_regular
+from mxtrain.files.json_text import read_json
+from mxtrain.files.run_records import read_rows
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.logger.tracked_run import Point, position_file
 from mxtrain.types import OF_EPOCH
@@ -22,15 +22,14 @@ from mxtrain.types import OF_EPOCH
 if TYPE_CHECKING:
     from mxtrain.annotations import MetricRow
 
-_MAX_ROW_BYTES = 1 << 20
 _MAX_POSITION_BYTES = 1 << 22
 _LONGEST_TAG = 250
 _MAX_VALUES = 1000
 """A row of a real run has tens of values."""
 
 
-def read_rows(path: Path, last_step: Optional[int] = None) -> Iterator[MetricRow]:
-    """Yields the rows of a metrics.jsonl that may be a stranger's; lines that are no rows are left out.
+def points_rows(path: Path, last_step: Optional[int] = None) -> Iterator[MetricRow]:
+    """Yields the rows of a metrics.jsonl that points can be computed from.
 
     Args:
         path: of the file.
@@ -39,23 +38,18 @@ def read_rows(path: Path, last_step: Optional[int] = None) -> Iterator[MetricRow
     Raises:
         OSError: the file cannot be read.
     """
-    with open_regular(path) as (stream, _):
-        while line := stream.readline(_MAX_ROW_BYTES):
-            row = _row_of(line)
-            if row is not None and (last_step is None or row["step"] <= last_step):
-                yield row
+    for row in read_rows(path):
+        if _has_form(row) and (last_step is None or row["step"] <= last_step):
+            yield row
 
 
-def _row_of(line: bytes) -> Optional[MetricRow]:
-    try:
-        row = parse_json(line) if line.endswith(b"\n") else None
-    except ValueError:
-        return None
-    if not isinstance(row, dict) or len(row) > _MAX_VALUES or row.get("split") not in ("train", "val"):
-        return None
+def _has_form(row: Mapping[str, Any]) -> bool:
     counts = [row.get("step"), row.get("epoch")]
-    is_row = all(type(count) is int and count >= 0 for count in counts)
-    return row if is_row and all(len(name) <= _LONGEST_TAG for name in row) else None
+    return (
+        len(row) <= _MAX_VALUES and row.get("split") in ("train", "val")
+        and all(type(count) is int and count >= 0 for count in counts)
+        and all(len(name) <= _LONGEST_TAG for name in row)
+    )  # fmt: skip
 
 
 def curves_of(

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
 from mxtrain.logger.secret_values import hide_secrets
 from mxtrain.logger.tracked_run import Point, TrackedRun
-from mxtrain.logger.tracker_points import Position, curves_of, points_of, read_rows
+from mxtrain.logger.tracker_points import Position, curves_of, points_of, points_rows
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
@@ -118,7 +118,7 @@ class TrackerSession:
         is_known = last_step is not None and max(position.complete_step, position.newest_step - 1) >= last_step
         if wanted is None or is_known or not os.path.isfile(wanted["file"]):
             return
-        rows = read_rows(Path(wanted["file"]), last_step)
+        rows = points_rows(Path(wanted["file"]), last_step)
         for step, values in curves_of(rows, wanted["log_interval"], wanted["steps_per_epoch"], wanted["total_steps"]):
             time_ms = int(wanted["start_ms"] + step * wanted["ms_per_step"])
             yield from (point for point in points_of(values, step, time_ms) if not position.has(point))

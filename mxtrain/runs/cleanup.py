@@ -20,7 +20,7 @@ from mxtrain.errors import EXIT_FINISHED, CheckpointError, RunDirectoryError
 from mxtrain.files.durable import fsync_directory
 from mxtrain.files.run_files import OWN_FILES, ROWS_FILE
 from mxtrain.runs.registry import KILLED, NO_STATUS, STARTING, ListedRun, size_of
-from mxtrain.runs.status import DAMAGED, RunStatus, read_status
+from mxtrain.runs.status import DAMAGED, PRUNED, RunStatus, read_status
 
 LEFTOVERS, CHECKPOINT_COPIES, EMPTY, PREVIOUS, WHOLE = "leftovers", "checkpoints", "empty", "previous", "runs"
 KINDS: Dict[str, str] = {
@@ -133,7 +133,7 @@ def _whole(run: ListedRun, kinds: Sequence[str], unfinished: bool) -> Optional[R
     if WHOLE in kinds and (unfinished or not is_resumable(run)):
         return Removable(WHOLE, run.path, run.path, run.size, f"{run.state}, as asked for")
     has_result = run.status.best is not None or run.status.exit_code == EXIT_FINISHED
-    is_ended = run.state in ("failed", "interrupted")
+    is_ended = run.state in ("failed", "interrupted", PRUNED)
     if EMPTY in kinds and is_ended and not has_result and not _has_content(run.path):
         cause = f": {run.status.cause}" if run.status.cause else ""
         return Removable(EMPTY, run.path, run.path, run.size, f"{run.state} at step {run.status.step}{cause}")

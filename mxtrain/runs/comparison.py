@@ -14,7 +14,7 @@ from mxtrain.checkpoint.contents import Checkpoint
 from mxtrain.checkpoint.folder import CHECKPOINTS, read_named, scan
 from mxtrain.config.specs import shown
 from mxtrain.errors import CheckpointError
-from mxtrain.runs.curves import read_rows
+from mxtrain.runs.curves import rising_rows
 from mxtrain.runs.meta import Meta, read_meta
 from mxtrain.runs.registry import ListedRun
 
@@ -134,7 +134,7 @@ def find_parting(first: str, second: str) -> Parting:
 
 
 def _losses(run_dir: str) -> Iterator[Tuple[int, Optional[float]]]:
-    for row in read_rows(run_dir):
+    for row in rising_rows(run_dir):
         step, loss = row["step"], row.get("loss")
         if row.get("split") == "train" and isinstance(step, int) and "loss" in row:
             yield step, float(loss) if isinstance(loss, (int, float)) and not isinstance(loss, bool) else None

@@ -7,11 +7,9 @@ import os
 from dataclasses import dataclass, field
 from typing import Dict, Iterator, List, Tuple
 
-from mxtrain.files.json_text import parse_json
-from mxtrain.files.regular_files import open_regular
 from mxtrain.files.run_files import ROWS_FILE
+from mxtrain.files.run_records import read_rows
 
-_MAX_ROW_BYTES = 1 << 20
 MAX_READ_BYTES = 1 << 28
 _MAX_CURVES, _MAX_POINTS = 100, 600
 _LARGEST = 1e100
@@ -56,7 +54,7 @@ class Curve:
 def read_curves(run_dir: str) -> Dict[Tuple[str, str], Curve]:
     """Returns the curves of a run by split and metric, e.g. ("val", "loss"); empty if it has no rows."""
     curves: Dict[Tuple[str, str], Curve] = {}
-    for row in read_rows(run_dir):
+    for row in rising_rows(run_dir):
         step, split = row["step"], str(row.get("split"))[:40]
         for name, value in row.items():
             if name in _NO_CURVE or isinstance(value, (str, bool)) or not isinstance(value, (int, float, type(None))):
@@ -79,31 +77,14 @@ def is_cut(run_dir: str) -> bool:
         return False
 
 
-def read_rows(run_dir: str) -> Iterator[Row]:
+def rising_rows(run_dir: str) -> Iterator[Row]:
     """Yields the rows of metrics.jsonl whose step rises; damaged lines, and all beyond 256 MB, are left out."""
+    last = -1
     try:
-        with open_regular(os.path.join(run_dir, ROWS_FILE)) as (file, _):
-            read, last = 0, -1
-            while read < MAX_READ_BYTES:
-                line = file.readline(_MAX_ROW_BYTES)
-                if not line:
-                    return
-                read += len(line)
-                row = _row_of(line)
-                step = row.get("step")
-                if isinstance(step, int) and not isinstance(step, bool) and step >= last:
-                    last = step
-                    yield row
+        for row in read_rows(os.path.join(run_dir, ROWS_FILE), MAX_READ_BYTES):
+            step = row.get("step")
+            if isinstance(step, int) and not isinstance(step, bool) and step >= last:
+                last = step
+                yield row
     except OSError:
         return
-
-
-def _row_of(line: bytes) -> Row:
-    """Returns a row; empty if the line is none, such as the last one of a killed run."""
-    if not line.endswith(b"\n"):
-        return {}
-    try:
-        row = parse_json(line)
-    except ValueError:
-        return {}
-    return row if isinstance(row, dict) else {}

@@ -7,13 +7,11 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 
-from mxtrain.files.json_text import read_json
-from mxtrain.files.run_files import META_FILE
+from mxtrain.files import run_records
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
-_MAX_META_BYTES = 1 << 20
 _PLACE = ("hydra.run.dir=", "hydra.sweep.dir=")
 
 
@@ -50,10 +48,8 @@ class Meta:
 def read_meta(run_dir: str) -> Meta:
     """Reads meta.json of a run directory; a missing or damaged one is empty."""
     try:
-        found = read_json(os.path.join(run_dir, META_FILE), _MAX_META_BYTES)
+        found = run_records.read_meta(run_dir)
     except (OSError, ValueError):
-        return Meta()
-    if not isinstance(found, dict):
         return Meta()
     precision = _strings(found.get("precision"))
     return Meta(

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Dict, Mapping, Optional, Union
 from mxtrain.files.json_text import parse_json
 from mxtrain.files.regular_files import open_regular
 from mxtrain.files.run_files import STATUS_FILE
+from mxtrain.files.run_records import MAX_STATUS_BYTES
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
 
-_MAX_STATUS_BYTES = 1 << 20
 _MAX_METRICS = 1000
+PRUNED = "pruned"
+"""State of a trial that a pruner of `tune` has ended."""
 DAMAGED = "damaged"
 """State of a run whose status.json cannot be read."""
 
@@ -25,7 +27,7 @@ class RunStatus:
     """Content of status.json; a value of another type than the run writes counts as absent."""
 
     state: str
-    """running, finished, stopped_early, interrupted or failed; `DAMAGED` if the file cannot be read."""
+    """running, finished, stopped_early, interrupted, failed or `PRUNED`; `DAMAGED` if the file cannot be read."""
     exit_code: Optional[int] = None
     """Exit code of the last process; None while it runs, or if it was killed."""
     cause: str = ""
@@ -49,7 +51,7 @@ class RunStatus:
 def read_status(run_dir: Union[str, Path]) -> Optional[RunStatus]:
     """Reads status.json of a run directory; returns None if there is none."""
     try:
-        with open_regular(os.path.join(run_dir, STATUS_FILE), _MAX_STATUS_BYTES) as (file, size):
+        with open_regular(os.path.join(run_dir, STATUS_FILE), MAX_STATUS_BYTES) as (file, size):
             written_at = os.fstat(file.fileno()).st_mtime
             content = file.read(size)
     except FileNotFoundError:

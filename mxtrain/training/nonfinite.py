@@ -11,7 +11,7 @@ import numpy as np
 from mxtrain.engine.backend import all_finite, autograd
 from mxtrain.errors import PeersLost
 from mxtrain.parallel.stage import as_list
-from mxtrain.training.replay import MAX_WEIGHT_BYTES
+from mxtrain.training.replay_bundle import MAX_WEIGHT_BYTES
 from mxtrain.training.snapshot import copy_parameters, first_nonfinite_parameter
 from mxtrain.training.step import TrainingStep
 
@@ -28,7 +28,7 @@ NAMED_BY_ONE = (
 )
 
 
-Keep = Callable[["Batch", int, str, Optional[Mapping[str, np.ndarray]]], None]
+Keep = Callable[[Optional["Batch"], int, str, Optional[Mapping[str, np.ndarray]]], None]
 
 
 def num_parameter_bytes(strategy: Strategy) -> int:
@@ -51,8 +51,8 @@ class Diagnosis:
             run is advanced; none where there is no such checkpoint.
         advance: trains on such a batch, and returns the number of the step.
         count: the number of the last finished step.
-        keep: (batch, number of its step, what happened, its weights or None for the present ones) -> writes the step
-            for `mxtrain replay`.
+        keep: (batch or None if it is not known, number of its step, what happened, its weights or None for the present
+            ones) -> writes the step for `mxtrain replay`.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Diagnosis:
         if self._workers.world.size > 1:
             return f"{said}; {self._explain_together(said, bad_step) if together else NAMED_BY_ONE}"
         if self._step.strategy.remote.names:
+            self._keep(None, bad_step, said, None)
             return f"{said}; where servers hold tables the layer cannot be named"
         for batch in self._repeat(said, bad_step):
             if self._count() == bad_step - 1:

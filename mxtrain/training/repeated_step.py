@@ -1,27 +1,35 @@
-"""Repeats a step of a replay bundle on one device: forward pass, loss and gradients, with statistics per layer."""
+"""Repeats a step of a run on one device: forward pass, loss and gradients, with statistics per layer."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 
 import numpy as np
 
 from mxtrain.amp import FULL
+from mxtrain.checkpoint import Checkpoint
+from mxtrain.data.base import open_splits
 from mxtrain.data.signature import Signature
 from mxtrain.description.groups import Description
 from mxtrain.engine.backend import autograd, mx, nd
-from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.errors import CheckpointError, ConfigError, DataError
+from mxtrain.kvstore.world import ALONE, World
 from mxtrain.model.parameters import distinct_parameters
 from mxtrain.parallel.stage import as_list
+from mxtrain.training.batch_size import with_fixed_batch_size
+from mxtrain.training.loaders import build_data
 from mxtrain.training.network import build_network
 from mxtrain.training.nonfinite import LayerStatistics, layer_statistics, statistics_of
 from mxtrain.training.objective import build_objective
-from mxtrain.training.replay import ReplayBundle
+from mxtrain.training.replay_bundle import ReplayBundle, StepReference
 from mxtrain.training.step import seed_of_step
+from mxtrain.training.teacher import teachers_of
+from mxtrain.types import Batch
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json
+    from mxtrain.annotations import Json, JsonObject
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,64 @@ def repeat_step(
     weight = losses[1].sum().asscalar() if len(losses) > 1 else facts["samples"]
     loss = float(total.asscalar()) / max(float(weight), 1e-12)
     return RepeatedStep(layers, gradients, loss, verdict_of(bundle.inputs, layers, loss, gradients), remarks)
+
+
+def batch_of_step(
+    checkpoint: Checkpoint, description: Description, signature: Signature, step: int, world: World = ALONE
+) -> Batch:
+    """Reads the training batch of a step that comes after a checkpoint.
+
+    Args:
+        checkpoint: says how far the run was.
+        description: description of the run, on one device.
+        signature: signature of the network.
+        step: number of the step.
+        world: the worker whose share is read.
+
+    Raises:
+        ConfigError: samples depend on the weights.
+        DataError, LoaderError: the data cannot be read.
+    """
+    ((device, *_), *_) = description.parallel.place()
+    # As batch_size=auto was fixed when the run began.
+    description = with_fixed_batch_size(description, checkpoint.state["run"]["batch_size"])
+    splits = open_splits(description.dataset)
+    teacher = teachers_of(description, signature, device).get("distillation")
+    loader = build_data(description, splits, signature, device, world, teacher).train
+    if loader.states:
+        raise ConfigError(
+            f"{checkpoint.path}: the samples of the run depend on its weights, so the batch of step {step} cannot be "
+            "read again."
+        )
+    train = checkpoint.state["train"]
+    epoch, number = divmod(
+        train["epoch"] * len(loader) + train["epoch_step"] + step - 1 - checkpoint.step, len(loader)
+    )  # fmt: skip
+    with closing(loader.epoch(epoch, number)) as batches:
+        for batch in batches:
+            return batch
+    raise DataError(f"there is no batch of step {step}.")
+
+
+def read_step_again(
+    reference: StepReference, checkpoint: Checkpoint, description: Description, signature: Signature
+) -> ReplayBundle:  # fmt: skip
+    """Reads the batch of a step, and returns it as a bundle whose weights are in the checkpoint.
+
+    Raises:
+        ConfigError: samples depend on the weights, or the worker has no sample in this batch.
+        DataError, LoaderError: the data cannot be read.
+    """
+    world = World(reference.rank, reference.workers)
+    batch = batch_of_step(checkpoint, description, signature, reference.step, world)
+    if not batch.size:
+        raise ConfigError(f"worker {reference.rank} had no sample in step {reference.step}.")
+    inputs, targets = ([array.asnumpy() for array in arrays] for arrays in (batch.inputs, batch.targets))
+    facts: JsonObject = {
+        "step": reference.step, "rank": reference.rank, "workers": reference.workers, "reason": reference.reason,
+        "samples": batch.size, "batch_size": batch.size,
+    }  # fmt: skip
+    return ReplayBundle(checkpoint.path, facts, inputs, targets, {})
 
 
 def set_weights(parameters: Mapping[str, object], weights: Mapping[str, np.ndarray], source: str) -> None:

@@ -27,7 +27,7 @@ from mxtrain.training.callback_list import describe_error
 from mxtrain.training.context import Monitors, RunContext
 from mxtrain.training.nonfinite import Diagnosis, num_parameter_bytes
 from mxtrain.training.recorder import STEPS_AHEAD, Entry, Recorder, first_nonfinite
-from mxtrain.training.replay import ReplayWriter
+from mxtrain.training.replay_bundle import ReplayWriter
 from mxtrain.training.run_finalizer import RunFinalizer
 from mxtrain.training.state import NOT_MEASURED, LoopValues, TrainState
 from mxtrain.training.validation import Validator
@@ -457,19 +457,22 @@ class Runner:
             yield from batches
 
     def _keep_step(
-        self, batch: Batch, step: int, reason: str, weights: Optional[Mapping[str, np.ndarray]] = None
+        self, batch: Optional[Batch], step: int, reason: str, weights: Optional[Mapping[str, np.ndarray]] = None
     ) -> None:  # fmt: skip
         """Writes a step for `mxtrain replay`; a problem with that does not hide the one that ends the run."""
         strategy = self._step.strategy
-        if self._replay is None or strategy.remote.names or not batch.size:
+        if self._replay is None or batch is not None and not batch.size:
             return
         try:
             latest = self._saving.latest()
-            folder = self._replay.write(
-                batch, step, self.state.epoch, reason,
-                lambda: snapshot.copy_parameters(strategy) if weights is None else weights,
-                num_parameter_bytes(strategy), None if latest is None else latest.path.name,
-            )  # fmt: skip
+            if batch is None or strategy.remote.names:  # this process has no weights of tables on servers
+                folder = self._replay.write_reference(step, reason)
+            else:
+                folder = self._replay.write(
+                    batch, step, self.state.epoch, reason,
+                    lambda: snapshot.copy_parameters(strategy) if weights is None else weights,
+                    num_parameter_bytes(strategy), None if latest is None else latest.path.name,
+                )  # fmt: skip
             self._say(f"`python -m mxtrain replay {shlex.quote(str(folder))}` repeats step {step} layer by layer")
         except Exception as problem:
             self._say(f"step {step} could not be kept for `replay`: {problem}")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE, ConfigError
-from mxtrain.files.durable import open_file
-from mxtrain.runs.status import DAMAGED, read_status
+from mxtrain.files.durable import open_file, write_json_atomic
+from mxtrain.files.json_text import read_json
+from mxtrain.files.run_files import STATUS_FILE
+from mxtrain.files.run_records import MAX_STATUS_BYTES
+from mxtrain.runs.status import DAMAGED, PRUNED, read_status
 from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import JOURNAL, StudyDescription, StudyFolder
 from mxtrain.tuning.samplers import build_sampler
@@ -256,6 +259,18 @@ class TrialProgress:
     def value_of(self, name: str) -> Optional[float]:
         """Returns the last measured value of an objective; None if there is none."""
         return self.speed if name == SPEED else self.metrics.get(name)
+
+
+def note_pruned(run_dir: Path, cause: str) -> None:
+    """Replaces the state in status.json of a trial, which its run has left as interrupted, by `pruned`.
+
+    A file that cannot be read or written stays as it is: the study itself knows that the trial was pruned.
+    """
+    path = run_dir / STATUS_FILE
+    with suppress(OSError, ValueError):
+        status = read_json(path, MAX_STATUS_BYTES)
+        if isinstance(status, dict):
+            write_json_atomic(path, {**status, "state": PRUNED, "cause": cause}, durable=False)
 
 
 def read_progress(run_dir: Path) -> TrialProgress:

@@ -35,7 +35,7 @@ from mxtrain.tuning.file_lock import FileLock
 from mxtrain.tuning.folder import StudyFolder
 from mxtrain.tuning.samplers import draw
 from mxtrain.tuning.space import Values, override_words
-from mxtrain.tuning.trials import Study, TrialProgress, read_progress
+from mxtrain.tuning.trials import Study, TrialProgress, note_pruned, read_progress
 
 POLL_S = 0.5
 """Seconds between two looks for a trial that has become free."""
@@ -304,6 +304,8 @@ class Worker:
         if not job.trial.should_prune():
             self._say(f"{said}, goes on")
             return False
+        # Before the study knows it: a worker that is killed in between leaves a trial that another one prunes again.
+        note_pruned(job.run_dir, f"pruned by pruner={self._description.settings.pruner} of the study; {said}")
         self._study.tell(job.trial, "PRUNED")
         self._say(f"{said}, pruned")
         return True

@@ -13,7 +13,7 @@ from running import ROOT, assert_same, status
 
 from mxtrain.callback.chaos import Chaos
 from mxtrain.cli import main
-from mxtrain.cli.chaos import CHILD, disk_that_may_be_full, last_step, require_repeatable
+from mxtrain.cli.chaos import CHILD, disk_that_may_be_full, require_repeatable
 from mxtrain.errors import ConfigError
 
 SLOW = ("model=mlp", "model.hidden=[512,512]", "trainer.log_interval=1", "early_stopping=off", "runtime.threads=1")
@@ -30,10 +30,12 @@ def chaos(run_dir: Path, *overrides: str) -> int:
 
 
 def test_killed_and_damaged_run_has_the_same_bits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    given = ("trainer.max_epochs=3", "callback.chaos.faults=[corrupt]", "callback.chaos.count=1")
+    given = ("trainer.max_epochs=9", "trainer.max_steps=30", "callback.chaos.faults=[corrupt]",
+             "callback.chaos.count=1")  # fmt: skip
     assert chaos(tmp_path / "run", *given) == 0
     out = capfd.readouterr().out
     assert "the same result as without faults" in out
+    assert "both runs ended at step 30, by trainer.max_steps" in out
     assert re.search(r"corrupt +\d+ +the run was ended, and byte \d+ of step-\d+/\S+ changed", out), out
     assert_same(tmp_path / "run", tmp_path / "run-reference")
     log = (tmp_path / "run-chaos.log").read_text()
@@ -45,7 +47,7 @@ def test_killed_and_damaged_run_has_the_same_bits(tmp_path: Path, capfd: pytest.
 
 ALL: List[List[str]] = [
     ["callback.chaos.count=6", "trainer.max_epochs=40"],
-    ["callback.chaos.count=4", "trainer.max_epochs=20", "kvstore=dist_sync", "cluster.workers=2"],
+    ["callback.chaos.count=5", "trainer.max_epochs=20", "kvstore=dist_sync", "cluster.workers=2"],
 ]
 
 
@@ -54,7 +56,10 @@ ALL: List[List[str]] = [
 def test_all_faults(tmp_path: Path, overrides: List[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert chaos(tmp_path / "run", *overrides) == 0, capfd.readouterr().out
     out = capfd.readouterr().out
-    assert all(re.search(rf"(?m)^  {kind} ", out) for kind in ("kill", "pause", "corrupt", "full"))
+    kinds = ["kill", "pause", "corrupt", "full", *(["delay"] if "cluster.workers=2" in overrides else [])]
+    assert all(re.search(rf"(?m)^ *{kind} ", out) for kind in kinds), out
+    if "delay" in kinds:  # a step sends its gradients through the link
+        assert re.search(r"what worker [01] sent was held back for 0.5 s \([1-9][\d,]* bytes\)", out), out
     assert_same(tmp_path / "run", tmp_path / "run-reference")
 
 
@@ -62,7 +67,10 @@ def test_schedule_depends_on_the_seed_alone() -> None:
     schedule = Chaos(count=8).schedule(100)
     assert schedule == Chaos(count=8).schedule(100) != Chaos(count=8, seed=1).schedule(100)
     assert [fault.step for fault in schedule] == sorted(fault.step for fault in schedule)
-    assert sorted(fault.kind for fault in schedule) == sorted(["kill", "pause", "corrupt", "full"] * 2)
+    assert sorted(fault.kind for fault in Chaos(count=10).schedule(100)) == sorted(
+        ["kill", "pause", "corrupt", "full", "delay"] * 2
+    )
+    assert "delay" not in {fault.kind for fault in Chaos(count=10).schedule(100, has_links=False)}
     assert all(1 <= fault.step < 100 for fault in schedule)
     assert [fault.step for fault in Chaos(count=2).schedule(1)] == [1, 1]
 
@@ -92,19 +100,14 @@ def test_full_disk_is_one_for_writes_to_files(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     "overrides, said",
     [(["kvstore=dist_async", "cluster.workers=2"], "no two runs"), (["logger=csv"], "metrics.jsonl"),
-     (["checkpoint=off"], "checkpoint")],
+     (["checkpoint=off"], "checkpoint"), (["trainer.max_time=60"], "trainer.max_steps=N"),
+     (["callback.chaos.faults=[delay]"], "no link to delay")],
 )  # fmt: skip
 def test_runs_that_cannot_be_compared_are_refused(
     overrides: List[str], said: str, tmp_path: Path, describe_run: Callable[..., Any]
 ) -> None:  # fmt: skip
     with pytest.raises(ConfigError, match=said):
-        require_repeatable(describe_run(*overrides), tmp_path / "run")
-
-
-def test_last_step(tmp_path: Path) -> None:
-    assert last_step(tmp_path) == 0
-    (tmp_path / "metrics.jsonl").write_text('{"step": 3, "a": "' + "x" * 100_000 + '"}\n{"step": 4}\n{"step": 5')
-    assert last_step(tmp_path) == 4
+        require_repeatable(describe_run("callback=chaos", *overrides), tmp_path / "run")
 
 
 @pytest.mark.zoo

@@ -153,7 +153,7 @@ def test_what_has_no_pixels_is_refused(describe_run: Any, task: str) -> None:
         ("corrupt=nose", ["no corruption 'nose'", "Did you mean 'noise'?", "jpeg"]),
         ("corrupt=[blur,fogg]", ["no corruption 'fogg'", "Did you mean 'fog'?"]),
         ("corrupt=[]", ["name a corruption, or all"]),
-        ("corupt=noise", ["there is no 'corupt'", "Did you mean 'corrupt'?"]),
+        ("corupt=noise", ["there is no setting 'corupt'", "Did you mean 'corrupt'?"]),
     ],
 )
 def test_wrong_settings_are_refused_by_name(

@@ -102,6 +102,8 @@ def check_nothing_lost_or_repeated(study: Path, n_trials: int, rungs: List[int],
         steps = train_rows(run)
         assert steps == list(range(1, rungs[-1] + 1 if trial.state.name == "COMPLETE" else steps[-1] + 1))
         assert steps[-1] in rungs
+        status, is_pruned = status_of(run), trial.state.name == "PRUNED"
+        assert (status["state"] == "pruned", "pruner=" in status["cause"]) == (is_pruned, is_pruned), status
         if starts_at_rungs:  # each rung was trained by one process, from its first step to its last
             assert starts_of(run) == [0, *rungs[: rungs.index(steps[-1])]], run
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -149,3 +149,24 @@ def used(run_dir: Path, capfd: Any) -> List[str]:
         assert float(value) == pytest.approx(expected[f"test/{name}"], abs=1e-4)
     assert mxtrain(["predict", str(run_dir), "all", "top_k=3"]) == 0
     return [str(measured), *[line for line in capfd.readouterr().out.splitlines() if line.startswith("{")]]
+
+
+@pytest.mark.zoo
+def test_failed_and_killed_steps_are_repeated_with_the_tables_of_the_checkpoint(table: Path, tmp_path: Path) -> None:
+    """A worker has no tables, so the bundle names the step: `replay` reads its batch and the checkpoint again."""
+    common = settings(table, "kvstore=dist_sync", "cluster.workers=2", "kvstore.tables=servers",
+                      "checkpoint.every_steps=10", "trainer.log_interval=1")  # fmt: skip
+    Process(tmp_path / "nan", *common, "optimizer.lr=1e38").end(3)
+    bundles = sorted((tmp_path / "nan/replay").iterdir())
+    assert bundles and all(not (one / "arrays.npz").exists() for one in bundles)
+    assert mxtrain(["replay", str(bundles[0])]) == 0
+    run_dir = tmp_path / "killed"
+    run = Process(run_dir, *common, "checkpoint.keep_last=100")
+    kill(run, "worker1", 12)
+    run.end()
+    (bundle,) = (run_dir / "replay").iterdir()
+    assert bundle.name.endswith("-worker-1") and "SIGKILL" in (bundle / "bundle.json").read_text()
+    step = int(bundle.name.split("-")[1])
+    assert f"repeats step {step} layer by layer" in (run_dir / "workers/supervisor.log").read_text()
+    found = mxtrain(["replay", str(run_dir), f"step={step}", f"output={tmp_path}/out.json"])
+    assert found == 0 and '"loss"' in (tmp_path / "out.json").read_text()

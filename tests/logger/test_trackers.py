@@ -23,7 +23,7 @@ from mxtrain.errors import ConfigError, RunDirectoryError
 from mxtrain.logger import delivery
 from mxtrain.logger.jsonl import JsonlLogger
 from mxtrain.logger.mlflow import Mlflow
-from mxtrain.logger.tracker_points import Position, curves_of, read_rows
+from mxtrain.logger.tracker_points import Position, curves_of, points_rows
 from mxtrain.logger.wandb import Wandb
 
 KEY = "key-of-somebody-4711"
@@ -390,7 +390,7 @@ def test_wandb_is_offline_where_it_is_told():
 
 def test_curves_of_rows_have_values_of_whole_epochs_where_those_are_longer(fake_run):
     fake_run.drive(JsonlLogger("metrics.jsonl"), 1, 20)
-    curves = dict(curves_of(read_rows(fake_run.run_dir / "metrics.jsonl", 20), 4, 10, 18))
+    curves = dict(curves_of(points_rows(fake_run.run_dir / "metrics.jsonl", 20), 4, 10, 18))
     losses = [2.0 / step for step in range(1, 21)]
     assert sorted(curves) == [4, 8, 10, 12, 16, 18, 20]
     assert curves[8]["train/loss"] == pytest.approx(sum(losses[4:8]) / 4)

@@ -12,15 +12,16 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Iterator, List
+from typing import Iterator, List, Tuple
 from unittest.mock import Mock
 
 import pytest
 
 from mxtrain.engine.backend import mx
 from mxtrain.errors import ConfigError
-from mxtrain.private_sockets import folder, gloo
+from mxtrain.private_sockets import folder, gloo, slow_link
 from mxtrain.private_sockets.calls import find_calls
 from mxtrain.private_sockets.zeromq import move_ps_lite
 
@@ -47,6 +48,45 @@ def test_the_folder_is_private_and_has_a_random_name(place: Path) -> None:
         assert stat.S_IMODE(found.st_mode) == 0o700 and found.st_uid == os.getuid()
         (one / "1").touch()
     assert list(place.iterdir()) == []
+
+
+def test_held_back_bytes_arrive_later_and_in_order(place: Path) -> None:
+    """A link through `SlowLinks` has the same bytes in both directions; what another worker sends does not wait."""
+
+    def linked(rank: int) -> Tuple[socket.socket, socket.socket]:
+        near = socket.socket(socket.AF_UNIX)
+        near.connect(str(slow_link.link_through(links.control, rank, place / "target")))
+        far, _ = server.accept()
+        return near, far
+
+    with folder.socket_folder() as own, socket.socket(socket.AF_UNIX) as server:
+        links = slow_link.SlowLinks(own)
+        early = socket.socket(socket.AF_UNIX)
+        early.connect(str(slow_link.link_through(links.control, 0, place / "target")))
+        assert early.recv(1) == b""  # nobody listens yet, so the library tries again
+        server.bind(str(place / "target"))
+        server.listen()
+        (near, far), (other_near, other_far) = linked(0), linked(1)
+        near.sendall(b"a" * 100_000)
+        assert far.recv(100_000, socket.MSG_WAITALL) == b"a" * 100_000
+        with links.hold(0) as num_bytes:
+            near.sendall(b"bc")
+            while not num_bytes():
+                time.sleep(0.001)
+            far.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                far.recv(1)
+            far.setblocking(True)
+            other_near.sendall(b"other")
+            assert other_far.recv(5) == b"other"
+            far.sendall(b"answer")
+            assert near.recv(6) == b"answer"  # only what the worker sends waits
+        assert far.recv(2, socket.MSG_WAITALL) == b"bc" and num_bytes() == 2
+        near.close()
+        assert far.recv(1) == b""  # an end is passed on
+        links.close()
+        for one in (early, far, other_near, other_far):
+            one.close()
 
 
 def test_what_a_killed_supervisor_left_goes_at_the_next_start_and_what_lives_stays(place: Path) -> None:

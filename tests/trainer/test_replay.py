@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
 import zipfile
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 import pytest
 from running import here, rows
 
 from mxtrain.cli import main
+from mxtrain.cli.group import write_reference
+from mxtrain.cli.replay import refer_to_last_step
+from mxtrain.cluster.launcher import started_here
+from mxtrain.cluster.process import LaunchSpec, Process
+from mxtrain.cluster.spec import Cluster
+from mxtrain.cluster.supervisor import ProcessFailure, Supervisor
 from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.errors import ConfigError
-from mxtrain.training import replay
+from mxtrain.training import replay_bundle
 from mxtrain.training.nonfinite import layer_statistics
-from mxtrain.training.replay import read_bundle
+from mxtrain.training.replay_bundle import ReplayBundle, read_bundle
 from mxtrain.training.step import TrainingStep
 
 SMALL = ("model=mlp", "model.hidden=[8]", "trainer.max_epochs=1", "checkpoint.every_steps=2")
@@ -35,6 +44,7 @@ def exploded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_replay_computes_what_numpy_computes(exploded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     bundle = read_bundle(exploded)
+    assert isinstance(bundle, ReplayBundle)
     assert main(["replay", str(exploded), f"output={tmp_path}/out.json"]) == 0
     layers = {one["name"]: one for one in json.loads((tmp_path / "out.json").read_text())["layers"]}
     w = bundle.weights
@@ -82,15 +92,94 @@ def test_dropout_is_that_of_the_step(
 def test_large_weights_are_named_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(replay, "MAX_WEIGHT_BYTES", 100)
-    monkeypatch.setattr(replay, "MAX_BATCH_BYTES", 64 * 4 * 10)
+    monkeypatch.setattr(replay_bundle, "MAX_WEIGHT_BYTES", 100)
+    monkeypatch.setattr(replay_bundle, "MAX_BATCH_BYTES", 64 * 4 * 10)
     here(tmp_path / "run", *EXPLODES, exit_code=3)
     (path,) = (tmp_path / "run/replay").iterdir()
     bundle = read_bundle(path)
+    assert isinstance(bundle, ReplayBundle)
     assert not bundle.weights and 0 < len(bundle.inputs[0]) < 11
     assert main(["replay", str(path)]) == 0
     out = capfd.readouterr().out
     assert f"the first {len(bundle.inputs[0])} of" in out and "the weights are those of" in out
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("finished") / "run"
+    here(run_dir, *SMALL, "trainer.max_epochs=2", "checkpoint.keep_last=100", "dataset.batch_size=100")
+    return run_dir
+
+
+def replayed(place: Path, *words: str) -> Dict[str, Any]:
+    output = place / "out.json"
+    assert main(["replay", str(place), *words, f"output={output}"]) == 0
+    return json.loads(output.read_text())  # type: ignore[no-any-return]
+
+
+def test_any_step_of_a_run_is_read_again(finished: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The batch and the loss are those of the run: a step after a checkpoint, in the second epoch of 13 steps."""
+    (wanted,) = (row["loss"] for row in rows(finished) if row["step"] == 15 and row["split"] == "train")
+    assert replayed(finished, "step=15")["loss"] == pytest.approx(wanted, rel=1e-6)
+    out = capfd.readouterr().out
+    assert "step 15 of worker 0" in out and "after step 14" in out
+    assert refer_to_last_step(finished).step == 26
+    killed = finished.parent / "killed"
+    killed.mkdir()
+    shutil.copy(finished / "metrics.jsonl", killed)
+    (killed / "status.json").write_text(json.dumps({"state": "running", "exit_code": None}))
+    assert refer_to_last_step(killed).step == 27
+    assert main(["replay", str(finished), "stpe=5"]) == 2
+    assert "Did you mean 'step'?" in capfd.readouterr().err
+
+
+def test_killed_worker_leaves_a_reference_to_its_share(
+    finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    """What a supervisor writes is repeated with the worker's own samples: both shares have the loss of the batch."""
+    run_dir = tmp_path / "run"
+    shutil.copytree(finished, run_dir)
+    (wanted,) = (row["loss"] for row in rows(run_dir) if row["step"] == 5 and row["split"] == "train")
+    losses = []
+    for rank in (0, 1):
+        failure = ProcessFailure("worker was ended by SIGKILL", f"worker {rank}", -9, 4, worker=rank)
+        assert failure.was_killed
+        folder = write_reference(run_dir, failure, 2)
+        assert folder == run_dir / f"replay/step-00000005{'-worker-1' if rank else ''}"
+        found = replayed(folder)
+        assert "SIGKILL" in capfd.readouterr().out
+        losses.append((found["loss"], found["layers"][0]["shapes"][0][0]))
+    count = sum(size for _, size in losses)
+    assert sum(loss * size for loss, size in losses) / count == pytest.approx(wanted, rel=1e-5)
+    change(folder, lambda facts: facts.update(rank=2))
+    assert main(["replay", str(folder)]) == 2
+    assert "impossible" in capfd.readouterr().err
+    change(folder, lambda facts: facts.update(rank=1, step=1 << 40))
+    shutil.rmtree(run_dir / "checkpoints")
+    assert main(["replay", str(folder)]) == 2
+    assert "there is none. checkpoint.keep_last=N" in capfd.readouterr().err
+
+
+def test_supervisor_reports_killed_workers_once_and_no_servers(tmp_path: Path) -> None:
+    beat = json.dumps({"step": 7, "batches": 9, "waits": False, "generation": 0}).encode() + b"\n"
+    begin = f"import os, time; os.write(int(os.environ['MXTRAIN_HEARTBEAT_FD']), {beat!r}); "
+
+    def failures_if_killed(killed: str) -> List[Tuple[Optional[int], int]]:
+        def start(attempt: int, stack: ExitStack) -> List[Process]:
+            ends = {True: "os.kill(os.getpid(), 9)", False: "time.sleep(60)"}
+            return [
+                started_here(LaunchSpec(name, [sys.executable, "-S", "-c", begin + ends[name == killed]],
+                                        dict(os.environ), tmp_path / name, number=number), stack)
+                for number, name in ((1, "worker 1"), (0, "server 0"))
+            ]  # fmt: skip
+
+        found: List[ProcessFailure] = []
+        cluster = Cluster(workers=1, restarts=0)
+        assert Supervisor(cluster, start, list, lambda line: None, when_killed=found.append).run() == 1
+        return [(one.worker, one.step) for one in found]
+
+    assert failures_if_killed("worker 1") == [(1, 7)]
+    assert failures_if_killed("server 0") == []
 
 
 def change(path: Path, edit: Callable[[Dict[str, Any]], None]) -> None:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.checkpoint import Checkpoint
-from mxtrain.data.base import open_splits
 from mxtrain.data.signature import Signature
 from mxtrain.description.groups import Description
 from mxtrain.engine.backend import autograd, gluon, mx, nd
-from mxtrain.errors import DataError
 from mxtrain.model.parameters import distinct_parameters
 from mxtrain.trained import load_network
-from mxtrain.training.batch_size import with_fixed_batch_size
-from mxtrain.training.loaders import build_data
 from mxtrain.training.nonfinite import watch_layers
-from mxtrain.training.repeated_step import set_weights
-from mxtrain.training.teacher import teachers_of
+from mxtrain.training.repeated_step import batch_of_step, set_weights
 from mxtrain.types import Batch
 
 NUM_SAMPLES = 16
@@ -75,28 +69,15 @@ def replay(first: ReplaySide, second: ReplaySide) -> ReplayResult:
     Raises:
         ConfigError, DataError, LoaderError, CheckpointError: a network or its data cannot be restored.
     """
-    batch = next_batch(first)
-    other = next_batch(second)
+    batch, other = (
+        batch_of_step(side.checkpoint, side.description, side.signature, side.checkpoint.step + 1)
+        for side in (first, second)
+    )
     same = is_same(batch, other)
     part = batch.slice(0, min(batch.size, NUM_SAMPLES))
     ones, twos = (outputs_of(side, part) for side in (first, second))
     layer, kind, difference, count = first_difference(ones, twos)
     return ReplayResult(first.checkpoint.step, layer, kind, difference, count, same)
-
-
-def next_batch(side: ReplaySide) -> Batch:
-    """Returns the training batch of the step after a checkpoint."""
-    ((device, *_), *_) = side.description.parallel.place()
-    # As batch_size=auto was fixed when the run began.
-    description = with_fixed_batch_size(side.description, side.checkpoint.state["run"]["batch_size"])
-    splits = open_splits(description.dataset)
-    teacher = teachers_of(description, side.signature, device).get("distillation")
-    data = build_data(description, splits, side.signature, device, teacher=teacher)
-    train = side.checkpoint.state["train"]
-    with closing(data.train.epoch(train["epoch"], train["epoch_step"])) as batches:
-        for batch in batches:
-            return batch
-    raise DataError(f"there is no batch after step {side.checkpoint.step}.")
 
 
 def is_same(first: Batch, second: Batch) -> bool:

@@ -5,15 +5,19 @@
 
 Weights of more than `MAX_WEIGHT_BYTES` are left out, and the last checkpoint is named instead. Nothing is pickled, and
 files that are larger than their limits, or differ from bundle.json, are refused.
+
+A process that was killed cannot write its batch. Its supervisor then writes a bundle without arrays, a `StepReference`:
+`replay` reads the batch again from the dataset, because it is a function of seed, epoch and number of the batch.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -37,9 +41,12 @@ MAX_BATCH_BYTES = 1 << 26
 MAX_ARRAYS_BYTES = MAX_WEIGHT_BYTES + MAX_BATCH_BYTES + (1 << 24)
 MAX_JSON_BYTES = 1 << 24
 MAX_NUM_ARRAYS = 100_000
+_REFERENCE_FORM: Dict[str, Wanted] = {
+    "format": str, "version": int, "reason": str, "step": int, "rank": int, "workers": int,
+}  # fmt: skip
 _FORM: Wanted = {
-    "format": str, "version": int, "reason": str, "step": int, "epoch": int, "rank": int, "workers": int,
-    "samples": int, "batch_size": int, "run": {"description": dict, "input": dict, "*": object}, "checkpoint?": str,
+    **_REFERENCE_FORM, "epoch": int, "samples": int, "batch_size": int,
+    "run": {"description": dict, "input": dict, "*": object}, "checkpoint?": str,
     "arrays": {"*": {"dtype": str, "shape": [int]}},
 }  # fmt: skip
 _KINDS = "biuf"
@@ -68,6 +75,41 @@ class ReplayBundle:
         """The checkpoint that has weights of an earlier step; None if the bundle has the weights."""
         name = self.facts.get("checkpoint")
         return None if name is None or self.weights else self.path.parent.parent / "checkpoints" / name
+
+
+@dataclass(frozen=True)
+class StepReference:
+    """A step of a run whose batch and weights are read again from the dataset and a checkpoint.
+
+    Attributes:
+        run_dir: directory of the run.
+        step: number of the step, from 1.
+        rank: rank of the worker.
+        workers: number of workers.
+        reason: what happened.
+    """
+
+    run_dir: Path
+    step: int
+    rank: int = 0
+    workers: int = 1
+    reason: str = ""
+
+    def write(self) -> Path:
+        """Writes the reference into the run directory, unless the worker itself has written the step; returns the
+        folder.
+
+        Raises:
+            OSError, RunDirectoryError: it cannot be written.
+        """
+        folder = _prepare_folder(self.run_dir, self.step, self.rank)
+        if not (folder / BUNDLE).exists():
+            facts: JsonObject = {
+                "format": FORMAT, "version": VERSION, "reason": self.reason, "step": self.step, "rank": self.rank,
+                "workers": self.workers,
+            }  # fmt: skip
+            write_json_atomic(folder / BUNDLE, facts, durable=False)
+        return folder
 
 
 class ReplayWriter:
@@ -115,24 +157,37 @@ class ReplayWriter:
             "checkpoint": checkpoint,
             "arrays": {name: {"dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()},
         }  # fmt: skip
-        worker = f"-worker-{self._rank}" if self._rank else ""
-        name = f"{FOLDER}/step-{step:08d}{worker}"
-        refuse_links(self._run_dir, (FOLDER, name))
-        folder = self._run_dir / name
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = _prepare_folder(self._run_dir, step, self._rank)
         stream = io.BytesIO()
         np.savez(stream, **arrays)
         replace_file(folder / ARRAYS, stream.getbuffer(), durable=False)
         write_json_atomic(folder / BUNDLE, facts, durable=False)
         return folder
 
+    def write_reference(self, step: int, reason: str) -> Path:
+        """Writes a step without its batch and weights, and returns its folder.
+
+        Raises:
+            OSError, RunDirectoryError: it cannot be written.
+        """
+        return StepReference(self._run_dir, step, self._rank, self._workers, reason).write()
+
+
+def _prepare_folder(run_dir: Path, step: int, rank: int) -> Path:
+    """Creates the folder of a step."""
+    name = f"{FOLDER}/step-{step:08d}{f'-worker-{rank}' if rank else ''}"
+    refuse_links(run_dir, (FOLDER, name))
+    folder = run_dir / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
 
 def _num_bytes(array: Any) -> int:
     return int(array.size) * int(np.dtype(array.dtype).itemsize)
 
 
-def read_bundle(path: Path) -> ReplayBundle:
-    """Reads a bundle.
+def read_bundle(path: Path) -> Union[ReplayBundle, StepReference]:
+    """Reads a bundle, or the reference to a step that stands in its folder.
 
     Raises:
         ConfigError: it is missing, damaged, too large or of another version.
@@ -143,10 +198,16 @@ def read_bundle(path: Path) -> ReplayBundle:
         raise ConfigError(f"{path}: there is no {BUNDLE}. replay takes a folder below a run's {FOLDER}/.") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path / BUNDLE} cannot be read: {reason_of(error)}.") from None
-    for problem in problems_of(facts, _FORM):
+    is_reference = isinstance(facts, dict) and "arrays" not in facts
+    for problem in problems_of(facts, _REFERENCE_FORM if is_reference else _FORM):
         raise ConfigError(f"{path / BUNDLE} is no replay bundle: {problem}.")
     if (facts["format"], facts["version"]) != (FORMAT, VERSION):
         raise ConfigError(f"{path / BUNDLE} is of another version ({facts['version']}); this one reads {VERSION}.")
+    if is_reference:
+        if facts["step"] < 1 or not 0 <= facts["rank"] < facts["workers"]:
+            raise ConfigError(f"{path / BUNDLE} is no replay bundle: its numbers of step and worker are impossible.")
+        run_dir = Path(os.path.abspath(path)).parent.parent
+        return StepReference(run_dir, facts["step"], facts["rank"], facts["workers"], facts["reason"])
     name = facts.get("checkpoint")
     if name is not None and (name in ("", ".", "..") or "/" in name or "\0" in name):
         raise ConfigError(f"{path / BUNDLE}: 'checkpoint' is no name of a folder.")

@@ -1,0 +1,81 @@
+"""Reads what a run has written about itself: meta.json, and the rows of metrics.jsonl.
+
+Both may be a stranger's or cut off by a kill, so the size of the file and of each line is limited.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Dict, Iterator
+
+from mxtrain.files.json_text import parse_json, read_json
+from mxtrain.files.regular_files import AnyPath, open_regular
+from mxtrain.files.run_files import META_FILE, ROWS_FILE
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
+
+MAX_META_BYTES = 1 << 22
+MAX_STATUS_BYTES = 1 << 20
+MAX_ROW_BYTES = 1 << 20
+_LAST_BYTES = 1 << 16
+
+
+def read_meta(run_dir: AnyPath) -> JsonObject:
+    """Reads meta.json of a run directory.
+
+    Raises:
+        OSError: the file is missing, cannot be read or is too large.
+        ValueError: it is not JSON, or not an object.
+    """
+    found = read_json(os.path.join(run_dir, META_FILE), MAX_META_BYTES)
+    if not isinstance(found, dict):
+        raise ValueError("is not a JSON object")
+    return found
+
+
+def read_rows(path: AnyPath, max_bytes: float = float("inf")) -> Iterator[Dict[str, Any]]:
+    """Yields the rows of a metrics.jsonl. Lines that are no JSON object are left out, such as the last line of a run
+    that is training or was killed.
+
+    Args:
+        path: path of the file.
+        max_bytes: lines that begin beyond this position are left out.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_regular(path) as (stream, _):
+        position = 0
+        while position < max_bytes:
+            line = stream.readline(MAX_ROW_BYTES)
+            if not line:
+                return
+            position += len(line)
+            row = _row_of(line)
+            if row:
+                yield row
+
+
+def last_step(run_dir: AnyPath) -> int:
+    """Returns the step of the last row in metrics.jsonl of a run directory; 0 if there is none. Reads only the end of
+    the file."""
+    try:
+        with open_regular(os.path.join(run_dir, ROWS_FILE)) as (stream, size):
+            stream.seek(max(0, size - _LAST_BYTES))
+            lines = [line + b"\n" for line in stream.read(_LAST_BYTES).split(b"\n")[:-1]]  # complete ones
+    except OSError:
+        return 0
+    steps = (_row_of(line).get("step") for line in reversed(lines))
+    return next((step for step in steps if isinstance(step, int) and step > 0), 0)
+
+
+def _row_of(line: bytes) -> Dict[str, Any]:
+    """Returns a row; empty if the line is none."""
+    if not line.endswith(b"\n"):
+        return {}
+    try:
+        row = parse_json(line)
+    except ValueError:
+        return {}
+    return row if isinstance(row, dict) else {}
