@@ -1,4 +1,4 @@
-"""Texts are decoded token by token: the same pieces as if all tokens were decoded again, with work that grows linearly."""
+"""Streamed texts: the same pieces as if all tokens were decoded again, with work that grows linearly."""
 
 from __future__ import annotations
 
