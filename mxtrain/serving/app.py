@@ -5,11 +5,11 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+import random
 import re
-import secrets
 import time
 from importlib import resources
-from typing import Any, Awaitable, Callable, Dict, MutableMapping, Sequence
+from typing import Any, Awaitable, Callable, Dict, MutableMapping, Sequence, Tuple
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -218,6 +218,7 @@ class Edge:
 
     def __init__(self, app: Any, service: Service, token: str) -> None:
         self._app, self._service, self._token = app, service, token.encode()
+        self._figures: Dict[Tuple[str, str, int], Tuple[Any, Any]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -226,7 +227,7 @@ class Edge:
         route = "none"  # never the client's path: each distinct one would be a new Prometheus time series
         headers = dict(scope["headers"])
         given_id = headers.get(b"x-request-id", b"").decode("latin-1")
-        request_id = given_id if _REQUEST_ID.fullmatch(given_id) else secrets.token_hex(8)
+        request_id = given_id if _REQUEST_ID.fullmatch(given_id) else f"{random.getrandbits(64):016x}"
         fields: Dict[str, Any] = {}
         scope["mxtrain.fields"] = fields
 
@@ -272,8 +273,9 @@ class Edge:
     ) -> None:  # fmt: skip
         name = (scope.get("path_params") or {}).get("name", "")
         model = name if name in self._service.batchers else ""
-        self._service.metrics.requests.labels(model, route, str(status)).inc()
-        self._service.metrics.seconds.labels(model, route).observe(seconds)
+        counted, timed = self._figures_of(model, route, status)
+        counted.inc()
+        timed.observe(seconds)
         is_failure = status >= 400 and not route.startswith(HEALTH)  # health routes return 503 while draining
         if self._service.settings.log == "requests" or is_failure:
             client = scope.get("client") or ("", 0)
@@ -282,6 +284,16 @@ class Edge:
                 path=scope["path"][:200], status=status, ms=round(seconds * 1000, 2), model=model, client=client[0],
                 request_id=request_id, **fields,
             )  # fmt: skip
+
+
+    def _figures_of(self, model: str, route: str, status: int) -> Tuple[Any, Any]:
+        """Returns the counter and the histogram of an answer. Prometheus would look both up under a lock each time."""
+        found = self._figures.get((model, route, status))
+        if found is None:
+            metrics = self._service.metrics
+            found = metrics.requests.labels(model, route, str(status)), metrics.seconds.labels(model, route)
+            self._figures[model, route, status] = found
+        return found
 
 
 async def _plain_refusal(send: Send, status: int, message: str) -> None:

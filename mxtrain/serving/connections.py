@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional, Type
+from typing import Any, Callable, Dict, Optional, Type, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 1 << 16
 """Of the request line and the header fields."""
+MAX_JOINED_BYTES = 1 << 16
+"""Larger bodies are not copied behind their head."""
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\ncontent-length: 49\r\n"
     b'connection: close\r\n\r\n{"error": "the head of the request is too large"}'
@@ -43,6 +45,45 @@ def limited_protocol(limits: ConnectionLimits) -> Type[HttpToolsProtocol]:
     return type("ServedConnection", (LimitedProtocol,), {"limits": limits, "waiting": waiting})
 
 
+class HeadJoiningTransport:
+    """Sends the head of an answer together with its body, which uvicorn writes separately.
+
+    Each write is a system call that wakes the client, and it gives up Python's global lock.
+
+    Args:
+        transport: transport of the connection; everything but writing is left to it.
+        loop: event loop of the transport.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop, self._head = transport, loop, b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Writes bytes, but holds a head back until the next write or the next turn of the loop."""
+        if self._head:
+            if len(data) <= MAX_JOINED_BYTES:
+                data, self._head = self._head + data, b""
+            self._send_head()
+        elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
+            self._head = data
+            self._loop.call_soon(self._send_head)
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Closes the connection after everything was sent."""
+        self._send_head()
+        self._transport.close()
+
+    def _send_head(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """A connection with limits. `limited_protocol` builds the subclass that is used."""
 
@@ -56,7 +97,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._has_begun = False  # True if bytes of the next request have arrived
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, HeadJoiningTransport(transport, self.loop)))
         self.limits.count(len(self.connections))
         if len(self.connections) > self.limits.max_connections:
             oldest = next(iter(self.waiting), self)
@@ -75,11 +116,13 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._timer is not None:
             self._head_bytes += len(data)
-            if not self._has_begun:
-                self._has_begun = True
-                self._wait(self.limits.header_s)
         super().data_received(data)
-        if self._timer is not None and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+        if self._timer is None or self.transport.is_closing():
+            return
+        if not self._has_begun:  # an incomplete head: most heads are complete at once and need no timer
+            self._has_begun = True
+            self._wait(self.limits.header_s)
+        elif self._head_bytes > MAX_HEAD_BYTES:
             self.transport.write(_TOO_LARGE)
             self.transport.close()
 

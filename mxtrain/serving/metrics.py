@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
@@ -89,6 +89,7 @@ class InputDrift:
     ) -> None:  # fmt: skip
         self._expected = expected
         self._seen: Dict[Tuple[str, str], Tuple[float, float]] = {}
+        self._figures: Dict[Tuple[str, str], List[Any]] = {}
         self._lock = threading.Lock()
         labels = {**of_model, "labelnames": ["model", "input"]}
         self._mean = prometheus.Gauge("mxtrain_input_mean", "Mean of recent inputs", **labels)
@@ -118,7 +119,9 @@ class InputDrift:
             expected_mean, expected_deviation = self._expected[model][name]
             scale = max(expected_deviation, 1e-6 * abs(expected_mean), 1e-12)
             deviation = max(square - mean * mean, 0.0) ** 0.5
-            self._mean.labels(model, name).set(mean)
-            self._deviation.labels(model, name).set(deviation)
-            self._drift.labels(model, name).set(abs(mean - expected_mean) / scale)
-            self._spread.labels(model, name).set(deviation / scale)
+            if (model, name) not in self._figures:
+                gauges = (self._mean, self._deviation, self._drift, self._spread)
+                self._figures[model, name] = [gauge.labels(model, name) for gauge in gauges]
+            found = (mean, deviation, abs(mean - expected_mean) / scale, deviation / scale)
+            for figure, value in zip(self._figures[model, name], found):
+                figure.set(value)

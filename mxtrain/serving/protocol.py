@@ -59,18 +59,22 @@ class GenerateCall:
     parameters: GenerateParameters
 
 
+def _refuse_constant(name: str) -> NoReturn:
+    raise RequestError(400, f"the body holds {name}, which is no JSON.")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def parse_json(body: bytes) -> Dict[str, Any]:
     """Parses a JSON object.
 
     Raises:
         RequestError: the body is no JSON object, or contains NaN or infinities.
     """
-
-    def refuse(name: str) -> NoReturn:
-        raise RequestError(400, f"the body holds {name}, which is no JSON.")
-
     try:
-        found = json.loads(body, parse_constant=refuse)
+        found = _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
     except UnicodeDecodeError as error:
         raise RequestError(400, "the body is no UTF-8.") from error
     except ValueError as error:
@@ -292,7 +296,7 @@ def encode_answer(model: ServedModel, call: InferCall, outputs: Arrays) -> Tuple
     answer = {"model_name": model.name, "model_version": "1", "outputs": tensors}
     if call.id is not None:
         answer["id"] = call.id
-    head = json.dumps(answer, separators=(",", ":")).encode()
+    head = _encode(answer).encode()
     if not parts:
         return head, {"content-type": "application/json"}
     return head + b"".join(parts), {"content-type": BINARY_TYPE, HEADER_LENGTH: str(len(head))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import resource
 import signal
 import socket
@@ -56,6 +57,10 @@ def address_of(listener: socket.socket) -> str:
 def run_server(models: Sequence[ServedModel], settings: ServeSettings, token: str, listener: socket.socket) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit code."""
     log_as_json()
+    # Modules and routes stay until the end. A full garbage collection that visits them stops all requests for longer
+    # than a small network computes.
+    gc.collect()
+    gc.freeze()
     _allow_connections(settings.max_connections)
     asyncio.run(_serve(models, settings, token, listener))
     log_event("end")

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
 
 import numpy as np
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from mxtrain.errors import did_you_mean
 from mxtrain.serving.answers import describe_sample
@@ -58,7 +58,7 @@ class Service:
         self.batchers = {model.name: Batcher(model, settings, self.metrics) for model in models}
         self.generations = Generations(settings, self.metrics)
         self.is_draining = False
-        self._pending = 0
+        self._bodies = PendingBodies(settings.max_pending_mb * MB, self.metrics.pending)
         self._threads = ThreadPoolExecutor(DECODING_THREADS, thread_name_prefix="decode")
         self.metrics.ready.set(1)
 
@@ -94,14 +94,14 @@ class Service:
 
     async def infer(self, batcher: Batcher, request: Request) -> Tuple[bytes, Dict[str, str]]:
         """Answers `infer`. Returns the body and the headers of the answer."""
-        async with contextlib.AsyncExitStack() as stack:
-            body = await self._read_body(request, stack)
-            stack.enter_context(batcher.admit())
-            header_length = request.headers.get(HEADER_LENGTH)
-            call = await self._in_thread(len(body), parse_infer, body, header_length, batcher.model)
-            outputs = await self._compute(batcher, call.inputs, request)
-            size = sum(one.nbytes for one in outputs.values())
-            return await self._in_thread(size, encode_answer, batcher.model, call, outputs)
+        with self._hold_bytes() as held:
+            body = await self._read_body(request, held)
+            with batcher.admit():
+                header_length = request.headers.get(HEADER_LENGTH)
+                call = await self._in_thread(len(body), parse_infer, body, header_length, batcher.model)
+                outputs = await self._compute(batcher, call.inputs, request)
+                size = sum(one.nbytes for one in outputs.values())
+                return await self._in_thread(size, encode_answer, batcher.model, call, outputs)
 
     async def predict(self, batcher: Batcher, request: Request) -> Dict[str, Any]:
         """Answers `predict`. Returns the prediction of one sample, or a list of several under `predictions`."""
@@ -110,23 +110,24 @@ class Service:
         if media_type not in model.accepts:
             raise RequestError(415, f"the content type is {media_type[:100] or 'not given'!r}; '{model.name}' takes "
                                     f"{', '.join(model.accepts)}.", closes=True)  # fmt: skip
-        async with contextlib.AsyncExitStack() as stack:
-            body = await self._read_body(request, stack)
-            stack.enter_context(batcher.admit())
-            if media_type == "application/json":
-                inputs, about = await self._in_thread(len(body), _named_arrays, body, model), None
-            else:
-                assert model.reader is not None
-                read = model.reader.read
-                inputs, about = await self._in_thread(SMALL_BODY, read, body, media_type, self.settings.max_pixels)
-            outputs = await self._compute(batcher, inputs, request)
-            rows = next(iter(inputs.values())).shape[0] if model.max_rows > 1 else 1
-            samples = [(inputs, outputs)] if rows == 1 else [
-                (row_of(inputs, row), row_of(outputs, row)) for row in range(rows)
-            ]  # fmt: skip
-            # Masks of a large image take long.
-            size = 0 if about is None else SMALL_BODY
-            found = [await self._in_thread(size, describe_sample, model, *sample, about) for sample in samples]
+        with self._hold_bytes() as held:
+            body = await self._read_body(request, held)
+            with batcher.admit():
+                if media_type == "application/json":
+                    inputs, about = await self._in_thread(len(body), _named_arrays, body, model), None
+                else:
+                    assert model.reader is not None
+                    read = model.reader.read
+                    max_pixels = self.settings.max_pixels
+                    inputs, about = await self._in_thread(SMALL_BODY, read, body, media_type, max_pixels)
+                outputs = await self._compute(batcher, inputs, request)
+                rows = next(iter(inputs.values())).shape[0] if model.max_rows > 1 else 1
+                samples = [(inputs, outputs)] if rows == 1 else [
+                    (row_of(inputs, row), row_of(outputs, row)) for row in range(rows)
+                ]  # fmt: skip
+                # Masks of a large image take long.
+                size = 0 if about is None else SMALL_BODY
+                found = [await self._in_thread(size, describe_sample, model, *sample, about) for sample in samples]
         if 0 < len(model.class_names) <= MOST_CLASSES:
             for one in found:
                 if "class" in one:
@@ -156,8 +157,8 @@ class Service:
             raise RequestError(400, f"the model '{model.name}' writes no text: its folder has no step.onnx of a "
                                     "language model or a translation. Use predict or infer.", closes=True)  # fmt: skip
         fields = request.scope["mxtrain.fields"]
-        async with contextlib.AsyncExitStack() as stack:
-            body = await self._read_body(request, stack)
+        with contextlib.ExitStack() as stack:
+            body = await self._read_body(request, stack.enter_context(self._hold_bytes()))
             call: GenerateCall = await self._in_thread(
                 len(body), parse_generate, body, model.generator, is_stream, self.settings.max_tokens
             )
@@ -185,8 +186,8 @@ class Service:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
-    async def _read_body(self, request: Request, stack: contextlib.AsyncExitStack) -> bytes:
-        """Reads the body. It counts towards `max_pending_mb` until `stack` closes.
+    async def _read_body(self, request: Request, held: HeldBytes) -> bytes:
+        """Reads the body, whose bytes are counted by `held`.
 
         Raises:
             RequestError: the body is too large, too slow or compressed, or the client has disconnected.
@@ -194,45 +195,77 @@ class Service:
         limit = int(self.settings.max_body_mb * MB)
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             raise RequestError(415, "compressed bodies are not read: leave Content-Encoding out.", closes=True)
-        length = request.headers.get("content-length", "0")
+        length = int(request.headers.get("content-length", "0"))
         parts: List[bytes] = []
-        size = 0
-        # The number of bytes of all bodies in memory is limited, so that many clients together cannot exhaust it.
-        held = stack.enter_context(self._held())
+        size, is_open = 0, True
         try:
-            async with time_limit(self.settings.timeout_s):
-                async for part in request.stream():
+            with TimeLimit(self.settings.timeout_s):
+                while is_open:
+                    message = await request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise RequestError(499, "the client has closed the connection.", closes=True)
+                    part: bytes = message.get("body", b"")
+                    is_open = message.get("more_body", False)
                     size += len(part)
-                    if size > limit or int(length) > limit:
-                        await _discard(request)
+                    if size > limit or length > limit:
+                        if is_open:
+                            await _discard(request)
                         raise RequestError(413, f"the body has more than {limit:,} bytes.", closes=True)
-                    held(len(part))
+                    held.add(len(part))
                     parts.append(part)
         except asyncio.TimeoutError as error:
             said = f"the body did not arrive within {self.settings.timeout_s:g} s."
             raise RequestError(408, said, closes=True) from error
-        except ClientDisconnect as error:
-            raise RequestError(499, "the client has closed the connection.", closes=True) from error
         request.scope["mxtrain.fields"].update(bytes=size)
-        return b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[Callable[[int], None]]:
-        own = 0
+    def _hold_bytes(self) -> HeldBytes:
+        return HeldBytes(self._bodies)
 
-        def hold(size: int) -> None:
-            nonlocal own
-            if self._pending + size > self.settings.max_pending_mb * MB:
-                raise RequestError(503, "too many bodies are in memory. Try again later.", closes=True)
-            own += size
-            self._pending += size
-            self.metrics.pending.set(self._pending)
 
-        try:
-            yield hold
-        finally:
-            self._pending -= own
-            self.metrics.pending.set(self._pending)
+class PendingBodies:
+    """Counts the bytes of all bodies in memory, so that many clients together cannot exhaust it.
+
+    Args:
+        limit: largest number of bytes.
+        figure: Prometheus gauge of the bytes.
+    """
+
+    def __init__(self, limit: float, figure: Any) -> None:
+        self._limit, self._figure, self._bytes = limit, figure, 0
+
+    def add(self, size: int) -> None:
+        """Adds the bytes of a body, or removes them if `size` is negative.
+
+        Raises:
+            RequestError: there are too many.
+        """
+        if size > 0 and self._bytes + size > self._limit:
+            raise RequestError(503, "too many bodies are in memory. Try again later.", closes=True)
+        self._bytes += size
+        self._figure.set(self._bytes)
+
+
+class HeldBytes:
+    """The bytes of one body. They count until the context ends.
+
+    Args:
+        bodies: bytes of all bodies.
+    """
+
+    def __init__(self, bodies: PendingBodies) -> None:
+        self._bodies, self._own = bodies, 0
+
+    def add(self, size: int) -> None:
+        """Adds bytes that have arrived. Raises: see `PendingBodies.add`."""
+        self._bodies.add(size)
+        self._own += size
+
+    def __enter__(self) -> HeldBytes:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bodies.add(-self._own)
 
 
 def written_event(
@@ -245,27 +278,29 @@ def written_event(
     return {**found, "finish_reason": finish_reason, "tokens": num_tokens} if finish_reason else found
 
 
-@contextlib.asynccontextmanager
-async def time_limit(seconds: float) -> Any:
-    """Equivalent of `asyncio.timeout`, which Python 3.9 and 3.10 do not have."""
-    task = asyncio.current_task()
-    assert task is not None
-    is_over = False
+class TimeLimit:
+    """Equivalent of `asyncio.timeout`, which Python 3.9 and 3.10 do not have. It is entered by a plain `with`.
 
-    def end() -> None:
-        nonlocal is_over
-        is_over = True
-        task.cancel()
+    Args:
+        seconds: time after which the task is interrupted; the context then raises `asyncio.TimeoutError`.
+    """
 
-    timer = asyncio.get_running_loop().call_later(seconds, end)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if is_over:
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._is_over = seconds, False
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._end)
+
+    def _end(self) -> None:
+        assert self._task is not None
+        self._is_over = True
+        self._task.cancel()
+
+    def __exit__(self, kind: Optional[Type[BaseException]], *exception: object) -> None:
+        self._timer.cancel()
+        if self._is_over and kind is asyncio.CancelledError:
             raise asyncio.TimeoutError from None
-        raise
-    finally:
-        timer.cancel()
 
 
 async def _discard(request: Request) -> None:

@@ -20,7 +20,7 @@ class ServeSettings(Spec):
     max_batch: Positive = 32
     """Samples that a model computes at once at most, of all requests together; 1 = no batching."""
     batch_wait_ms: NonNegativeFloat = 2.0
-    """Time that a batch waits for further requests; only while several clients send."""
+    """Time that a batch waits for more, if several clients send; never longer than the last batch took to compute."""
     queue: Positive = 256
     """Requests of one model that are answered or wait at the same time at most; further ones get 429."""
     timeout_s: PositiveFloat = 30.0

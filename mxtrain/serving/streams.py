@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 
 from mxtrain.serving.batching import Batcher
 from mxtrain.serving.errors import RequestError
-from mxtrain.serving.service import Service, time_limit, written_event
+from mxtrain.serving.service import Service, TimeLimit, written_event
 
 EVENTS = "text/event-stream"
 GRACE_S = 5.0
@@ -51,7 +51,7 @@ class EventStream(Response):
 
         settings = self._service.settings
         try:
-            async with time_limit(2 * settings.timeout_s + GRACE_S):  # of the body, and of the generation
+            with TimeLimit(2 * settings.timeout_s + GRACE_S):  # of the body, and of the generation
                 try:
                     await self._send_pieces(send_event)
                 except RequestError as error:

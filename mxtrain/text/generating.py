@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Generator, Iterator, List, Optional
+import json
+from typing import TYPE_CHECKING, Any, Dict, Generator, Iterator, List, Optional, Sequence
 
 import pydantic
 
@@ -40,6 +41,8 @@ TRANSLATION: Dict[str, Wanted] = {
     "*": object,
 }  # fmt: skip
 """Facts of a signature.json."""
+LOCAL_DECODERS = ("BPEDecoder", "ByteFallback", "ByteLevel", "Fuse", "Metaspace", "WordPiece")
+"""Decoders of the package tokenizers that look at single tokens, or at runs of tokens for bytes."""
 
 
 class ContinuationParameters(GenerateParameters):
@@ -75,6 +78,7 @@ class ContinuationGenerator:
     def __init__(self, parts: ServedParts) -> None:
         facts = checked_facts(parts, CONTINUATION)
         self._words = Vocabulary(parts)
+        self._is_local = _decodes_locally(parts, self._words)
         self._max_prompt = require_between("max_prompt", facts["max_prompt"], 1, MAX_LENGTH)
         self._longest: Optional[int] = facts.get("longest")
         # Earlier exports do not tell how many positions the network has: never more than they write themselves.
@@ -92,7 +96,7 @@ class ContinuationGenerator:
         prompt = self._words.encode(text)[-room:]
         sampling = Sampling(given.temperature, given.top_k, given.top_p, given.seed)
         written = ([token] for token in continue_tokens(folder, prompt, sampling, 0, count))
-        return pieces_of(self._words, written, count)
+        return pieces_of(self._words, written, count, self._is_local)
 
 
 class TranslationGenerator:
@@ -111,6 +115,7 @@ class TranslationGenerator:
         if "encoder" not in parts.sessions:
             raise ValueError("there is no part encoder")
         self._source, self._target = Vocabulary(parts), target_vocabulary(parts)
+        self._is_local = _decodes_locally(parts, self._target)
         require_between("max_length", self._source.facts["max_length"], 2, MAX_LENGTH)
         for name, least in (("num_best", 1), ("max_length_ratio", 0), ("max_length_offset", 0)):
             require_between(name, facts[name], least, MAX_LENGTH)
@@ -125,31 +130,85 @@ class TranslationGenerator:
             return iter([TextPiece("", 0, "stop")])
         given, (tokens, _) = parameters, source_tokens(self._source, text)
         search = translate_tokens(folder, tokens, self._target.facts, given.beam_size, given.max_tokens)
-        return pieces_of(self._target, search, given.max_tokens)
+        return pieces_of(self._target, search, given.max_tokens, self._is_local)
 
 
-def pieces_of(words: Vocabulary, written: Iterator[List[int]], most: int) -> Generator[TextPiece, None, None]:
+def pieces_of(
+    words: Vocabulary, written: Iterator[List[int]], most: int, is_local: bool = False
+) -> Generator[TextPiece, None, None]:  # fmt: skip
     """Yields the pieces of text that tokens add. Together they are the text of all tokens.
 
     Args:
         words: decodes tokens.
         written: tokens, as they are written.
         most: number of tokens at which writing ends.
+        is_local: see `PieceDecoder`.
     """
     tokens: List[int] = []
-    sent = ""
+    sent: List[str] = []
+    decoder = PieceDecoder(words, is_local)
     for some in written:
         if some:
             tokens += some
-            # All tokens are decoded each time: the text of a token depends on those before it.
-            text = words.decode_certain(tokens)
-            new = text[len(sent) :] if text.startswith(sent) else ""
-            sent += new
-            yield TextPiece(new, len(some))
-    text = words.decode(tokens)
-    if not text.startswith(sent):
+            sent.append(decoder.add(some))
+            yield TextPiece(sent[-1], len(some))
+    text, begin = words.decode(tokens), "".join(sent)
+    if not text.startswith(begin):
         raise ValueError("the tokenizer has changed text that was sent already")
-    yield TextPiece(text[len(sent) :], 0, "length" if len(tokens) >= most else "stop")
+    yield TextPiece(text[len(begin) :], 0, "length" if len(tokens) >= most else "stop")
+
+
+class PieceDecoder:
+    """Decodes tokens while they are written.
+
+    The text of a token depends on those before it: on the first token for the space before a word, on unfinished bytes
+    for a character. So each token is decoded behind the tokens of the last piece that was complete and visible.
+
+    Args:
+        words: decodes tokens.
+        is_local: True if a token depends on no more than that (`decodes_locally`); else all tokens are decoded again.
+    """
+
+    def __init__(self, words: Vocabulary, is_local: bool) -> None:
+        self._words, self._is_local = words, is_local
+        self._tokens: List[int] = []
+        self._num_known = 0  # tokens at the beginning that belong to the last complete piece
+        self._sent = ""  # text of the tokens that was sent
+
+    def add(self, tokens: Sequence[int]) -> str:
+        """Returns the text that the next tokens make certain; may be empty."""
+        self._tokens += tokens
+        text = self._words.decode_certain(self._tokens)
+        if not text.startswith(self._sent):
+            return ""
+        new, self._sent = text[len(self._sent) :], text
+        # A piece of spaces is no beginning: decoders drop spaces at the beginning of a text.
+        if self._is_local and new.strip() and text == self._words.decode(self._tokens):
+            known = self._tokens[self._num_known :]
+            known_text = self._words.decode(known)
+            if known_text.strip() and text.endswith(known_text):
+                self._tokens, self._num_known, self._sent = known, len(known), known_text
+        return new
+
+
+def decodes_locally(content: bytes, file: str) -> bool:
+    """Returns True if the text of a token depends only on the tokens of the word and of the character before it.
+
+    Args:
+        content: content of the tokenizer's file.
+        file: its name.
+    """
+    if file.endswith(".model"):
+        return True
+    decoder = json.loads(content).get("decoder")
+    parts = decoder.get("decoders") or [decoder] if isinstance(decoder, dict) else []
+    return all(
+        isinstance(one, dict) and (
+            one.get("type") in LOCAL_DECODERS
+            or one.get("type") == "Strip" and one.get("stop") == 0
+            or one.get("type") == "Replace" and len((one.get("pattern") or {}).get("String", "..")) == 1
+        ) for one in parts
+    )  # fmt: skip
 
 
 def checked_facts(parts: ExportedFolder, form: Dict[str, Wanted]) -> Dict[str, Any]:
@@ -173,8 +232,12 @@ def checked_facts(parts: ExportedFolder, form: Dict[str, Wanted]) -> Dict[str, A
     return facts
 
 
+def _decodes_locally(parts: ServedParts, words: Vocabulary) -> bool:
+    file = str(words.facts["file"])
+    return decodes_locally(parts.read(file), file)
+
+
 def require_between(name: str, value: Any, least: int, most: int) -> Any:
-    """Returns a number of a signature. Raises: ValueError: it is out of range."""
     if not least <= value <= most:
         raise ValueError(f"'{name}' is {value}; it must be from {least} to {most}")
     return value

@@ -1,22 +1,23 @@
 """`mxtrain serve` under load: against a plain loop of onnxruntime, without batching, near its limit, and while it is
-restarted. Clients are coroutines of this process, with connections of their own, binary tensors and one sample each."""
+restarted. Clients send binary tensors of one sample each (load.py)."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import itertools
 import json
-import random
+import os
 import re
 import signal
 import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Sequence
 
@@ -32,19 +33,23 @@ from bench_parts.harness import (
     train,
     untouched_environment,
 )
+from bench_parts.load import Load, LoadGenerator
 
 CLIENTS = 64
 LENET = ("model=lenet",)
 RESNET50 = ("model=gluoncv", "model.name=resnet50_v1b", "dataset.image_size=[224,224]", "dataset.channels=3",
             "dataset.batch_size=4", "dataset.eval_batch_size=4", "trainer.limit_val_batches=1")  # fmt: skip
 RESNET_BATCH = 16
+LOADED_CONNECTIONS = 128
+"""Of clients at 80 % load."""
 
 
 def serve(options: Options) -> Measured:
     """All figures of the server."""
     found = Measured()
     lenet = export(LENET, options.work / "lenet")
-    with Replica(lenet) as batched, Replica(lenet, "max_batch=1") as single:
+    with Replica(lenet, "threads=1", own_cores=True) as batched, \
+            Replica(lenet, "threads=1", "max_batch=1", own_cores=True) as single:  # fmt: skip
         _compare_batching(batched, single, found, options)
         _compare_latency(batched, found, options)
         _watch_memory(batched, found, options)
@@ -70,14 +75,16 @@ class Replica:
     Args:
         folder: that it serves.
         settings: of `mxtrain serve`.
+        port: that it listens on; 0 = a free one.
+        own_cores: True to leave the last core to the clients.
 
     Attributes:
         port: that it listens on.
         body: a request for one sample of the proof.
     """
 
-    def __init__(self, folder: Path, *settings: str, port: int = 0) -> None:
-        self.port, self.body = port, request_of(folder)
+    def __init__(self, folder: Path, *settings: str, port: int = 0, own_cores: bool = False) -> None:
+        self.port, self.body, self._own_cores = port, request_of(folder), own_cores
         self._command = [sys.executable, "-m", "mxtrain", "serve", f"m={folder}", "log=errors", "queue=1024", *settings]
         self.begin()
 
@@ -85,6 +92,9 @@ class Replica:
         """Starts the process, and waits until it listens."""
         self._process = subprocess.Popen([*self._command, f"port={self.port}"], stdout=subprocess.PIPE, text=True,
                                          env={**untouched_environment(), "PYTHONPATH": str(ROOT)})  # fmt: skip
+        cores = os.sched_getaffinity(0)
+        if self._own_cores and len(cores) > 1:
+            os.sched_setaffinity(self._process.pid, cores - {max(cores)})
         assert self._process.stdout is not None
         self.port = int(re.findall(r":(\d+)$", self._process.stdout.readline().strip())[0])
 
@@ -101,6 +111,10 @@ class Replica:
 
     def __exit__(self, *exception: Any) -> None:
         self.end(signal.SIGINT)
+
+    def cpu_s(self) -> float:
+        """Seconds of the processor so far."""
+        return self.figure("process_cpu_seconds_total")
 
     def figure(self, name: str) -> float:
         """A figure of /metrics."""
@@ -122,103 +136,21 @@ def request_of(folder: Path) -> bytes:
             b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n" % (len(head), len(body))) + body
 
 
-@dataclass
-class Load:
-    """What clients have seen.
-
-    Attributes:
-        seconds: of each answer.
-        statuses: how often each came; 0 = the connection broke.
-        took_s: of all.
-    """
-
-    seconds: List[float] = field(default_factory=list)
-    statuses: Dict[int, int] = field(default_factory=dict)
-    took_s: float = 0.0
-
-    @property
-    def speed(self) -> float:
-        """Answers a second."""
-        return self.statuses.get(200, 0) / self.took_s
-
-
-class Connection:
-    """One client."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self._streams: Any = None
-
-    async def ask(self, body: bytes, load: Load) -> None:
-        """Sends a request, on the same connection as the one before where the server keeps it."""
-        begin, status = time.perf_counter(), 0
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            if self._streams is None or self._streams[0].at_eof():  # as every HTTP client asks before it reuses one
-                self._streams = await asyncio.open_connection("127.0.0.1", self.port)
-            reader, writer = self._streams
-            writer.write(body)
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            await reader.readexactly(int(re.findall(rb"\ncontent-length: (\d+)", head)[0]))
-            status = int(head.split()[1])
-            if b"connection: close" in head:
-                self.close()
-        if status == 0:
-            self.close()
-        load.seconds.append(time.perf_counter() - begin)
-        load.statuses[status] = load.statuses.get(status, 0) + 1
-
-    def close(self) -> None:
-        """Ends the connection."""
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
-
-
 def ask_at_once(replica: Replica, clients: int, seconds: float = 0.0, count: int = 0) -> Load:
     """Each client asks as soon as it is answered, for some time or so many times together."""
-    load, left = Load(), count
-
-    async def client() -> None:
-        nonlocal left
-        connection = Connection(replica.port)
-        while time.perf_counter() - begin < seconds if not count else left > 0:
-            left -= 1
-            await connection.ask(replica.body, load)
-        connection.close()
-
-    async def all_of_them() -> None:
-        await asyncio.gather(*(client() for _ in range(clients)))
-
-    begin = time.perf_counter()
-    asyncio.run(all_of_them())
-    load.took_s = time.perf_counter() - begin
-    return load
+    with _client_core():
+        return LoadGenerator(replica.body, replica.port, clients).keep_asking(replica.port, clients, seconds, count)
 
 
-def ask_at_rate(replica: Replica, rate: float, seconds: float) -> Load:
-    """Requests come at random times, on average `rate` a second, whether others are answered or not."""
-    load, free = Load(), [Connection(replica.port) for _ in range(256)]
-
-    async def one() -> None:
-        connection = free.pop() if free else Connection(replica.port)
-        await connection.ask(replica.body, load)
-        free.append(connection)
-
-    async def arrivals() -> None:
-        draw, tasks, at = random.Random(0), [], time.perf_counter()
-        end = at + seconds
-        while at < end:
-            at += draw.expovariate(rate)
-            await asyncio.sleep(max(at - time.perf_counter(), 0))
-            tasks.append(asyncio.create_task(one()))
-        await asyncio.gather(*tasks)
-        for connection in free:
-            connection.close()
-
-    begin = time.perf_counter()
-    asyncio.run(arrivals())
-    load.took_s = time.perf_counter() - begin
-    return load
+@contextlib.contextmanager
+def _client_core() -> Iterator[None]:
+    """Runs the clients on the last core, which servers with `own_cores` do not use."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _side(replica: Replica, seconds: float) -> Callable[[int], float]:
@@ -229,21 +161,34 @@ def _compare_batching(batched: Replica, single: Replica, found: Measured, option
     seconds, times = (0.5, 1) if options.quick else (5.0, options.turns or 5)
     for replica in (batched, single):
         ask_at_once(replica, CLIENTS, seconds / 2)
+    sides = {"batching": batched, "without batching": single}
+    cpu_us: Dict[str, List[float]] = {name: [] for name in sides}
+
+    def measure(name: str) -> float:
+        before = sides[name].cpu_s()
+        load = ask_at_once(sides[name], CLIENTS, seconds)
+        cpu_us[name].append(1e6 * (sides[name].cpu_s() - before) / len(load.seconds))
+        return load.speed
+
     Comparison(f"LeNet, {CLIENTS} clients", "requests/s", {
-        "batching": _side(batched, seconds), "without batching": _side(single, seconds),
+        name: lambda _, name=name: measure(name) for name in sides  # type: ignore[misc]
     }, times, [Ratio("batching", "without batching", 2.0)]).measure(options.work, found)  # fmt: skip
+    for name, values in cpu_us.items():
+        found.add(f"LeNet, {name}: processor time of the server for a request", "us", values)
     rows, batches = (batched.figure(f"mxtrain_batch_rows_{name}") for name in ("sum", "count"))
     found.details["LeNet: samples of a batch"] = round(rows / batches, 1)
 
 
 def _compare_latency(replica: Replica, found: Measured, options: Options) -> None:
-    """In turn: one client, many, and arrivals at 80 % of what many got."""
+    """In turn: one client, many, and arrivals at 80 % of the requests a second that many got."""
     seconds, times = (0.5, 1) if options.quick else (4.0, options.turns or 5)
     alone_ms, p99_ms, ratios = [], [], []
     for _ in range(times):
         alone = statistics.median(ask_at_once(replica, 1, seconds / 4).seconds)
         fastest = ask_at_once(replica, CLIENTS, seconds / 2).speed
-        loaded = ask_at_rate(replica, 0.8 * fastest, seconds)
+        with _client_core():
+            generator = LoadGenerator(replica.body, replica.port, LOADED_CONNECTIONS)
+            loaded = generator.ask_at_rate(lambda: replica.port, 0.8 * fastest, lambda passed: passed < seconds)
         alone_ms.append(1000 * alone)
         p99_ms.append(1000 * float(np.percentile(loaded.seconds, 99)))
         ratios.append(p99_ms[-1] / alone_ms[-1])
@@ -269,49 +214,37 @@ def _restart(folder: Path, found: Measured, options: Options) -> None:
     """Two replicas behind a balancer that asks /v2/health/ready; each in turn ends by SIGTERM and starts anew."""
     rate = 20.0 if options.quick else 100.0
     replicas = [Replica(folder, "drain_s=1", port=_free_port()) for _ in range(2)]
-    load = Load()
+    is_ready, ended = [True, True], threading.Event()
 
-    async def drive() -> None:
-        is_ready, goes_on = [True, True], True
+    def watch() -> None:
+        while not ended.wait(0.05):
+            is_ready[:] = [_is_ready(replica.port) for replica in replicas]
 
-        async def watch() -> None:
-            while goes_on:
-                for number, replica in enumerate(replicas):
-                    is_ready[number] = await asyncio.to_thread(_is_ready, replica.port)
-                await asyncio.sleep(0.05)
+    def renew() -> None:
+        for number, replica in enumerate(replicas):
+            time.sleep(0.5)
+            found.details[f"exit code of replica {number}"] = replica.end()
+            replica.begin()
+            while not is_ready[number]:
+                time.sleep(0.05)
+        time.sleep(0.5)
+        ended.set()
 
-        async def ask() -> None:
-            tasks, turn, pools = [], 0, [[], []]  # type: ignore[var-annotated]
+    turns = itertools.count()
 
-            async def one(number: int) -> None:
-                connection = pools[number].pop() if pools[number] else Connection(replicas[number].port)
-                await connection.ask(replicas[number].body, load)
-                pools[number].append(connection)
-
-            while goes_on:
-                ready = [number for number in (0, 1) if is_ready[number]]
-                turn += 1
-                tasks.append(asyncio.create_task(one(ready[turn % len(ready)])))
-                await asyncio.sleep(1 / rate)
-            await asyncio.gather(*tasks)
-            for connection in pools[0] + pools[1]:
-                connection.close()
-
-        async def renew() -> None:
-            nonlocal goes_on
-            for number, replica in enumerate(replicas):
-                await asyncio.sleep(0.5)
-                found.details[f"exit code of replica {number}"] = await asyncio.to_thread(replica.end)
-                await asyncio.to_thread(replica.begin)
-                while not is_ready[number]:
-                    await asyncio.sleep(0.05)
-            await asyncio.sleep(0.5)
-            goes_on = False
-
-        await asyncio.gather(watch(), ask(), renew())
+    def choose() -> int:
+        ready = [replica.port for replica, is_up in zip(replicas, list(is_ready)) if is_up]
+        return ready[next(turns) % len(ready)]
 
     try:
-        asyncio.run(drive())
+        with ThreadPoolExecutor(2) as threads:
+            others = [threads.submit(watch), threads.submit(renew)]
+            load = LoadGenerator(replicas[0].body).ask_at_rate(
+                choose, rate, lambda _: not ended.is_set() and not others[1].done(), seed=None
+            )
+            ended.set()
+            for other in others:
+                other.result()
     finally:
         for replica in replicas:
             replica.end(signal.SIGINT)

@@ -43,11 +43,7 @@ ENDLESS = {"max_tokens": MANY, "temperature": 0}
 def folders(tmp_path_factory: pytest.TempPathFactory, compiled_operators: Path) -> Iterator[Path]:
     """An LSTM with tokens of bytes, which ends within characters all the time, and a translation of words."""
     folder = tmp_path_factory.mktemp("written")
-    (folder / "text.txt").write_text("\n\n".join(["one two three four five six seven eight nine"] * 100))
-    words = [f"w{number}" for number in range(20)]
-    for language, name in (("en", "one"), ("de", "eins")):
-        lines = [f"{name} {' '.join(words[(row * 7) % 20 :][: row % 4 + 1])}" for row in range(80)]
-        (folder / f"pairs.{language}").write_text("\n".join(lines) + "\n")
+    write_texts(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         copy_operators(compiled_operators, own_folder())
@@ -61,6 +57,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory, compiled_operators: Path) 
         for name in ("lstm", "gnmt"):
             mxtrain.load(folder / f"{name}-run").export(folder / name, limit_batches=1)
     yield folder
+
+
+def write_texts(folder: Path) -> None:
+    (folder / "text.txt").write_text("\n\n".join(["one two three four five six seven eight nine"] * 100))
+    words = [f"w{number}" for number in range(20)]
+    for language, name in (("en", "one"), ("de", "eins")):
+        lines = [f"{name} {' '.join(words[(row * 7) % 20 :][: row % 4 + 1])}" for row in range(80)]
+        (folder / f"pairs.{language}").write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +146,43 @@ def test_translations_stream_with_one_beam_and_come_at_once_with_several(
             streamed += len(texts_sent) > 2
     assert streamed
     assert stream(served, "gnmt", " ")[-1]["finish_reason"] == "stop"
+
+
+ATTENTION = ("model.num_heads=2", "model.num_layers=1")
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", ["gpt", "transformer"])
+def test_networks_with_caches_stream_the_text_of_predict(
+    name: str, tmp_path: Path, compiled_operators: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The caches of attention grow with each token."""
+    write_texts(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    copy_operators(compiled_operators, own_folder())
+    given = {
+        "gpt": ("task=language_modeling", f"dataset.train={tmp_path}/text.txt", "dataset.max_length=32",
+                "task.new_tokens=12", "task.temperature=0"),
+        "transformer": ("task=translation", "dataset=parallel_text", f"dataset.train={tmp_path}/pairs",
+                        "dataset.tokenizer=words", "dataset.batch_tokens=null", "task.beam_size=1",
+                        "task.max_length_offset=5"),
+    }[name]  # fmt: skip
+    running.here(tmp_path / "run", *given, f"model={name}", *SHORT, *ATTENTION)
+    folder = tmp_path / name
+    mxtrain.load(tmp_path / "run").export(folder, limit_batches=1)
+    texts = ["one w1 w2", "one w7 w8 w9 w10"] if name == "transformer" else ["one two three"]
+    pieces = 0
+    with Served(folder) as server:
+        for text, expected in zip(texts, predicted(folder, texts, KEYS[name])):
+            events = stream(server, name, text)
+            assert "".join(event["text_output"] for event in events) == expected
+            assert events[-1]["finish_reason"] in ("length", "stop") and events[-1]["tokens"] > 1
+            pieces += len([event for event in events if event["text_output"]])
+        assert server.end() == 0
+    assert pieces > 2
+
+
+KEYS = {"gpt": "continuation", "transformer": "translation"}
 
 
 def test_certain_tokens_of_one_beam_begin_the_best_translation() -> None:
