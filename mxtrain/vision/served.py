@@ -28,7 +28,7 @@ FORM: Dict[str, Wanted] = {
 """Form of what is read of a signature.json."""
 
 
-class ImageReader:
+class ImageBodyReader:
     """Reads an image as in training; boxes, masks and key points of the answer are in pixels of the image.
 
     Args:
@@ -83,14 +83,14 @@ class ImageReader:
             raise RequestError(422, f"{said[:300]}.") from error
 
 
-def make_image_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[ImageReader]:
+def make_image_reader(folder: ExportedFolder, inputs: Sequence[Any]) -> Optional[ImageBodyReader]:
     """Returns the reader for a network of images; None for others.
 
     Raises:
         ValueError: the signature is damaged.
     """
     signature = folder.signature
-    return ImageReader(signature, inputs[0]) if signature.get("samples") == "images" and len(inputs) == 1 else None
+    return ImageBodyReader(signature, inputs[0]) if signature.get("samples") == "images" and len(inputs) == 1 else None
 
 
 READERS = dict.fromkeys(("ImageSignature", "MaskSignature", "BoxSignature", "KeyPointSignature"), make_image_reader)

@@ -172,7 +172,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "content, said",
-    [(None, "there is no meta.json"), ("{", "is not JSON"), ("[]", "does not contain the description"),
+    [(None, "there is no meta.json"), ("{", "is not JSON"), ("[]", "is not a JSON object"),
      ('{"description": {"nothing": {}}}', "has the group 'nothing'"), ("[" * 100000, "nested deeper"),
      ('{"description": {"model": 3}}', "")],
 )  # fmt: skip

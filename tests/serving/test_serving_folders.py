@@ -136,7 +136,8 @@ def no_run(tmp_path: Path) -> Tuple[Any, ...]:
 REFUSED = {
     "nothing": (lambda tmp_path: (), "serve takes exported folders or runs"),
     "missing": (lambda tmp_path: ("nowhere",), "there is no folder 'nowhere'"),
-    "misspelt": (lambda tmp_path: (*as_folder(tmp_path), "prot=8000"), "nor a setting 'prot'. Did you mean 'port'?"),
+    "misspelt": (lambda tmp_path: (*as_folder(tmp_path), "prot=8000"),
+                 "there is no setting 'prot'. Did you mean 'port'?"),
     "value": (lambda tmp_path: (*as_folder(tmp_path), "port=99999"), "port"),
     "name": (lambda tmp_path: (f"a b={as_folder(tmp_path)[0]}",), "no name of a model"),
     "twice": (twice, "two models are called 'm'"), "custom operators": (custom_operators, "are not ONNX's"),

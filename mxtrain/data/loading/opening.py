@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -21,13 +21,13 @@ class ImageTooLarge(ValueError):
     """An image has more pixels than are read."""
 
 
-def open_image(content: bytes, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def open_image(content: bytes, formats: Sequence[str] = FORMATS, max_pixels: Optional[int] = None) -> Image.Image:
     """Returns the image that Pillow finds in a file; only its header is read.
 
     Args:
         content: of the file.
         formats: what it may be, as Pillow names it.
-        max_pixels: largest number of pixels.
+        max_pixels: largest number of pixels; None = `MAX_PIXELS`.
 
     Raises:
         Exception: as `pixels.ImageReader` says.
@@ -39,6 +39,7 @@ def open_image(content: bytes, formats: Sequence[str] = FORMATS, max_pixels: int
     Image.MAX_IMAGE_PIXELS = None  # the limit below is said in a sentence, and not twice
     image = Image.open(io.BytesIO(content), formats=formats)
     width, height = image.size
-    if width * height > max_pixels:
-        raise ImageTooLarge(f"it has {width} x {height} pixels, and at most {max_pixels:,} are read")
+    limit = MAX_PIXELS if max_pixels is None else max_pixels
+    if width * height > limit:
+        raise ImageTooLarge(f"it has {width} x {height} pixels, and at most {limit:,} are read")
     return image

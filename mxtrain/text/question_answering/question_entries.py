@@ -16,12 +16,12 @@ def reason_of(error: Exception) -> str:
     return "its parts are of other kinds" if isinstance(error, (TypeError, AttributeError)) else str(error)
 
 
-class JsonLines(Dict[int, Any]):
+class NumberedValues(Dict[int, Any]):
     """Values of lines of JSON by the numbers of these lines."""
 
 
 def parse_questions(text: str) -> Any:
-    """One JSON, or `JsonLines` if the first line is an object by itself and others follow.
+    """One JSON, or `NumberedValues` if the first line is an object by itself and others follow.
 
     Raises:
         ValueError: it is no JSON, or a line of it is none.
@@ -33,7 +33,7 @@ def parse_questions(text: str) -> Any:
         first = None
     if not isinstance(first, dict):
         return parse_json(text, allow_nan=True)
-    found = JsonLines()
+    found = NumberedValues()
     for number, line in lines:
         try:
             found[number] = parse_json(line, allow_nan=True)
@@ -44,8 +44,8 @@ def parse_questions(text: str) -> Any:
 
 def question_entries(content: Any) -> Iterator[Tuple[Optional[int], str, Any]]:
     """(line, context, entry of a question); no line where a file is one JSON."""
-    data = content if isinstance(content, (list, JsonLines)) else content["data"] if "data" in content else [content]
-    numbered = data.items() if isinstance(data, JsonLines) else zip(itertools.repeat(None), data)
+    data = content if isinstance(content, (list, NumberedValues)) else content.get("data", [content])
+    numbered = data.items() if isinstance(data, NumberedValues) else zip(itertools.repeat(None), data)
     before = ""
     for line, row in numbered:
         if "paragraphs" not in row and "context" in row:

@@ -114,7 +114,7 @@ def test_stripes_are_a_function_of_seed_epoch_and_utterance() -> None:
     for one in found:
         assert (one == (one.all(axis=1)[:, None] | one.all(axis=0)[None, :])).all()
     short = np.ones((20, 80), np.float32)
-    SpecAugment(frequency_masks=0).hide(short, 0, 0, 0)
+    SpecAugment(frequency_masks=0).apply_masks(short, 0, 0, 0)
     assert (short == 0).all(axis=1).sum() <= 8, "at most time_share of an utterance for a stripe"
 
 
