@@ -7,6 +7,7 @@ the weights became 0.
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple
@@ -16,6 +17,7 @@ import numpy as np
 from mxtrain.checkpoint import Checkpoint, Snapshot
 from mxtrain.checkpoint.average import MODEL, SLIM, weights_to_use, write_folder
 from mxtrain.checkpoint.folder import CHECKPOINTS, discard, scan
+from mxtrain.data.loading.loader import Consumer
 from mxtrain.data.signature import Signature
 from mxtrain.description.groups import Description
 from mxtrain.engine.backend import nd
@@ -156,8 +158,8 @@ def _inputs(trained: Trained, source: Samples) -> Tuple[NDArray, ...]:
         trained.description, dataset=trained.description.dataset.model_copy(update={"eval_batch_size": max(BATCHES)})
     )
     loader = build_loader(description, source, trained.signature, trained.device, limit_batches=1, prefetch=0)
-    (batch,) = loader.epoch()
-    return batch.inputs
+    with closing(loader.epoch(consumer=Consumer([trained.strategy]))) as batches:
+        return next(batches).inputs
 
 
 def _relative_error(expected: NDArray, found: NDArray) -> float:

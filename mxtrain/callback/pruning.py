@@ -291,8 +291,12 @@ class ChannelPruning(GradualPruning):
             if {*one.made, *(name for name, _, _ in one.read)} <= trained and not left.intersection(one.made)
         ]  # fmt: skip
         if not self._numbers:
+            reason = (
+                "the layers with removable channels are frozen or in `leave`" if self._channels.sets
+                else self._channels.explain_obstacles()
+            )  # fmt: skip
             raise ConfigError(
-                f"callback.{run.name}: no channel of this network can be removed by itself. Leave it out, or type "
+                f"callback.{run.name}: no channel of this network can be removed: {reason}. Leave it out, or type "
                 "callback=prune."
             )
 

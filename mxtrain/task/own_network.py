@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional
 
 if TYPE_CHECKING:
     from mxnet import Context
@@ -17,6 +17,7 @@ class OwnNetwork:
 
     Args:
         build: makes it, uninitialised, with the same structure.
+        widths: `model.widths` of its description.
         strategy: has the weights.
 
     Attributes:
@@ -24,12 +25,15 @@ class OwnNetwork:
         longest: tokens that it can see at a time; None: any number.
     """
 
-    def __init__(self, build: Callable[[], Any], strategy: Strategy) -> None:
+    def __init__(self, build: Callable[[], Any], widths: Mapping[str, int], strategy: Strategy) -> None:
         from mxtrain.model.parameters import distinct_parameters
+        from mxtrain.model.widths import set_widths
 
         self._strategy = strategy
         self.device: Context = strategy.layout.devices[0][0]
         self._network = build()
+        if widths:
+            set_widths(self._network, widths)
         self._parameters = distinct_parameters(self._network)
         self._read: Dict[str, NDArray] = {}
         self.longest: Optional[int] = getattr(self._network, "longest", None)

@@ -16,7 +16,8 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco_mask
 from served_folders import Served
-from test_export_contract import CASES, export, folder  # noqa: F401  # fixtures
+from small_runs import CASES
+from test_export_contract import export, folder  # noqa: F401  # fixtures
 
 import mxtrain
 from mxtrain.cli.dispatch import run

@@ -10,7 +10,8 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
-from test_export_contract import CASES, export, folder  # noqa: F401  # fixtures
+from small_runs import CASES
+from test_export_contract import export, folder  # noqa: F401  # fixtures
 
 import mxtrain
 from mxtrain.errors import DataError

@@ -14,28 +14,33 @@ from __future__ import annotations
 import ast
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.model.graph.trace import INPUT, Node, Trace, trace
 from mxtrain.model.parameters import distinct_parameters
+from mxtrain.model.widths import CONVOLUTION, DENSE, NORM, is_standard, layer_of
 from mxtrain.types import Shapes
 
 if TYPE_CHECKING:
     from mxnet import gluon
 
-CONVOLUTION, DENSE, NORM = "Convolution", "FullyConnected", "BatchNorm"
 SAME = frozenset((
     "Activation", "Pooling", "Dropout", "relu", "sigmoid", "tanh", "softsign", "hard_sigmoid", "clip", "_copy", "Cast",
     "amp_cast", "BlockGrad", "negative", "abs", "square", "sqrt", "rsqrt", "cbrt", "exp", "log", "log1p", "expm1",
-    "erf", "sin", "cos", "UpSampling", "Pad", "_contrib_BilinearResize2D",
+    "erf", "sin", "cos", "UpSampling", "Pad", "_contrib_BilinearResize2D", "_contrib_AdaptiveAvgPooling2D",
+    "_mxtrain_gelu",
 ))  # fmt: skip
 """Operators with one input that compute each channel by itself."""
 BINARY = ("_add", "_sub", "_mul", "_div", "_plus", "_minus", "_maximum", "_minimum", "_power", "_Plus", "_Minus",
           "_Mul", "_Div", "_Maximum", "_Minimum")  # fmt: skip
 """Ends of the names of operators that join two arrays element by element."""
 REDUCTIONS = ("mean", "sum", "max", "min")
+RECURRENT, TABLE = "RNN", "Embedding"
+OUTPUT = "outputs of the network"
+MOST_REASONS = 3
+"""Most reasons that a message lists."""
 Places = Dict[str, Dict[int, np.ndarray]]
 
 
@@ -63,14 +68,34 @@ class Channels:
     Attributes:
         sets: channel sets in the order of the layers.
         widths: structural name of a layer with removable channels -> its number of output channels.
+        weights: structural name of the weight of each layer of `widths`.
         places: parameter -> axis -> number of the channel set of each element along the axis; -1 if it must stay.
         groups: structural names of the layers of each group.
+        obstacles: structural name of a layer that keeps all channels -> the reason.
+        others: kinds of layers with channels that pruning does not know.
     """
 
     sets: List[ChannelSet]
     widths: Mapping[str, int]
+    weights: Mapping[str, str]
     places: Places
     groups: List[List[str]]
+    obstacles: Mapping[str, str]
+    others: Sequence[str]
+
+    def explain_obstacles(self) -> str:
+        """Returns the reasons why layers keep all channels as a clause, for a message."""
+        layers_by_reason: Dict[str, List[str]] = {}
+        for layer, reason in self.obstacles.items():
+            layers_by_reason.setdefault(reason, []).append(layer)
+        clauses = [f"the channels of {_listed(layers)} are {reason}" for reason, layers in layers_by_reason.items()]
+        if not clauses:
+            clauses = ["the network has no convolution and no dense layer"]
+        if len(clauses) > MOST_REASONS:
+            clauses[MOST_REASONS:] = [f"{len(clauses) - MOST_REASONS} more reasons of this kind"]
+        if self.others:
+            clauses.append(f"the units of {' and '.join(self.others)} cannot be removed")
+        return "; ".join(clauses)
 
     def removable(self, arrays: Mapping[str, np.ndarray]) -> List[int]:
         """Returns the numbers of the sets whose reading weights in `arrays` are all 0.
@@ -102,13 +127,21 @@ class Channels:
         gone = np.zeros(len(self.sets) + 1, bool)  # -1 in `places` indexes the last element, which stays False
         gone[list(removed)] = True
         widths = {
-            layer: width - int(gone[self.places[f"{layer}.weight"][0]].sum()) for layer, width in self.widths.items()
+            layer: width - int(gone[self.places[self.weights[layer]][0]].sum()) for layer, width in self.widths.items()
         }  # fmt: skip
         kept = dict(arrays)
         for name, axes in self.places.items():
             for axis, set_N in axes.items():
                 kept[name] = np.compress(~gone[set_N], kept[name], axis=axis)
         return kept, {layer: width for layer, width in widths.items() if width != self.widths[layer]}
+
+
+def _listed(layers: Sequence[str], most: int = 2) -> str:
+    """Returns the first names in quotes, and the number of the others."""
+    shown = [f"'{layer}'" for layer in layers[:most]]
+    if len(layers) > most:
+        shown.append(f"{len(layers) - most} other layers" if len(layers) > most + 1 else "another layer")
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
 
 
 def find_channels(network: gluon.Block, input_shape: Shapes) -> Channels:
@@ -131,7 +164,8 @@ class _Analysis:
         self._traced = traced
         self._names = {parameter.name: name for name, parameter in distinct_parameters(network).items()}
         self._parents: List[int] = []
-        self._kept: Set[int] = set()
+        self._kept: Dict[int, str] = {}
+        """Channel that must stay -> the reason."""
         self._flows: Dict[int, Tuple[int, np.ndarray]] = {}
         """Node -> the axis of its channels, and the number of each."""
         self.places: Places = {}
@@ -140,11 +174,11 @@ class _Analysis:
         self._readers: List[Tuple[str, int]] = []
         self._scales: List[str] = []
         self._widths: Dict[str, int] = {}
+        """Weight -> number of output channels of its layer."""
         for index, node in enumerate(traced.nodes):
             self._visit(index, node)
         for index in traced.heads:
-            self._keep(index)
-        self._layers = traced.layers
+            self._keep(index, OUTPUT)
 
     # Numbers of channels.
 
@@ -165,10 +199,14 @@ class _Analysis:
             one, other = sorted((self._root(one), self._root(other)))
             self._parents[other] = one
 
-    def _keep(self, index: int) -> None:
+    def _keep(self, index: int, reason: str) -> None:
         """Marks all output channels of a node as not removable."""
         if index in self._flows:
-            self._kept.update(self._flows[index][1].tolist())
+            self._keep_all(self._flows[index][1], reason)
+
+    def _keep_all(self, channels: np.ndarray, reason: str) -> None:
+        for number in channels.tolist():
+            self._kept.setdefault(number, reason)
 
     def _assign(self, name: str, axis: int, channels: np.ndarray) -> None:
         axes = self.places.setdefault(name, {})
@@ -184,21 +222,24 @@ class _Analysis:
             if node.name not in self._names and node.name.startswith(INPUT) and node.shape and len(node.shape) > 1:
                 axis = 1 if len(node.shape) in (2, 4) else len(node.shape) - 1
                 self._flows[index] = axis, self._fresh(node.shape[axis])
-                self._keep(index)
+                self._keep(index, "those of the data")
             return
         flow = self._follow(node)
         if flow is None:
+            block = self._traced.layers.get(node.layer)
+            place = f" in the {type(block).__name__} '{node.layer}'" if block is not None and node.layer else ""
+            reason = f"read by {node.op}{place}"
             for given in node.inputs:
-                self._keep(given)
-            self._keep_parameters(node)
+                self._keep(given, reason)
+            self._keep_parameters(node, reason)
         else:
             self._flows[index] = flow
 
-    def _keep_parameters(self, node: Node) -> None:
+    def _keep_parameters(self, node: Node, reason: str) -> None:
         """Marks all channels of the parameters that an unknown operator reads as not removable."""
         for given in node.inputs:
             for channels in self.places.get(self._names.get(self._traced.nodes[given].name, ""), {}).values():
-                self._kept.update(channels.tolist())
+                self._keep_all(channels, reason)
 
     def _follow(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
         """Returns the channel axis and the channel numbers of an operator's output; None for an unknown operator."""
@@ -222,7 +263,9 @@ class _Analysis:
         if node.op in SAME or node.op.endswith("_scalar") or node.op == "LeakyReLU":
             return first if self._same_length(node, first) else None
         if node.op in ("Flatten", "Reshape", "flatten"):
-            return self._flatten(node, first)
+            return self._reshape(node, first)
+        if node.op == "expand_dims":
+            return self._new_axis(node, first)
         if node.op in REDUCTIONS:
             return self._reduce(node, first)
         if node.op == "transpose" and "axes" in node.attrs:
@@ -236,17 +279,15 @@ class _Analysis:
         return axis < len(node.shape) and node.shape[axis] == len(channels)
 
     def _weights_of(self, node: Node) -> List[str]:
-        """Structural names of a layer's own parameters; empty if another input is no parameter of this layer."""
-        names = [self._names.get(self._traced.nodes[given].name, "") for given in node.inputs[1:]]
-        is_own = all(name and name.rpartition(".")[0] == node.layer for name in names)
-        return names if is_own and self._is_standard(node) else []
-
-    def _is_standard(self, node: Node) -> bool:
-        """Returns True if a Gluon layer called the operator, so that `set_widths` can change its width."""
-        from mxtrain.model.widths import STANDARD
-
+        """Structural names of a layer's own parameters; empty if another input is no parameter of this layer, or
+        `set_widths` cannot change its width.
+        """
         block = self._traced.layers.get(node.layer)
-        return isinstance(block, STANDARD[node.op]())
+        given = [self._traced.nodes[index].name for index in node.inputs[1:]]
+        if block is None or not {*given} <= {parameter.name for parameter in block._reg_params.values()}:
+            return []
+        names = [self._names[name] for name in given]
+        return names if is_standard(block, node.op, names[0]) else []
 
     def _entering(self, node: Node, axis: int) -> np.ndarray:
         """Channel numbers along an axis of the first input; fresh, unremovable ones if the input is unknown."""
@@ -255,9 +296,10 @@ class _Analysis:
         assert shape is not None
         if flow is not None and flow[0] == axis and len(flow[1]) == shape[axis]:
             return flow[1]
-        self._keep(node.inputs[0])
+        reason = f"mixed before '{node.layer}' reads them"
+        self._keep(node.inputs[0], reason)
         kept = self._fresh(shape[axis])
-        self._kept.update(kept.tolist())
+        self._keep_all(kept, reason)
         return kept
 
     def _make(self, node: Node, names: Sequence[str], width: int) -> np.ndarray:
@@ -274,7 +316,7 @@ class _Analysis:
         for bias in names[1:]:
             self._assign(bias, 0, made)
         self._makers[weight] = made
-        self._widths[node.layer] = width
+        self._widths[weight] = width
         return made
 
     def _convolution(self, node: Node) -> Optional[Tuple[int, np.ndarray]]:
@@ -335,7 +377,7 @@ class _Analysis:
             if flow is None:
                 continue
             if len(flow[1]) == 1 != (node.shape or ())[flow[0]]:  # a single channel broadcast over all others stays
-                self._keep(given)
+                self._keep(given, f"broadcast by {node.op} in '{node.layer}'")
                 continue
             if found is None:
                 found = flow
@@ -362,13 +404,23 @@ class _Analysis:
             self._join(known[0][1], channels)
         return known[0]
 
-    def _flatten(self, node: Node, flow: Tuple[int, np.ndarray]) -> Optional[Tuple[int, np.ndarray]]:
-        """Follows (B, C, ...) -> (B, C * ...), where each channel becomes several; other reshapes are unknown."""
-        shape = self._traced.nodes[node.inputs[0]].shape
-        assert shape is not None
-        if flow[0] != 1 or node.shape != (shape[0], math.prod(shape[1:])):
+    def _reshape(self, node: Node, flow: Tuple[int, np.ndarray]) -> Optional[Tuple[int, np.ndarray]]:
+        """Follows (B, C, ...) -> (B, C * ...), where each channel becomes several, and (B, C, ...) -> (B, C, ...).
+
+        Other reshapes are unknown, and so are those whose arguments contain the number of channels.
+        """
+        shape, after = self._traced.nodes[node.inputs[0]].shape, node.shape
+        assert shape is not None and after is not None
+        asked = ast.literal_eval(node.attrs.get("shape", "(0, -1)"))
+        if flow[0] != 1 or asked[0] != 0 or min(asked) < -1 or node.attrs.get("reverse", "False") in ("True", "1"):
             return None
-        return 1, np.repeat(flow[1], math.prod(shape[2:]))
+        if len(after) == 2 and asked[1] == -1:
+            return 1, np.repeat(flow[1], math.prod(shape[2:]))
+        return flow if asked[1] in (0, -1) and after[:2] == shape[:2] else None
+
+    def _new_axis(self, node: Node, flow: Tuple[int, np.ndarray]) -> Tuple[int, np.ndarray]:
+        axis = int(node.attrs["axis"]) % len(node.shape or ())
+        return flow[0] + (axis <= flow[0]), flow[1]
 
     def _reduce(self, node: Node, flow: Tuple[int, np.ndarray]) -> Optional[Tuple[int, np.ndarray]]:
         shape = self._traced.nodes[node.inputs[0]].shape
@@ -383,7 +435,9 @@ class _Analysis:
     # The result.
 
     def result(self) -> Channels:
-        kept = {self._root(number) for number in self._kept}
+        kept: Dict[int, str] = {}
+        for number, reason in self._kept.items():
+            kept.setdefault(self._root(number), reason)
         numbers: Dict[int, int] = {}
         makers: Dict[int, Dict[str, List[int]]] = {}
         for weight, channels in self._makers.items():
@@ -404,10 +458,17 @@ class _Analysis:
             scales = {name: index for name in self._scales
                       for index in [np.flatnonzero(places[name][0] == number)] if len(index)}  # fmt: skip
             sets.append(ChannelSet(group, made, read, scales))
-        layers = [[name.rpartition(".")[0] for name in names] for names in groups]
-        used = {layer for names in layers for layer in names}
-        widths = {layer: width for layer, width in self._widths.items() if layer in used}
-        return Channels(sets, widths, places, layers)
+        layers = [[layer_of(name) for name in names] for names in groups]
+        used = {name for names in groups for name in names}
+        weights = {layer_of(name): name for name in self._widths if name in used}
+        widths = {layer: self._widths[name] for layer, name in weights.items()}
+        obstacles = {
+            layer_of(name): kept[self._root(int(channels[0]))]
+            for name, channels in self._makers.items() if name not in used
+        }  # fmt: skip
+        ops = {node.op for node in self._traced.nodes}
+        others = [kind for op, kind in ((RECURRENT, "recurrent layers"), (TABLE, "embeddings")) if op in ops]
+        return Channels(sets, widths, weights, places, layers, obstacles, others)
 
     def _sets_of(self, channels: np.ndarray, numbers: Mapping[int, int]) -> np.ndarray:
         return np.array([numbers.get(self._root(number), -1) for number in channels.tolist()], np.int64)

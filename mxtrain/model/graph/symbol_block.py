@@ -1,5 +1,5 @@
-"""Batch norms of a `gluon.SymbolBlock`, a part of a network that is known by its graph alone. Imports no MXNet until
-called."""
+"""The graph of a `gluon.SymbolBlock`, a part of a network that is known by its graph alone, and its batch norms.
+Imports no MXNet until called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from mxtrain.annotations import GraphNode, SymbolGraph
 
 
-def _graph(block: gluon.SymbolBlock) -> SymbolGraph:
+def graph_of(block: gluon.SymbolBlock) -> SymbolGraph:
+    """Returns a copy of the graph."""
     _, symbol = block._cached_graph
     return json.loads(symbol.tojson(remove_amp_cast=False))
 
@@ -24,9 +25,18 @@ def _norms(graph: SymbolGraph) -> Iterator[Tuple[GraphNode, List[str]]]:
             yield node, [graph["nodes"][source]["name"] for source, *_ in node["inputs"][1:]]
 
 
+def replace_graph(block: gluon.SymbolBlock, graph: SymbolGraph) -> None:
+    """Makes the block compute another graph of the same variables."""
+    from mxtrain.engine.backend import mx
+
+    inputs, _ = block._cached_graph
+    block._cached_graph = inputs, mx.sym.load_json(json.dumps(graph))
+    block._clear_cached_op()
+
+
 def norms_of(block: gluon.SymbolBlock) -> List[List[str]]:
     """Names of scale, shift, moving mean and variance of each batch norm (`Parameter.name`)."""
-    return [names for _, names in _norms(_graph(block))]
+    return [names for _, names in _norms(graph_of(block))]
 
 
 def keep_statistics(block: gluon.SymbolBlock, frozen: Collection[str]) -> None:
@@ -35,15 +45,11 @@ def keep_statistics(block: gluon.SymbolBlock, frozen: Collection[str]) -> None:
     Args:
         frozen: names of parameters (`Parameter.name`).
     """
-    from mxtrain.engine.backend import mx
-
-    graph = _graph(block)
+    graph = graph_of(block)
     changed: Dict[str, GraphNode] = {}
     for node, (*_, mean, variance) in _norms(graph):
         if mean in frozen and variance in frozen:
             node.setdefault("attrs", {})["use_global_stats"] = "True"
             changed[node["name"]] = node
     if changed:
-        inputs, _ = block._cached_graph
-        block._cached_graph = inputs, mx.sym.load_json(json.dumps(graph))
-        block._clear_cached_op()
+        replace_graph(block, graph)

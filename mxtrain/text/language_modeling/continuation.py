@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 def own_network(description: Description, signature: Signature, strategy: Strategy) -> OwnNetwork:
     """Returns a network of its own, which is asked token by token, with the weights of a strategy."""
     size = description.task.num_classes(signature)
-    return OwnNetwork(lambda: build_text(description.model, size, signature.shape, size), strategy)
+    return OwnNetwork(
+        lambda: build_text(description.model, size, signature.shape, size), description.model.widths, strategy
+    )  # fmt: skip
 
 
 class Continuing:

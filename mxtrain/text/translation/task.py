@@ -224,7 +224,8 @@ def _own_network(description: Description, signature: Signature, strategy: Strat
     source, target = given.tokenizer_config, given.target_tokenizer_config
     model = translating_model(description)
     return OwnNetwork(
-        lambda: model.build_translator(target.size, given.shape, source.size, source == target), strategy
+        lambda: model.build_translator(target.size, given.shape, source.size, source == target),
+        description.model.widths, strategy,
     )  # fmt: skip
 
 
