@@ -8,14 +8,16 @@ import shlex
 import statistics
 import tempfile
 from pathlib import Path
-from typing import Dict, List, Mapping, Sequence
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 from bench_parts.harness import Measured, Options, say
 
-SEEDS, EPOCHS = 3, 12
-NETWORKS: Dict[str, List[str]] = {
-    "LeNet": ["model=lenet"], "ResNet-14, half width": ["model=resnet", "model.depth=14", "model.width=0.5"],
+SEEDS = 3
+NETWORKS: Dict[str, Tuple[int, List[str]]] = {
+    "LeNet": (12, ["model=lenet"]),
+    "ResNet-14, half width": (40, ["model=resnet", "model.depth=14", "model.width=0.5"]),
 }  # fmt: skip
+"""Name -> epochs and overrides."""
 PRUNING = ("callback=prune_channels", "callback.prune_channels.share=0.5", "callback.prune_channels.multiple_of=8")
 WAYS = ("large network", "pruned", "widths of the pruned one, from scratch")
 SPLITS = ("val", "test")
@@ -24,11 +26,11 @@ SPLITS = ("val", "test")
 def measure(options: Options) -> Measured:
     """Accuracy of the last weights on the samples that no run trains with, parameters and FLOPs."""
     found = Measured()
-    for name, words in NETWORKS.items():
+    for name, (epochs, words) in NETWORKS.items():
         rows: Dict[str, List[float]] = {}
         for seed in range(1 if options.quick else SEEDS):
             folder = Path(tempfile.mkdtemp(dir=options.work))
-            for quantity, value in measure_seed(folder, words, seed, 2 if options.quick else EPOCHS).items():
+            for quantity, value in measure_seed(folder, words, seed, 2 if options.quick else epochs).items():
                 rows.setdefault(quantity, []).append(value)
                 say(f"  {name}, seed {seed}, {quantity}: {value:.4f}")
         for quantity, values in rows.items():
