@@ -11,7 +11,7 @@ from typing import Any, List
 __version__ = "0.1.0"
 __all__ = [
     "Predictions", "Run", "Session", "__version__", "compose", "dry_run", "evaluate", "load", "lr_find", "predict",
-    "session", "train", "verify",
+    "session", "soup", "train", "verify",
 ]  # fmt: skip
 
 

@@ -256,6 +256,43 @@ def _loaded(run: Union[AnyPath, Run]) -> Run:
     return run if isinstance(run, Run) else load(run)
 
 
+def soup(
+    runs: Sequence[AnyPath], *overrides: str, method: str = "greedy", which: Which = "best",
+    out: Optional[AnyPath] = None, trust_code: bool = False, config_dir: Optional[AnyPath] = None,
+) -> Run:  # fmt: skip
+    """Averages the weights of several runs (a model soup) and opens the result; see ``mxtrain average``.
+
+    The runs must have the same network, and are measured on the validation split of the first one.
+
+    Args:
+        runs: two or more run directories or checkpoints.
+        overrides: of the evaluation, e.g. ``"dataset.batch_size=256"``.
+        method: ``greedy`` adds a run, best first, if the mean is at least as good; ``uniform`` averages all runs.
+        which: the checkpoint of each run to use, its best or its last one.
+        out: folder of the new checkpoint; default: ``averaged/METHOD-soup`` in the first run.
+        trust_code, config_dir: as of `load`.
+
+    Raises:
+        ConfigError: an argument is wrong, or the runs were not validated with the same samples.
+        CheckpointError: a run has no usable checkpoint, or the average cannot be written.
+        DataError: the validation data cannot be read.
+
+    Source: Wortsman et al., "Model soups" (2022), recipe 1.
+    """
+    from mxtrain.cli.average import AverageSettings, make_soup
+
+    paths = [absolute_path(path, "soup: runs") for path in ([runs] if isinstance(runs, (str, os.PathLike)) else runs)]
+    require_overrides(overrides, "soup")
+    values = {"soup": method, "which": which, **({} if out is None else {"out": absolute_path(out, "soup: out")})}
+    settings = validate(AverageSettings, values, "average", lambda group: "see `mxtrain average --help`")
+    flags = ["--trust-code"] if trust_code else []
+    flags += command_line.config_flags(folders_of(config_dir))
+    given = command_line.parse([*paths, *flags, *overrides], reads_checkpoint=True)
+    with preserved_process():
+        _, _, path = make_soup(given, settings, given.overrides)
+    return load(path, trust_code=trust_code, config_dir=config_dir)
+
+
 def verify(
     *overrides: str, steps: int = 3, tolerance: float = 1e-6, config_dir: Optional[AnyPath] = None, **parts: Any
 ) -> Verification:

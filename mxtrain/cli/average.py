@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Literal, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import pydantic
 from rich.table import Table
@@ -105,6 +105,24 @@ def average_last(run_dir: Path, last: int) -> int:
 
 def average_runs(given: Arguments, settings: AverageSettings, overrides: Sequence[str]) -> int:
     """Averages the weights of several runs, as far as they improve the validation split."""
+    soup, checkpoints, path = make_soup(given, settings, overrides)
+    print_soup(soup, given.positionals, checkpoints, path)
+    return 0
+
+
+def make_soup(
+    given: Arguments, settings: AverageSettings, overrides: Sequence[str]
+) -> Tuple[Soup, List[Checkpoint], Path]:  # fmt: skip
+    """Averages the weights of several runs and writes the checkpoint.
+
+    Returns:
+        The soup, the checkpoint of each run in the given order, and the folder that was written.
+
+    Raises:
+        ConfigError: a setting or an override is wrong, or the runs do not go together.
+        CheckpointError: a run has no usable checkpoint, or the average cannot be written.
+        DataError: the validation data cannot be read.
+    """
     assert settings.soup is not None
     if "last" in settings.model_fields_set:
         raise ConfigError("last=N averages checkpoints of one run, and soup=... several runs. Leave one of them out.")
@@ -127,8 +145,7 @@ def average_runs(given: Arguments, settings: AverageSettings, overrides: Sequenc
         write_soup(soup, first, direction, path)
     except OSError as error:
         raise CheckpointError(f"The average cannot be written to {path}: {error.strerror}.") from error
-    print_soup(soup, given.positionals, checkpoints, path)
-    return 0
+    return soup, checkpoints, path
 
 
 def open_members(paths: Sequence[str], which: str) -> List[Checkpoint]:

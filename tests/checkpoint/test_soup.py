@@ -13,7 +13,7 @@ import mxtrain
 from mxtrain.checkpoint import Checkpoint, open_checkpoint
 from mxtrain.checkpoint.soup import cook
 from mxtrain.cli.dispatch import run
-from mxtrain.errors import CheckpointError
+from mxtrain.errors import CheckpointError, ConfigError
 from tests.running import SMALL, here
 
 TARGET = np.array([1.0, 2.0, -1.0])
@@ -115,6 +115,15 @@ def test_soups_of_runs_are_evaluated_and_predicted_with(tmp_path: Path, capsys: 
         measured = json.loads((Path(runs[0]) / f"eval/averaged/{method}-soup/val/metrics.json").read_text())
         assert written.metric == pytest.approx(measured["accuracy"], abs=1e-6)
         capsys.readouterr()
+    again = mxtrain.soup(runs, method="uniform", out=tmp_path / "python")
+    assert again.path == tmp_path / "python" and again.checkpoint.metric == written.metric
+    assert {name: again.checkpoint.arrays("model")[name].tobytes() for name in kept[0]} == {
+        name: array.tobytes() for name, array in written.arrays("model").items()
+    }
+    with pytest.raises(ConfigError, match="Did you mean 'greedy'"):
+        mxtrain.soup(runs, method="gredy")
+    with pytest.raises(ConfigError, match="name two runs at least"):
+        mxtrain.soup(runs[0])
     assert len(mxtrain.load(soup).predict(np.zeros((8, 8), np.uint8))) == 1
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/notes.txt").write_text("mine")
