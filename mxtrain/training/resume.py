@@ -255,7 +255,7 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
         )
     if before["own_operators"] != operators:
         found.append(
-            f"{name} was computed with {before['native_operators'] or 'MXNet'}'s operators, now with "
+            f"{name} was computed with {before['own_operators'] or 'MXNet'}'s operators, now with "
             f"{operators or 'MXNet'}'s: the last bits and the draws of dropout differ from an uninterrupted run"
         )
     return found
