@@ -13,7 +13,8 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 import pytest
 import served_folders
-from test_export_contract import BOUGHT, CASES, FOUR, export, folder  # noqa: F401  # fixtures
+from small_runs import BOUGHT, CASES, FOUR
+from test_export_contract import export, folder  # noqa: F401  # fixtures
 from test_exported_readers import predicted, require_equal
 
 import mxtrain
