@@ -6,6 +6,7 @@ from mxtrain.api import dry_run as dry_run
 from mxtrain.api import evaluate as evaluate
 from mxtrain.api import load as load
 from mxtrain.api import predict as predict
+from mxtrain.api import soup as soup
 from mxtrain.api import train as train
 from mxtrain.api import verify as verify
 from mxtrain.cli.lr_find import lr_find as lr_find

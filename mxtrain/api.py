@@ -270,7 +270,8 @@ def soup(
         method: ``greedy`` adds a run, best first, if the mean is at least as good; ``uniform`` averages all runs.
         which: the checkpoint of each run to use, its best or its last one.
         out: folder of the new checkpoint; default: ``averaged/METHOD-soup`` in the first run.
-        trust_code, config_dir: as of `load`.
+        trust_code: as of `load`.
+        config_dir: as of `load`.
 
     Raises:
         ConfigError: an argument is wrong, or the runs were not validated with the same samples.
