@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any, Dict, List, Tuple, Union
@@ -18,8 +17,11 @@ from mxtrain.files.regular_files import MAX_TEXT_BYTES, read_regular
 MAX_DEPTH = 100
 """Levels of nested arrays and objects."""
 
-_LARGE_NUMBER = re.compile(r"[0-9]{19}|[eE]\+?[0-9]{3}")
-"""Occurs in every text that holds a number which may be out of range; checking numbers one by one is slow."""
+# Checking numbers one by one is slow. Every text with a number that may be out of range contains one of these after its
+# digits became 0 and E became e. Searching for them is several times as fast as a regular expression.
+_SIMPLIFIED = bytes.maketrans(b"123456789E", b"000000000e")
+_LARGE_NUMBERS = (b"0" * 19, b"e000", b"e+000")
+_PART_CHARS = 1 << 20  # characters to simplify at once: copies of a long text would need memory
 
 
 class JsonTextError(ValueError):
@@ -64,7 +66,7 @@ def decoder_options(text: str, allow_nan: bool = False) -> Dict[str, Any]:
     options: Dict[str, Any] = {"object_pairs_hook": _object}
     if not allow_nan:
         options["parse_constant"] = _refuse_constant
-    if _LARGE_NUMBER.search(text):
+    if _may_be_out_of_range(text):
         options.update(parse_float=_float, parse_int=_int)
     return options
 
@@ -81,6 +83,16 @@ def read_json(path: Union[str, Path], at_most: int = MAX_TEXT_BYTES) -> Any:
         JsonTextError: see `parse_json`.
     """
     return parse_json(read_regular(path, at_most))
+
+
+def _may_be_out_of_range(text: str) -> bool:
+    """Returns True if a text contains 19 digits in a row, or an exponent of three digits that is not negative."""
+    for start in range(0, len(text), _PART_CHARS):
+        part = text[start : start + _PART_CHARS + 18]  # the next part's beginning, as a number may be cut in two
+        simplified = part.encode("utf-8", "surrogatepass").translate(_SIMPLIFIED)
+        if any(number in simplified for number in _LARGE_NUMBERS):
+            return True
+    return False
 
 
 def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:

@@ -25,6 +25,10 @@ _KINDS = {
 }  # fmt: skip
 
 
+# Without O_NONBLOCK, opening a pipe would wait for a writer.
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
 class UnsuitableFile(OSError):
     """The file is not regular or is too large. `strerror` completes the sentence "The file cannot be read: ..."."""
 
@@ -41,16 +45,8 @@ def open_regular(path: AnyPath, at_most: int = MAX_BYTES) -> Iterator[Tuple[Bina
         OSError: the file cannot be opened.
         UnsuitableFile: the file is not regular, or is larger.
     """
-    # Without O_NONBLOCK, opening a pipe would wait for a writer.
-    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:
-        status = os.fstat(file.fileno())
-        kind = irregular_kind(status)
-        if kind:
-            raise UnsuitableFile(errno.EINVAL, f"it is {kind}, and only regular files are read", os.fspath(path))
-        if status.st_size > at_most:
-            reason = f"it has {status.st_size:,} bytes; at most {at_most:,} are read"
-            raise UnsuitableFile(errno.EFBIG, reason, os.fspath(path))
-        yield file, status.st_size
+    with open(os.open(path, _OPEN_FLAGS), "rb") as file:
+        yield file, _suitable_status(file.fileno(), path, at_most).st_size
 
 
 def read_regular(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
@@ -59,8 +55,30 @@ def read_regular(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
     Raises:
         OSError, UnsuitableFile: see `open_regular`.
     """
-    with open_regular(path, at_most) as (file, size):
-        return file.read(size)  # not at_most: Python allocates the requested size first
+    return read_with_status(path, at_most)[0]
+
+
+def read_with_status(path: AnyPath, at_most: int = MAX_BYTES) -> Tuple[bytes, os.stat_result]:
+    """Reads a whole regular file, and returns its content and its status, which has the time of its last change.
+
+    Raises:
+        OSError, UnsuitableFile: see `open_regular`.
+    """
+    # Reads the descriptor without a file object: for small files that takes half the time.
+    descriptor = os.open(path, _OPEN_FLAGS)
+    try:
+        status = _suitable_status(descriptor, path, at_most)
+        content = os.read(descriptor, status.st_size)
+        # One call returns 2 GiB at most, and a network file system may return less.
+        parts = [content]
+        missing = status.st_size - len(content)
+        while missing and content:
+            content = os.read(descriptor, missing)
+            parts.append(content)
+            missing -= len(content)
+    finally:
+        os.close(descriptor)
+    return parts[0] if len(parts) == 1 else b"".join(parts), status
 
 
 def read_regular_text(path: AnyPath, at_most: int = MAX_TEXT_BYTES) -> str:
@@ -71,6 +89,17 @@ def read_regular_text(path: AnyPath, at_most: int = MAX_TEXT_BYTES) -> str:
         UnicodeDecodeError: it is not UTF-8.
     """
     return read_regular(path, at_most).decode("utf-8-sig")
+
+
+def _suitable_status(descriptor: int, path: AnyPath, at_most: int) -> os.stat_result:
+    status = os.fstat(descriptor)
+    kind = irregular_kind(status)
+    if kind:
+        raise UnsuitableFile(errno.EINVAL, f"it is {kind}, and only regular files are read", os.fspath(path))
+    if status.st_size > at_most:
+        reason = f"it has {status.st_size:,} bytes; at most {at_most:,} are read"
+        raise UnsuitableFile(errno.EFBIG, reason, os.fspath(path))
+    return status
 
 
 def irregular_kind(status: os.stat_result) -> str:

@@ -34,7 +34,7 @@ KILLED = "killed"
 STARTING = "starting"
 NO_STATUS = "not started"
 SHARED = 2000
-"""Number of run directories from which on several processes read them."""
+"""Number of run directories from which on several processes read more of them than status.json."""
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,10 @@ def size_of(path: str) -> int:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
                     try:
-                        if entry.is_dir(follow_symlinks=False):
-                            waiting.append(entry.path)
-                        elif entry.is_file(follow_symlinks=False):
+                        if entry.is_file(follow_symlinks=False):
                             total += entry.stat(follow_symlinks=False).st_size
+                        elif entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
                     except OSError:
                         continue  # removed meanwhile
         except OSError:
@@ -183,9 +183,11 @@ def read_runs(folders: Sequence[str], needed: Sequence[str] = ()) -> List[Listed
     if len(folders) > 1:
         paths = list({os.path.realpath(path): path for path in paths}.values())
     num_processes = min(usable_cores(), 8)
-    if len(paths) < SHARED or num_processes < 2:
+    # status.json alone is read about as fast as its content is sent between processes.
+    if len(paths) < SHARED or num_processes < 2 or not needed:
         return [read_run(path, needed) for path in paths]
-    # Reading a run is a dozen system calls and some parsing, during which one process holds Python's lock.
+    # Choices, settings and sizes take dozens of system calls and some parsing, during which a process holds Python's
+    # lock.
     with ProcessPoolExecutor(num_processes) as pool:
         return list(pool.map(partial(read_run, needed=needed), paths, chunksize=200))
 

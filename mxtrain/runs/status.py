@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Mapping, Optional, Union
 
 from mxtrain.files.json_text import parse_json
-from mxtrain.files.regular_files import open_regular
+from mxtrain.files.regular_files import read_with_status
 from mxtrain.files.run_files import STATUS_FILE
 from mxtrain.files.run_records import MAX_STATUS_BYTES
 
@@ -51,9 +51,7 @@ class RunStatus:
 def read_status(run_dir: Union[str, Path]) -> Optional[RunStatus]:
     """Reads status.json of a run directory; returns None if there is none."""
     try:
-        with open_regular(os.path.join(run_dir, STATUS_FILE), MAX_STATUS_BYTES) as (file, size):
-            written_at = os.fstat(file.fileno()).st_mtime
-            content = file.read(size)
+        content, file = read_with_status(os.path.join(run_dir, STATUS_FILE), MAX_STATUS_BYTES)
     except FileNotFoundError:
         return None
     except OSError:
@@ -62,7 +60,9 @@ def read_status(run_dir: Union[str, Path]) -> Optional[RunStatus]:
         found = parse_json(content)
     except ValueError:
         found = None
-    return _status_of(found, written_at) if isinstance(found, dict) else RunStatus(DAMAGED, written_at=written_at)
+    if not isinstance(found, dict):
+        return RunStatus(DAMAGED, written_at=file.st_mtime)
+    return _status_of(found, file.st_mtime)
 
 
 def _status_of(found: Dict[str, Json], written_at: float) -> RunStatus:

@@ -44,5 +44,14 @@ def test_refused(text: object, message: str) -> None:
         parse_json(text)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("number", [str(2**63), "1E999", "1e+999"])
+def test_large_numbers_are_found_anywhere_in_long_texts(number: str) -> None:
+    """Long texts are searched in parts of 2**20 characters, and a number may lie in two of them."""
+    for start in range(2**20 - len(number) - 1, 2**20 + 1):
+        with pytest.raises(JsonTextError, match="beyond the range"):
+            parse_json(number.rjust(start + len(number)))
+    assert parse_json('"\u4e2d\ud800' + "1e-999 " * 200_000 + '"')[-7:] == "1e-999 "
+
+
 def test_nan_on_request() -> None:
     assert math.isnan(parse_json("NaN", allow_nan=True))
