@@ -31,7 +31,7 @@ from mxtrain.cli.restored import (
     restore_inputs,
     run_dir_of,
 )
-from mxtrain.cli.settings import split_settings
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.cli.sweep import direction_of
 from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import CheckpointError, ConfigError, DataError, LoaderError
@@ -68,6 +68,8 @@ def run(arguments: Sequence[str]) -> int:
     """Averages and writes; returns the exit code."""
     given = command_line.parse(arguments, reads_checkpoint=True)
     settings, others = split_settings(given, AverageSettings, "average")
+    if settings.soup is not None:
+        refuse_misspelled_groups(others, "average", given.config_dirs)
     one_run(given, "average")
     if settings.soup is not None:
         return average_runs(given, settings, others)

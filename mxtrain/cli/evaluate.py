@@ -24,7 +24,7 @@ from mxtrain.cli.restored import (
     restore_inputs,
     run_dir_of,
 )
-from mxtrain.cli.settings import split_settings
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.logger.progress_display import ProgressDisplay
@@ -124,6 +124,7 @@ def run(arguments: Sequence[str]) -> int:
     """Measures, prints and writes; returns the exit code."""
     given = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(given, EvalSettings, "eval")
+    refuse_misspelled_groups(overrides, "eval", given.config_dirs)
     refuse_what_only_trains(overrides, "eval")
     if len(given.positionals) > 1:
         raise ConfigError(f"eval takes one run or checkpoint, not also '{given.positionals[1]}'.")

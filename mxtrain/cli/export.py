@@ -17,7 +17,7 @@ from mxtrain.checkpoint.ndarray_file import canonical_sha256
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.output_file import OutputFolder
 from mxtrain.cli.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
-from mxtrain.cli.settings import split_settings
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.config.specs import validate
 from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, LoaderError
@@ -79,6 +79,7 @@ def run(arguments: Sequence[str]) -> int:
     if given.positionals[:1] == [CHECK]:
         return check(given.positionals[1:], given.overrides)
     settings, overrides = split_settings(given, ExportSettings, "export")
+    refuse_misspelled_groups(overrides, "export", given.config_dirs)
     refuse_what_only_trains(overrides, "eval")
     if len(given.positionals) > 1:
         raise ConfigError(f"export takes one run or checkpoint, not also '{given.positionals[1]}'.")

@@ -35,7 +35,7 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.output_file import OutputFile, OutputFolder, open_output_file, require_writable
 from mxtrain.cli.program import program
 from mxtrain.cli.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
-from mxtrain.cli.settings import split_settings
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.base import open_splits
 from mxtrain.data.loading.regular_files import explain, why_stream
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
@@ -92,6 +92,7 @@ def run(arguments: Sequence[str]) -> int:
     """Runs the command and returns the exit code. Checks all that it can before it imports MXNet."""
     given = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(given, PredictSettings, "predict")
+    refuse_misspelled_groups(overrides, "predict", given.config_dirs)
     refuse_what_only_trains(overrides, "predict")
     one_run(given, "predict")
     refuse_streams(given.positionals[1:], settings.skip_unreadable)

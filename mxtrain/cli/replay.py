@@ -23,7 +23,7 @@ from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import describe_here, set_environment
 from mxtrain.cli.output_file import OutputFile, open_output_file
 from mxtrain.cli.restored import amend, for_one_device, restore_description, restore_inputs
-from mxtrain.cli.settings import split_settings
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.signature import signature_of
 from mxtrain.description.groups import Description
 from mxtrain.description.trust import require_trusted
@@ -53,6 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     """Repeats and prints; returns the exit code."""
     given = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(given, ReplaySettings, "replay")
+    refuse_misspelled_groups(overrides, "replay", given.config_dirs)
     if len(given.positionals) != 1:
         raise ConfigError(
             f"replay takes one bundle or run directory, and {len(given.positionals)} were given. A run's bundles are "

@@ -23,7 +23,7 @@ from mxtrain.cli.environment import compose_and_check, set_environment
 from mxtrain.cli.moved_data import find_data
 from mxtrain.cli.recorded import with_overrides, words_of, written
 from mxtrain.cli.restored import one_run
-from mxtrain.cli.settings import split_settings
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.cluster.member import HOST_WORKERS
 from mxtrain.cluster.spec import Cluster
 from mxtrain.config.override_text import key_of, quote
@@ -70,6 +70,7 @@ def run(arguments: Sequence[str]) -> int:
     """Compares, trains and compares again; returns the exit code."""
     given = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(given, ReproduceSettings, "reproduce")
+    refuse_misspelled_groups(overrides, "reproduce", given.config_dirs)
     recorded = read_run(Path(one_run(given, "reproduce")))
     if given.positionals[1:]:
         raise ConfigError(f"reproduce takes one run directory, not also {shlex.quote(given.positionals[1])}.")

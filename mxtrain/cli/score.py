@@ -11,7 +11,7 @@ from typing import List, Optional, Sequence, Tuple
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.settings import split_settings
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.cli.sweep import direction_of, refuse_missing_data
 from mxtrain.config.override_text import key_of, quote
 from mxtrain.config.specs import flatten
@@ -36,6 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     """Lists scores, or trains and compares; returns the exit code."""
     given = command_line.parse(arguments)
     settings, overrides = split_settings(given, ScoreSettings, "score")
+    refuse_misspelled_groups(overrides, "score", given.config_dirs)
     if given.multirun:
         raise ConfigError("score trains one preset: leave out -m.")
     with Composer(given.config_dirs) as composer:

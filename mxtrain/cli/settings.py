@@ -6,6 +6,7 @@ import os
 from typing import Dict, List, Sequence, Tuple, Type, TypeVar, Union
 
 from mxtrain.cli.arguments import Arguments
+from mxtrain.cli.setting_names import OTHER_NAMES
 from mxtrain.config.specs import validate
 from mxtrain.errors import ConfigError, did_you_mean, nearest
 from mxtrain.types import Spec, expand_path
@@ -46,18 +47,56 @@ def refuse_misspelled(word: str, names: Sequence[str], command: str, config_dirs
     Raises:
         ConfigError: the override names no group, and a setting of the command has a similar name.
     """
-    # Takes time to load, and most command lines have no such word.
-    from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
-
     key = word.partition("=")[0]
-    groups = (*GROUPS, *NAMED_GROUPS, *PRESET_GROUPS, "hydra")
-    is_group = key in groups or any(os.path.isdir(os.path.join(folder, key)) for folder in config_dirs)
-    if is_group or not key.isidentifier() or os.path.exists(expand_path(word)):
+    groups = _groups()
+    if not _is_unknown(key, word, groups, config_dirs):
         return
     if nearest(key, [*names, *groups])[:1] == nearest(key, names)[:1] != []:
         raise ConfigError(
             f"{command}: there is no setting '{key}'.{did_you_mean(key, names)} `{command}` takes {', '.join(names)}."
         )
+
+
+def refuse_misspelled_groups(overrides: Sequence[str], command: str, config_dirs: Sequence[str] = ()) -> None:
+    """Rejects overrides of a misspelled group (`modle=lenet`) before the run that the command takes is opened.
+
+    Words without a similar group pass: they are compared with all settings of the run later.
+
+    Args:
+        overrides: without the settings of the command itself.
+        command: name of the command.
+        config_dirs: the user's own folders of configuration, which may have further groups.
+
+    Raises:
+        ConfigError: there are some; a line for each.
+    """
+    if any("hydra.searchpath" in word for word in overrides):
+        return  # its folders may have further groups
+    groups = _groups()
+    wrong = []
+    for word in overrides:
+        key = word.lstrip("+~").partition("=")[0]
+        group, _, field = key.partition(".")
+        near = nearest(group, groups) if _is_unknown(group, word, groups, config_dirs) else []
+        if near and key not in OTHER_NAMES:
+            meant = f"{near[0]}.{field}" if field else near[0]
+            wrong.append(f"{command}: there is no group '{group}'. Did you mean '{meant}'?")
+    if wrong:
+        raise ConfigError("\n".join([*wrong, f"Groups: {', '.join(sorted({*groups} - {'hydra'}))}."]))
+
+
+def _groups() -> Tuple[str, ...]:
+    # Takes time to load, and most command lines have no such word.
+    from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
+
+    return tuple(dict.fromkeys((*GROUPS, *NAMED_GROUPS, *PRESET_GROUPS, "hydra")))
+
+
+def _is_unknown(name: str, word: str, groups: Sequence[str], config_dirs: Sequence[str]) -> bool:
+    """Returns True if a name could be a group but is none, and the word it is from is not a path."""
+    if name in groups or not name.isidentifier() or os.path.exists(expand_path(word)):
+        return False
+    return not any(os.path.isdir(os.path.join(folder, name)) for folder in config_dirs)
 
 
 def _read(text: str, default: object) -> Union[None, bool, int, float, str]:

@@ -16,7 +16,7 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.output_file import OutputFolder, require_writable
 from mxtrain.cli.program import program
 from mxtrain.cli.restored import refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
-from mxtrain.cli.settings import split_settings
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.data.base import choose_split, open_splits
 from mxtrain.errors import EXIT_FINISHED, CheckpointError, ConfigError, DataError, LoaderError
 from mxtrain.files.run_records import read_meta
@@ -43,6 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     """Writes the smaller network; returns the exit code."""
     given = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(given, SlimSettings, "slim")
+    refuse_misspelled_groups(overrides, "slim", given.config_dirs)
     refuse_what_only_trains(overrides, "eval")
     if len(given.positionals) > 1:
         raise ConfigError(f"slim takes one run or checkpoint, not also '{given.positionals[1]}'.")

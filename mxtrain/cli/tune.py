@@ -22,7 +22,7 @@ from mxtrain.cli.environment import compose_and_check
 from mxtrain.cli.outcome import print_cause
 from mxtrain.cli.program import program
 from mxtrain.cli.ranges import split_space
-from mxtrain.cli.settings import split_settings
+from mxtrain.cli.settings import refuse_misspelled_groups, split_settings
 from mxtrain.cli.study_table import print_study
 from mxtrain.cli.sweep import direction_of, refuse_missing_data, refuse_other_task
 from mxtrain.config.override_text import code_arguments, key_of
@@ -56,6 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     if given.multirun:
         raise ConfigError("tune is a sweep of its own: leave out -m.")
     settings, overrides = split_settings(given, TuneSettings, "tune")
+    refuse_misspelled_groups(overrides, "tune", given.config_dirs)
     subcommand, folder = study_of(given)
     require_optuna()
     if subcommand == "show":

@@ -9,7 +9,8 @@ from typing import List
 import pytest
 
 from mxtrain.cli import main
-from mxtrain.cli.settings import refuse_misspelled
+from mxtrain.cli.settings import refuse_misspelled, refuse_misspelled_groups
+from mxtrain.errors import ConfigError
 
 WORDS = [
     ["reproduce", "run", "strct=true", "strict"], ["replay", "run", "outptu=a.json", "output"],
@@ -35,6 +36,33 @@ def test_the_nearest_setting_of_the_command_is_named(
     assert said.startswith(f"error: {words[0]}: there is no setting '{wrong}'. Did you mean '{meant}'?"), said
     assert re.search(rf"`{words[0]}` takes .*{meant}", said)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [
+    "slim", "reproduce", "eval", "predict", "export", "replay", "tune", "score", "average soup=greedy",
+])  # fmt: skip
+@pytest.mark.parametrize("run", ["", "nowhere"])
+def test_a_misspelled_group_is_named_before_the_run(
+    command: str, run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.split(), *run.split(), "modle=lenet", "+optimizr.lr=1"]) == 2
+    first, second, groups = capfd.readouterr().err.splitlines()
+    name = command.split()[0]
+    assert first == f"error: {name}: there is no group 'modle'. Did you mean 'model'?"
+    assert second.strip() == f"{name}: there is no group 'optimizr'. Did you mean 'optimizer.lr'?"
+    assert "lr_scheduler" in groups and list(tmp_path.iterdir()) == []
+
+
+def test_groups_settings_and_paths_are_no_misspelled_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf" / "modle").mkdir(parents=True)
+    Path("metrics=1").touch()
+    known = ["model=lenet", "++trainer.seed=1", "hydra.run.dir=a", "modle=own"]
+    refuse_misspelled_groups([*known, "metrics=1", "data=1", "a/modle=1", "~x"], "eval", ["conf"])
+    refuse_misspelled_groups(["hydra.searchpath=[file:///conf]", "modles=own"], "eval")
+    with pytest.raises(ConfigError, match="Did you mean 'metric'"):
+        refuse_misspelled_groups(["metrics=2"], "eval")
 
 
 def test_groups_and_paths_are_no_misspelled_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
