@@ -35,7 +35,7 @@ REFUSED = {
     "fism": "no convolution and no dense layer; the units of embeddings cannot be removed",
     "svd_pp": "no convolution and no dense layer; the units of embeddings cannot be removed",
     "matrix_factorization": "no convolution and no dense layer; the units of embeddings cannot be removed",
-    "gnmt": "the channels of 'keys' are read by batch_dot in the Attention 'attention'; the units of recurrent",
+    "gnmt": "the channels of 'keys' are read by batch_dot in the SourceAttention 'attention'; the units of recurrent",
 }  # fmt: skip
 """Networks without removable channels, and what the message says."""
 REFUSED_FAMILIES = {"resnet50_v1b_gn": "are read by Reshape in the GroupNorm"}
