@@ -25,7 +25,7 @@ TOPICS: Mapping[str, Tuple[str, Tuple[str, ...]]] = {
         ("runner", "gluoncv", "gluoncv_workers", "detection_race", "segmentation", "race", "language_race", "sparse",
          "reinforcement", "checkpoint"),
     ),
-    "inference": ("Inference", ("inference", "beam_search", "serve")),
+    "inference": ("Inference", ("inference", "beam_search", "serve", "export")),
     "default-runs": ("Default runs", ("default", "segmentation_default", "detection_default", "distill",
                                      "prune")),
     "command-line": ("Command line", ("cli", "start", "tune", "fuzz")),
