@@ -40,8 +40,8 @@ class LearningRateCurve:
     diverged: bool
 
     def __repr__(self) -> str:
-        found = "None" if self.range is None else f"({self.range[0]:.2g}, {self.range[1]:.2g})"
-        return f"LearningRateCurve(range={found}, steps={len(self.rates)}, diverged={self.diverged})"
+        range_text = "None" if self.range is None else f"({self.range[0]:.2g}, {self.range[1]:.2g})"
+        return f"LearningRateCurve(range={range_text}, steps={len(self.rates)}, diverged={self.diverged})"
 
     @property
     def lowest(self) -> int:
@@ -108,18 +108,18 @@ class LearningRateCurve:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        drawn: List[Any] = []  # artists of matplotlib's
+        artists: List[Any] = []  # artists of matplotlib's
         figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        drawn += axes.plot(self.rates, self.losses, color="0.75", linewidth=0.8)
-        drawn += axes.plot(self.rates[: len(self.smoothed)], self.smoothed)
+        artists += axes.plot(self.rates, self.losses, color="0.75", linewidth=0.8)
+        artists += axes.plot(self.rates[: len(self.smoothed)], self.smoothed)
         if self.range is not None:
-            drawn.append(axes.axvspan(*self.range, alpha=0.15))
+            artists.append(axes.axvspan(*self.range, alpha=0.15))
         low, high = min(self.smoothed), max(self.smoothed[: self.lowest + 1])
         axes.set(xscale="log", xlabel="learning rate", ylabel="training loss",
                  ylim=(low - 0.1 * (high - low or 1), high + 0.5 * (high - low or 1)))  # fmt: skip
-        axes.legend(drawn, ["loss", "smoothed", "range"][: len(drawn)], frameon=False)
+        axes.legend(artists, ["loss", "smoothed", "range"][: len(artists)], frameon=False)
         return figure
 
 
