@@ -23,7 +23,7 @@ from mxtrain.model.graph.trace import blocks_by_path
 
 
 def written_together(network: gluon.Block) -> Dict[str, str]:
-    """Name of a moving statistic -> name of a parameter whose gradient is written with it (`Parameter.name`)."""
+    """Returns statistic -> parameter whose gradient the same operator writes, both by `Parameter.name`."""
     found = {}
     learns = {parameter.name for parameter in network.collect_params().values() if parameter.grad_req != "null"}
     for _, block in blocks_by_path(network):

@@ -73,8 +73,8 @@ class FusedInference(WholeNetwork):
         )))  # fmt: skip
 
 
-def _relative_error(found: nd.NDArray, wanted: nd.NDArray) -> float:
-    """Returns the largest error relative to the largest absolute value; NaN where one of them has a NaN."""
-    found_B, wanted_B = found.asnumpy().astype(np.float64), wanted.asnumpy().astype(np.float64)
-    largest = np.abs(wanted_B).max(initial=0.0)
-    return float(np.abs(found_B - wanted_B).max(initial=0.0) / (largest or 1.0))
+def _relative_error(actual: nd.NDArray, expected: nd.NDArray) -> float:
+    """Returns the largest error relative to the largest absolute value; NaN if one of the arrays has a NaN."""
+    actual_B, expected_B = actual.asnumpy().astype(np.float64), expected.asnumpy().astype(np.float64)
+    largest = np.abs(expected_B).max(initial=0.0)
+    return float(np.abs(actual_B - expected_B).max(initial=0.0) / (largest or 1.0))

@@ -205,7 +205,8 @@ class ShownSamples:
         batches = evaluator.predict(self.loader)
         decoded_with_targets = [(evaluator.decode(outputs, batch), batch.targets) for batch, outputs in batches]
         predictions = [prediction for decoded, _ in decoded_with_targets for prediction in to_host(decoded)]
-        targets = [joined([array.asnumpy() for array in arrays]) for arrays in zip(*(t for _, t in decoded_with_targets))]
+        by_target = zip(*(targets for _, targets in decoded_with_targets))
+        targets = [joined([array.asnumpy() for array in arrays]) for arrays in by_target]
         return self.show(predictions, targets)
 
 
