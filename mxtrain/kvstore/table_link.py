@@ -100,7 +100,7 @@ def _address_in(caller: socket.socket, token: bytes) -> Optional[str]:
     """Returns the address sent by a server; None for a caller without the token."""
     connection = Connection(caller)
     try:
-        length = connection.greeted(token)
+        length = connection.receive_greeting(token)
         if length is None or not 0 < length <= MAX_ADDRESS_BYTES:
             return None
         return bytes(connection.read(length)).decode()
@@ -123,7 +123,7 @@ def answer_call(call: TableCall, serve: Callable[[Connection, int], None]) -> Ca
 
     def greet(caller: socket.socket) -> None:
         connection = Connection(caller)
-        rank = connection.greeted(token)
+        rank = connection.receive_greeting(token)
         if rank is None:
             connection.close()
         else:

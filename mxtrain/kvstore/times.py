@@ -33,7 +33,7 @@ class WorkerTimes:
 
     @property
     def wait_s(self) -> List[float]:
-        """For each worker, seconds of waiting for the slowest one."""
+        """Returns for each worker the seconds of waiting for the slowest one."""
         return [max(self.compute_s) - own for own in self.compute_s]
 
     def straggler(self) -> Optional[int]:

@@ -18,9 +18,9 @@ NORM_AND_BIAS = ("gamma", "beta", "running_mean", "running_var", "bias")
 
 
 def distinct_parameters(network: gluon.Block) -> Dict[str, gluon.Parameter]:
-    """Every parameter once, by structural name, in the network's order.
+    """Returns every parameter once, by structural name, in the network's order.
 
-    A parameter that several layers share has several names and goes by the alphabetically first (GluonCV's GoogLeNet
+    A parameter that several layers share is listed under its alphabetically first name (GluonCV's GoogLeNet
     has its last layer under two). A file with these names opens with `load_parameters`.
     """
     parameters = network._collect_params_with_prefix()

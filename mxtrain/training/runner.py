@@ -151,7 +151,7 @@ class Runner:
         Yields each `NextStep`, must be sent its `StepResult`, and returns the result. The caller must throw the
         exception of a failed step into the generator; `LoopClosed` ends the run early.
         """
-        joined_late = self._workers.came_late  # the other workers are already in the loop and wait for this one
+        joined_late = self._workers.joined_late  # the other workers are already in the loop and wait for this one
         previous_result = None if joined_late else self._ended_before(run.run_dir)
         if previous_result is not None:
             self._workers.close()
@@ -197,7 +197,7 @@ class Runner:
         budget = self._plan.budget()
         self._clock.start(self.state.step, self.state.epoch, time.monotonic())
         lost: Optional[PeersLost] = None
-        has_changed = self._workers.came_late
+        has_changed = self._workers.joined_late
         while True:
             try:
                 if lost is not None:

@@ -42,9 +42,9 @@ def _filled(
     layer: gluon.nn.Conv2D, options: Dict[str, Any], missing: int, F: OperatorModule, x: Array, weight: Array,
     bias: Optional[Array] = None,
 ) -> Array:  # fmt: skip
-    given = [weight] if bias is None else [weight, bias]
-    zeros = (F.zeros_like(F.slice_axis(one, axis=0, begin=0, end=missing)) for one in given)
-    filled = (F.concat(one, more, dim=0) for one, more in zip(given, zeros))
+    arrays = [weight] if bias is None else [weight, bias]
+    zeros = (F.zeros_like(F.slice_axis(array, axis=0, begin=0, end=missing)) for array in arrays)
+    filled = (F.concat(array, padding, dim=0) for array, padding in zip(arrays, zeros))
     y = F.slice_axis(F.Convolution(x, *filled, name="fwd", **options), axis=1, begin=0, end=-missing)
     return y if layer.act is None else layer.act(y)
 
