@@ -36,7 +36,7 @@ class Meta:
     0a1b..."}."""
 
     def command(self) -> str:
-        """The command that trains the run again, in a new run directory; empty if unknown."""
+        """Returns the command that trains the run again in a new run directory; empty if unknown."""
         if not self.argv:
             return ""
         first, words = self.argv[0], [word for word in self.argv[1:] if not word.startswith(_PLACE)]
@@ -72,7 +72,7 @@ def _git(value: Json) -> Dict[str, str]:
 
 
 def _data(value: Json) -> Dict[str, str]:
-    """One text for the files of each setting and for each split, see `mxtrain.data.fingerprint`."""
+    """Returns a text for the files of each setting and for each split, see `mxtrain.data.fingerprint`."""
     found = {}
     for part, unit in (("files", "files"), ("splits", "samples")):
         named = value.get(part) if isinstance(value, dict) else None

@@ -75,7 +75,7 @@ def cross_attention(call: OperatorCall) -> Sequence[str]:
 
 @converts("_mxtrain_attention_step")
 def attention_step(call: OperatorCall) -> Sequence[str]:
-    """One step of decoding: self-attention of one token with cached keys and values.
+    """Converts a decoding step: self-attention of one token with cached keys and values.
 
     The outputs are the context, and the cached keys and values with those of the token appended.
     """
@@ -90,7 +90,7 @@ def attention_step(call: OperatorCall) -> Sequence[str]:
 
 @converts("_mxtrain_source_attention_step")
 def source_attention_step(call: OperatorCall) -> Sequence[str]:
-    """One step of decoding: attention of one token per beam row to the encoded source of its text."""
+    """Converts a decoding step: attention of one token per beam row to the encoded source of its text."""
     units, heads = call.dims()[2][0], call.integer("num_heads", 1)
     width = units // heads
     # (1, R, U) -> (A, N, K, D) for A texts: the K beam rows of a text are adjacent.

@@ -27,10 +27,10 @@ class Weights(NamedTuple):
 
 
 def unpack(flat: np.ndarray, mode: str, units: int, width: int, layers: int, directions: int) -> List[Weights]:
-    """The layers in MXNet's flat vector: all weights, layer by layer and direction by direction, then all biases.
+    """Splits MXNet's flat vector into layers: all weights by layer and direction, then all biases.
 
     Args:
-        flat: the vector.
+        flat: flat vector of all parameters.
         mode: lstm, gru, rnn_relu or rnn_tanh.
         units: of the state.
         width: of the input of the first layer.

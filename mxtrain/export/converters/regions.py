@@ -87,7 +87,7 @@ def _suppressed(
 
 @converts("_mxtrain_suppression")
 def suppression(call: OperatorCall) -> str:
-    """The first rows (B, T, 5) of score and box that none before them covers."""
+    """Converts non-maximum suppression of rows (B, T, 5) of score and box."""
     score_BT1, box_BT4 = _column(call, call.x(), 0, 1), _column(call, call.x(), 1, 5)
     thresholds = (call.number_of("iou", 0.5), call.number_of("least"))
     found = _suppressed(call, call.x(), box_BT4, call.transpose(score_BT1, 0, 2, 1), score_BT1, thresholds)
@@ -117,14 +117,14 @@ def roi_align_of_maps(call: OperatorCall) -> str:
 
 
 def _highest(call: OperatorCall, rows: str, most: int) -> str:
-    """The rows of the highest scores."""
+    """Returns the rows with the highest scores."""
     at_score = call.integer("score_index", 1)
     score_BC = call.squeeze(_column(call, rows, at_score, at_score + 1), 2)
     return _ordered(call, rows, score_BC, call.ints(most))
 
 
 def _ordered(call: OperatorCall, rows: str, score_BC: str, count: str) -> str:
-    """The first rows in the order of scores, the highest first."""
+    """Returns the first rows in descending order of scores."""
     _, order_BC = call.add_several("TopK", [score_BC, count], 2, axis=1)
     return call.add("GatherND", [rows, call.unsqueeze(order_BC, 2)], batch_dims=1)
 

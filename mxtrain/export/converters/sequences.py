@@ -40,7 +40,7 @@ def sequence_last(call: OperatorCall) -> str:
 
 @converts("_mxtrain_cross_entropy")
 def cross_entropy(call: OperatorCall) -> Sequence[str]:
-    """-log p of a class, and its mean over all classes; 0 where the class is negative."""
+    """Computes -log p of a class, and its mean over all classes; 0 for negative classes."""
     log_p = call.add("LogSoftmax", [call.x()], axis=-1)
     label = call.as_ints(1)
     is_counted = call.cast(call.add("GreaterOrEqual", [label, call.constant(0, "int64")]), "float32")
