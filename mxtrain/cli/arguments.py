@@ -134,9 +134,9 @@ def is_override(word: str) -> bool:
     return word.startswith(("+", "~")) or ("=" in word and not word.startswith(("/", "./", "../")))
 
 
-def no_positionals(given: Arguments, command: str) -> None:
+def no_positionals(parsed: Arguments, command: str) -> None:
     """Raises: ConfigError: the command takes only overrides, and something else was given."""
-    for word, following in zip(given.positionals, [*given.positionals[1:], ""]):
+    for word, following in zip(parsed.positionals, [*parsed.positionals[1:], ""]):
         example = f"{word}={following}" if "." in word and following else "key=value"
         raise ConfigError(
             f"{shlex.quote(word)} is no override: write {example}. `{command}` takes only overrides and flags."

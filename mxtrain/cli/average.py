@@ -66,28 +66,28 @@ class AverageSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Averages and writes; returns the exit code."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    settings, others = split_settings(given, AverageSettings, "average")
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    settings, others = split_settings(parsed, AverageSettings, "average")
     if settings.soup is not None:
-        refuse_misspelled_groups(others, "average", given.config_dirs)
-    one_run(given, "average")
+        refuse_misspelled_groups(others, "average", parsed.config_dirs)
+    one_run(parsed, "average")
     if settings.soup is not None:
-        return average_runs(given, settings, others)
-    if given.trusts_code or given.config_dirs:
+        return average_runs(parsed, settings, others)
+    if parsed.trusts_code or parsed.config_dirs:
         raise ConfigError(
             "--trust-code and --config-dir go with soup=greedy and soup=uniform: the average of one run's checkpoints "
             "needs no code. Leave it out."
         )
-    if given.positionals[1:]:
+    if parsed.positionals[1:]:
         raise ConfigError(
-            f"average takes one run directory, not also '{given.positionals[1]}'. To average several runs, type "
+            f"average takes one run directory, not also '{parsed.positionals[1]}'. To average several runs, type "
             "soup=greedy or soup=uniform."
         )
     for name in sorted({"which", "out"} & settings.model_fields_set):
         raise ConfigError(f"{name} is for averages of several runs. Type soup=greedy, or leave it out.")
     if others:
         raise ConfigError(f"average takes `last=N` and nothing else, not '{others[0]}'.")
-    return average_last(Path(given.positionals[0]), settings.last)
+    return average_last(Path(parsed.positionals[0]), settings.last)
 
 
 def average_last(run_dir: Path, last: int) -> int:
@@ -105,15 +105,15 @@ def average_last(run_dir: Path, last: int) -> int:
     return 0
 
 
-def average_runs(given: Arguments, settings: AverageSettings, overrides: Sequence[str]) -> int:
+def average_runs(parsed: Arguments, settings: AverageSettings, overrides: Sequence[str]) -> int:
     """Averages the weights of several runs, as far as they improve the validation split."""
-    soup, checkpoints, path = make_soup(given, settings, overrides)
-    print_soup(soup, given.positionals, checkpoints, path)
+    soup, checkpoints, path = make_soup(parsed, settings, overrides)
+    print_soup(soup, parsed.positionals, checkpoints, path)
     return 0
 
 
 def make_soup(
-    given: Arguments, settings: AverageSettings, overrides: Sequence[str]
+    parsed: Arguments, settings: AverageSettings, overrides: Sequence[str]
 ) -> Tuple[Soup, List[Checkpoint], Path]:  # fmt: skip
     """Averages the weights of several runs and writes the checkpoint.
 
@@ -128,12 +128,12 @@ def make_soup(
     assert settings.soup is not None
     if "last" in settings.model_fields_set:
         raise ConfigError("last=N averages checkpoints of one run, and soup=... several runs. Leave one of them out.")
-    if len(given.positionals) < 2:
+    if len(parsed.positionals) < 2:
         raise ConfigError(f"soup={settings.soup}: name two runs at least: average RUN RUN soup={settings.soup}.")
     refuse_what_only_trains(overrides, "eval")
-    checkpoints = open_members(given.positionals, settings.which)
+    checkpoints = open_members(parsed.positionals, settings.which)
     require_same_runs(checkpoints)
-    first, description = restore_description(given, "average", settings.which, overrides, AverageSettings.model_fields)
+    first, description = restore_description(parsed, "average", settings.which, overrides, AverageSettings.model_fields)
     dataset, signature = restore_inputs(first, description, overrides)
     path = _folder(first, settings)
     monitor = description.trainer.monitor

@@ -41,7 +41,7 @@ class CleanSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Lists or deletes; returns the exit code."""
-    given, settings, wheres = parse_words(arguments, CleanSettings, "clean")
+    parsed, settings, wheres = parse_words(arguments, CleanSettings, "clean")
     kinds = kinds_of(settings.what)
     filtered = parse_filter(wheres)
     if WHOLE in kinds and not wheres:
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
         )
     if settings.unfinished and WHOLE not in kinds:
         raise ConfigError("clean: unfinished=true belongs to what=runs. Parts of unfinished runs are never deleted.")
-    folders = folders_of(given, "clean")
+    folders = folders_of(parsed, "clean")
     runs = filtered.apply(runs_below(folders, filtered.needed, "clean"))
     plan = plan_cleanup(runs, kinds, settings.unfinished)
     failed = delete(plan) if settings.delete else []

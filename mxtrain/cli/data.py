@@ -45,14 +45,14 @@ def run(arguments: Sequence[str]) -> int:
     Raises:
         DataError: something is wrong with the data; it was printed.
     """
-    given = command_line.parse(arguments)
-    refuse_unknown_words(given.positionals)
-    settings, overrides = split_settings(given, DataSettings, "data")
-    if given.positionals[0] == "cache":
+    parsed = command_line.parse(arguments)
+    refuse_unknown_words(parsed.positionals)
+    settings, overrides = split_settings(parsed, DataSettings, "data")
+    if parsed.positionals[0] == "cache":
         return show_cache(settings, overrides)
     if settings.remove is not None:
         raise ConfigError("remove=... belongs to `data cache`.")
-    with Composer(given.config_dirs) as composer:
+    with Composer(parsed.config_dirs) as composer:
         composed, description = compose_and_check(composer, overrides, together=False)  # no model has to fit
         name = f"dataset={','.join(composed.chosen('dataset'))}"
     ignored = ignored_kinds(settings.ignore, description.dataset)

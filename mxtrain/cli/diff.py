@@ -67,15 +67,15 @@ class Replayed:
 
 def run(arguments: Sequence[str]) -> int:
     """Compares and prints; returns the exit code."""
-    given, settings, _ = parse_words(arguments, DiffSettings, "diff", reads_checkpoint=True)
-    first, second = (read_run(path) for path in two_runs(given))
+    parsed, settings, _ = parse_words(arguments, DiffSettings, "diff", reads_checkpoint=True)
+    first, second = (read_run(path) for path in two_runs(parsed))
     names = [path for path in {*first.settings, *second.settings} if settings.all or changes_result(path)]
     settings_found = compare_mappings(
         *({name: one.settings[name] for name in names if name in one.settings} for one in (first, second))
     )
     sections = {"settings": settings_found, **compare_origins(first, second)}
     parting = find_parting(first.path, second.path)
-    replayed = replay_before(first, second, parting, settings.replay, given)
+    replayed = replay_before(first, second, parting, settings.replay, parsed)
     metrics = compare_metrics(first, second)
     if settings.format == "json":
         print_json({
@@ -105,13 +105,13 @@ def run(arguments: Sequence[str]) -> int:
     return EXIT_FINISHED
 
 
-def two_runs(given: Arguments) -> Tuple[str, str]:
+def two_runs(parsed: Arguments) -> Tuple[str, str]:
     """The two run directories.
 
     Raises:
         ConfigError: there are not two, or one is none.
     """
-    words = given.positionals
+    words = parsed.positionals
     if len(words) != 2:
         found = f"{len(words)} {'was' if len(words) == 1 else 'were'} given" if words else "none was given"
         raise ConfigError(f"diff takes two run directories, and {found}. `mxtrain runs` lists those that there are.")
@@ -143,7 +143,7 @@ def parting_sentence(parting: Parting) -> str:
 
 
 def replay_before(
-    first: ListedRun, second: ListedRun, parting: Parting, wanted: bool, given: Arguments
+    first: ListedRun, second: ListedRun, parting: Parting, wanted: bool, parsed: Arguments
 ) -> Replayed:  # fmt: skip
     """Compares the weights of the last common checkpoints before the curves part, and runs a batch through them."""
     if parting.step is None or not wanted:
@@ -161,7 +161,7 @@ def replay_before(
     if weights.only_in_one:
         return Replayed(weights, None, f"{said}. The networks have other layers, so no batch is run through both")
     try:
-        result = run_both(common, given)
+        result = run_both(common, parsed)
     except (MxtrainError, LoaderError) as error:
         return Replayed(weights, None, f"{said}. No batch could be run through both: {error}")
     return Replayed(weights, result, f"{said}. {replay_sentence(result, weights)}")
@@ -218,13 +218,13 @@ def replay_sentence(result: ReplayResult, weights: WeightsDifference) -> str:
     return f"With one batch, all {result.num_layers} layers compute the same, and {batches}: what differs is {cause}"
 
 
-def run_both(common: Tuple[Checkpoint, Checkpoint], given: Arguments) -> ReplayResult:
+def run_both(common: Tuple[Checkpoint, Checkpoint], parsed: Arguments) -> ReplayResult:
     """Restores both networks and runs one batch through them. Imports MXNet.
 
     Raises:
         MxtrainError: one of them cannot be restored here.
     """
-    flags = [*command_line.config_flags(given.config_dirs), *(["--trust-code"] if given.trusts_code else [])]
+    flags = [*command_line.config_flags(parsed.config_dirs), *(["--trust-code"] if parsed.trusts_code else [])]
     restored = []
     for checkpoint in common:
         words = command_line.parse([os.path.abspath(checkpoint.path), *flags], reads_checkpoint=True)

@@ -122,13 +122,13 @@ class EvalSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Measures, prints and writes; returns the exit code."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    settings, overrides = split_settings(given, EvalSettings, "eval")
-    refuse_misspelled_groups(overrides, "eval", given.config_dirs)
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(parsed, EvalSettings, "eval")
+    refuse_misspelled_groups(overrides, "eval", parsed.config_dirs)
     refuse_what_only_trains(overrides, "eval")
-    if len(given.positionals) > 1:
-        raise ConfigError(f"eval takes one run or checkpoint, not also '{given.positionals[1]}'.")
-    checkpoint, description = restore_description(given, "eval", settings.which, overrides, EvalSettings.model_fields)
+    if len(parsed.positionals) > 1:
+        raise ConfigError(f"eval takes one run or checkpoint, not also '{parsed.positionals[1]}'.")
+    checkpoint, description = restore_description(parsed, "eval", settings.which, overrides, EvalSettings.model_fields)
     if settings.explain is not None:
         description.task.check_explained(description)
     passes = choose_corruptions(settings.corrupt or (), description.dataset)

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the explanation; returns the exit code."""
-    given = command_line.parse(arguments)
-    if len(given.positionals) != 1:
+    parsed = command_line.parse(arguments)
+    if len(parsed.positionals) != 1:
         raise ConfigError(
             "explain takes one setting or group, e.g. `python -m mxtrain explain optimizer.lr`, and overrides."
         )
-    key = given.positionals[0]
-    with Composer(given.config_dirs) as composer:
-        composed = composer.compose(given.overrides)
+    key = parsed.positionals[0]
+    with Composer(parsed.config_dirs) as composer:
+        composed = composer.compose(parsed.overrides)
         values = settings(key, composed)
         keys = [path for path in values if path == key or path.startswith(key + ".")]
         if key in composer.groups():

@@ -56,10 +56,10 @@ class LrFindSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Tests, writes and prints; returns the exit code."""
-    given = command_line.parse(arguments)
-    settings, overrides = split_settings(given, LrFindSettings, "lr_find")
-    command_line.no_positionals(given, "lr_find")
-    curve = _test(settings, overrides, given.config_dirs)
+    parsed = command_line.parse(arguments)
+    settings, overrides = split_settings(parsed, LrFindSettings, "lr_find")
+    command_line.no_positionals(parsed, "lr_find")
+    curve = _test(settings, overrides, parsed.config_dirs)
     for line in curve.reasons():
         print(line)
     print(*curve.write(Path(settings.output)), sep="\n")

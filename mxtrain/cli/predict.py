@@ -90,21 +90,21 @@ class PredictSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the command and returns the exit code. Checks all that it can before it imports MXNet."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    settings, overrides = split_settings(given, PredictSettings, "predict")
-    refuse_misspelled_groups(overrides, "predict", given.config_dirs)
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(parsed, PredictSettings, "predict")
+    refuse_misspelled_groups(overrides, "predict", parsed.config_dirs)
     refuse_what_only_trains(overrides, "predict")
-    one_run(given, "predict")
-    refuse_streams(given.positionals[1:], settings.skip_unreadable)
+    one_run(parsed, "predict")
+    refuse_streams(parsed.positionals[1:], settings.skip_unreadable)
     checkpoint, description = restore_description(
-        given, "predict", settings.which, overrides, PredictSettings.model_fields
+        parsed, "predict", settings.which, overrides, PredictSettings.model_fields
     )
     if not description.task.predicts:
         name = description.task.name or type(description.task).__name__
         raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")
     if settings.sample is not None:
-        refuse_samples(description.task, given.positionals[1:])
-    elif description.task.predict_inputs and not given.positionals[1:]:
+        refuse_samples(description.task, parsed.positionals[1:])
+    elif description.task.predict_inputs and not parsed.positionals[1:]:
         inputs = description.task.predict_inputs
         own = f", or `{program()} predict RUN sample=5` for its own data" if inputs == Task.predict_inputs else ""
         raise ConfigError(f"predict takes a run and what to predict for: `{program()} predict RUN {inputs}`{own}.")
@@ -115,15 +115,15 @@ def run(arguments: Sequence[str]) -> int:
     if settings.sample is not None:
         source, places = open_samples(dataset, settings.sample)
     else:
-        source, places = dataset.open_inputs(given.positionals[1:], signature, settings.skip_unreadable, unreadable)
+        source, places = dataset.open_inputs(parsed.positionals[1:], signature, settings.skip_unreadable, unreadable)
     refuse_none(len(places), unreadable)
-    readable = [name for number, name in enumerate(given.positionals[1:]) if -1 - number not in unreadable]
+    readable = [name for number, name in enumerate(parsed.positionals[1:]) if -1 - number not in unreadable]
     kept = {} if settings.sample else dataset.copied_cells(readable, settings.keep, signature)
     folder = files_folder(description.task, settings, checkpoint)
     ending = description.task.writes_ending
     drawn = [] if folder is None else [folder / name for name in file_names(places, ending)]
     refuse_overwriting([*drawn, *([Path(settings.output)] if settings.output else [])],
-                       [*places, *given.positionals[1:]])  # fmt: skip
+                       [*places, *parsed.positionals[1:]])  # fmt: skip
     sample_ids = description.task.sample_ids(form, places, dataset)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # These modules import MXNet, which takes seconds: wrong arguments are reported before that.

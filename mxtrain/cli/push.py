@@ -49,12 +49,12 @@ class PushSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Sends the run; returns the exit code."""
-    given = command_line.parse(arguments)
-    settings, overrides = split_settings(given, PushSettings, "push")
-    path = Path(one_run(given, "push"))
-    if given.positionals[1:]:
-        raise ConfigError(f"push takes one run directory, not also '{given.positionals[1]}'.")
-    with Composer(given.config_dirs) as composer:
+    parsed = command_line.parse(arguments)
+    settings, overrides = split_settings(parsed, PushSettings, "push")
+    path = Path(one_run(parsed, "push"))
+    if parsed.positionals[1:]:
+        raise ConfigError(f"push takes one run directory, not also '{parsed.positionals[1]}'.")
+    with Composer(parsed.config_dirs) as composer:
         tracker = tracker_of(settings.tracker, overrides, composer)
     if not path.is_dir():
         raise DataError(f"{path}: there is no such run directory.")

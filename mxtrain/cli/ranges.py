@@ -51,9 +51,9 @@ def split_space(composer: Composer, overrides: Sequence[str], file: str = "") ->
             fixed.append(override.input_line)
     if file:
         parameters += read_space_file(composer, file)
-    given = {override.key_or_group for override in composer.parse(fixed)}
+    parsed = {override.key_or_group for override in composer.parse(fixed)}
     for parameter in parameters:
-        if parameter.key.lstrip("+") in given:
+        if parameter.key.lstrip("+") in parsed:
             raise ConfigError(f"{parameter.key}: it has one value and a range. Leave out one of both.")
     return fixed, Space(parameters)
 

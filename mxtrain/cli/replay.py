@@ -51,31 +51,31 @@ class ReplaySettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Repeats and prints; returns the exit code."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    settings, overrides = split_settings(given, ReplaySettings, "replay")
-    refuse_misspelled_groups(overrides, "replay", given.config_dirs)
-    if len(given.positionals) != 1:
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(parsed, ReplaySettings, "replay")
+    refuse_misspelled_groups(overrides, "replay", parsed.config_dirs)
+    if len(parsed.positionals) != 1:
         raise ConfigError(
-            f"replay takes one bundle or run directory, and {len(given.positionals)} were given. A run's bundles are "
+            f"replay takes one bundle or run directory, and {len(parsed.positionals)} were given. A run's bundles are "
             "the folders in its replay/."
         )
-    path = Path(given.positionals[0])
+    path = Path(parsed.positionals[0])
     found = refer_to_last_step(path) if is_run_directory(path) else read_bundle(path)
     if isinstance(found, StepReference):
-        repeated = repeat_reference(found, settings.step, overrides, given)
+        repeated = repeat_reference(found, settings.step, overrides, parsed)
     elif settings.step is not None:
         raise ConfigError(f"step={settings.step}: {path} contains the batch of step {found.facts['step']} only.")
     else:
-        repeated = repeat_bundle(found, overrides, given)
+        repeated = repeat_bundle(found, overrides, parsed)
     if settings.output:
         with open_output_file(settings.output) as stream:
             stream.write(encode_json(repeated.to_json(), indent=2).decode() + "\n")
     return EXIT_FINISHED
 
 
-def repeat_bundle(bundle: ReplayBundle, overrides: Sequence[str], given: Arguments) -> RepeatedStep:
+def repeat_bundle(bundle: ReplayBundle, overrides: Sequence[str], parsed: Arguments) -> RepeatedStep:
     """Repeats and prints the step of a bundle."""
-    description = describe_bundle(bundle, overrides, given)
+    description = describe_bundle(bundle, overrides, parsed)
     stand_in = as_checkpoint(bundle)
     signature = signature_of(stand_in, description.dataset.signature_class)
     weights = open_checkpoint(bundle.checkpoint) if bundle.checkpoint is not None else None
@@ -90,14 +90,14 @@ def repeat_bundle(bundle: ReplayBundle, overrides: Sequence[str], given: Argumen
 
 
 def repeat_reference(
-    reference: StepReference, step: Optional[int], overrides: Sequence[str], given: Arguments
+    reference: StepReference, step: Optional[int], overrides: Sequence[str], parsed: Arguments
 ) -> RepeatedStep:  # fmt: skip
     """Repeats and prints a step with the weights of the last checkpoint before it."""
     if step is not None and step != reference.step:
         reference = replace(reference, step=step, reason=f"a step of {reference.run_dir}")
     path = checkpoint_before(reference)
     checkpoint, description = restore_description(
-        replace(given, positionals=[str(path)]), "replay", "last", overrides, ReplaySettings.model_fields
+        replace(parsed, positionals=[str(path)]), "replay", "last", overrides, ReplaySettings.model_fields
     )
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     description = replace(description, dataset=dataset)
@@ -146,18 +146,18 @@ def checkpoint_before(reference: StepReference) -> Path:
     return earlier[-1].path
 
 
-def describe_bundle(bundle: ReplayBundle, overrides: Sequence[str], given: Arguments) -> Description:
+def describe_bundle(bundle: ReplayBundle, overrides: Sequence[str], parsed: Arguments) -> Description:
     """Returns the description of the run for one device. Imports no MXNet.
 
     Raises:
         ConfigError: an override is wrong, or the bundle names code that was not declared trusted.
     """
-    with Composer(given.config_dirs) as composer:
+    with Composer(parsed.config_dirs) as composer:
         config = for_one_device(bundle.facts["run"]["description"], composer)
-        if not given.trusts_code:
+        if not parsed.trusts_code:
             typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
             # Before anything in it is looked up in the environment, imported or set.
-            require_trusted(config, str(bundle.path / BUNDLE), "replay", typed, given.config_dirs)
+            require_trusted(config, str(bundle.path / BUNDLE), "replay", typed, parsed.config_dirs)
         config = amend(config, overrides, composer, ReplaySettings.model_fields)
     return describe_here(config, lambda path: f"the bundle's own {path.split('.')[0]}")
 

@@ -37,10 +37,10 @@ class ReportSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Writes the page; returns the exit code."""
-    given, settings, wheres = parse_words(arguments, ReportSettings, "report")
+    parsed, settings, wheres = parse_words(arguments, ReportSettings, "report")
     filtered = parse_filter(wheres)
     order = read_order(settings.sort) if settings.sort else None
-    folders = folders_of(given, "report")
+    folders = folders_of(parsed, "report")
     runs = filtered.apply(runs_below(folders, filtered.needed, "report"))
     if order:
         runs = sort_runs(runs, *order)

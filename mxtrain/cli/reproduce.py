@@ -68,18 +68,18 @@ class ReproduceSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Compares, trains and compares again; returns the exit code."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    settings, overrides = split_settings(given, ReproduceSettings, "reproduce")
-    refuse_misspelled_groups(overrides, "reproduce", given.config_dirs)
-    recorded = read_run(Path(one_run(given, "reproduce")))
-    if given.positionals[1:]:
-        raise ConfigError(f"reproduce takes one run directory, not also {shlex.quote(given.positionals[1])}.")
-    if given.multirun:
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    settings, overrides = split_settings(parsed, ReproduceSettings, "reproduce")
+    refuse_misspelled_groups(overrides, "reproduce", parsed.config_dirs)
+    recorded = read_run(Path(one_run(parsed, "reproduce")))
+    if parsed.positionals[1:]:
+        raise ConfigError(f"reproduce takes one run directory, not also {shlex.quote(parsed.positionals[1])}.")
+    if parsed.multirun:
         raise ConfigError("reproduce trains one run: leave out -m.")
     if settings.dir is not None:
         overrides = [*overrides, f"{RUN_DIR}={quote(settings.dir)}"]
-    with Composer(given.config_dirs) as composer:
-        composed, description = compose_recorded(recorded, overrides, given, composer)
+    with Composer(parsed.config_dirs) as composer:
+        composed, description = compose_recorded(recorded, overrides, parsed, composer)
         refuse_same_directory(recorded, composed.run_dir)
         found = differences(recorded, description)
         show_differences(found, recorded)
@@ -88,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
         # Takes time to load: only from here on.
         from mxtrain.cli.run import train_once
 
-        outcome = train_once(composed, description, command_line.config_flags(given.config_dirs))
+        outcome = train_once(composed, description, command_line.config_flags(parsed.config_dirs))
     if outcome.exit_code not in (EXIT_FINISHED, EXIT_BUDGET):  # a budget is a part of the description
         print(f"the run did not finish, so nothing is compared with {recorded.path}")
         return outcome.exit_code
@@ -96,7 +96,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def compose_recorded(
-    recorded: RecordedRun, overrides: Sequence[str], given: Arguments, composer: Composer
+    recorded: RecordedRun, overrides: Sequence[str], parsed: Arguments, composer: Composer
 ) -> Tuple[Composed, Description]:  # fmt: skip
     """Composes the description of a run, with overrides.
 
@@ -104,10 +104,10 @@ def compose_recorded(
         ConfigError: an override is wrong, the description cannot be composed here, or it names code that was not
             declared trusted.
     """
-    if not given.trusts_code:
+    if not parsed.trusts_code:
         typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
         # Before anything in it is looked up in the environment, imported or set.
-        require_trusted(recorded.description, str(recorded.path), "reproduce", typed, given.config_dirs)
+        require_trusted(recorded.description, str(recorded.path), "reproduce", typed, parsed.config_dirs)
         refuse_foreign_hosts(recorded, typed)
     if any(str(target).endswith(".given") for target in _modules(recorded.description)):
         raise ConfigError(

@@ -66,13 +66,13 @@ def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
 
 
 def restore_description(
-    given: Arguments, command: str, which: str, overrides: Sequence[str], settings: Collection[str] = (),
+    parsed: Arguments, command: str, which: str, overrides: Sequence[str], settings: Collection[str] = (),
     replace: Callable[[Config], Mapping[str, Config]] = lambda config: {},
 ) -> Tuple[Checkpoint, Description]:  # fmt: skip
     """Returns the checkpoint that was named, and the description of its run with `overrides`. Imports no MXNet.
 
     Args:
-        given: the command line.
+        parsed: the command line.
         command: its name.
         which: of a run's checkpoints.
         overrides: without the command's own settings.
@@ -83,7 +83,7 @@ def restore_description(
         CheckpointError: there is no good checkpoint.
         ConfigError: an override is wrong, or the checkpoint names code that was not declared trusted.
     """
-    path = one_run(given, command)
+    path = one_run(parsed, command)
     try:
         checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
     except NoCheckpoint as error:
@@ -97,13 +97,13 @@ def restore_description(
         raise NoCheckpoint(f"{error}{latest_runs(command)}") from None
     require_run_state(checkpoint)
     config: Dict[str, Any] = dict(checkpoint.state["run"]["description"])
-    with Composer(given.config_dirs) as composer:
+    with Composer(parsed.config_dirs) as composer:
         config = for_one_device(config, composer)
-        if not given.trusts_code:
+        if not parsed.trusts_code:
             # A mapping that is typed joins what the checkpoint has there: that stays the checkpoint's.
             typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
             # Before anything in it is looked up in the environment, imported or set.
-            require_trusted(config, str(checkpoint.path), command, typed, given.config_dirs)
+            require_trusted(config, str(checkpoint.path), command, typed, parsed.config_dirs)
         config = amend({**config, **replace(config)}, overrides, composer, settings)
         if any(o.key_or_group.split(".")[0] == "metric" for o in composer.parse(overrides)):
             config = monitor_loss(config)
@@ -211,15 +211,15 @@ def run_dir_of(checkpoint: Checkpoint) -> Path:
     return folder.parent if folder.name in (CHECKPOINTS, AVERAGED) else Path.cwd()
 
 
-def one_run(given: Arguments, command: str) -> str:
+def one_run(parsed: Arguments, command: str) -> str:
     """Returns the run or checkpoint that was named.
 
     Raises:
         ConfigError: none was; names the path that was taken for a setting, or lists the latest runs here.
     """
-    if given.positionals:
-        return given.positionals[0]
-    for word in given.overrides:
+    if parsed.positionals:
+        return parsed.positionals[0]
+    for word in parsed.overrides:
         if os.path.exists(path := expand_path(word)):
             raise ConfigError(
                 f"{shlex.quote(word)} was taken for a setting, since it begins with ~ or holds =. The path that is "

@@ -28,10 +28,10 @@ def parse_words(
     Raises:
         ConfigError: something is no setting of the command.
     """
-    given = command_line.parse(arguments, reads_checkpoint)
-    wheres = [word.partition("=")[2] for word in given.overrides if word.partition("=")[0] == "where"]
-    others = [word for word in given.overrides if word.partition("=")[0] != "where" or "where" not in spec.model_fields]
-    settings, rest = split_settings(replace(given, overrides=others), spec, command)
+    parsed = command_line.parse(arguments, reads_checkpoint)
+    wheres = [word.partition("=")[2] for word in parsed.overrides if word.partition("=")[0] == "where"]
+    others = [word for word in parsed.overrides if word.partition("=")[0] != "where" or "where" not in spec.model_fields]
+    settings, rest = split_settings(replace(parsed, overrides=others), spec, command)
     names = [field.alias or name for name, field in spec.model_fields.items()]
     for word in rest:
         if os.path.exists(path := expand_path(word)):
@@ -41,18 +41,18 @@ def parse_words(
                           f"{', '.join(names)}.")  # fmt: skip
     if any(not where.strip() for where in wheres):
         raise ConfigError("where=: the filter is empty. Type for example where='task=classification and best>0.9'.")
-    if given.config_dirs and not reads_checkpoint:
+    if parsed.config_dirs and not reads_checkpoint:
         raise ConfigError(f"--config-dir: {command} only reads run directories. Leave it out.")
-    return given, settings, wheres
+    return parsed, settings, wheres
 
 
-def folders_of(given: Arguments, command: str) -> List[str]:
+def folders_of(parsed: Arguments, command: str) -> List[str]:
     """Returns the folders that were named, else `outputs`.
 
     Raises:
         ConfigError: one is no folder.
     """
-    folders = [expand_path(word) for word in given.positionals]
+    folders = [expand_path(word) for word in parsed.positionals]
     if not folders and not os.path.isdir(DEFAULT_FOLDER):
         raise ConfigError(
             f"{command}: there is no folder '{DEFAULT_FOLDER}' here, where runs are by default. Name the folder of "

@@ -44,11 +44,11 @@ class RunsSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Lists runs; returns the exit code."""
-    given, settings, wheres = parse_words(arguments, RunsSettings, "runs")
+    parsed, settings, wheres = parse_words(arguments, RunsSettings, "runs")
     filtered = parse_filter(wheres)
     order, is_reversed = read_order(settings.sort)
     columns = [check_field(name.strip(), "columns") for name in settings.columns.split(",") if name.strip()]
-    folders = folders_of(given, "runs")
+    folders = folders_of(parsed, "runs")
     is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
     limit = settings.limit or (SHOWN if is_table else None)
     # With a limit, the other columns are read only of runs that are shown.

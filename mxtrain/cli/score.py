@@ -34,15 +34,15 @@ class ScoreSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Lists scores, or trains and compares; returns the exit code."""
-    given = command_line.parse(arguments)
-    settings, overrides = split_settings(given, ScoreSettings, "score")
-    refuse_misspelled_groups(overrides, "score", given.config_dirs)
-    if given.multirun:
+    parsed = command_line.parse(arguments)
+    settings, overrides = split_settings(parsed, ScoreSettings, "score")
+    refuse_misspelled_groups(overrides, "score", parsed.config_dirs)
+    if parsed.multirun:
         raise ConfigError("score trains one preset: leave out -m.")
-    with Composer(given.config_dirs) as composer:
-        if not given.positionals:
+    with Composer(parsed.config_dirs) as composer:
+        if not parsed.positionals:
             return list_scores(composer, overrides)
-        name, score = find_score(given.positionals, composer)
+        name, score = find_score(parsed.positionals, composer)
         refuse_missing_needs(name, score, overrides)
         words = [f"{EXPERIMENT}={name}", *overrides]
         if "trainer.seed" not in map(key_of, overrides):
@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
         # Takes time to load: only from here on.
         from mxtrain.cli.run import train_once
 
-        outcome = train_once(composed, description, command_line.config_flags(given.config_dirs))
+        outcome = train_once(composed, description, command_line.config_flags(parsed.config_dirs))
     if outcome.exit_code != EXIT_FINISHED:
         return outcome.exit_code
     return compare(name, score, Path(outcome.run_dir), direction_of(description, score.metric))

@@ -27,10 +27,10 @@ LEAST_TOKEN = 16
 
 def run(arguments: Sequence[str]) -> int:
     """Serves until it is told to end; returns the exit code."""
-    given = command_line.parse(arguments)
-    named = [word for word in given.overrides if word.partition("=")[0] not in ServeSettings.model_fields]
-    settings, _ = split_settings(given, ServeSettings, "serve")
-    folders = read_folders(given.positionals, named)
+    parsed = command_line.parse(arguments)
+    named = [word for word in parsed.overrides if word.partition("=")[0] not in ServeSettings.model_fields]
+    settings, _ = split_settings(parsed, ServeSettings, "serve")
+    folders = read_folders(parsed.positionals, named)
     token = read_token(settings.host)
     try:
         import fastapi  # noqa: F401

@@ -14,7 +14,7 @@ from mxtrain.types import Spec, expand_path
 S = TypeVar("S", bound=Spec)
 
 
-def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, List[str]]:
+def split_settings(parsed: Arguments, spec: Type[S], command: str) -> Tuple[S, List[str]]:
     """Returns the command's own settings (`split=test`), and the overrides that are left.
 
     Raises:
@@ -23,12 +23,12 @@ def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, Li
     own: Dict[str, object] = {}
     rest: List[str] = []
     fields = {field.alias or name: field for name, field in spec.model_fields.items()}
-    for word in given.overrides:
+    for word in parsed.overrides:
         key, _, value = word.partition("=")
         if key in fields:
             own[key] = _read(value, fields[key].default)
         else:
-            refuse_misspelled(word, list(fields), command, given.config_dirs)
+            refuse_misspelled(word, list(fields), command, parsed.config_dirs)
             rest.append(word)
     return validate(spec, own, command, lambda group: f"`{command}` takes {', '.join(fields)}"), rest
 

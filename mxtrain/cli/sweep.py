@@ -203,9 +203,9 @@ def jobs(composer: Composer, overrides: Sequence[str]) -> Iterator[List[str]]:
 
 def sweeper_params(first: Composed, composer: Composer, overrides: Sequence[str]) -> List[str]:
     """Returns the overrides that a preset sweeps over (`hydra.sweeper.params`), without those of the command line."""
-    given = {override.key_or_group for override in composer.parse(overrides)}
+    parsed = {override.key_or_group for override in composer.parse(overrides)}
     params = first.hydra.sweeper.get("params") or {}
-    return [f"{key}={value}" for key, value in params.items() if key not in given]
+    return [f"{key}={value}" for key, value in params.items() if key not in parsed]
 
 
 def fit(first: Composed, composer: Composer, overrides: Sequence[str]) -> List[str]:

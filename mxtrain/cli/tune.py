@@ -52,35 +52,35 @@ NEED_WHOLE_LENGTH = ("trainer.max_epochs", "trainer.max_steps")
 
 def run(arguments: Sequence[str]) -> int:
     """Runs a study, a worker, or prints the table; returns the exit code."""
-    given = command_line.parse(arguments, reads_checkpoint=True)
-    if given.multirun:
+    parsed = command_line.parse(arguments, reads_checkpoint=True)
+    if parsed.multirun:
         raise ConfigError("tune is a sweep of its own: leave out -m.")
-    settings, overrides = split_settings(given, TuneSettings, "tune")
-    refuse_misspelled_groups(overrides, "tune", given.config_dirs)
-    subcommand, folder = study_of(given)
+    settings, overrides = split_settings(parsed, TuneSettings, "tune")
+    refuse_misspelled_groups(overrides, "tune", parsed.config_dirs)
+    subcommand, folder = study_of(parsed)
     require_optuna()
     if subcommand == "show":
-        refuse_more(overrides, given, "show")
+        refuse_more(overrides, parsed, "show")
         description = folder.read()
         with interrupted_study(folder):
             print_study(folder, description, Study(folder, description))
         return EXIT_FINISHED
-    typed = [key_of(word) for word in given.overrides]
+    typed = [key_of(word) for word in parsed.overrides]
     if subcommand == "worker":
-        refuse_more(given.overrides, given, "worker")
-        require_trusted_study(folder, given)
+        refuse_more(parsed.overrides, parsed, "worker")
+        require_trusted_study(folder, parsed)
         return train(folder)
-    if folder.exists and not set(typed) - {"n_trials"} and not given.config_dirs:
-        require_trusted_study(folder, given)
+    if folder.exists and not set(typed) - {"n_trials"} and not parsed.config_dirs:
+        require_trusted_study(folder, parsed)
     else:
-        begin(folder, settings, overrides, given)
+        begin(folder, settings, overrides, parsed)
     resume(folder, settings)
     return train(folder)
 
 
-def study_of(given: Arguments) -> Tuple[str, StudyFolder]:
+def study_of(parsed: Arguments) -> Tuple[str, StudyFolder]:
     """The subcommand, or an empty string, and the folder of the study. Raises: ConfigError: there is none, or more."""
-    words, names = list(given.positionals), COMMANDS["tune"].subcommands
+    words, names = list(parsed.positionals), COMMANDS["tune"].subcommands
     subcommand = words.pop(0) if words and words[0] in names else ""
     if len(words) != 1:
         found = f"{len(words)} were given ({', '.join(words)})" if words else "none was given"
@@ -92,16 +92,16 @@ def study_of(given: Arguments) -> Tuple[str, StudyFolder]:
     return subcommand, StudyFolder(Path(expand_path(words[0])))
 
 
-def refuse_more(words: Sequence[str], given: Arguments, subcommand: str) -> None:
+def refuse_more(words: Sequence[str], parsed: Arguments, subcommand: str) -> None:
     """Raises: ConfigError: something follows the folder, which study.json decides."""
-    for word in [*words, *given.config_dirs]:
+    for word in [*words, *parsed.config_dirs]:
         raise ConfigError(
             f"tune {subcommand}: {word}: what is trained is written in the study's folder. Leave it out; "
             "`tune STUDY n_trials=N` changes the number of trials."
         )
 
 
-def require_trusted_study(folder: StudyFolder, given: Arguments) -> None:
+def require_trusted_study(folder: StudyFolder, parsed: Arguments) -> None:
     """Refuses to run code that study.json names and nobody typed: the folder may be somebody's.
 
     Raises:
@@ -111,7 +111,7 @@ def require_trusted_study(folder: StudyFolder, given: Arguments) -> None:
     words = [*description.flags, *description.overrides, *(
         f"{parameter.key}={choice}" for parameter in description.space.parameters for choice in parameter.choices
     )]  # fmt: skip
-    if code_arguments(words) and not given.trusts_code:
+    if code_arguments(words) and not parsed.trusts_code:
         shown = ", ".join(word for word in words if "_target_" in word or "searchpath" in word or word.startswith("/"))
         raise ConfigError(
             f"the study in {folder.path} names code or configuration that is not mxtrain's own ({shown}). Add "
@@ -122,7 +122,7 @@ def require_trusted_study(folder: StudyFolder, given: Arguments) -> None:
 # A new study.
 
 
-def begin(folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str], given: Arguments) -> None:
+def begin(folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str], parsed: Arguments) -> None:
     """Checks the whole space and makes the study's folder; one that exists must be the same study.
 
     Raises:
@@ -131,8 +131,8 @@ def begin(folder: StudyFolder, settings: TuneSettings, overrides: Sequence[str],
     folder.refuse_other_content()
     if settings.sampler == "cmaes":
         require_cmaes()
-    with Composer(given.config_dirs) as composer:
-        description = describe_study(composer, settings, overrides, command_line.config_flags(given.config_dirs))
+    with Composer(parsed.config_dirs) as composer:
+        description = describe_study(composer, settings, overrides, command_line.config_flags(parsed.config_dirs))
     if settings.storage is not None:
         open_storage(folder, settings.storage)  # says what is wrong with it before anything is written
     folder.create(description)

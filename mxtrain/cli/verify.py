@@ -36,10 +36,10 @@ class VerifySettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Compares, prints and returns 0 within the tolerance and 1 beyond it."""
-    given = command_line.parse(arguments)
-    settings, overrides = split_settings(given, VerifySettings, "verify")
-    command_line.no_positionals(given, "verify")
-    with Composer(given.config_dirs) as composer:
+    parsed = command_line.parse(arguments)
+    settings, overrides = split_settings(parsed, VerifySettings, "verify")
+    command_line.no_positionals(parsed, "verify")
+    with Composer(parsed.config_dirs) as composer:
         _, description = compose_and_check(composer, overrides)
     refuse_updates_without_order(description)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
@@ -75,9 +75,9 @@ def compare(description: Description, settings: VerifySettings, world: World = A
 def description_of(arguments: Sequence[str]) -> Description:
     """Returns the description for a server, from the same arguments as the workers'. Raises: ConfigError: they are
     wrong."""
-    given = command_line.parse(arguments)
-    _, overrides = split_settings(given, VerifySettings, "verify")
-    with Composer(given.config_dirs) as composer:
+    parsed = command_line.parse(arguments)
+    _, overrides = split_settings(parsed, VerifySettings, "verify")
+    with Composer(parsed.config_dirs) as composer:
         composed = composer.compose(overrides)
         return describe(composed.config, composed.where)
 
