@@ -67,12 +67,12 @@ class AverageSettings(Spec):
 def run(arguments: Sequence[str]) -> int:
     """Averages and writes; returns the exit code."""
     parsed = command_line.parse(arguments, reads_checkpoint=True)
-    settings, others = split_settings(parsed, AverageSettings, "average")
+    settings, overrides = split_settings(parsed, AverageSettings, "average")
     if settings.soup is not None:
-        refuse_misspelled_groups(others, "average", parsed.config_dirs)
+        refuse_misspelled_groups(overrides, "average", parsed.config_dirs)
     one_run(parsed, "average")
     if settings.soup is not None:
-        return average_runs(parsed, settings, others)
+        return average_runs(parsed, settings, overrides)
     if parsed.trusts_code or parsed.config_dirs:
         raise ConfigError(
             "--trust-code and --config-dir go with soup=greedy and soup=uniform: the average of one run's checkpoints "
@@ -85,8 +85,8 @@ def run(arguments: Sequence[str]) -> int:
         )
     for name in sorted({"which", "out"} & settings.model_fields_set):
         raise ConfigError(f"{name} is for averages of several runs. Type soup=greedy, or leave it out.")
-    if others:
-        raise ConfigError(f"average takes `last=N` and nothing else, not '{others[0]}'.")
+    if overrides:
+        raise ConfigError(f"average takes `last=N` and nothing else, not '{overrides[0]}'.")
     return average_last(Path(parsed.positionals[0]), settings.last)
 
 
@@ -100,7 +100,8 @@ def average_last(run_dir: Path, last: int) -> int:
         path = write_average(run_dir, checkpoints)
     except OSError as error:
         raise CheckpointError(f"The average cannot be written to {run_dir / AVERAGED}: {error.strerror}.") from error
-    print(f"the mean of the weights after steps {', '.join(str(one.step) for one in checkpoints)}: {path}")
+    steps = ", ".join(str(checkpoint.step) for checkpoint in checkpoints)
+    print(f"the mean of the weights after steps {steps}: {path}")
     print(f"  {program()} eval {shlex.quote(str(path))}")
     return 0
 
@@ -157,21 +158,25 @@ def open_members(paths: Sequence[str], which: str) -> List[Checkpoint]:
         CheckpointError: a path is no run.
         ConfigError: two paths are the same checkpoint.
     """
-    found: Dict[str, str] = {}
+    name_of: Dict[str, str] = {}
     checkpoints = []
     for path in paths:
         checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
         require_run_state(checkpoint)
         real = os.path.realpath(checkpoint.path)
-        if real in found:
-            raise ConfigError(f"soup: {found[real]} and {path} are the same checkpoint. Name each run once.")
-        found[real] = path
+        if real in name_of:
+            raise ConfigError(f"soup: {name_of[real]} and {path} are the same checkpoint. Name each run once.")
+        name_of[real] = path
         checkpoints.append(checkpoint)
     return checkpoints
 
 
 def _folder(first: Checkpoint, settings: AverageSettings) -> Path:
-    """Returns the folder to write. Raises: ConfigError: it holds something else, or cannot be written."""
+    """Returns the folder to write.
+
+    Raises:
+        ConfigError: the folder holds other files, or cannot be written.
+    """
     if settings.out is None:
         name, run_dir = f"{settings.soup}-soup", run_dir_of(first)
         refuse_links(run_dir, (AVERAGED, f"{AVERAGED}/{name}"))
@@ -211,15 +216,16 @@ def cook_measured(
 
 def print_soup(soup: Soup, paths: Sequence[str], checkpoints: Sequence[Checkpoint], path: Path) -> None:
     """Prints a table of the members, best first, and the values of the soup."""
-    named = {id(checkpoint): name for checkpoint, name in zip(checkpoints, paths)}
+    name_of = {id(checkpoint): name for checkpoint, name in zip(checkpoints, paths)}
     table = Table(box=None, pad_edge=False)
     for title in ("run", "step", soup.monitor, ""):
         table.add_column(title, overflow="fold")
     for member in soup.members:
-        table.add_row(named[id(member.checkpoint)], str(member.checkpoint.step), format_value(member.value),
+        table.add_row(name_of[id(member.checkpoint)], str(member.checkpoint.step), format_value(member.value),
                       "in the soup" if member.kept else "left out")  # fmt: skip
-    kept = sum(member.kept for member in soup.members)
-    table.add_row(f"{soup.method} soup of {kept}", "", format_value(soup.values[soup.monitor]), "", style="bold green")
+    num_members = sum(member.kept for member in soup.members)
+    value = format_value(soup.values[soup.monitor])
+    table.add_row(f"{soup.method} soup of {num_members}", "", value, "", style="bold green")
     console = open_console(sys.stdout)
     console.print(table)
     shown = "  ".join(f"{name} {format_value(value)}" for name, value in soup.values.items())

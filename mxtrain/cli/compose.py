@@ -45,7 +45,7 @@ class Composed:
 
     @property
     def hydra(self) -> DictConfig:
-        """Hydra's own node."""
+        """Returns Hydra's own node."""
         return self.tree.hydra
 
     def chosen(self, group: str) -> List[str]:
@@ -112,8 +112,11 @@ class Composer(ConfigFiles):
         return Composed(resolve(config), config, [o.input_line for o in parsed], self)
 
     def _fit_task(self, parsed: Sequence[Override]) -> List[Override]:
-        """`model.name=` alone means a network of a library; a dataset, or else a model, alone means the task that it is
-        made for, and a dataset that only some models read one of these."""
+        """Adds the options that typed ones imply.
+
+        `model.name=` without `model=` implies the library of that network. A dataset, or otherwise a model, without
+        `task=` implies its task. A dataset that only some models read implies one of these models.
+        """
         chosen = {override.key_or_group: override.value() for override in parsed}
         added = []
         if "model.name" in chosen and not {"model", "experiment"} & set(chosen):
@@ -160,13 +163,13 @@ class Composer(ConfigFiles):
 
 
 def _targets(node: DictConfig) -> Iterator[object]:
-    """All classes that Hydra's own configuration names."""
+    """Returns all classes that Hydra's own configuration names."""
     settings = flatten(OmegaConf.to_container(node))
     return (value for path, value in settings.items() if path.rpartition(".")[2] == "_target_")
 
 
 def resolve(config: DictConfig) -> Dict[str, Any]:
-    """Our groups as plain nested dicts, with interpolations resolved.
+    """Returns the groups of mxtrain as plain nested dicts, with interpolations resolved.
 
     Raises:
         ConfigError: an interpolation names what does not exist.

@@ -123,7 +123,7 @@ class ConfigFiles:
         GlobalHydra.instance().clear()
 
     def groups(self) -> Tuple[str, ...]:
-        """Our groups and the user's, without Hydra's own."""
+        """Returns the groups of mxtrain and of the user, without Hydra's own."""
         return tuple(name for name in self.loader.list_groups("") if name != "hydra")
 
     def all_groups(self) -> Tuple[str, ...]:
@@ -146,8 +146,8 @@ class ConfigFiles:
         target = self._target_of(group, option)
         if target is None:
             return None
-        found: type = import_target(target, group)
-        return found
+        target_class: type = import_target(target, group)
+        return target_class
 
     def _target_of(self, group: str, option: object) -> Optional[str]:
         file = self.search_path[0] / group / f"{option}.yaml"
@@ -157,7 +157,7 @@ class ConfigFiles:
         return str(content.get("_target_") or (content.get(group) or {}).get("_target_", ""))  # in `@package _global_`
 
     def named_models(self) -> Iterator[Type[Model]]:
-        """Models of mxtrain with a setting `name`, such as the networks of a library."""
+        """Yields the models of mxtrain with a setting `name`, such as the networks of a library."""
         for file in sorted((self.search_path[0] / "model").glob("*.yaml")):
             target = self._target_of("model", file.stem)
             # Importing every model takes 0.4 s, reading the source does not.
@@ -175,7 +175,11 @@ class ConfigFiles:
         return short(folders[0] if folders else self.search_path[0]) + "/"
 
     def parse(self, overrides: Sequence[str]) -> List[Override]:
-        """Raises: ConfigError: some are no overrides at all."""
+        """Parses overrides.
+
+        Raises:
+            ConfigError: some are invalid; the message lists all of them.
+        """
         parser = OverridesParser.create(config_loader=self.loader)
         parsed, wrong = [], []
         for text in overrides:
@@ -194,11 +198,11 @@ class ConfigFiles:
         )
 
     def defaults(self, overrides: Sequence[str]) -> Sequence[Any]:
-        """Hydra's list of the files that these overrides choose, in the order in which they are merged."""
+        """Returns Hydra's list of the files that the overrides select, in the order in which they are merged."""
         key = tuple(overrides)
         if key not in self._defaults:
-            found = self.loader.compute_defaults_list(CONFIG_NAME, list(overrides), RunMode.RUN)
-            self._defaults[key] = found.defaults
+            result = self.loader.compute_defaults_list(CONFIG_NAME, list(overrides), RunMode.RUN)
+            self._defaults[key] = result.defaults
         return self._defaults[key]
 
 

@@ -94,7 +94,11 @@ def show_cache(settings: DataSettings, overrides: Sequence[str]) -> int:
 
 
 def refuse_unknown_words(words: Sequence[str]) -> None:
-    """Raises: ConfigError: the words that are neither settings nor flags are not one sub-command."""
+    """Checks that exactly one sub-command was typed.
+
+    Raises:
+        ConfigError: there is none, several, or an unknown one.
+    """
     names = COMMANDS["data"].subcommands
     allowed = f"Sub-commands: {', '.join(names)}, e.g. `python -m mxtrain data check dataset=digits`."
     if not words:
@@ -114,19 +118,19 @@ def ignored_kinds(text: str, dataset: BaseDataset) -> List[str]:
         ConfigError: there is no such kind.
     """
     allowed = [kind for kind in (*KINDS, *dataset.problem_kinds) if kind != CANNOT_OPEN]
-    named = [kind.strip() for kind in text.strip("[]").split(",") if kind.strip()]
-    for kind in named:
+    kinds = [kind.strip() for kind in text.strip("[]").split(",") if kind.strip()]
+    for kind in kinds:
         if kind not in allowed:
             raise ConfigError(
                 f"ignore={kind}: there is no such kind of problem.{did_you_mean(kind, allowed)} It can be: "
                 f"{', '.join(allowed)}."
             )
-    return named
+    return kinds
 
 
 @contextmanager
 def writer_of(name: Optional[str]) -> Iterator[Callable[[Problem], object]]:
-    """Gives what writes each problem into a file, which appears when it is complete; without a name, nothing does."""
+    """Yields a function that writes a problem to the file `name`; if that is None, it does nothing."""
     if name is None:
         yield lambda problem: None
         return

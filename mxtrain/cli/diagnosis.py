@@ -40,13 +40,13 @@ class Finding:
 
 
 def examine(timeout_s: float = 120.0) -> List[Finding]:
-    """Look at everything; never raises for what it finds."""
+    """Examines the machine and the installation; problems become findings, not errors."""
     probe = run_probe(timeout_s)
     return [*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe), _weights()]
 
 
 def _weights() -> Finding:
-    """Published weights that need no network."""
+    """Lists the published weights in the cache, which need no download."""
     names = cached_weights()
     some = f": {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}" if names else ""
     return Finding("pretrained weights", "ok", f"{len(names)} in {models_folder()}{some}")
@@ -141,7 +141,10 @@ def judge_mxnet_packages(packages: List[str]) -> Finding:
 
 
 def judge_numpy(version: str) -> Finding:
-    """MXNet 1.9.1 works with numpy below 1.24, with 1.24 to 1.26 through `mxtrain.engine.backend`, and never with 2."""
+    """Judges the version of NumPy.
+
+    MXNet 1.9.1 works with versions below 1.24, with 1.24 to 1.26 through `mxtrain.engine.backend`, and never with 2.
+    """
     remedy = "pip install numpy==1.23.5"
     if not version:
         return Finding("numpy", "problem", "not installed", remedy)

@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def settings(key: str, composed: Composed) -> Mapping[str, object]:
-    """Every setting by its dotted path; Hydra's own as they are written, because some are known only in a run."""
+    """Returns every setting by its dotted path; Hydra's own unresolved, because some are known only in a run."""
     if key.partition(".")[0] == "hydra":
         return flatten({"hydra": OmegaConf.to_container(composed.hydra)})
     config, group = dict(composed.config), key.partition(".")[0]

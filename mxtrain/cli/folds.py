@@ -114,7 +114,7 @@ def _train(
 
 
 def _config_of(description: Description, number: int) -> Config:
-    """The configuration of a fold, without composing it."""
+    """Returns the configuration of a fold, without composing it."""
     return {**description.config, "trainer": {**description.config["trainer"], "fold": number}}
 
 
@@ -128,12 +128,12 @@ def _finished_before(run_dir: Path, description: Description, number: int) -> Op
 
 def words_of_fold(description: Description, words: Sequence[str], number: int, run_dir: Path) -> List[str]:
     """Returns the overrides of a fold's run."""
-    own = [word for word in words if key_of(word) not in OWN]
+    fold_words = [word for word in words if key_of(word) not in OWN]
     shown: Dict[str, str] = {"show_config": "false", "show_model": "false"}
     if number > 1 and "console" in description.logger:  # as the first fold has shown them
-        own += [f"logger.console.{name}={value}" for name, value in shown.items()
+        fold_words += [f"logger.console.{name}={value}" for name, value in shown.items()
                 if not any(key_of(word) == f"logger.console.{name}" for word in words)]  # fmt: skip
-    return [*own, f"trainer.fold={number}", f"hydra.run.dir={quote(str(run_dir))}"]
+    return [*fold_words, f"trainer.fold={number}", f"hydra.run.dir={quote(str(run_dir))}"]
 
 
 def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path) -> None:

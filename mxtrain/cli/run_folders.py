@@ -30,10 +30,11 @@ def parse_words(
     """
     parsed = command_line.parse(arguments, reads_checkpoint)
     wheres = [word.partition("=")[2] for word in parsed.overrides if word.partition("=")[0] == "where"]
-    others = [word for word in parsed.overrides if word.partition("=")[0] != "where" or "where" not in spec.model_fields]
-    settings, rest = split_settings(replace(parsed, overrides=others), spec, command)
+    takes_where = "where" in spec.model_fields
+    others = [word for word in parsed.overrides if word.partition("=")[0] != "where" or not takes_where]
+    settings, unknown = split_settings(replace(parsed, overrides=others), spec, command)
     names = [field.alias or name for name, field in spec.model_fields.items()]
-    for word in rest:
+    for word in unknown:
         if os.path.exists(path := expand_path(word)):
             raise ConfigError(f"{word!r} was taken for a setting, since it holds =. Type {os.path.abspath(path)!r}.")
         near = did_you_mean(word.partition("=")[0], names)
@@ -64,7 +65,11 @@ def folders_of(parsed: Arguments, command: str) -> List[str]:
 
 
 def require_folder(folder: str, command: str) -> None:
-    """Raises: ConfigError: there is no such folder; names the nearest one."""
+    """Checks that a folder exists.
+
+    Raises:
+        ConfigError: it does not; the message suggests the nearest name.
+    """
     if os.path.isdir(folder):
         return
     if folder in FILTER_WORDS:
@@ -75,7 +80,7 @@ def require_folder(folder: str, command: str) -> None:
         raise ConfigError(f"{command}: '{folder}' is a file, not a folder of runs.")
     parent = os.path.dirname(os.path.abspath(folder))
     try:
-        near = did_you_mean(os.path.basename(folder), [one.name for one in os.scandir(parent) if one.is_dir()])
+        near = did_you_mean(os.path.basename(folder), [entry.name for entry in os.scandir(parent) if entry.is_dir()])
     except OSError:
         near = ""
     raise ConfigError(f"{command}: there is no folder '{folder}'.{near}")

@@ -104,8 +104,11 @@ def _score_of(name: str, composer: Composer) -> Optional[Score]:
 
 
 def refuse_missing_needs(name: str, score: Score, overrides: Sequence[str]) -> None:
-    """Raises: ConfigError: settings that the preset needs were not typed. Whether they lead anywhere is checked when
-    the data are opened."""
+    """Checks that all settings that the preset needs were typed. Their paths are checked when the data are opened.
+
+    Raises:
+        ConfigError: a setting is missing.
+    """
     missing = [key for key in score.needs if key not in map(key_of, overrides)]
     if missing:
         raise ConfigError(f"{', '.join(missing)}: not given. {needs_of(name, score)}")
@@ -119,7 +122,11 @@ def needs_of(name: str, score: Score) -> str:
 
 
 def refuse_unmeasured(name: str, score: Score, description: Description) -> None:
-    """Raises: ConfigError: the run would not measure the metric."""
+    """Checks that the run computes the metric.
+
+    Raises:
+        ConfigError: it does not.
+    """
     split, metric = score.metric.split("/", 1)
     if metric != "loss" and metric not in description.metric:
         raise ConfigError(

@@ -50,7 +50,7 @@ def show(parsed: Arguments) -> int:
 
 
 def show_config(parsed: Arguments, composer: Composer, overrides: List[str]) -> None:
-    """`--cfg`, with `--package` and `--resolve` as in Hydra."""
+    """Prints the configuration for `--cfg`, with `--package` and `--resolve` as in Hydra."""
     package = parsed.known.package
     if package not in (None, "_global_"):
         known = settings_of(composer.load(composer.parse(overrides)))
@@ -71,7 +71,7 @@ def help_text(composed: Composed) -> str:
 
 
 def group_lines(composed: Composed) -> List[str]:
-    """One entry per group: its options, the chosen one marked."""
+    """Returns one entry per group: its options, with the chosen one marked."""
     composer = composed.composer
     groups = sorted(composer.groups(), key=lambda group: (group in ("experiment", "debug"), group))
     indent = max(map(len, groups)) + 4
@@ -90,7 +90,7 @@ def group_lines(composed: Composed) -> List[str]:
 
 
 def complete(parsed: Arguments) -> int:
-    """`install=SHELL` prints what the shell must evaluate; `query=SHELL` is what it then calls at each TAB."""
+    """Prints the code of shell completion for `install=SHELL`; the shell then calls `query=SHELL` at each TAB."""
     words = [*parsed.overrides, *parsed.positionals]
     what, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
     if what not in ("install", "uninstall", "query") or shell not in SHELLS:

@@ -21,7 +21,7 @@ MAX_CAUSE = 60
 
 
 def print_study(folder: StudyFolder, description: StudyDescription, study: Study) -> None:
-    """All trials, the best first, and commands to evaluate the best, train it again and compare all."""
+    """Prints all trials, best first, and commands to evaluate and retrain the best one and to compare all."""
     trials = by_value(study.trials, description.directions)
     best = best_numbers(study, description)
     keys = [one.key for one in description.space.parameters]
@@ -72,7 +72,7 @@ def values_of(trial: Any, count: int) -> List[Any]:
 
 
 def by_value(trials: Sequence[Any], directions: Sequence[str]) -> List[Any]:
-    """Finished trials first, the best by the first objective before others; then pruned ones, and the rest."""
+    """Sorts trials: finished ones by the first objective, best first, then pruned ones, then the rest."""
     order = {"COMPLETE": 0, "PRUNED": 1, "RUNNING": 2, "WAITING": 3, "FAIL": 4}
     sign = -1.0 if directions[0] == "max" else 1.0
 
@@ -85,7 +85,7 @@ def by_value(trials: Sequence[Any], directions: Sequence[str]) -> List[Any]:
 
 
 def best_numbers(study: Study, description: StudyDescription) -> List[int]:
-    """Numbers of the best trial, or of all that no other beats in every objective (the Pareto front)."""
+    """Returns the number of the best trial, or the numbers of the Pareto front for several objectives."""
     finished = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
     if not finished:
         return []

@@ -175,8 +175,8 @@ def _compare_metric(subject: Subject, settings: Compression, sessions: Mapping[s
         raise WorseThanAllowed(
             f"export: {name} is {before:.6g} in float32 and {after:.6g} in {settings.form}: worse by {lost:.3g}, and "
             f"max_loss={settings.max_loss:g} allows {settings.max_loss * max(1.0, abs(before)):.3g}. Nothing was "
-            "written. More calibration_samples, quantize=float16 or a larger max_loss may help; limit_batches sets how many "
-            "samples are measured."
+            "written. More calibration_samples, quantize=float16 or a larger max_loss may help; limit_batches sets "
+            "how many samples are measured."
         )
     return {"name": name, FLOAT32: before, settings.form: after, "max_loss": settings.max_loss}
 
