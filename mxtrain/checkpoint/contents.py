@@ -93,7 +93,7 @@ class Checkpoint:
 
     @property
     def stems(self) -> Tuple[str, ...]:
-        """Names of the array files without their extension, e.g. ("model", "optimizer")."""
+        """Returns the names of the array files without their extension, e.g. ("model", "optimizer")."""
         return tuple(sorted(name[: -len(".params")] for name in self.files if name.endswith(".params")))
 
     def arrays(self, stem: str) -> Dict[str, np.ndarray]:

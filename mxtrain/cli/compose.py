@@ -136,19 +136,19 @@ class Composer(ConfigFiles):
         return [*self.parse(added), *parsed]
 
     def _leftovers(self, parsed: Sequence[Override], options: Mapping[str, Any]) -> List[str]:
-        """Overrides that delete what a task sets for its own choice in a group, such as the end of its schedule, where
-        the user chose another option, which has no such setting."""
+        """Returns overrides that delete the settings which a task makes for its default option of a group, such as the
+        end of its schedule, where the user chose another option that has no such setting."""
         typed = {override.key_or_group for override in parsed if not override.is_delete()}
-        found = []
+        overrides = []
         task: Any = self._content_of("task", options.get("task")) if typed & set(DEFAULTED_BY_TASKS) else {}
         for group in typed & set(task) & set(DEFAULTED_BY_TASKS):
             content = self._content_of(group, options.get(group))
             spec = own_spec(content.get("_target_"))
             known = {*content, *(spec.model_fields if spec is not None else ())}
             # A file with a defaults list does not contain the settings that it takes from other files.
-            wanted = set(task[group]) - known if known and "defaults" not in known else ()
-            found += [f"~{group}.{name}" for name in wanted if f"{group}.{name}" not in typed]
-        return found
+            unknown = set(task[group]) - known if known and "defaults" not in known else ()
+            overrides += [f"~{group}.{name}" for name in unknown if f"{group}.{name}" not in typed]
+        return overrides
 
     def _content_of(self, group: str, option: object) -> Any:
         """Returns the content of an option's YAML file; empty if there is no such file."""
@@ -157,7 +157,7 @@ class Composer(ConfigFiles):
         return content if group == "task" else content.get(group, content)
 
     def _task_of(self, group: str, option: object) -> Optional[str]:
-        """Returns the task that an option of ours is made for, None if it says nothing."""
+        """Returns the task that a built-in option is made for; None if it names no task."""
         tasks = getattr(self.class_of(group, option), "tasks", ())
         return tasks[0] if isinstance(tasks, tuple) and tasks else None  # a property: a setting decides
 

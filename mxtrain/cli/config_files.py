@@ -38,7 +38,7 @@ FIRST_JOB = "MXTRAIN_SWEEP_FIRST_JOB"
 
 
 def register_resolvers() -> None:
-    """Interpolations of our own: `unique_suffix` keeps two runs that start in the same second apart."""
+    """Registers resolvers for interpolations: `unique_suffix` keeps two runs that start in the same second apart."""
     OmegaConf.register_new_resolver("unique_suffix", lambda: uuid.uuid4().hex[:4], use_cache=True, replace=True)
     OmegaConf.register_new_resolver("job_folder", job_folder, replace=True)
 

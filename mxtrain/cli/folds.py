@@ -163,7 +163,7 @@ def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path
 
 
 def report_end(outcome: Outcome) -> int:
-    """Says on standard error why a cross validation is not finished, as the last output; returns the exit code."""
+    """Prints to standard error why a cross validation is not finished, as the last output; returns the exit code."""
     if outcome.exit_code != EXIT_FINISHED and outcome.step:  # else it was said when the first fold was refused
         print_cause(outcome.cause, outcome.exit_code)
     return outcome.exit_code

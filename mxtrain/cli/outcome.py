@@ -69,7 +69,7 @@ class Outcome:
 
 
 def print_outcome(outcome: Outcome) -> None:
-    """Says on standard error why a job did not finish."""
+    """Prints to standard error why a job did not finish."""
     if outcome.exit_code == EXIT_FINISHED:
         return
     job = "" if outcome.number is None else f"job {outcome.number} ({', '.join(outcome.overrides)}): "

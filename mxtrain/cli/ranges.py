@@ -133,7 +133,7 @@ def _from_file(composer: Composer, file: str, key: str, given: Any) -> TunedSett
 
 
 def _typed(value: Any) -> Tuple[str, ...]:
-    """Values of YAML as they are typed in an override."""
+    """Returns values of YAML as they are typed in an override."""
     if isinstance(value, list):
         return tuple(_typed(one)[0] if not isinstance(one, list) else f"[{','.join(_typed(one))}]" for one in value)
     if value is None or isinstance(value, bool):

@@ -109,7 +109,7 @@ def summary(trials: Sequence[Any], description: StudyDescription, folder: StudyF
 def next_steps(
     folder: StudyFolder, description: StudyDescription, trials: Sequence[Any], best: Sequence[int]
 ) -> List[Tuple[str, str]]:
-    """Pairs of a purpose and a command."""
+    """Returns the commands that a user may want next, as pairs of a purpose and a command."""
     steps: List[Tuple[str, str]] = []
     place = shlex.quote(os.path.relpath(folder.path))
     if any(not trial.state.is_finished() for trial in trials) or len(trials) < (description.settings.n_trials or 0):
@@ -129,5 +129,5 @@ def next_steps(
 
 
 def trials_by_number(trials: Sequence[Any]) -> Dict[int, Any]:
-    """Trials by their numbers."""
+    """Returns the trials by their numbers."""
     return {trial.number: trial for trial in trials}

@@ -61,7 +61,7 @@ def connect(address: str) -> socket.socket:
 
 
 def call_servers(command: Callable[[TableCall], None], num_servers: int) -> Tuple[bytes, List[str]]:
-    """Tells the servers to hold tables; at worker 0.
+    """Commands the servers to hold tables; called at worker 0.
 
     Args:
         command: sends it to all servers, and returns when they have heard it.

@@ -203,15 +203,15 @@ def unpack_state(blob: bytes) -> Tuple[Dict[str, np.ndarray], Any]:
 
 
 def to_words(blob: bytes) -> np.ndarray:
-    """Bytes as float32, whose values mean nothing; filled up with zeros."""
+    """Returns bytes as float32, whose values have no meaning; padded with zeros."""
     return np.frombuffer(blob + b"\0" * (-len(blob) % 4), np.float32)
 
 
 def payload_words(shapes: Sequence[Shape], dtype: str) -> int:
-    """Words of the payload of a message about arrays of these shapes."""
+    """Returns the number of 4-byte words in the payload of a message with arrays of these shapes."""
     return max(num_elements(shapes) * np.dtype(dtype).itemsize // 4, MIN_PAYLOAD)
 
 
 def num_elements(shapes: Sequence[Shape]) -> int:
-    """Elements of arrays of these shapes together."""
+    """Returns the total number of elements of arrays of these shapes."""
     return sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes)

@@ -156,7 +156,7 @@ def models_folder() -> Path:
 
 
 def cached_weights() -> List[str]:
-    """Names of the weights files that are in the cache, sorted."""
+    """Lists the names of the weights files in the cache, sorted."""
     return sorted(path.name for path in models_folder().glob("*.params"))
 
 

@@ -43,7 +43,7 @@ class Call:
         return self.calls if self.calls and array is self.output else None
 
     def parts(self) -> List[Call]:
-        """This call as the longest row of calls."""
+        """Splits this call into the longest row of calls."""
         row = self.row()
         return [self] if row is None else [part for call in row for part in call.parts()]
 

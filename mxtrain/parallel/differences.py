@@ -76,7 +76,7 @@ class Verification:
 
     @property
     def unequal(self) -> List[str]:
-        """Layers some of whose bits differ that must not."""
+        """Returns the layers that must be equal bit by bit and are not."""
         return [layer.layer for layer in self.bits if layer.worst]
 
     @property

@@ -61,8 +61,8 @@ class EngineDependency:
         self._runs = [[arrays[index] for index in run] for run in same_device_runs(arrays)]
 
     def __call__(self, device: Optional[mx.Context] = None) -> None:
-        """Call after backward, without gradients before forward. Asynchronous; nothing is computed, the values stay as
-        they are.
+        """Adds the dependency: call it after backward, or before forward if there are no gradients. Asynchronous;
+        no value changes.
 
         Args:
             device: the only one whose arrays are meant; None = all.

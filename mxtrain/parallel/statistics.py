@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def moving_statistics(
     parameters: Mapping[str, gluon.Parameter], copies: Mapping[str, List[NDArray]]
 ) -> List[List[NDArray]]:  # fmt: skip
-    """Per batch-norm statistic that moves, its copy on each replica.
+    """Returns, for each batch-norm statistic that moves, its copy on each replica.
 
     Args:
         parameters: by structural name.

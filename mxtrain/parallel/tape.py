@@ -72,7 +72,7 @@ class Tape:
         return array.detach() if is_there and not copies else array.copyto(device or array.context)
 
     def keep_input_gradients(self, number: int) -> None:
-        """Called after the backward pass of piece `number`: keeps the gradients of its inputs."""
+        """Keeps the gradients of the inputs of piece `number`, after its backward pass."""
         for tensor, value in self._entered.pop(number):
             self._gradients.setdefault(tensor, []).append(value.grad)
 

@@ -30,11 +30,11 @@ def remark(lost: PeersLost, before: int, now: int, step: int) -> str:
 
 
 def share_state(workers: Store, take: Callable[[], Snapshot]) -> Optional[Checkpoint]:
-    """Gives rank 0's state to all others. Collective.
+    """Sends rank 0's state to all others. Collective.
 
     Args:
         workers: of the new ring.
-        take: what rank 0's state is.
+        take: returns the state; called by rank 0.
 
     Returns:
         The state that this worker continues from; None for rank 0 and for a worker alone, which have it.

@@ -72,7 +72,7 @@ class ReplayBundle:
 
     @property
     def checkpoint(self) -> Optional[Path]:
-        """The checkpoint that has weights of an earlier step; None if the bundle has the weights."""
+        """Returns the checkpoint that has weights of an earlier step; None if the bundle has the weights."""
         name = self.facts.get("checkpoint")
         return None if name is None or self.weights else self.path.parent.parent / "checkpoints" / name
 

@@ -99,21 +99,22 @@ def suppression(call: OperatorCall) -> str:
 
 @converts("_mxtrain_roi_align")
 def roi_align_of_maps(call: OperatorCall) -> str:
-    """Regions (Q, 5): place of a map, left, top, right, bottom; those of an image follow one another."""
+    """Converts RoI align of several feature maps. A region (Q, 5) is the index of a map, left, top, right, bottom; the
+    regions of an image follow one another."""
     count, side, rows = call.integer("count", 1), call.integer("side", 1), call.x(len(call) - 1)
     number = call.add("Div", [call.range_of(rows, 0), call.constant(count, "int64")])
     box = call.add("Slice", [rows, call.ints(1), call.ints(5), call.ints(1)])
     place = call.add("Slice", [rows, call.ints(0), call.ints(1), call.ints(1)])
     place = call.reshape(place, -1, 1, 1, 1)
-    found = ""
+    pooled = ""
     for level, (name, scale) in enumerate(zip(call.inputs[:-1], call.numbers("scales"))):
         part = call.add(
             "RoiAlign", [name, box, number], output_height=side, output_width=side, sampling_ratio=2,
             spatial_scale=float(scale), coordinate_transformation_mode="output_half_pixel",
         )  # fmt: skip
         is_here = call.add("GreaterOrEqual", [place, call.constant(level, "float32")])
-        found = call.add("Where", [is_here, part, found]) if found else part
-    return found
+        pooled = call.add("Where", [is_here, part, pooled]) if pooled else part
+    return pooled
 
 
 def _highest(call: OperatorCall, rows: str, most: int) -> str:
@@ -137,7 +138,7 @@ def _padded(call: OperatorCall, rows: str, count: int) -> str:
 
 @converts("_contrib_ROIAlign")
 def roi_align(call: OperatorCall) -> str:
-    """Regions (Q, 5): number of the image, left, top, right, bottom."""
+    """Converts RoI align. A region (Q, 5) is the index of an image, left, top, right, bottom."""
     samples = call.integer("sample_ratio", -1)
     if call.flag("position_sensitive"):
         raise call.unsupported("with position_sensitive")

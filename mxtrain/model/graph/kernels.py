@@ -72,20 +72,20 @@ def average_by_mean(network: gluon.Block, input_shape: Shapes) -> None:
 
 
 def _covering(network: gluon.Block, input_shape: Shapes, pools: Dict[str, gluon.Block]) -> set:
-    """Paths of pools whose window is all of the image."""
+    """Returns the paths of the pools whose window is the whole image."""
     try:
         nodes = trace(network, input_shape).nodes
     except NotTraceable:
         return set()
-    found: Set[str] = set()
+    whole_image: Set[str] = set()
     others: Set[str] = set()
     for node in nodes:
         if node.op == "Pooling" and node.layer in pools:
             kwargs, (source, *_) = pools[node.layer]._kwargs, node.inputs
             shape = nodes[source].shape or ()
             is_whole = tuple(kwargs["kernel"]) == tuple(shape[2:]) and not any(kwargs["pad"])
-            (found if is_whole else others).add(node.layer)
-    return found - others
+            (whole_image if is_whole else others).add(node.layer)
+    return whole_image - others
 
 
 def _mean(F: OperatorModule, image_BCHW: Array) -> Array:
