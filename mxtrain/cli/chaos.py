@@ -254,13 +254,13 @@ class Injection:
 
 def members_of(pid: int) -> List[int]:
     """Returns the processes of a group that a process supervises: its children with a role."""
-    found = []
+    process_ids = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
             if parent == pid and b"DMLC_ROLE=" in (path / "environ").read_bytes():
-                found.append(int(path.name))
-    return sorted(found)
+                process_ids.append(int(path.name))
+    return sorted(process_ids)
 
 
 @contextmanager

@@ -102,9 +102,9 @@ class Composer(ConfigFiles):
         leftovers = self._leftovers(parsed, config.hydra.runtime.choices)
         # A process that this one starts is given the overrides that were added here.
         mistakes.refuse_deletions([override for override in deleted if override.input_line not in leftovers], self)
-        added = set(leftovers) - {override.input_line for override in deleted}
-        if added:
-            parsed = [*parsed, *self.parse(sorted(added))]
+        deletions = set(leftovers) - {override.input_line for override in deleted}
+        if deletions:
+            parsed = [*parsed, *self.parse(sorted(deletions))]
             config = self.load(parsed)
         mistakes.refuse_misplaced_presets(config, self)
         if any(not str(target).startswith("hydra") for target in _targets(config.hydra)):
@@ -118,22 +118,22 @@ class Composer(ConfigFiles):
         `task=` implies its task. A dataset that only some models read implies one of these models.
         """
         chosen = {override.key_or_group: override.value() for override in parsed}
-        added = []
+        words = []
         if "model.name" in chosen and not {"model", "experiment"} & set(chosen):
             typed = str(chosen["model.name"]), str(chosen.get("task", ""))
-            meant = next(filter(None, (kind.option_of(*typed) for kind in self.named_models())), "")
-            if meant:
-                chosen["model"] = meant
-                added.append(f"model={meant}")
+            named_model = next(filter(None, (kind.option_of(*typed) for kind in self.named_models())), "")
+            if named_model:
+                chosen["model"] = named_model
+                words.append(f"model={named_model}")
         if not {"model", "experiment"} & set(chosen):
             model = getattr(self.class_of("dataset", chosen.get("dataset")), "model_option", "")
-            added += [f"model={model}"] if model else []
+            words += [f"model={model}"] if model else []
         if not {"task", "experiment"} & set(chosen):
             tasks = (self._task_of(group, chosen[group]) for group in ("dataset", "model") if group in chosen)
             task = next(tasks, None)
             if task is not None and task != DEFAULT_TASK:
-                added.append(f"task={task}")
-        return [*self.parse(added), *parsed]
+                words.append(f"task={task}")
+        return [*self.parse(words), *parsed]
 
     def _leftovers(self, parsed: Sequence[Override], options: Mapping[str, Any]) -> List[str]:
         """Returns overrides that delete the settings which a task makes for its default option of a group, such as the

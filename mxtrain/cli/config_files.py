@@ -96,13 +96,13 @@ class ConfigFiles:
         register_resolvers()
         self._all_groups: Tuple[str, ...] = ()
         self._defaults: Dict[Tuple[str, ...], Sequence[Any]] = {}
-        own = conf_dir()
-        self.search_path = [own, *(Path(folder).resolve() for folder in config_dirs)]
+        built_in = conf_dir()
+        self.search_path = [built_in, *(Path(folder).resolve() for folder in config_dirs)]
         for folder in self.search_path[1:]:
             if not is_folder(folder, "--config-dir"):
                 raise ConfigError(f"--config-dir {folder}: there is no such folder.")
             for file in sorted(folder.rglob("*.yaml")):
-                if (own / file.relative_to(folder)).is_file():
+                if (built_in / file.relative_to(folder)).is_file():
                     raise ConfigError(
                         f"{short(file)}: mxtrain has a file of this name, which would win. Give yours another name."
                     )

@@ -63,9 +63,9 @@ def run(arguments: Sequence[str]) -> int:
     if findings.counts:
         print("\n".join(problem_lines(findings, settings.output)), flush=True)
         count = sum(findings.counts.values())
-        what = "1 problem" if count == 1 else f"{count:,} problems"
-        written = f"; all are listed in {settings.output}" if settings.output else ""
-        raise DataError(f"{name} has {what}, listed above by kind{written}.")
+        problems = "1 problem" if count == 1 else f"{count:,} problems"
+        hint = f"; all are listed in {settings.output}" if settings.output else ""
+        raise DataError(f"{name} has {problems}, listed above by kind{hint}.")
     print(summary(name, census, findings, time.monotonic() - began_s))
     show_artifacts(census.tables())
     return EXIT_FINISHED
@@ -151,8 +151,8 @@ def problem_lines(findings: CollectedFindings, output: Optional[str]) -> List[st
         lines.append(f"{kind}: {count:,}")
         lines += [f"  {on_one_line(problem.fact)}" for problem in shown]
         if count > len(shown):
-            where = f" in {output}" if output else "; output=FILE lists all"
-            lines.append(f"  and {count - len(shown):,} more{where}")
+            hint = f" in {output}" if output else "; output=FILE lists all"
+            lines.append(f"  and {count - len(shown):,} more{hint}")
         lines += [f"  -> {remedy}" for remedy in dict.fromkeys(problem.remedy for problem in shown) if remedy]
     return lines
 

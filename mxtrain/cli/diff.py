@@ -80,7 +80,7 @@ def run(arguments: Sequence[str]) -> int:
     if settings.format == "json":
         print_json({
             "runs": [first.to_json(), second.to_json()],
-            **{name: [asdict(one) for one in found] for name, found in sections.items()},
+            **{name: [asdict(one) for one in differences] for name, differences in sections.items()},
             "metrics": [{"name": name, "first": one, "second": two} for name, one, two in metrics],
             "curves": {**asdict(parting), "said": parting_sentence(parting)},
             "weights": asdict(replayed.weights) if replayed.weights else None,
@@ -89,12 +89,12 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_FINISHED
     is_table = settings.format == "table" or (settings.format == "auto" and sys.stdout.isatty())
     unknown = unrecorded(first, second)
-    for name, found in sections.items():
-        if name in unknown and not found:
+    for name, differences in sections.items():
+        if name in unknown and not differences:
             reason = "outside of a git repository" if name == "code" else "no or another meta.json"
             print(f"{name}: not recorded by both runs ({reason})")
         else:
-            _print_section(name, found, first, second, is_table)
+            _print_section(name, differences, first, second, is_table)
     _print_metrics(metrics, first, second, is_table)
     print(f"curves: {parting_sentence(parting)}")
     if first.status.weights_sha256 and first.status.weights_sha256 == second.status.weights_sha256:

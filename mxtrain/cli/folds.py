@@ -95,8 +95,8 @@ def _train(
         outcome = _finished_before(run_dir, description, number)
         if outcome is None:
             print(f"\nfold {number} of {trainer.num_folds}: {run_dir}", flush=True)
-            own = words_of_fold(description, words, number, run_dir)
-            outcome = train_once(*compose_and_check(composer, own), flags)
+            fold_words = words_of_fold(description, words, number, run_dir)
+            outcome = train_once(*compose_and_check(composer, fold_words), flags)
         else:
             print(f"fold {number} of {trainer.num_folds} is finished: {run_dir}", flush=True)
         is_refused = outcome.exit_code == EXIT_BAD_INPUT and outcome.step == 0  # as the others would be
@@ -138,27 +138,27 @@ def words_of_fold(description: Description, words: Sequence[str], number: int, r
 
 def print_folds(content: JsonObject, results: Sequence[FoldResult], folder: Path) -> None:
     """Prints a table: mean, standard deviation and the value of each fold, for each loss and metric."""
-    ended = [one for one in results if one.exit_code == EXIT_FINISHED]
+    finished = [one for one in results if one.exit_code == EXIT_FINISHED]
     console = open_console(sys.stdout)
     console.print()
-    if ended:
-        shown = ended if len(ended) <= MOST_SHOWN else []
+    if finished:
+        shown = finished if len(finished) <= MOST_SHOWN else []
         table = Table(box=None, pad_edge=False)
-        for title in (f"of {len(ended)} folds", "mean", "std", *(one.run for one in shown)):
+        for title in (f"of {len(finished)} folds", "mean", "std", *(one.run for one in shown)):
             table.add_column(title, justify="left" if title.startswith("of ") else "right")
         for name, mean in content["metrics"].items():
             values = [mean, content["std"][name], *(one.values[name] for one in shown)]
             style = "bold green" if name == content["monitor"] else None
             table.add_row(name, *map(format_value, values), style=style)
         console.print(table)
-    missing = content["num_folds"] - len(ended)
+    missing = content["num_folds"] - len(finished)
     if missing:
         console.print(f"{missing} of {content['num_folds']} folds are not finished; the same command with "
                       f"hydra.run.dir={shlex.quote(str(folder))} continues", soft_wrap=True)  # fmt: skip
-    where = shlex.quote(os.path.relpath(folder))
-    if len(ended) > 1:
+    place = shlex.quote(os.path.relpath(folder))
+    if len(finished) > 1:
         console.print(f"written to {folder / FOLDS_FILE}", soft_wrap=True)
-        print_commands(console, [("evaluate a fold", f"{program()} eval {where}/{ended[0].run} split=val")])
+        print_commands(console, [("evaluate a fold", f"{program()} eval {place}/{finished[0].run} split=val")])
     sys.stdout.flush()
 
 

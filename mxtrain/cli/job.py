@@ -205,16 +205,16 @@ def begin_run(
     world = find_world()
     if resume_point is None and world.rank == 0:
         if description.checkpoint.resume == "never":
-            moved = move_to_previous(run_dir)
-            if moved is not None:
-                log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
+            previous_files = move_to_previous(run_dir)
+            if previous_files is not None:
+                log.info("checkpoint.resume=never: the earlier run's files are now in %s", previous_files)
         resume_point = find_resume_point(run_dir, description.checkpoint, description.config)
     # Several workers decide this collectively, later.
     if resume_point is not None and loop is None and not description.kvstore.distributed:
-        ended = find_end(run_dir, description.config, resume_point.own_checkpoint)
-        if ended is not None:
-            log.info("%s", already_finished_message(run_dir, ended.cause, ended.step))
-            return ended
+        end = find_end(run_dir, description.config, resume_point.own_checkpoint)
+        if end is not None:
+            log.info("%s", already_finished_message(run_dir, end.cause, end.step))
+            return end
     report_environment(report, description)
     # Imports MXNet: only from here on.
     from mxtrain.build import build_run
@@ -237,10 +237,10 @@ def report_environment(report: RuntimeReport, description: Description) -> None:
         log.info("loading MXNet: %s", report.summary())
         for line in report.lines():
             file_log.info("%s", line)
-    late = [f"{setting.variable}={setting.value}" for setting in report.settings if setting.source == "too late"]
-    if late:
+    too_late = [f"{setting.variable}={setting.value}" for setting in report.settings if setting.source == "too late"]
+    if too_late:
         message = (
-            f"{', '.join(late)}: too late, as MXNet was imported before and read its settings then; the run may be "
+            f"{', '.join(too_late)}: too late, as MXNet was imported before and read its settings then; the run may be "
             "slower. Set these variables before Python starts, or call mxtrain's functions before importing mxnet."
         )
         # In a notebook this applies to every run of the process, so warn only once.

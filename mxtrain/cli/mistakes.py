@@ -239,8 +239,8 @@ def unknown_key(key: str, existing: Mapping[str, object], files: ConfigFiles, co
     elsewhere = options_with(group, field, files, config)
     is_near = any(path.startswith(parent + ".") for path in suggestions)
     near = f"{did_you_mean_any(suggestions) if is_near or not elsewhere else ''}{elsewhere}"
-    takes, location = ", ".join(fields) or "nothing", files.file_of(group, config.hydra)
-    return f"there is no '{key}'.{near} {parent} takes: {takes} ({location})."
+    allowed, location = ", ".join(fields) or "nothing", files.file_of(group, config.hydra)
+    return f"there is no '{key}'.{near} {parent} takes: {allowed} ({location})."
 
 
 def _settings_of_own_class(key: str, existing: Mapping[str, object]) -> Dict[str, object]:
@@ -382,8 +382,8 @@ def _preset_with(group: str, option: str, files: ConfigFiles, overrides: Sequenc
     instead."""
     presets = [o for o in overrides if o.key_or_group in PRESET_GROUPS and not o.is_delete()]
     files_of_presets = [files.find_file(f"{o.key_or_group}/{o.value()}") for o in presets]
-    asks = re.compile(rf"/?{re.escape(group)}\s*:.*\b{re.escape(option)}\b")
-    return next((short(file) for file in files_of_presets if file and asks.search(read_regular_text(file))), "")
+    selects = re.compile(rf"/?{re.escape(group)}\s*:.*\b{re.escape(option)}\b")
+    return next((short(file) for file in files_of_presets if file and selects.search(read_regular_text(file))), "")
 
 
 def place_of(config_path: str, files: ConfigFiles) -> str:

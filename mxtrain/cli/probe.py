@@ -140,11 +140,11 @@ def main() -> int:
     for step in STEPS:
         print(json.dumps({"trying": step.__name__}), flush=True)
         try:
-            found = step()
+            result = step()
         except Exception as error:  # whatever it is, it is what the reader wants to know
             print(json.dumps({"failed": step.__name__, "error": f"{type(error).__name__}: {error}"}), flush=True)
             return 1
-        print(json.dumps(found), flush=True)
+        print(json.dumps(result), flush=True)
     return 0
 
 

@@ -60,13 +60,13 @@ def run(arguments: Sequence[str]) -> int:
             "the folders in its replay/."
         )
     path = Path(parsed.positionals[0])
-    found = refer_to_last_step(path) if is_run_directory(path) else read_bundle(path)
-    if isinstance(found, StepReference):
-        repeated = repeat_reference(found, settings.step, overrides, parsed)
+    source = refer_to_last_step(path) if is_run_directory(path) else read_bundle(path)
+    if isinstance(source, StepReference):
+        repeated = repeat_reference(source, settings.step, overrides, parsed)
     elif settings.step is not None:
-        raise ConfigError(f"step={settings.step}: {path} contains the batch of step {found.facts['step']} only.")
+        raise ConfigError(f"step={settings.step}: {path} contains the batch of step {source.facts['step']} only.")
     else:
-        repeated = repeat_bundle(found, overrides, parsed)
+        repeated = repeat_bundle(source, overrides, parsed)
     if settings.output:
         with open_output_file(settings.output) as stream:
             stream.write(encode_json(repeated.to_json(), indent=2).decode() + "\n")
@@ -122,10 +122,10 @@ def refer_to_last_step(run_dir: Path) -> StepReference:
     Of a finished run, it is the last step.
     """
     status = read_status(run_dir)
-    ended = status is not None and status.exit_code == EXIT_FINISHED
+    finished = status is not None and status.exit_code == EXIT_FINISHED
     last = last_step(run_dir)
-    step = last if ended and last else last + 1
-    return StepReference(run_dir, step, reason=f"{'the last step' if ended else 'the step after the last one'} in "
+    step = last if finished and last else last + 1
+    return StepReference(run_dir, step, reason=f"{'the last step' if finished else 'the step after the last one'} in "
                          f"{run_dir / ROWS_FILE}")  # fmt: skip
 
 
@@ -138,10 +138,10 @@ def checkpoint_before(reference: StepReference) -> Path:
     places = scan(reference.run_dir / CHECKPOINTS)
     earlier = [place for place in places if place.step < reference.step]
     if not earlier:
-        found = f"the first is of step {places[0].step}" if places else "there is none"
+        available = f"the first is of step {places[0].step}" if places else "there is none"
         raise ConfigError(
             f"step {reference.step} is repeated with a checkpoint before it in {reference.run_dir / CHECKPOINTS}, and "
-            f"{found}. checkpoint.keep_last=N keeps more of them."
+            f"{available}. checkpoint.keep_last=N keeps more of them."
         )
     return earlier[-1].path
 
@@ -168,7 +168,7 @@ def as_checkpoint(bundle: ReplayBundle) -> Checkpoint:
     return Checkpoint(bundle.path, facts["step"], facts["epoch"], {"run": facts["run"]}, None, "max", "", {}, {})
 
 
-def show(bundle: ReplayBundle, found: RepeatedStep, weights: Optional[Checkpoint]) -> None:
+def show(bundle: ReplayBundle, result: RepeatedStep, weights: Optional[Checkpoint]) -> None:
     """Prints the statistics and the verdict."""
     facts = bundle.facts
     print(f"step {facts['step']} of worker {facts['rank']}: {_line(facts['reason'])}")
@@ -176,15 +176,15 @@ def show(bundle: ReplayBundle, found: RepeatedStep, weights: Optional[Checkpoint
         print(f"the first {facts['samples']} of {facts['batch_size']} samples, since a bundle has a limited size")
     if weights is not None:
         print(f"note: the weights are those of {weights.path}, after step {weights.step}: the step may not fail again")
-    for remark in found.remarks:
+    for remark in result.remarks:
         print(f"note: {remark}")
-    print_columns(("layer", "class", "output", "smallest", "largest", "mean", "non-finite"), _rows(found.layers))
-    if found.gradients:
+    print_columns(("layer", "class", "output", "smallest", "largest", "mean", "non-finite"), _rows(result.layers))
+    if result.gradients:
         print_columns(
             ("gradient with non-finite values", "", "shape", "smallest", "largest", "mean", "non-finite"),
-            _rows(found.gradients),
+            _rows(result.gradients),
         )  # fmt: skip
-    print(f"loss {found.loss:.6g}; {found.verdict}")
+    print(f"loss {result.loss:.6g}; {result.verdict}")
     sys.stdout.flush()
 
 

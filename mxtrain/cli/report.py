@@ -55,8 +55,8 @@ def run(arguments: Sequence[str]) -> int:
         )
     names = short_names([one.path for one in runs])
     title = settings.title or f"mxtrain: {', '.join(names[:3])}{f' and {len(names) - 3} more' if names[3:] else ''}"
-    made = f"made {time.strftime('%Y-%m-%d %H:%M')} by mxtrain {__version__}, {len(runs)} run{'s' * (len(runs) > 1)}"
-    page = render_report(collect(runs), title, made)
+    footer = f"made {time.strftime('%Y-%m-%d %H:%M')} by mxtrain {__version__}, {len(runs)} run{'s' * (len(runs) > 1)}"
+    page = render_report(collect(runs), title, footer)
     with open_output_file(settings.out) as file:
         file.write(page)
     if settings.format == "json":

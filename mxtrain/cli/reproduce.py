@@ -81,10 +81,10 @@ def run(arguments: Sequence[str]) -> int:
     with Composer(parsed.config_dirs) as composer:
         composed, description = compose_recorded(recorded, overrides, parsed, composer)
         refuse_same_directory(recorded, composed.run_dir)
-        found = differences(recorded, description)
-        show_differences(found, recorded)
-        if found and settings.strict:
-            raise ConfigError(f"strict=true, and {count(found)} from {recorded.path}. Nothing was started.")
+        differing = differences(recorded, description)
+        show_differences(differing, recorded)
+        if differing and settings.strict:
+            raise ConfigError(f"strict=true, and {count(differing)} from {recorded.path}. Nothing was started.")
         # Takes time to load: only from here on.
         from mxtrain.cli.run import train_once
 
@@ -118,10 +118,10 @@ def compose_recorded(
     groups = [group for group in composer.groups() if group in GROUPS]
     words = with_overrides(words, overrides, groups)
     composed, description = compose_and_check(composer, words)
-    found = find_data(recorded.path, description, {key_of(word) for word in overrides}, needs_data=True)
-    moved = moved_paths(description, found)
-    if moved:
-        composed, description = compose_and_check(composer, with_overrides(words, moved, groups))
+    data = find_data(recorded.path, description, {key_of(word) for word in overrides}, needs_data=True)
+    moved_words = moved_paths(description, data)
+    if moved_words:
+        composed, description = compose_and_check(composer, with_overrides(words, moved_words, groups))
     return composed, description
 
 

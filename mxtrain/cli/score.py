@@ -118,7 +118,7 @@ def needs_of(name: str, score: Score) -> str:
     """Returns a sentence that says what the preset needs; empty if it needs nothing."""
     if not score.needs:
         return ""
-    return f"experiment={name} needs {'; '.join(f'{key}: {what}' for key, what in score.needs.items())}."
+    return f"experiment={name} needs {'; '.join(f'{key}: {need}' for key, need in score.needs.items())}."
 
 
 def refuse_unmeasured(name: str, score: Score, description: Description) -> None:
@@ -145,11 +145,11 @@ def compare(name: str, score: Score, run_dir: Path, direction: str) -> int:
         return EXIT_CRASHED
     worse = score.value - value if direction == "max" else value - score.value
     passed = worse <= score.tolerance
-    how = "better" if worse < 0 else "worse"
+    relation = "better" if worse < 0 else "worse"
     verdict = "the score was reached" if passed else "the score was NOT reached"
     print(
         f"\n{name}: {score.metric} {value:.6g}, in its YAML file {score.value:g} with tolerance {score.tolerance:g} "
-        f"({score.source}): {verdict} ({abs(worse):.3g} {how})"
+        f"({score.source}): {verdict} ({abs(worse):.3g} {relation})"
     )
     return EXIT_FINISHED if passed else EXIT_CRASHED
 
@@ -160,5 +160,5 @@ def read_value(run_dir: Path, metric: str) -> Optional[float]:
     best = status.get("best") or {}
     if best.get("metric") == metric:
         return float(best["value"])
-    found: List[object] = [flatten(status.get("metrics") or {}).get(metric)]
-    return float(found[0]) if isinstance(found[0], (int, float)) else None
+    values: List[object] = [flatten(status.get("metrics") or {}).get(metric)]
+    return float(values[0]) if isinstance(values[0], (int, float)) else None

@@ -92,20 +92,20 @@ def group_lines(composed: Composed) -> List[str]:
 def complete(parsed: Arguments) -> int:
     """Prints the code of shell completion for `install=SHELL`; the shell then calls `query=SHELL` at each TAB."""
     words = [*parsed.overrides, *parsed.positionals]
-    what, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
-    if what not in ("install", "uninstall", "query") or shell not in SHELLS:
+    action, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
+    if action not in ("install", "uninstall", "query") or shell not in SHELLS:
         raise ConfigError(
             f"--shell-completion takes install=SHELL or uninstall=SHELL, and SHELL can be: {', '.join(SHELLS)}. "
             'E.g. eval "$(mxtrain --shell-completion install=bash)" in ~/.bashrc. It completes the command `mxtrain`, '
             "and if scripts/train prints it, also scripts/train."
         )
     sys.argv[0] = COMPLETED
-    if what == "query" and not _prepare_query(os.environ.get("COMP_LINE", "")):
+    if action == "query" and not _prepare_query(os.environ.get("COMP_LINE", "")):
         return EXIT_FINISHED
     with Composer(parsed.config_dirs) as composer:
         composer.hydra.shell_completion(config_name=CONFIG_NAME, overrides=words)
     script = os.environ.get(STARTED_BY)
-    if what == "install" and shell in ("bash", "zsh") and script:
+    if action == "install" and shell in ("bash", "zsh") and script:
         # A shell knows completions of a path by the path as typed, and then by its last part, `train`.
         names = " ".join(map(shlex.quote, dict.fromkeys([script, os.path.abspath(script)])))
         print(f"\ncomplete -o nospace -o default -F hydra_bash_completion {names}")

@@ -28,12 +28,12 @@ def print_study(folder: StudyFolder, description: StudyDescription, study: Study
     rows: List[Row] = []
     for trial in trials:
         progress = read_progress(folder.run_dir(run_of(trial)))
-        given = trial.user_attrs.get("values", trial.params)
+        trial_values = trial.user_attrs.get("values", trial.params)
         values = values_of(trial, len(description.objectives))
         is_best = trial.number in best
         note = "<- best" if is_best else str(trial.user_attrs.get("cause", ""))[:MAX_CAUSE]
         cells = [
-            run_of(trial), *(shown_value(given.get(key, "")) for key in keys), state_of(folder, trial),
+            run_of(trial), *(shown_value(trial_values.get(key, "")) for key in keys), state_of(folder, trial),
             *(format_value(value) if value is not None else "-" for value in values), str(progress.step or "-"), note,
         ]  # fmt: skip
         rows.append(Row(cells, is_best))

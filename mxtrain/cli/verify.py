@@ -53,14 +53,14 @@ def run(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="mxtrain-verify-") as logs:
             return supervise_in(Path(logs), description, ["verify", *arguments], restarts=0)
     world = find_world()
-    found = compare(description, settings, world)
+    result = compare(description, settings, world)
     if world.rank > 0:
         return EXIT_FINISHED  # rank 0 compares
-    show(found)
+    show(result)
     if settings.output:
         with open_output_file(settings.output) as stream:
-            stream.write(encode_json(found.to_json(), indent=2).decode() + "\n")
-    return EXIT_FINISHED if found.passed else EXIT_CRASHED
+            stream.write(encode_json(result.to_json(), indent=2).decode() + "\n")
+    return EXIT_FINISHED if result.passed else EXIT_CRASHED
 
 
 def compare(description: Description, settings: VerifySettings, world: World = ALONE) -> Verification:
@@ -128,7 +128,7 @@ def show(result: Verification) -> None:
             f"differ by {result.low:.1e} of their length (tolerance {result.low_tolerance:g})", soft_wrap=True,
         )  # fmt: skip
     if result.unequal:
-        where = f"'{result.unequal[0]}'" + (f" and {len(result.unequal) - 1} more" if len(result.unequal) > 1 else "")
-        console.print(f"{result.dtype}, sums in the same order: bits differ, in {where}", soft_wrap=True)
+        layers = f"'{result.unequal[0]}'" + (f" and {len(result.unequal) - 1} more" if len(result.unequal) > 1 else "")
+        console.print(f"{result.dtype}, sums in the same order: bits differ, in {layers}", soft_wrap=True)
     elif result.bits:
         console.print(f"{result.dtype}, sums in the same order: every bit is equal", soft_wrap=True)

@@ -256,16 +256,16 @@ class Supervisor:
         return True
 
     def _start_replacements(self, processes: List[Process], stack: ExitStack) -> None:
-        for due, spec in list(self._to_start):
-            if time.monotonic() >= due and self._signal is None:
-                self._to_start.remove((due, spec))
+        for start_at, spec in list(self._to_start):
+            if time.monotonic() >= start_at and self._signal is None:
+                self._to_start.remove((start_at, spec))
                 environment = {**spec.environment, JOINS: str(self._ring.generation if self._ring else 0)}
                 processes.append(LocalProcess(replace(spec, environment=environment)))
                 stack.callback(processes[-1].close)
 
     def _first_failure(self, processes: List[Process], workers: List[Process]) -> Optional[ProcessFailure]:
-        ended = [(process, process.exit_code) for process in processes]
-        failed = [(process, code) for process, code in ended if code is not None and code not in AGREED]
+        exit_codes = [(process, process.exit_code) for process in processes]
+        failed = [(process, code) for process, code in exit_codes if code is not None and code not in AGREED]
         if failed:
             # Prefer an exit code that no restart can change, then any other error code. A process that was killed by
             # a signal may only be a consequence.
@@ -301,8 +301,8 @@ class Supervisor:
         last = min(busy, key=lambda worker: (worker.last_heartbeat["batches"], worker.has_reported))
         if not any(worker.last_heartbeat["batches"] for worker in workers):
             started = [worker.started_at for worker in workers]
-            begun = now if None in started else max(at for at in started if at is not None)
-            if now - begun > self._cluster.start_timeout:
+            all_started_at = now if None in started else max(at for at in started if at is not None)
+            if now - all_started_at > self._cluster.start_timeout:
                 return self._failure(last, self._not_started_message(), None)
         elif now - max(worker.progress_at for worker in busy) > self._cluster.step_timeout:
             text = f"hangs: no worker finished a batch for cluster.step_timeout={self._cluster.step_timeout:g} s"
@@ -356,8 +356,8 @@ def _signal_before_training(workers: Sequence[Process]) -> Optional[int]:
     A worker that handles signals exits with 128 + number; one that does not handle them yet has the exit code -number.
     """
     signals = {code: number for number, exit_code in EXIT_CODES.items() for code in (exit_code, -number)}
-    ended = [signals[w.exit_code] for w in workers if w.exit_code in signals and not w.last_heartbeat["batches"]]
-    return ended[0] if ended else None
+    received = [signals[w.exit_code] for w in workers if w.exit_code in signals and not w.last_heartbeat["batches"]]
+    return received[0] if received else None
 
 
 def say(line: str) -> None:

@@ -20,19 +20,19 @@ def bundled(entry: str) -> Dict[str, bytes]:
     Args:
         entry: name of the module.
     """
-    found: Dict[str, bytes] = {}
+    contents: Dict[str, bytes] = {}
     origins: Dict[str, str] = {}
     waiting = [entry]
     while waiting:
         name = waiting.pop()
         file = f"{name.rpartition('.')[2]}.py"
         assert origins.setdefault(file, name) == name, f"{entry}: {name} and {origins[file]} are both {file}"
-        if file in found:
+        if file in contents:
             continue
         text, imported = _rewritten(_source(name))
-        found[file] = text.encode()
+        contents[file] = text.encode()
         waiting += imported
-    return found
+    return contents
 
 
 def _source(name: str) -> str:

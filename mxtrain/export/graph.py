@@ -349,12 +349,12 @@ class OnnxGraph:
         # Without scalars: MXNet reads the shape () as unknown.
         shapes.update((name, value.shape) for name, value in self.parameters.items() if value.ndim)
         try:
-            found = self._internals._infer_shape_impl(False, **shapes)[1]  # `infer_shape` would also print the error
+            inferred = self._internals._infer_shape_impl(False, **shapes)[1]  # `infer_shape` would also print the error
         except mx.MXNetError as error:
             raise ShapeNotExpressible(f"export: the network takes no other sizes: {_last_line(error)}") from error
-        if found is None or any(shape is None for shape in found):
+        if inferred is None or any(shape is None for shape in inferred):
             raise Unsupported("export: MXNet cannot infer the shapes of the network.")
-        return list(found)
+        return list(inferred)
 
     # Shapes and types of tensors.
 

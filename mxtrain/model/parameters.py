@@ -91,11 +91,11 @@ def parameter_multipliers(model: Model, network: gluon.Block) -> Dict[str, Tuple
 
 def _matching(pattern: str, names: Iterable[str], key: str) -> List[str]:
     names = list(names)
-    found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
-    if not found:
+    matches = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+    if not matches:
         near = nearest(pattern.replace("*", ""), names, 3) or names[-2:]
         raise ConfigError(
             f"{key}: the pattern '{pattern}' matches no parameter of the network. Names are like "
             f"{', '.join(near)}; '*' matches any text, e.g. '{near[0].split('.')[0]}.*'."
         )
-    return found
+    return matches

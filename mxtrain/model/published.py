@@ -135,9 +135,9 @@ def find_weights(weights: str, network_weights: str) -> Path:
     url = f"{repository()}gluon/models/{path.stem}.zip"
 
     def install(archive: Path) -> None:
-        with unpacked(archive, path.name, MAX_UNPACKED_BYTES) as found:
-            verify_checksum(found, sha1)
-            os.replace(found, path)
+        with unpacked(archive, path.name, MAX_UNPACKED_BYTES) as unpacked_path:
+            verify_checksum(unpacked_path, sha1)
+            os.replace(unpacked_path, path)
 
     try:
         fetch(url, path.with_suffix(""), lambda: _is_right(path, sha1), install)

@@ -45,7 +45,7 @@ class GradientSum:
             self._sums, self._weight = scaled, weight
         else:
             # Restored sums are on the host first.
-            self._sums = [total.as_in_context(added.context) + added for total, added in zip(self._sums, scaled)]
+            self._sums = [total.as_in_context(term.context) + term for total, term in zip(self._sums, scaled)]
             if weight is not None and self._weight is not None:
                 self._weight = self._weight.as_in_context(weight.context) + weight
         self._size += size

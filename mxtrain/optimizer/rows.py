@@ -113,8 +113,8 @@ def lazy_update(
     state_K = map_state(state, rows.gather)
     optimizer.update(index, weight_KU, gradient_CU[: len(rows)], state_K)
     rows.scatter(weight_KU, table_RU)
-    for moved, array in zip(flatten(state_K), flatten(state)):
-        rows.scatter(moved, array)
+    for updated, array in zip(flatten(state_K), flatten(state)):
+        rows.scatter(updated, array)
 
 
 def exact_update(

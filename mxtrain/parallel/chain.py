@@ -155,14 +155,14 @@ def watched(network: gluon.Block, stack: List[Call]) -> Iterator[None]:
 
 
 def open_to_cut(
-    network: gluon.Block, input_shape: Shapes, why: str, needs_graph: bool, precision: Precision = FULL
+    network: gluon.Block, input_shape: Shapes, setting: str, needs_graph: bool, precision: Precision = FULL
 ) -> Cuttable:
     """Returns a network that can be cut: between operators if MXNet can trace it, otherwise between blocks.
 
     Args:
         network: initialised gluon block on one device.
         input_shape: shape of one sample.
-        why: setting that requires the cut, for messages.
+        setting: setting that requires the cut, for messages.
         needs_graph: True if the network must be traced.
         precision: precision of the pieces; other than full precision needs a traced network.
 
@@ -175,13 +175,13 @@ def open_to_cut(
         reason = error
     chain = None if needs_graph else Chain(network, input_shape)
     if chain is None or len(chain) == 1:
-        whole = "" if chain is None else (
+        detail = "" if chain is None else (
             f", and the code of {type(network).__name__} does more than call its parts one after the other"
         )  # fmt: skip
         raise ConfigError(
-            f"{why} needs the network as a graph, but {reason}{whole}. Write that block as a gluon.HybridBlock whose "
-            "hybrid_forward uses only F and needs no shapes, or make the network a gluon.nn.Sequential of its parts "
-            "(it is cut between them, wherever one has the attribute begins_stage=True if any has), or use "
+            f"{setting} needs the network as a graph, but {reason}{detail}. Write that block as a gluon.HybridBlock "
+            "whose hybrid_forward uses only F and needs no shapes, or make the network a gluon.nn.Sequential of its "
+            "parts (it is cut between them, wherever one has the attribute begins_stage=True if any has), or use "
             "parallel=single or parallel=data with amp=off: they need no cut."
         ) from reason
     return chain

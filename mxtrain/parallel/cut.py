@@ -129,13 +129,13 @@ class Cuttable:
     def beginnings(self) -> Dict[int, str]:
         """Returns position -> structural name of the outermost layer that begins there."""
         layer_at: Dict[int, str] = {}
-        seen = set()
+        visited = set()
         for position, layer in enumerate(self.layers):
             words = layer.split(".") if layer else []
             for depth in range(1, len(words) + 1):
                 path = ".".join(words[:depth])
-                if path not in seen:
-                    seen.add(path)
+                if path not in visited:
+                    visited.add(path)
                     layer_at.setdefault(position, path)
         return layer_at
 

@@ -24,7 +24,7 @@ from mxtrain.model.graph.trace import blocks_by_path
 
 def written_together(network: gluon.Block) -> Dict[str, str]:
     """Returns statistic -> parameter whose gradient the same operator writes, both by `Parameter.name`."""
-    found = {}
+    gradient_of = {}
     learns = {parameter.name for parameter in network.collect_params().values() if parameter.grad_req != "null"}
     for _, block in blocks_by_path(network):
         if isinstance(block, gluon.nn.basic_layers._BatchNorm):
@@ -35,8 +35,8 @@ def written_together(network: gluon.Block) -> Dict[str, str]:
         for gamma, beta, mean, variance in norms:
             learned = [name for name in (gamma, beta) if name in learns]
             if learned:
-                found.update({mean: learned[0], variance: learned[0]})
-    return found
+                gradient_of.update({mean: learned[0], variance: learned[0]})
+    return gradient_of
 
 
 def can_add_dependencies(network: gluon.Block) -> bool:

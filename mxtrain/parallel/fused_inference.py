@@ -41,12 +41,12 @@ class FusedInference(WholeNetwork):
             _LOG.warning("fuse=true has no effect: the network cannot be traced (%s)", error)
             self._operator = None
             return
-        joined = symbol.get_backend_symbol("MKLDNN")
+        fused = symbol.get_backend_symbol("MKLDNN")
         position = {name: number for number, name in enumerate(input_names(num_inputs))}
         parameters = parameters_by_full_name(network)
-        names = joined.list_inputs()
+        names = fused.list_inputs()
         self._arguments = [position[name] if name in position else parameters[name] for name in names]
-        self._operator = mx.nd.CachedOp(joined, [*argument_flags(names, position), ("static_alloc", True)])
+        self._operator = mx.nd.CachedOp(fused, [*argument_flags(names, position), ("static_alloc", True)])
 
     def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
         shapes = tuple(array.shape for array in inputs)

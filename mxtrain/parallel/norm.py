@@ -190,9 +190,9 @@ class JointNorm:
 
     def _update_moving(self, mean: nd.NDArray, variance: nd.NDArray) -> None:
         for copies, value in zip(self._moving, (mean, variance)):
-            moved = self._momentum * copies[0] + (1 - self._momentum) * bring(value, copies[0].context)
+            updated = self._momentum * copies[0] + (1 - self._momentum) * bring(value, copies[0].context)
             for copy in copies:
-                moved.copyto(copy)
+                updated.copyto(copy)
 
 
 def limit_sync_batch_norms(network: gluon.Block) -> None:

@@ -57,12 +57,12 @@ class Tape:
     def heads(self, tensors: Sequence[Tensor]) -> Tuple[List[nd.NDArray], List[nd.NDArray]]:
         """Returns the outputs of a piece for which gradients have come back, and these gradients. Each is returned
         once."""
-        made = [tensor for tensor in tensors if tensor in self._gradients]
-        outputs = [self._values.pop(tensor) for tensor in made]
+        with_gradient = [tensor for tensor in tensors if tensor in self._gradients]
+        outputs = [self._values.pop(tensor) for tensor in with_gradient]
         gradients = []
-        for tensor, output in zip(made, outputs):
-            found = [self._bring(gradient, output.context, self._copies) for gradient in self._gradients.pop(tensor)]
-            gradients.append(found[0] if len(found) == 1 else nd.add_n(*found))
+        for tensor, output in zip(with_gradient, outputs):
+            parts = [self._bring(gradient, output.context, self._copies) for gradient in self._gradients.pop(tensor)]
+            gradients.append(parts[0] if len(parts) == 1 else nd.add_n(*parts))
         return outputs, gradients
 
     @staticmethod

@@ -68,8 +68,8 @@ def read_evaluations(run_dir: str) -> List[Evaluation]:
         return []
     if os.path.islink(folder):
         return []
-    found = (read_evaluation(os.path.join(folder, name), name) for name in names[:_MAX_SPLITS])
-    return [one for one in found if one is not None]
+    evaluations = (read_evaluation(os.path.join(folder, name), name) for name in names[:_MAX_SPLITS])
+    return [one for one in evaluations if one is not None]
 
 
 def read_evaluation(folder: str, split: str) -> Optional[Evaluation]:

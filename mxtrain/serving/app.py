@@ -237,10 +237,10 @@ class Edge:
             nonlocal status, has_begun
             if message["type"] == "http.response.start":
                 status, has_begun = message["status"], True
-                added = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
+                extra_headers = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
                 if self._service.is_draining:
-                    added.append((b"connection", b"close"))
-                message["headers"] = [*message.get("headers", []), *added]
+                    extra_headers.append((b"connection", b"close"))
+                message["headers"] = [*message.get("headers", []), *extra_headers]
             await send(message)
 
         try:

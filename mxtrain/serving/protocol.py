@@ -217,8 +217,8 @@ def from_json(data: Any, spec: TensorSpec, count: int) -> np.ndarray:
             raise RequestError(400, f"the data of the input '{spec.name}' are nested unevenly.")
         flat = list(itertools.chain.from_iterable(flat))
     if not isinstance(flat, list) or len(flat) != count:
-        given = len(flat) if isinstance(flat, list) else "no list of"
-        raise RequestError(400, f"the data of the input '{spec.name}' are {given} numbers; its shape needs {count}.")
+        actual = len(flat) if isinstance(flat, list) else "no list of"
+        raise RequestError(400, f"the data of the input '{spec.name}' are {actual} numbers; its shape needs {count}.")
     return numbers(flat, spec)
 
 

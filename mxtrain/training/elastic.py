@@ -44,9 +44,9 @@ def share_state(workers: Store, take: Callable[[], Snapshot]) -> Optional[Checkp
         return None
     # As at the start of a run, because workers that have just come do the same.
     if world.rank > 0:
-        found = receive_checkpoint(workers.broadcast)
+        checkpoint = receive_checkpoint(workers.broadcast)
         workers.broadcast(None)
-        return found
+        return checkpoint
     with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
         path = Path(folder) / "state"
         write_contents(take(), path)

@@ -53,9 +53,9 @@ class Estimate:
         """Returns the estimate as text; empty if it is negligible."""
         if self.epoch_s is None and self.step_bytes < SAID_FROM_BYTES:
             return ""
-        where = "" if self.on_cpu else " on all devices, besides the weights"
+        location = "" if self.on_cpu else " on all devices, besides the weights"
         time = "" if self.epoch_s is None else f", and {shown_time(self.epoch_s)} an epoch"
-        return f"estimate: training takes about {shown_memory(self.total_bytes)} of memory{where}{time}"
+        return f"estimate: training takes about {shown_memory(self.total_bytes)} of memory{location}{time}"
 
     @property
     def exceeds_memory(self) -> bool:

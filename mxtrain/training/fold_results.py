@@ -100,11 +100,11 @@ def summarize(values: Sequence[Mapping[str, float]]) -> Dict[str, Dict[str, floa
 
 def write_folds(folder: Path, trainer: Trainer, results: Sequence[FoldResult]) -> JsonObject:
     """Writes folds.json, and returns its content. Means are over the folds that have been trained to their end."""
-    ended = [one for one in results if one.exit_code == EXIT_FINISHED]
+    finished = [one for one in results if one.exit_code == EXIT_FINISHED]
     failed = next((one for one in results if one.exit_code != EXIT_FINISHED), None)
     is_complete = len(results) == trainer.num_folds
     state = failed.state if failed is not None else "finished" if is_complete else "running"
-    best, last = (summarize([getattr(one, name) for one in ended]) for name in ("values", "last"))
+    best, last = (summarize([getattr(one, name) for one in finished]) for name in ("values", "last"))
     content: Dict[str, Any] = {
         "state": state,
         "exit_code": failed.exit_code if failed is not None else EXIT_FINISHED,

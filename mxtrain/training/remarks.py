@@ -76,8 +76,8 @@ def log_remarks(
         log.info("dataset.sampler=%s: %s", description.dataset.sampler, train.sampler.summary)
     if description.rates.remark:
         log.info("%s", description.rates.remark)
-    found = warnings_of(description, train.total, len(train), objective.meter, workers)
-    for line in [*found, *few_samples(splits), *description.task.warnings(description, signature)]:
+    warnings = warnings_of(description, train.total, len(train), objective.meter, workers)
+    for line in [*warnings, *few_samples(splits), *description.task.warnings(description, signature)]:
         log.warning("%s", line)
     say_estimate(description, estimate_training(objective, layout, len(train)))
 

@@ -148,8 +148,8 @@ class RunFinalizer:
         sha256 = self._sha256()
         is_first = self._workers.world.rank == 0  # the others may not see the run directory
         status = resume.read_end(run_dir, stop.state, state.step, sha256) if is_first else {}
-        (ended,) = self._workers.total([is_first and status is not None])
-        if not ended or status is None:
+        (has_ended,) = self._workers.total([is_first and status is not None])
+        if not has_ended or status is None:
             return None
         self._callbacks.notify("on_message", resume.already_finished_message(run_dir, stop.cause, state.step))
         return resume.ended_result(

@@ -228,8 +228,8 @@ class Runner:
         if world.rank == 0:
             self._record(everything=True, together=False)
             self._recorder.pause()
-            due = self._plan.validate.due(self.state.step, self.state.epoch, 0.0)
-            self.state.validation_due = self.state.validation_due or due
+            is_due = self._plan.validate.due(self.state.step, self.state.epoch, 0.0)
+            self.state.validation_due = self.state.validation_due or is_due
             self._say(elastic.remark(lost, previous_world.size, world.size, self.state.step))
         shared_checkpoint = elastic.share_state(
             self._workers, lambda: snapshot.take(self._step, self.state, self._plan, None, with_residuals=False)

@@ -56,8 +56,8 @@ class Teacher:
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, description: Description, signature: Signature, run: Description, own: Signature,
-        device: Context,
+        self, checkpoint: Checkpoint, description: Description, signature: Signature, run: Description,
+        student: Signature, device: Context,
     ):  # fmt: skip
         self._path = str(checkpoint.path)
         self._features = list(run.distillation.features.values())
@@ -73,7 +73,7 @@ class Teacher:
             parameter.set_data(nd.array(arrays[name], ctx=device, dtype=arrays[name].dtype))
         self._build_operator(network, signature, device)
         # Outputs are standardised by the targets of the teacher's run. Convert them to those of the student's run.
-        (mean, std), (own_mean, own_std) = description.task.output_scale(signature), run.task.output_scale(own)
+        (mean, std), (own_mean, own_std) = description.task.output_scale(signature), run.task.output_scale(student)
         self._scale, self._shift = std / own_std, (mean - own_mean) / own_std
 
     def _build_operator(self, network: gluon.Block, signature: Signature, device: Context) -> None:
@@ -177,12 +177,12 @@ def _shown(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
 
 
-def load_teacher(run: Description, own: Signature, device: Context) -> Teacher:
+def load_teacher(run: Description, student: Signature, device: Context) -> Teacher:
     """Loads the teacher that `distillation.teacher` names.
 
     Args:
         run: description of the student's run.
-        own: signature of the student's run.
+        student: signature of the student's run.
         device: device of the batches.
 
     Raises:
@@ -204,12 +204,12 @@ def load_teacher(run: Description, own: Signature, device: Context) -> Teacher:
     model = description.model.model_copy(update={"weights": None, "freeze": []})
     description = replace(description, model=model, distillation=type(spec)())
     signature = signature_of(checkpoint, description.dataset.signature_class)
-    require_fit(path, description, signature, run, own)
-    return Teacher(checkpoint, description, signature, run, own, device)
+    require_fit(path, description, signature, run, student)
+    return Teacher(checkpoint, description, signature, run, student, device)
 
 
 def require_fit(
-    path: str, description: Description, signature: Signature, run: Description, own: Signature
+    path: str, description: Description, signature: Signature, run: Description, student: Signature
 ) -> None:  # fmt: skip
     """Checks that teacher and student have the same task, inputs and outputs.
 
@@ -222,12 +222,12 @@ def require_fit(
         )
     if description.model.state_shapes:
         raise ConfigError(f"{SETTING}: the network of {path} carries state from batch to batch, so it cannot teach.")
-    teacher_fields, student_fields = dict(signature.to_json()), dict(own.to_json())
+    teacher_fields, student_fields = dict(signature.to_json()), dict(student.to_json())
     for fields in (teacher_fields, student_fields):
         for name in SCALED:
             fields.pop(name, None)
     teacher_shape = description.task.output_shapes(description, signature)[0]
-    student_shape = run.task.output_shapes(run, own)[0]
+    student_shape = run.task.output_shapes(run, student)[0]
     if teacher_shape != student_shape:
         raise ConfigError(
             f"{SETTING}: {path} has outputs of {_shown(teacher_shape)} numbers for a sample, and this run of "
@@ -252,6 +252,6 @@ def _brief(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def teachers_of(run: Description, own: Signature, device: Context) -> Dict[str, Teacher]:
+def teachers_of(run: Description, student: Signature, device: Context) -> Dict[str, Teacher]:
     """Returns {"distillation": teacher} for the states of a run; {} without a teacher. Raises like `load_teacher`."""
-    return {"distillation": load_teacher(run, own, device)} if run.distillation.teacher is not None else {}
+    return {"distillation": load_teacher(run, student, device)} if run.distillation.teacher is not None else {}

@@ -47,9 +47,9 @@ def _binary(names: str, op: str) -> None:
 
 
 def _comparison(name: str, op: str) -> None:
-    def finish(call: OperatorCall, made: str) -> str:
+    def finish(call: OperatorCall, output: str) -> str:
         """Casts the boolean result to numbers, which MXNet's comparisons return."""
-        return call.cast(call.add("Not", [made]) if name == "not_equal" else made, call.out_dtype())
+        return call.cast(call.add("Not", [output]) if name == "not_equal" else output, call.out_dtype())
 
     @converts(f"broadcast_{name}", f"_{name}")
     def convert(call: OperatorCall) -> str:

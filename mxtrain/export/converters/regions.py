@@ -51,12 +51,12 @@ def box_nms(call: OperatorCall) -> str:
         score_BKC = call.add("Where", [is_own_BKC, score_B1C, call.constant(-1e30, "float32")])
     else:
         score_BKC = score_B1C
-    found = _suppressed(call, rows, box_BC4, score_BKC, score_BC1, (call.number_of("overlap_thresh", 0.5), float(
+    selected = _suppressed(call, rows, box_BC4, score_BKC, score_BC1, (call.number_of("overlap_thresh", 0.5), float(
         call.number_of("valid_thresh"))))  # fmt: skip
     if call.dims()[-2] != call.out_dims()[-2]:
         raise call.unsupported("of another number of rows")
-    found = _padded(call, found, count[0]) if most > 0 and most < count[0] else found
-    return call.squeeze(found, 0) if rank == 2 else found
+    selected = _padded(call, selected, count[0]) if most > 0 and most < count[0] else selected
+    return call.squeeze(selected, 0) if rank == 2 else selected
 
 
 def _suppressed(
@@ -90,10 +90,10 @@ def suppression(call: OperatorCall) -> str:
     """Converts non-maximum suppression of rows (B, T, 5) of score and box."""
     score_BT1, box_BT4 = _column(call, call.x(), 0, 1), _column(call, call.x(), 1, 5)
     thresholds = (call.number_of("iou", 0.5), call.number_of("least"))
-    found = _suppressed(call, call.x(), box_BT4, call.transpose(score_BT1, 0, 2, 1), score_BT1, thresholds)
+    selected = _suppressed(call, call.x(), box_BT4, call.transpose(score_BT1, 0, 2, 1), score_BT1, thresholds)
     keep, count = call.integer("keep", 1), call.dims()[1][0]
-    return _padded(call, found, keep) if keep > count else call.add(
-        "Slice", [found, call.ints(0), call.ints(keep), call.ints(1)]
+    return _padded(call, selected, keep) if keep > count else call.add(
+        "Slice", [selected, call.ints(0), call.ints(keep), call.ints(1)]
     )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def cross_entropy(call: OperatorCall) -> Sequence[str]:
     label = call.as_ints(1)
     is_counted = call.cast(call.add("GreaterOrEqual", [label, call.constant(0, "int64")]), "float32")
     place = call.unsqueeze(call.add("Max", [label, call.constant(0, "int64")]), -1)
-    own = call.squeeze(call.add("GatherElements", [log_p, place], axis=-1), -1)
+    label_log_p = call.squeeze(call.add("GatherElements", [log_p, place], axis=-1), -1)
     mean = call.add("ReduceMean", [log_p], axes=[-1], keepdims=0)
     weight = call.add("Neg", [is_counted])
-    return [call.add("Mul", [one, weight]) for one in (own, mean)]
+    return [call.add("Mul", [one, weight]) for one in (label_log_p, mean)]

@@ -125,15 +125,15 @@ class Channels:
         Returns:
             The smaller arrays, and the new width of each layer that lost channels.
         """
-        gone = np.zeros(len(self.sets) + 1, bool)  # -1 in `places` indexes the last element, which stays False
-        gone[list(removed)] = True
+        drop = np.zeros(len(self.sets) + 1, bool)  # -1 in `places` indexes the last element, which stays False
+        drop[list(removed)] = True
         widths = {
-            layer: width - int(gone[self.places[self.weights[layer]][0]].sum()) for layer, width in self.widths.items()
+            layer: width - int(drop[self.places[self.weights[layer]][0]].sum()) for layer, width in self.widths.items()
         }  # fmt: skip
         smaller = dict(arrays)
         for name, axes in self.places.items():
             for axis, set_N in axes.items():
-                smaller[name] = np.compress(~gone[set_N], smaller[name], axis=axis)
+                smaller[name] = np.compress(~drop[set_N], smaller[name], axis=axis)
         return smaller, {layer: width for layer, width in widths.items() if width != self.widths[layer]}
 
 

@@ -98,8 +98,8 @@ class Summary:
         """Returns one line with the totals."""
         flops = "FLOPs unknown" if self.flops is None else f"{_short(self.flops)} FLOPs (multiply-add = 2)"
         shapes = ["x".join(map(str, shape)) or "1" for shape in shapes_of(self.input_shape)]
-        named = [f"{name} {shape}" for name, shape in zip(self.input_names, shapes)] or shapes
-        sample = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+        descriptions = [f"{name} {shape}" for name, shape in zip(self.input_names, shapes)] or shapes
+        sample = " and ".join(filter(None, [", ".join(descriptions[:-1]), descriptions[-1]]))
         return f"{self.parameters:,} parameters, {self.trainable:,} trainable; {flops} for one sample of {sample}"
 
     def grouped(self, max_rows: int) -> List[LayerRow]:
@@ -281,7 +281,7 @@ def graph_nodes(
         structural.setdefault(parameter.name, name)
     per_layer = Counter(node.layer for node in traced.nodes if node.op != "null")
     names: List[str] = []
-    taken: Set[str] = set()
+    used_names: Set[str] = set()
     for node in traced.nodes:
         if node.op == "null":
             name = structural.get(node.name, node.name)
@@ -290,10 +290,10 @@ def graph_nodes(
             part = "fwd" if per_layer[node.layer] == 1 and not traced.layers[node.layer]._children else node.op
             name = f"{node.layer}.{part}".lstrip(".")
         unique, count = name, 1
-        while unique in taken:
+        while unique in used_names:
             count += 1
             unique = f"{name}_{count}"
-        taken.add(unique)
+        used_names.add(unique)
         names.append(unique)
     return [
         (name, node.op, tuple(names[index] for index in node.inputs), node.attrs, node.shape)
